@@ -17,7 +17,7 @@ use store::{Change, Item, Liveness, Section};
 use crate::key::Key;
 use crate::lease_tokens_and_holdoffs::{self as table, Grant, Table};
 use crate::retrieve::{Miss, remove_dead};
-use crate::shared::{FlushNotAllowed, Shared};
+use crate::shared::Shared;
 use crate::stats::Counter;
 use crate::worker::{Worker, live};
 
@@ -137,15 +137,23 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Under `-F`; it is counted all the same.
-    pub fn flush_prefix(&self, prefix: &[u8]) -> Result<(), FlushNotAllowed> {
+    /// See [`FlushPrefixError`]; it is counted all the same.
+    pub fn flush_prefix(&self, prefix: &[u8]) -> Result<(), FlushPrefixError> {
         self.count(Counter::CmdFlushPrefix);
         if !self.shared.settings().flush_enabled {
-            return Err(FlushNotAllowed);
+            return Err(FlushPrefixError::NotAllowed);
         }
-        self.participant.flush_prefix(prefix);
-        Ok(())
+        self.participant.flush_prefix(prefix).map_err(|_| FlushPrefixError::TooMany)
     }
+}
+
+/// The reason for which a prefix is not invalidated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushPrefixError {
+    /// Under `-F`.
+    NotAllowed,
+    /// Others have taken every place for it since the cleaner's last purge.
+    TooMany,
 }
 
 fn is_live(item: &Item<'_>) -> bool {

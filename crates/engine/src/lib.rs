@@ -43,7 +43,7 @@ pub use arithmetic::{Arithmetic, Counted, Direction, Vivify};
 pub use delete::{Delete, Deleted};
 pub use exptime::{DEAD, deadline_of, ttl_of};
 pub use key::Key;
-pub use lease::{LEASE_WAIT, LeaseMiss, LeaseStats};
+pub use lease::{FlushPrefixError, LEASE_WAIT, LeaseMiss, LeaseStats};
 pub use meta_get::{MetaGet, MetaHit};
 pub use mutate::{Condition, Mode, Stored, Verdict};
 pub use new_value::NewValue;

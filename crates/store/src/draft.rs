@@ -7,8 +7,9 @@
 use crate::allocation::allocate;
 use crate::memory::ChunkRef;
 use crate::memory::arena::{
-    CHAINED_KEY_AT, CHUNK_BYTES_MAX, HEADER, PIECE_BYTES, Shape, chain, piece_link,
+    CHAINED_KEY_AT, CHUNK_BYTES_MAX, HEADER, PIECE_BYTES, STAMP_BYTES, Shape, chain, piece_link,
 };
+use crate::memory::birth::STAMPED;
 use crate::narrow::to_u32;
 use crate::sync::Ordering;
 use crate::thread::ThreadState;
@@ -85,16 +86,21 @@ impl Draft {
         }
         let slabs = &thread.store.slabs;
         let facts = if new.base64_key { Shape::BASE64 } else { 0 };
-        let draft = match slabs.class_for(inline) {
+        let is_stamped = thread.store.invalidations.needs_stamps();
+        let room = if is_stamped { stamped(inline) } else { inline };
+        let draft = match slabs.class_for(room) {
             Some(class) => {
                 let head = allocate::take(thread, class).ok_or(DraftError::OutOfMemory)?;
                 let len = u16::try_from(new.value_len).map_err(|_| DraftError::TooLarge)?;
                 let facts = if flags_len == 0 { facts } else { facts | Shape::FLAGS };
-                Self::begin(thread, head, new, Shape::item(key_len, len, facts))
+                let shape = Shape::item(key_len, len, facts);
+                Self::begin(thread, head, new, if is_stamped { with_room(shape) } else { shape })
             }
             None => {
                 let head = allocate::take(thread, slabs.heads()).ok_or(DraftError::OutOfMemory)?;
-                Self::begin(thread, head, new, Shape::item(key_len, 0, facts | Shape::CHAINED))
+                // Every head has room.
+                let shape = Shape::item(key_len, 0, facts | Shape::CHAINED);
+                Self::begin(thread, head, new, with_room(shape))
             }
         };
         Ok(draft)
@@ -245,4 +251,16 @@ impl Drop for Draft {
     }
 }
 
-const _: () = assert!(CHAINED_KEY_AT + KEY_BYTES_MAX <= 296 && CHUNK_BYTES_MAX <= 1 << 14);
+/// Bytes with a stamp behind them.
+fn stamped(bytes: usize) -> usize {
+    bytes.next_multiple_of(STAMP_BYTES) + STAMP_BYTES
+}
+
+/// The shape of a draft that has room for a stamp.
+fn with_room(shape: Shape) -> Shape {
+    shape.with_birth(STAMPED)
+}
+
+const _: () = assert!(
+    CHAINED_KEY_AT + KEY_BYTES_MAX + 2 * STAMP_BYTES - 2 <= 296 && CHUNK_BYTES_MAX <= 1 << 14
+);

@@ -40,6 +40,11 @@ pub enum LimitError {
 }
 
 #[cfg(not(miri))]
+/// More prefixes were invalidated within one purge than the store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("too many prefixes have been invalidated since the last purge")]
+pub struct TooManyPrefixes;
+
 /// The reason for which a memory file cannot be used at all.
 #[derive(Debug, Error)]
 pub enum FileError {

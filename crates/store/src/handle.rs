@@ -1,9 +1,9 @@
 //! A thread's handle to a store: joining, turns, and the way to sections, drafts and walks.
 
 use crate::draft::{Draft, DraftError, NewItem};
+use crate::error::TooManyPrefixes;
 use crate::item::Item;
 use crate::linked::ReadGuard;
-use crate::reaping::flush;
 use crate::reaping::walk::{self, WalkCursor};
 use crate::section::Section;
 use crate::store::Store;
@@ -119,34 +119,26 @@ impl Handle {
         walk::walk(&self.thread, cursor, limit, visit)
     }
 
-    /// Kills everything that was linked before this call.
-    ///
-    /// The time does not grow with the number of items, with one exception: the eighth invalidation
-    /// during one pass of the cleaner purges dead items first.
-    ///
-    /// # Panics
-    ///
-    /// If a section is open: a purge has to wait for other threads' sections.
+    /// Kills everything that was linked before this call. The time does not grow with the number of
+    /// items.
     pub fn flush(&self) {
-        flush::invalidate(&self.thread, None);
+        let flushed = self.store().invalidations.add(None);
+        debug_assert!(flushed.is_ok(), "a flush of everything needs no place");
     }
 
-    /// Kills every linked item whose key begins with `prefix`. An empty prefix kills all, as
-    /// [`flush`](Self::flush) does.
+    /// Kills every linked item whose key begins with `prefix`, in no time that grows with the
+    /// number of items. An empty prefix kills all, as [`flush`](Self::flush) does.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If a section is open.
-    pub fn flush_prefix(&self, prefix: &[u8]) {
+    /// Too many prefixes have been invalidated since the cleaner's last purge. Nothing has changed.
+    pub fn flush_prefix(&self, prefix: &[u8]) -> Result<(), TooManyPrefixes> {
         let hash = self.store().hash(prefix);
-        flush::invalidate(&self.thread, (!prefix.is_empty()).then_some((prefix.len(), hash)));
+        let named = (!prefix.is_empty()).then_some((prefix.len(), hash));
+        self.store().invalidations.add(named).map_err(|_| TooManyPrefixes)
     }
 
     /// Does the scheduled flush that [`Store::claim_flush`] has given to the caller.
-    ///
-    /// # Panics
-    ///
-    /// If a section is open.
     pub fn flush_scheduled(&self) {
         self.flush();
         self.store().control().flush_done();

@@ -6,7 +6,6 @@
 //! the cas unique see `memory::version`.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::expiry::invalidation::Judged;
 use crate::lru::recency::{self, Tick};
 use crate::memory::ChunkRef;
 use crate::memory::arena::{HEADER, Header, Shape, chain};
@@ -68,7 +67,7 @@ impl<'s> Item<'s> {
     #[inline]
     #[must_use]
     pub fn liveness(&self) -> Liveness {
-        let is_plain = self.shape().is_plain(self.thread.store.invalidations.generation());
+        let is_plain = self.shape().is_plain(self.thread.store.invalidations.plain());
         let kind = if is_plain { Liveness::Live } else { self.unusual() };
         let deadline = self.deadline();
         if deadline == 0 || deadline > self.thread.now_secs() {
@@ -92,32 +91,29 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// `Some` if no invalidation since the item's birth was of its key: its shape, and the
-    /// generation up to which that holds.
-    fn survives(&self) -> Option<(Shape, u32)> {
+    /// `Some` if no invalidation since the item's birth was of its key: its shape, and its birth.
+    fn survives(&self) -> Option<(Shape, u64)> {
         let store = &*self.thread.store;
-        loop {
-            // Acquire: partner of the Release in `renew`; the birth is not later than the count
-            // that is loaded after it.
-            let shape = Shape(self.header.shape.load(Ordering::Acquire));
-            match store.invalidations.judge(self.key(), shape.generation(), |key| store.hash(key)) {
-                Judged::Invalid => return None,
-                Judged::Survives(generation) => return Some((shape, generation)),
-                Judged::Unsure => {}
-            }
-        }
+        // Acquire: partner of the Release in `renew`; what the code stands for is visible.
+        let shape = Shape(self.header.shape.load(Ordering::Acquire));
+        let birth = store.invalidations.born(shape.birth(), || self.word(shape.stamp_at()));
+        let is_hit = store.invalidations.hits(self.key(), birth, |prefix| store.hash(prefix));
+        (!is_hit).then_some((shape, birth))
     }
 
-    /// Gives an item that has survived all invalidations so far a later birth; `false` if it has
-    /// not survived. Needs no lock: no other thread relies on the birth.
+    /// Gives an item that is older than the newest code, and has survived all invalidations so far,
+    /// that code; `false` if it has not survived. Needs no lock: no other thread relies on the
+    /// birth.
     pub(crate) fn renew(&self) -> bool {
-        while let Some((shape, generation)) = self.survives() {
-            let renewed = shape.with_generation(generation).0;
+        // Before the judgement: the item survives everything up to this number.
+        let (code, newest) = self.thread.store.invalidations.newest();
+        while let Some((shape, birth)) = self.survives() {
+            let renewed = shape.with_birth(code).0;
             let word = &self.header.shape;
             // Release: partner of the Acquire in `survives`.
             let exchange =
                 || word.compare_exchange(shape.0, renewed, Ordering::Release, Ordering::Relaxed);
-            if shape.0 == renewed || exchange().is_ok() {
+            if birth >= newest || exchange().is_ok() {
                 return true;
             }
         }

@@ -76,7 +76,7 @@ pub use {
     cleaner::{Cleaner, Step},
     config::{Automove, Config, Policy},
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},
-    error::{LimitError, StoreError},
+    error::{LimitError, StoreError, TooManyPrefixes},
     expiry::transient::TRANSIENT_SECS_MAX,
     handle::{Handle, Observer},
     item::{Item, Liveness},

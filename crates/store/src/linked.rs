@@ -8,7 +8,8 @@
 use crate::item::{Item, Liveness};
 use crate::lru::{BagList, recency};
 use crate::memory::ChunkRef;
-use crate::memory::arena::{HEADER, Shape, chain};
+use crate::memory::arena::{HEADER, STAMP_BYTES, Shape, chain};
+use crate::memory::birth::STAMPED;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::sync::Ordering;
@@ -109,7 +110,7 @@ pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
     } else {
         0
     };
-    (shape.key_at() + shape.key_len() + shape.inline_len()) as u64 + u64::from(value)
+    shape.end() as u64 + u64::from(value)
 }
 
 /// Makes an item of a finished draft's chunk, in the newest bag but not yet in the table. `None`,
@@ -118,9 +119,15 @@ pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
 pub(crate) fn link(thread: &ThreadState, chunk: ChunkRef, cas: u64) -> Option<()> {
     let store = &*thread.store;
     let header = store.arena.header(chunk);
-    let shape = header.shape().with_generation(store.invalidations.generation());
+    let drafted = header.shape();
+    // A draft with room for a stamp has the code of a stamped item.
+    let birth = store.invalidations.birth(drafted.birth() == STAMPED);
+    let shape = drafted.with_birth(birth.code);
     let class = store.slabs.class_of(&store.arena, chunk);
     // Relaxed: no other thread reads these words before a position or a slot publishes them.
+    if birth.code == STAMPED {
+        store.arena.word(chunk, shape.stamp_at()).store(birth.stamp, Ordering::Relaxed);
+    }
     header.shape.store(shape.0, Ordering::Relaxed);
     header.cas.store(cas, Ordering::Relaxed);
     // Release: partner of the Acquire in `Arena::head_of_piece`.
@@ -242,7 +249,7 @@ pub(crate) fn relocate(
     let Some(slot) = locked.find_ref(from) else { return Relocated::NotLinked };
     // SAFETY: linked, and the caller is inside a section.
     let item = unsafe { Item::found(thread, from) };
-    // The copy is born at the present count of invalidations. So a purge that does not come to it,
+    // The copy is born at the newest code's number, or later. So a purge that does not come to it,
     // because it has seen the page of `to` already, leaves nothing older than itself behind.
     if item.liveness() != Liveness::Live || !item.renew() {
         thread.count(list.id(), Count::Reclaimed, 1);
@@ -279,8 +286,11 @@ pub(crate) fn relocate(
 fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
     let (old, new) = (item.header, store.arena.header(to));
     let shape = old.shape();
-    let len = shape.key_at() + shape.key_len() + shape.inline_len() - HEADER;
-    // SAFETY: flags, key and value of a linked item lie behind its header, and do not change.
+    let is_stamped = shape.birth() == STAMPED;
+    let end = if is_stamped { shape.stamp_at() + STAMP_BYTES } else { shape.end() };
+    let len = end - HEADER;
+    // SAFETY: flags, key, value and stamp of a linked item lie behind its header, and do not
+    // change.
     let bytes = unsafe { store.arena.bytes(item.chunk, HEADER, len) };
     // SAFETY: the caller owns the chunk, which is of the class of the old one, and so as large.
     unsafe { store.arena.write(to, HEADER, bytes) };

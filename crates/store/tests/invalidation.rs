@@ -45,7 +45,7 @@ fn a_prefix_dies_and_nothing_else_does() {
     for key in ["user:1", "user:2", "user", "users", "cart:1"] {
         set(&me, key.as_bytes(), b"v");
     }
-    me.flush_prefix(b"user:");
+    me.flush_prefix(b"user:").unwrap();
     assert!(!is_live(&me, b"user:1") && !is_live(&me, b"user:2"));
     assert!(is_live(&me, b"user") && is_live(&me, b"users") && is_live(&me, b"cart:1"));
     set(&me, b"user:1", b"new");
@@ -67,7 +67,7 @@ fn any_number_of_invalidations_is_right() {
                 set(&me, format!("n{namespace}:{}", round % 3).as_bytes(), b"v");
             }
             let dead = round % 5;
-            me.flush_prefix(format!("n{dead}:").as_bytes());
+            me.flush_prefix(format!("n{dead}:").as_bytes()).unwrap();
             for namespace in 0..5u32 {
                 let key = format!("n{namespace}:{}", round % 3);
                 assert_eq!(is_live(&me, key.as_bytes()), namespace != dead, "{key} in {round}");
@@ -83,6 +83,96 @@ fn any_number_of_invalidations_is_right() {
         assert_eq!(store.stats().prefixes_invalidated, 100);
         me.flush();
         assert!(!is_live(&me, b"other"));
+    }
+}
+
+/// A thousand invalidations without a cleaner, each between two stores under its prefix: none looks
+/// at an item, and each kills what was stored before it and nothing else.
+#[test]
+fn the_thousandth_invalidation_walks_over_nothing() {
+    let store = store_of(64);
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    set(&me, b"bystander", b"v");
+    for number in 0..1000u32 {
+        let prefix = format!("user:{number}:");
+        let [before, after] = ["before", "after"].map(|key| format!("{prefix}{key}"));
+        set(&me, before.as_bytes(), &[b'v'; 100]);
+        me.flush_prefix(prefix.as_bytes()).unwrap();
+        set(&me, after.as_bytes(), &[b'v'; 100]);
+        assert!(!is_live(&me, before.as_bytes()), "{before}");
+        assert!(is_live(&me, after.as_bytes()), "{after}");
+        me.quiesce();
+    }
+    let checked: u64 = store.class_stats(1).iter().map(|class| class.cleaner_checked).sum();
+    assert_eq!((checked, store.stats().invalidations_outstanding), (0, 1000));
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    let expect = |when: &str| {
+        me.begin_turn(1);
+        for number in 0..1000u32 {
+            let after = format!("user:{number}:after");
+            assert!(is_live(&me, after.as_bytes()), "{after} {when}");
+        }
+        assert!(is_live(&me, b"bystander"), "{when}");
+        me.rest();
+    };
+    expect("before the purge");
+    while store.stats().invalidations_outstanding > 0 {
+        cleaner.step(1, 100);
+    }
+    assert_eq!(store.stats().items, 1001, "the purges have freed the dead");
+    expect("after the purge");
+}
+
+/// More prefixes than have places: the one too many is refused and kills nothing, and is accepted
+/// after the purge.
+#[test]
+fn an_invalidation_without_a_place_is_refused() {
+    let store = store_of(4);
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    let prefixes = || (0..).map(|number: u32| format!("n{number}:"));
+    let refused = prefixes().find(|prefix| {
+        set(&me, format!("{prefix}key").as_bytes(), b"v");
+        me.flush_prefix(prefix.as_bytes()).is_err()
+    });
+    let refused = refused.unwrap();
+    let key = format!("{refused}key");
+    assert!(is_live(&me, key.as_bytes()));
+    me.rest();
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    while store.stats().invalidations_outstanding > 0 {
+        cleaner.step(1, 1000);
+    }
+    me.begin_turn(1);
+    assert!(is_live(&me, key.as_bytes()));
+    me.flush_prefix(refused.as_bytes()).unwrap();
+    assert!(!is_live(&me, key.as_bytes()));
+}
+
+/// A value that was begun before many invalidations and is finished after them has no room for its
+/// birth. It dies by one of its own prefix, which came while it was written, and by no other's.
+#[test]
+fn a_draft_begun_before_many_invalidations_dies_only_by_its_own() {
+    for own in [false, true] {
+        let store = store_of(64);
+        let me = store.join().unwrap();
+        me.begin_turn(1);
+        let key = b"own:key";
+        let new = NewItem { key, flags: 0, deadline: 0, value_len: 8, base64_key: false };
+        let mut draft = me.draft(new).unwrap();
+        for number in 0..20u32 {
+            me.flush_prefix(format!("other{number}:").as_bytes()).unwrap();
+        }
+        if own {
+            me.flush_prefix(b"own:").unwrap();
+        }
+        draft.push(b"finished").unwrap();
+        let change = Change::Put { draft, cas: None };
+        me.section().update(store.hash(key), key, |_| change);
+        assert_eq!(is_live(&me, key), !own);
+        me.flush_prefix(b"own:").unwrap();
+        assert!(!is_live(&me, key));
     }
 }
 
@@ -106,7 +196,7 @@ fn invalidations_of_many_threads_keep_to_their_own() {
                         set(&me, key.as_bytes(), b"value");
                         assert!(is_live(&me, key.as_bytes()), "{key} stored in {round}");
                     }
-                    me.flush_prefix(format!("w{worker}:").as_bytes());
+                    me.flush_prefix(format!("w{worker}:").as_bytes()).unwrap();
                     for key in &keys {
                         assert!(!is_live(&me, key.as_bytes()), "{key} invalidated in {round}");
                     }
@@ -165,7 +255,7 @@ fn a_store_wipes_the_stale_item_and_a_flush_does() {
     delete_until(&me, b"l", 20);
     set(&me, b"k", b"new");
     assert_eq!((state(&me, b"k"), store.stats().deleted_items), (Some(Liveness::Live), 1));
-    me.flush_prefix(b"l");
+    me.flush_prefix(b"l").unwrap();
     assert_eq!(state(&me, b"l"), Some(Liveness::Flushed));
 }
 

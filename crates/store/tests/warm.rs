@@ -231,6 +231,40 @@ fn everything_is_there_after_a_crash() {
     assert_eq!(probe(&store, &model), model.items.len());
 }
 
+/// Many more invalidations than there are codes for births, and a prefix that was stored under and
+/// invalidated by turns; then a clean end, or a crash.
+#[test]
+fn invalidations_that_are_not_purged_hold_over_an_end_and_a_crash() {
+    for crashes in [false, true] {
+        let path = TempFile::new();
+        let (store, _) = open(&path, 2);
+        let me = joined(&store);
+        for number in 0..50 {
+            let prefix = format!("p{number}:");
+            let [dead, live] = ["dead", "live"].map(|key| format!("{prefix}{key}"));
+            common::set(&me, dead.as_bytes(), b"v", 0, 0).unwrap();
+            me.flush_prefix(prefix.as_bytes()).unwrap();
+            common::set(&me, live.as_bytes(), b"stored after", 0, 0).unwrap();
+        }
+        drop(me);
+        if crashes {
+            drop(store);
+        } else {
+            end(store, 3);
+        }
+        let (store, _) = open(&path, 4);
+        let me = joined(&store);
+        for number in 0..50 {
+            let dead = format!("p{number}:dead");
+            let live = format!("p{number}:live");
+            assert_eq!(common::get(&me, dead.as_bytes()), None, "{dead}, crash {crashes}");
+            assert!(common::get(&me, live.as_bytes()).is_some(), "{live}, crash {crashes}");
+            me.flush_prefix(live.as_bytes()).unwrap();
+            assert_eq!(common::get(&me, live.as_bytes()), None, "{live}, crash {crashes}");
+        }
+    }
+}
+
 fn joined(store: &std::sync::Arc<Store>) -> store::Handle {
     let me = store.join().unwrap();
     me.begin_turn(2);
@@ -245,7 +279,7 @@ fn what_was_deleted_flushed_or_expired_does_not_come_back_after_a_crash() {
     for name in ["old:1", "new:1", "old:2"] {
         common::set(&me, name.as_bytes(), b"v", 0, 0).unwrap();
     }
-    me.flush_prefix(b"old:");
+    me.flush_prefix(b"old:").unwrap();
     common::set(&me, b"old:3", b"stored after", 0, 0).unwrap();
     common::set(&me, b"dies at 20", b"v", 20, 0).unwrap();
     common::set(&me, b"dies at 30", b"v", 30, 0).unwrap();

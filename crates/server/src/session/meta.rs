@@ -325,11 +325,15 @@ fn delete(
 
 /// `md` with `U`: everything under the key as a prefix.
 fn flush_prefix(engine: &engine::Worker, request: &Request<'_>, out: &mut Vec<u8>) {
-    if engine.flush_prefix(request.key).is_err() {
-        return out.extend_from_slice(proto::reply::FLUSH_NOT_ALLOWED);
-    }
-    if !reply::is_silent(request, Status::Done) {
-        reply::write_status(out, request, Status::Done);
+    match engine.flush_prefix(request.key) {
+        Ok(()) if reply::is_silent(request, Status::Done) => {}
+        Ok(()) => reply::write_status(out, request, Status::Done),
+        Err(engine::FlushPrefixError::NotAllowed) => {
+            out.extend_from_slice(proto::reply::FLUSH_NOT_ALLOWED);
+        }
+        Err(engine::FlushPrefixError::TooMany) => {
+            out.extend_from_slice(proto::reply::OUT_OF_MEMORY);
+        }
     }
 }
 

@@ -105,8 +105,11 @@ fn serve_request(
             pending.line_unless(noreply, output.buf(), answer)
         }
         Request::FlushPrefix { prefix, noreply } => {
-            let is_done = cx.engine.flush_prefix(prefix).is_ok();
-            let answer = if is_done { reply::OK } else { reply::FLUSH_NOT_ALLOWED };
+            let answer = match cx.engine.flush_prefix(prefix) {
+                Ok(()) => reply::OK,
+                Err(engine::FlushPrefixError::NotAllowed) => reply::FLUSH_NOT_ALLOWED,
+                Err(engine::FlushPrefixError::TooMany) => reply::OUT_OF_MEMORY,
+            };
             pending.line_unless(noreply, output.buf(), answer)
         }
         Request::Touch { key, exptime, noreply } => {

@@ -49,11 +49,12 @@ pub struct Cleaner {
 enum Purge {
     /// Nothing to purge.
     Idle,
-    /// Waiting for the end of the sections in which a lower count may have been read.
+    /// Waiting for the end of the sections in which an older code may have been read.
     Before { count: u64, epoch: u64 },
     /// Freeing dead items, page by page.
     Walking { count: u64, cursor: WalkCursor },
-    /// Waiting for the end of the sections in which a removed item may have been found.
+    /// Waiting for the end of the sections in which an item that is gone or renewed may have been
+    /// found.
     After { count: u64, epoch: u64 },
 }
 
@@ -140,9 +141,9 @@ impl Cleaner {
             match self.purge {
                 Purge::Idle if store.invalidations.outstanding() == 0 => return false,
                 Purge::Idle => {
-                    // Invalidations have come since the last purge (law 4 of
+                    // Invalidations have come since the last purge (law 3 of
                     // `expiry::invalidation`).
-                    let count = store.invalidations.count();
+                    let count = store.invalidations.begin_purge();
                     self.purge = Purge::Before { count, epoch: store.qsbr.epoch() };
                     thread.settle();
                 }
@@ -156,7 +157,7 @@ impl Cleaner {
                     }
                 }
                 Purge::Before { count, .. } => {
-                    // Every thread that read a lower count has linked its item.
+                    // Every thread that read an older code has linked its item.
                     self.purge = Purge::Walking { count, cursor: WalkCursor::default() };
                 }
                 Purge::Walking { count, mut cursor } => {
@@ -175,10 +176,7 @@ impl Cleaner {
                     }
                 }
                 Purge::After { count, .. } => {
-                    if !store.invalidations.try_purged(count) {
-                        // A thread that invalidates holds the lock, and may purge by itself.
-                        return false;
-                    }
+                    store.invalidations.end_purge(count);
                     self.purge = Purge::Idle;
                 }
             }

@@ -3,6 +3,7 @@
 pub(crate) mod regions;
 
 use crate::error::StoreError;
+use crate::expiry::invalidation;
 use crate::table::Shape as TableShape;
 
 /// The order in which a store gives items up when it needs memory.
@@ -92,6 +93,8 @@ pub(crate) struct Layout {
     pub pages_max: usize,
     /// Granule of item references, a power of two of at least 8 bytes: references are 31 bits wide.
     pub unit: usize,
+    /// Words of the invalidations.
+    pub invalidation_words: usize,
     /// Words reserved for bag blocks.
     pub block_words: usize,
     /// Size of the table, and the size to which it may grow.
@@ -127,6 +130,7 @@ impl Layout {
             page_bytes: word(page_bytes)?,
             pages_max: word(reserve / page_bytes)?,
             unit: word(unit)?,
+            invalidation_words: invalidation::words_of(limit),
             // 32-byte items at the least, four bytes each, as much again for holes.
             block_words: word((reserve / 16).clamp(1 << 16, u64::from(u32::MAX) / 2))?,
             table: TableShape {

@@ -1,8 +1,8 @@
 //! A store's regions: anonymous memory, or parts of one file behind its header.
 //!
 //! ```text
-//!     header | control | directory | class of each page | buckets | overflow buckets
-//!            | bag blocks | pages
+//!     header | control | invalidations | directory | class of each page | buckets
+//!            | overflow buckets | bag blocks | pages
 //! ```
 //!
 //! The file has the length of everything that may ever be used. Only what is in use takes up room.
@@ -21,6 +21,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub control: Region<Control>,
+    pub invalidations: Region<AtomicU64>,
     pub page_class: Region<AtomicU32>,
     pub table: table::Memory,
     pub blocks: Region<AtomicU32>,
@@ -31,6 +32,7 @@ pub(crate) struct Memory {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Offsets {
     pub control: u64,
+    pub invalidations: u64,
     pub directory: u64,
     pub page_class: u64,
     pub buckets: u64,
@@ -53,6 +55,7 @@ impl Memory {
     pub(crate) fn anonymous(layout: &Layout) -> io::Result<Self> {
         Ok(Self {
             control: Region::reserve(1)?,
+            invalidations: Region::reserve(layout.invalidation_words)?,
             page_class: Region::reserve(layout.pages_max)?,
             table: table::Memory::reserve(&layout.table)?,
             blocks: Region::reserve(layout.block_words)?,
@@ -71,6 +74,7 @@ impl Memory {
         let shape = &layout.table;
         Ok(Self {
             control: Region::in_file(file, at.control, 1)?,
+            invalidations: Region::in_file(file, at.invalidations, layout.invalidation_words)?,
             page_class: Region::in_file(file, at.page_class, layout.pages_max)?,
             table: table::Memory {
                 directory: Region::in_file(file, at.directory, 1)?,
@@ -94,6 +98,7 @@ impl Offsets {
         };
         let mut at = Self {
             control: next(size_of::<Control>()),
+            invalidations: next(bytes_of::<AtomicU64>(layout.invalidation_words)),
             directory: next(size_of::<AtomicU64>()),
             page_class: next(bytes_of::<AtomicU32>(layout.pages_max)),
             buckets: next(bytes_of::<Bucket>(layout.table.buckets_max)),

@@ -1,280 +1,345 @@
 //! Invalidations: of everything (`flush_all`), or of every key under a prefix.
 //!
-//! Invalidations are counted, and an item keeps the low three bits of the count at its birth. So
-//! one comparison tells a reader that an item is younger than all invalidations, which is nearly
-//! always true. Only for an older item does it read the records of those since the birth, at most
-//! seven:
+//! Invalidations are numbered, and an item is dead if one with a higher number than its *birth* is
+//! of its key: the number of invalidations before it was stored. Each prefix keeps only the number
+//! of its last invalidation, in a table by length and hash:
 //!
 //! ```text
-//!     count 12, records 5:"user:" 6:all 7:"a" 8:"user:9:" 9:all 10:"b" 11:"user:" 12:"cart:"
-//!     an item born at 10: its readers look at 11 and 12
+//!     count 12     "": 7   "user:": 11   "cart:": 12       an item born at 10 dies under these two
+//!     births of codes   0: 12   1: -   2: 8   3: 11 ...    newest code 0
 //! ```
 //!
-//! A purge walks over all items, frees the dead, and gives the survivors of lower birth the present
-//! one. After it no item is older than the count at which it began. The cleaner does it, or the
-//! thread that finds the records full.
+//! An item has three bits for its birth, a *code*. Each invalidation gives a free code to its own
+//! number, and items that are stored from then on have that one. So one comparison tells a reader
+//! that an item is younger than all invalidations, which is nearly always true. Only an older item
+//! is looked up in the table, by a hash for each length of prefix that was invalidated since.
+//!
+//! A purge walks over all items, frees the dead, and gives the survivors the newest code; then the
+//! codes before that are free. The cleaner does it, in steps.
+//!
+//! Where all codes are in use, because many invalidations came during one purge, an item is stored
+//! with code 7 and four bytes more, the *stamp* behind its value: its birth in full. A draft that
+//! was begun before that has no room for a stamp, and gets the newest code: it counts as stored
+//! when it was begun or later, before the invalidations since.
 //!
 //! # Laws
 //!
-//! 1. `count - purged < 8`, so three bits give the age of a linked item. A thread that would break
-//!    this purges first.
-//! 2. A record is written before the count that names it is stored with Release. It is overwritten
-//!    only for the count eight later. A reader of records loads the count before and after: if the
-//!    count has not changed, the records it read were whole.
-//! 3. A birth never exceeds the count that a later load gives: it was loaded from there before it
-//!    was published.
-//! 4. A purge begins after a grace period, in which every thread that read a lower count has linked
-//!    its item. It ends after another, in which every thread that found a removed item has judged
-//!    it.
+//! 1. Every linked item was born at `purged` or later. So what the table says of numbers up to
+//!    `purged` concerns no linked item, and its place may be used again.
+//! 2. A code stands for one number from before the first item has it until no item has it and no
+//!    section is open in which an item with it was found.
+//! 3. A purge begins with a grace period, in which every thread that read an older code than the
+//!    newest has linked its item. It ends with another, in which every thread that found an item
+//!    with a code that is to be free has judged it.
+//! 4. An invalidation is in the table before the count names it, and named by the count before
+//!    `plain` changes. All is in the memory file before the command is acknowledged.
 //!
-//! Relaxed is enough for `purged` and `prefixes`, which are written under the lock and otherwise
-//! read as numbers, and for loads of records between the two loads of the count.
+//! Relaxed is enough for what is written and read under the lock, and for `purged` and `prefixes`
+//! as numbers of statistics. Other loads name their partners.
 //!
 //! # Price
 //!
-//! The time of an invalidation does not grow with the number of items, except for the eighth within
-//! one purge, which purges itself. A prefix is kept as its length and hash: two prefixes of one
-//! hash (one chance in 2^64) would be taken for each other, and the items of both would die.
+//! The time of an invalidation does not grow with the number of items, nor of invalidations. The
+//! table has sixteen places for each bucket. An invalidation of a prefix whose bucket is full of
+//! prefixes that are not purged yet is refused: in the table of a store of 64 MB and more, after
+//! some thousand others within one purge. One of a prefix that is there already needs no place, nor
+//! does one of everything.
+//!
+//! A prefix is kept as its length and hash: two prefixes of one hash (one chance in 2^64) would be
+//! taken for each other, and the items of both would die.
 
-use crate::memory::control::INVALIDATION_WORDS as WORDS;
+use crate::memory::birth::{CODE_SHIFT, CODES, NONE, STAMPED};
+use crate::memory::region::Region;
 use crate::narrow::to_usize;
-use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 
-/// Births that an item's shape can tell apart.
-const GENERATIONS: u64 = 8;
+/// Longest prefix, in bytes.
+const PREFIX_BYTES_MAX: usize = if cfg!(loom) { 1 } else { 250 };
+/// Places of a bucket.
+const WAYS: usize = if cfg!(loom) { 2 } else { 16 };
+/// Words of a place: hash, length, and number of the last invalidation.
+const PLACE_WORDS: usize = 3;
 
-/// The count of invalidations, and the last eight.
+/// Words before the table.
+const COUNT: usize = 0;
+const PURGED: usize = 1;
+const PREFIXES: usize = 2;
+/// The highest number that was overwritten in the table.
+const FORGOTTEN: usize = 3;
+const NEWEST_CODE: usize = 4;
+/// By code: the number it stands for, plus one; 0: the code is free.
+const BIRTHS: usize = 5;
+/// By length of prefix: the number of the last invalidation of one; of everything at 0.
+const LENGTHS: usize = BIRTHS + CODES as usize;
+const TABLE: usize = LENGTHS + PREFIX_BYTES_MAX + 1;
+
+/// All that is known of invalidations.
 #[derive(Debug)]
 pub(crate) struct Invalidations {
-    count: AtomicU64,
-    /// Every linked item was born at this count or later.
-    purged: AtomicU64,
-    /// Held by a thread that adds an invalidation or raises `purged`.
-    pub(crate) lock: Mutex<()>,
-    records: [Record; 8],
-    prefixes: AtomicU64,
+    words: Region<AtomicU64>,
+    buckets: usize,
+    /// The newest code, as it stands in a shape, if it is that of an item stored now, else `NONE`.
+    plain: AtomicU32,
+    /// Held by a thread that adds an invalidation, or begins or ends a purge. It waits for nothing.
+    lock: Mutex<()>,
 }
 
-/// One invalidation: the length and hash of its prefix.
-#[derive(Debug)]
-struct Record {
-    /// In bytes; 0 is every key.
-    len: AtomicU64,
-    hash: AtomicU64,
+/// The birth of an item that is being stored: its code, and its stamp if that is `STAMPED`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Birth {
+    pub(crate) code: u32,
+    pub(crate) stamp: u32,
+}
+
+/// No place in the table is free for a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// Words for a store of this size.
+pub(crate) fn words_of(memory_bytes: u64) -> usize {
+    let buckets = (memory_bytes >> 16).next_power_of_two().clamp(16, 1024);
+    TABLE + to_usize(buckets) * WAYS * PLACE_WORDS
 }
 
 impl Invalidations {
-    #[cfg(test)]
-    pub(crate) fn new() -> Self {
-        Self::of([0; WORDS])
-    }
-
-    /// The invalidations as words, the count last. The caller holds the lock.
-    pub(crate) fn words(&self) -> [u64; WORDS] {
-        let mut words = [0; WORDS];
-        for (pair, record) in words.chunks_exact_mut(2).zip(&self.records) {
-            pair[0] = record.len.load(Ordering::Relaxed);
-            pair[1] = record.hash.load(Ordering::Relaxed);
+    /// The invalidations in these words; all zero is none.
+    pub(crate) fn over(words: Region<AtomicU64>) -> Self {
+        let buckets = (words.len() - TABLE) / (WAYS * PLACE_WORDS);
+        let all = Self { words, buckets, plain: AtomicU32::new(NONE), lock: Mutex::new(()) };
+        // A number out of range is that of a damaged file.
+        for word in [COUNT, PURGED, FORGOTTEN] {
+            all.set(word, all.word(word).min(u64::MAX / 2));
         }
-        words[WORDS - 3] = self.prefixes();
-        words[WORDS - 2] = self.purged.load(Ordering::Relaxed);
-        words[WORDS - 1] = self.count();
-        words
-    }
-
-    /// The invalidations of which these words were made.
-    pub(crate) fn of(words: [u64; WORDS]) -> Self {
-        let [.., prefixes, purged, count] = words;
-        let record = |at: usize| Record {
-            len: AtomicU64::new(words[2 * at]),
-            hash: AtomicU64::new(words[2 * at + 1]),
-        };
-        Self {
-            count: AtomicU64::new(count),
-            purged: AtomicU64::new(purged.min(count)),
-            lock: Mutex::new(()),
-            records: std::array::from_fn(record),
-            prefixes: AtomicU64::new(prefixes),
+        all.set(PURGED, all.word(PURGED).min(all.word(COUNT)));
+        all.set(NEWEST_CODE, all.word(NEWEST_CODE) % u64::from(CODES));
+        if all.birth_of(all.newest_code()).is_none() {
+            all.set_birth(all.newest_code(), all.word(COUNT) + 1);
         }
+        all.settle();
+        all
     }
 
     /// Number of invalidations so far.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
-        // Acquire: partner of the Release in `add`; the records of this count are visible.
-        self.count.load(Ordering::Acquire)
+        // Acquire: partner of the Release in `add`; the table of this count is visible.
+        self.words[COUNT].load(Ordering::Acquire)
     }
 
-    /// The part of the count that an item born now keeps.
+    /// The code of items that need not be judged, as it stands in a shape; `NONE`: every item is
+    /// judged.
     #[inline]
-    pub(crate) fn generation(&self) -> u32 {
-        low(self.count())
+    pub(crate) fn plain(&self) -> u32 {
+        // Acquire: partner of the Release in `settle`; the code's birth and the count are visible.
+        self.plain.load(Ordering::Acquire)
+    }
+
+    /// `true` while new items need a stamp.
+    #[inline]
+    pub(crate) fn needs_stamps(&self) -> bool {
+        self.plain() == NONE
+    }
+
+    /// The birth of an item that is stored now, which `has_room` for a stamp or not. The caller is
+    /// in a section.
+    #[inline]
+    pub(crate) fn birth(&self, has_room: bool) -> Birth {
+        match self.plain() {
+            NONE if has_room => Birth { code: STAMPED, stamp: low(self.count()) },
+            NONE => Birth { code: self.newest_code(), stamp: 0 },
+            plain => Birth { code: plain >> CODE_SHIFT, stamp: 0 },
+        }
+    }
+
+    /// The number at which an item with this code was born. The caller has found it in its section.
+    pub(crate) fn born(&self, code: u32, stamp: impl FnOnce() -> u32) -> u64 {
+        if code == STAMPED {
+            let count = self.count();
+            // Fewer than 2^32 come within one purge.
+            return count.saturating_sub(u64::from(low(count).wrapping_sub(stamp())));
+        }
+        self.birth_of(code).unwrap_or(0)
+    }
+
+    /// The newest code and what it stands for.
+    pub(crate) fn newest(&self) -> (u32, u64) {
+        let code = self.newest_code();
+        (code, self.birth_of(code).unwrap_or(0))
     }
 
     /// Number of invalidations of a prefix so far.
     pub(crate) fn prefixes(&self) -> u64 {
-        self.prefixes.load(Ordering::Relaxed)
+        self.words[PREFIXES].load(Ordering::Relaxed)
     }
 
-    /// Invalidations that the next purge will be done with.
+    /// Invalidations that are not purged yet.
     pub(crate) fn outstanding(&self) -> u64 {
-        self.count() - self.purged.load(Ordering::Relaxed)
-    }
-
-    /// `true` if one more needs a purge first. The caller holds the lock.
-    pub(crate) fn is_full(&self) -> bool {
-        self.outstanding() + 1 >= GENERATIONS
+        self.count().saturating_sub(self.words[PURGED].load(Ordering::Relaxed))
     }
 
     /// Adds an invalidation of every key, or of the keys under the prefix of this length and hash.
-    /// The caller holds the lock and has seen that there is room.
-    pub(crate) fn add(&self, prefix: Option<(usize, u64)>) {
-        let next = self.count.load(Ordering::Relaxed) + 1;
-        let record = self.record(next);
+    ///
+    /// # Errors
+    ///
+    /// The table has no room, and nothing has changed.
+    pub(crate) fn add(&self, prefix: Option<(usize, u64)>) -> Result<(), Full> {
+        let _lock = self.lock.lock();
+        let next = self.word(COUNT) + 1;
         let (len, hash) = prefix.unwrap_or((0, 0));
-        // Release: partner of the fence in `hits`; a reader of these words sees that the count has
-        // moved past the record's old one.
-        record.len.store(len as u64, Ordering::Release);
-        record.hash.store(hash, Ordering::Release);
-        self.prefixes.fetch_add(u64::from(prefix.is_some()), Ordering::Relaxed);
+        if prefix.is_some() {
+            self.enter(len, hash, next)?;
+            self.set(PREFIXES, self.word(PREFIXES) + 1);
+        }
+        // Release: partner of the Acquire in `hits`; the place in the table is visible.
+        self.words[LENGTHS + len].store(next, Ordering::Release);
         // Release: partner of the Acquire in `count`.
-        self.count.store(next, Ordering::Release);
+        self.words[COUNT].store(next, Ordering::Release);
+        self.settle();
+        Ok(())
     }
 
-    /// Notes that a purge that began at `count` is done. `false`, and nothing is noted, while
-    /// another thread holds the lock: that thread may be waiting for the caller's section to end,
-    /// so the caller must not wait for it.
-    pub(crate) fn try_purged(&self, count: u64) -> bool {
-        let lock = self.lock.try_lock();
-        if lock.is_some() {
-            self.raise_purged(count);
+    /// Puts a prefix into the table, in place of one that concerns no item any more. The caller
+    /// holds the lock.
+    fn enter(&self, len: usize, hash: u64, number: u64) -> Result<(), Full> {
+        let is_it = |place: &usize| self.word(*place) == hash && self.word(place + 1) == len as u64;
+        if let Some(place) = self.places(hash).find(is_it) {
+            // Release: partner of the Acquire in `last`.
+            self.words[place + 2].store(number, Ordering::Release);
+            return Ok(());
         }
-        lock.is_some()
-    }
-
-    /// Notes that a purge that began at `count` is done. The caller holds the lock.
-    pub(crate) fn raise_purged(&self, count: u64) {
-        self.purged.store(count.max(self.purged.load(Ordering::Relaxed)), Ordering::Relaxed);
-    }
-
-    /// Judges the item of `key` that was born in this generation, which the caller has read before.
-    pub(crate) fn judge(&self, key: &[u8], born: u32, hash: impl Fn(&[u8]) -> u64) -> Judged {
-        let now = self.count();
-        let age = u64::from(low(now).wrapping_sub(born) & 7);
-        match self.hits(key, now - age.min(now), now, hash) {
-            None => Judged::Unsure,
-            Some(true) => Judged::Invalid,
-            Some(false) => Judged::Survives(low(now)),
+        let done = self.word(PURGED).max(self.word(LENGTHS));
+        let oldest = self.places(hash).min_by_key(|place| self.word(place + 2)).ok_or(Full)?;
+        let old = self.word(oldest + 2);
+        if old > done {
+            return Err(Full);
         }
+        self.set(FORGOTTEN, self.word(FORGOTTEN).max(old));
+        // Release: partner of the fence in `since`; who sees these words sees what was forgotten.
+        self.words[oldest].store(hash, Ordering::Release);
+        self.words[oldest + 1].store(len as u64, Ordering::Release);
+        // Release: partner of the Acquire in `last`; hash and length are visible.
+        self.words[oldest + 2].store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the count a code if one is free. The caller holds the lock, or is alone.
+    fn settle(&self) {
+        let count = self.word(COUNT);
+        let mut code = self.newest_code();
+        if self.birth_of(code) != Some(count)
+            && let Some(free) = (0..CODES).find(|&code| self.birth_of(code).is_none())
+        {
+            self.set_birth(free, count + 1);
+            // Release: partner of the Acquire in `newest_code`.
+            self.words[NEWEST_CODE].store(u64::from(free), Ordering::Release);
+            code = free;
+        }
+        let plain = if self.birth_of(code) == Some(count) { code << CODE_SHIFT } else { NONE };
+        // Release: partner of the Acquire in `plain`.
+        self.plain.store(plain, Ordering::Release);
+    }
+
+    /// Begins a purge. Returns the number of which all items are to be at least: the last part of
+    /// the purge is to tell [`end_purge`](Self::end_purge).
+    pub(crate) fn begin_purge(&self) -> u64 {
+        let _lock = self.lock.lock();
+        self.settle();
+        self.newest().1
+    }
+
+    /// Notes that every linked item was born at `purged` or later, and no thread knows another.
+    pub(crate) fn end_purge(&self, purged: u64) {
+        let _lock = self.lock.lock();
+        self.set(PURGED, purged);
+        for code in 0..CODES {
+            if self.birth_of(code).is_some_and(|birth| birth < purged) {
+                self.set_birth(code, 0);
+            }
+        }
+        self.settle();
+    }
+
+    /// Counts an invalidation that a process was adding when it died. No other thread uses the
+    /// store.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn count_unfinished(&self) {
+        self.set(COUNT, self.word(COUNT) + 1);
+        self.settle();
+    }
+
+    /// `true` if an invalidation after the number `born` is of `key`. No number up to `purged` is
+    /// sure to be found.
+    pub(crate) fn hits(&self, key: &[u8], born: u64, hash: impl Fn(&[u8]) -> u64) -> bool {
+        (0..=key.len().min(PREFIX_BYTES_MAX)).any(|len| {
+            // Acquire: partner of the Release in `add`.
+            self.words[LENGTHS + len].load(Ordering::Acquire) > born
+                && (len == 0 || self.last(len, hash(&key[..len])) > born)
+        })
     }
 
     /// `true` if an invalidation since the count `since` was of `key`, and where that is too long
     /// ago to tell.
     pub(crate) fn since(&self, key: &[u8], since: u64, hash: impl Fn(&[u8]) -> u64) -> bool {
-        loop {
-            let now = self.count();
-            if now == since {
-                return false;
-            }
-            if now - since >= GENERATIONS {
-                return true;
-            }
-            if let Some(hit) = self.hits(key, since, now, &hash) {
-                return hit;
-            }
+        if self.count() == since {
+            return false;
         }
-    }
-
-    /// `true` if one of the invalidations after `since`, up to `now`, is of `key`. `None`: another
-    /// came during the search.
-    fn hits(&self, key: &[u8], since: u64, now: u64, hash: impl Fn(&[u8]) -> u64) -> Option<bool> {
-        let hit = (since + 1..=now).any(|count| {
-            let record = self.record(count);
-            let len = to_usize(record.len.load(Ordering::Relaxed));
-            len == 0
-                || key
-                    .get(..len)
-                    .is_some_and(|prefix| hash(prefix) == record.hash.load(Ordering::Relaxed))
-        });
-        // Acquire: partner of the Release of a record in `add`. If one of these records had been
-        // overwritten, the count would be seen to have moved on.
+        let is_hit = self.hits(key, since, hash);
+        // Acquire: partner of the Release of a place in `enter`. If one had been overwritten, its
+        // number is forgotten.
         fence(Ordering::Acquire);
-        (self.count.load(Ordering::Relaxed) == now).then_some(hit)
+        is_hit || since < self.words[FORGOTTEN].load(Ordering::Relaxed)
     }
 
-    fn record(&self, count: u64) -> &Record {
-        &self.records[low(count) as usize]
+    /// The number of the last invalidation of the prefix of this length and hash; 0: none.
+    fn last(&self, len: usize, hash: u64) -> u64 {
+        let number = |place: usize| {
+            // Acquire: partner of the Release in `enter`; hash and length are not older.
+            let number = self.words[place + 2].load(Ordering::Acquire);
+            let is_it = self.word(place) == hash && self.word(place + 1) == len as u64;
+            if is_it { number } else { 0 }
+        };
+        self.places(hash).map(number).max().unwrap_or(0)
     }
-}
 
-/// Judgement of an item that is older than the last invalidation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
-    /// It is dead.
-    Invalid,
-    /// No invalidation up to this generation was of its key.
-    Survives(u32),
-    /// Another invalidation came during the search: ask again.
-    Unsure,
+    /// First words of the places where a prefix of this hash may stand.
+    fn places(&self, hash: u64) -> impl Iterator<Item = usize> {
+        let bucket = low(hash) as usize % self.buckets;
+        (0..WAYS).map(move |way| TABLE + (bucket * WAYS + way) * PLACE_WORDS)
+    }
+
+    #[inline]
+    fn newest_code(&self) -> u32 {
+        // Acquire: partner of the Release in `settle`; the code's birth is visible. It is below 8.
+        low(self.words[NEWEST_CODE].load(Ordering::Acquire))
+    }
+
+    /// The number for which a code stands; `None`: the code is free.
+    fn birth_of(&self, code: u32) -> Option<u64> {
+        // Acquire: partner of the Release in `set_birth`.
+        self.words[BIRTHS + code as usize].load(Ordering::Acquire).checked_sub(1)
+    }
+
+    fn set_birth(&self, code: u32, plus_one: u64) {
+        // Release: partner of the Acquire in `birth_of`.
+        self.words[BIRTHS + code as usize].store(plus_one, Ordering::Release);
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        self.words[at].load(Ordering::Relaxed)
+    }
+
+    fn set(&self, at: usize, to: u64) {
+        self.words[at].store(to, Ordering::Relaxed);
+    }
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
-fn low(count: u64) -> u32 {
-    (count & (GENERATIONS - 1)) as u32
+fn low(number: u64) -> u32 {
+    number as u32
 }
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn hash(bytes: &[u8]) -> u64 {
-        bytes.iter().fold(7, |sum, &byte| sum * 31 + u64::from(byte))
-    }
-
-    fn add(all: &Invalidations, prefix: &str) {
-        all.add((!prefix.is_empty()).then(|| (prefix.len(), hash(prefix.as_bytes()))));
-    }
-
-    #[test]
-    fn an_item_dies_by_what_comes_after_its_birth_and_names_its_prefix() {
-        let all = Invalidations::new();
-        add(&all, "user:");
-        let born = all.generation();
-        add(&all, "cart:");
-        assert_eq!(all.judge(b"user:1", born, hash), Judged::Survives(2));
-        assert_eq!(all.judge(b"cart:1", born, hash), Judged::Invalid);
-        assert_eq!(all.judge(b"cart", born, hash), Judged::Survives(2), "shorter than the prefix");
-        add(&all, "");
-        assert_eq!(all.judge(b"user:1", born, hash), Judged::Invalid);
-        assert_eq!(all.judge(b"user:1", all.generation(), hash), Judged::Survives(3));
-    }
-
-    #[test]
-    fn eight_outstanding_are_one_too_many() {
-        let all = Invalidations::new();
-        for _ in 0..7 {
-            assert!(!all.is_full());
-            add(&all, "a");
-        }
-        assert!(all.is_full());
-        assert!(all.try_purged(3));
-        assert!(!all.is_full());
-        assert_eq!((all.outstanding(), all.prefixes()), (4, 7));
-    }
-
-    #[test]
-    fn what_is_too_long_ago_counts_as_invalidated() {
-        let all = Invalidations::new();
-        for _ in 0..7 {
-            add(&all, "other");
-        }
-        assert!(!all.since(b"k", 0, hash));
-        assert!(!all.since(b"other", 7, hash) && all.since(b"other", 6, hash));
-        assert!(all.try_purged(7));
-        add(&all, "other");
-        assert!(all.since(b"k", 0, hash) && !all.since(b"k", 1, hash));
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::memory::region::Region;
-use crate::memory::version;
+use crate::memory::{birth, version};
 use crate::narrow::to_u32;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -51,13 +51,15 @@ pub(crate) const CHUNK_BYTES_MAX: usize = 16 << 10;
 /// Value bytes of a full piece.
 pub(crate) const PIECE_BYTES: usize = CHUNK_BYTES_MAX - HEADER;
 
+/// Bytes of a stamp, and its alignment.
+pub(crate) const STAMP_BYTES: usize = 4;
+
 /// Bytes behind the last page: more than a header, a chain descriptor and a key.
 pub(crate) const SLACK_BYTES: usize = 4096;
 
 const _: () = assert!(HEADER == 24);
 
-/// The decoded `shape` word: key length (8 bits), inline value length (14), seven facts, generation
-/// (3).
+/// The decoded `shape` word: key length (8 bits), inline value length (14), seven facts, birth (3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape(pub u32);
 
@@ -76,7 +78,6 @@ impl Shape {
     pub(crate) const STALE: u32 = version::STALE;
     /// A recache win was handed out.
     pub(crate) const WON: u32 = version::WON;
-    const GENERATION_SHIFT: u32 = 29;
 
     /// A chunk on a free list.
     pub(crate) const FREE: u32 = 1 << 8;
@@ -89,9 +90,9 @@ impl Shape {
         Self(u32::from(key_len) | u32::from(inline_len) << 8 | facts)
     }
 
-    pub(crate) fn with_generation(self, generation: u32) -> Self {
-        let mask = 7 << Self::GENERATION_SHIFT;
-        Self(self.0 & !mask | (generation << Self::GENERATION_SHIFT) & mask)
+    pub(crate) fn with_birth(self, code: u32) -> Self {
+        let mask = 7 << birth::CODE_SHIFT;
+        Self(self.0 & !mask | (code << birth::CODE_SHIFT) & mask)
     }
 
     #[inline]
@@ -110,16 +111,26 @@ impl Shape {
     }
 
     #[inline]
-    pub(crate) fn generation(self) -> u32 {
-        self.0 >> Self::GENERATION_SHIFT
+    pub(crate) fn birth(self) -> u32 {
+        self.0 >> birth::CODE_SHIFT
     }
 
-    /// `true` if it is neither deleted nor of another generation than this one. Nearly every item
-    /// is plain, and one comparison tells.
+    /// `true` if it is not deleted, and its birth has this code, as it stands in a shape. Nearly
+    /// every item is plain, and one comparison tells.
     #[inline]
-    pub(crate) fn is_plain(self, generation: u32) -> bool {
-        self.0 & (7 << Self::GENERATION_SHIFT | Self::DELETED)
-            == generation << Self::GENERATION_SHIFT
+    pub(crate) fn is_plain(self, plain: u32) -> bool {
+        self.0 & (7 << birth::CODE_SHIFT | Self::DELETED) == plain
+    }
+
+    /// The end of what the chunk holds, counted from its start.
+    #[inline]
+    pub(crate) fn end(self) -> usize {
+        self.key_at() + self.key_len() + self.inline_len()
+    }
+
+    /// First byte of the stamp of a stamped item, counted from the chunk's start.
+    pub(crate) fn stamp_at(self) -> usize {
+        self.end().next_multiple_of(STAMP_BYTES)
     }
 
     /// First byte of the key, counted from the chunk's start.
@@ -284,8 +295,8 @@ impl Arena {
     pub(crate) fn word(&self, chunk: ChunkRef, at: usize) -> &AtomicU32 {
         debug_assert!(at.is_multiple_of(4));
         let address = self.address(chunk, at).cast::<AtomicU32>();
-        // SAFETY: inside the arena, aligned, and only ever used as an atomic: `at` lies in a chain
-        // descriptor.
+        // SAFETY: inside the arena, aligned, and only ever used as an atomic while the chunk is
+        // what it is: `at` lies in a chain descriptor, or is a stamp's.
         unsafe { &*address }
     }
 }

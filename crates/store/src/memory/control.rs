@@ -21,12 +21,7 @@ pub(crate) struct Control {
     pub openings: CachePadded<AtomicU64>,
     /// Second at which everything dies; 0 is never, and 1 is a flush under way.
     flush_at: CachePadded<AtomicU32>,
-    /// A copy of the invalidations; readers use `Invalidations` itself.
-    invalidations: CachePadded<[AtomicU64; INVALIDATION_WORDS]>,
 }
-
-/// Words in which invalidations are kept: eight records of two words each, and three counts.
-pub(crate) const INVALIDATION_WORDS: usize = 8 * 2 + 3;
 
 /// A flush that has been claimed and is not done yet.
 const FLUSHING: u32 = 1;
@@ -43,21 +38,6 @@ impl Control {
         if self.openings.load(order) > u64::MAX / 2 {
             self.openings.store(0, order);
         }
-    }
-
-    /// Copies the invalidations, the count last. The caller holds their lock, and has not yet
-    /// acknowledged the command.
-    pub(crate) fn record(&self, invalidations: [u64; INVALIDATION_WORDS]) {
-        for (word, number) in self.invalidations.iter().zip(invalidations) {
-            // Release: partner of the Acquire in `recorded`; the count comes after its record.
-            word.store(number, Ordering::Release);
-        }
-    }
-
-    /// The invalidations that were recorded last.
-    pub(crate) fn recorded(&self) -> [u64; INVALIDATION_WORDS] {
-        // Acquire: partner of the Release in `record`.
-        self.invalidations.each_ref().map(|word| word.load(Ordering::Acquire))
     }
 
     /// Schedules a flush at this second; 0 cancels it.

@@ -3,6 +3,7 @@
 
 #[cfg(not(loom))]
 pub(crate) mod arena;
+pub(crate) mod birth;
 pub(crate) mod budget;
 #[cfg(not(any(loom, miri)))]
 pub(crate) mod codec;

@@ -22,13 +22,13 @@
 //! Relaxed is enough: each thread of the recovery claims its buckets and pages by a counter, and
 //! the end of the scope orders its work before the store is used.
 
-use crate::expiry::invalidation::Judged;
 use crate::expiry::transient::Note;
 use crate::linked::key_left;
 use crate::lru;
 use crate::lru::recency;
 use crate::memory::ChunkRef;
-use crate::memory::arena::{HEADER, PIECE_BYTES, Shape, chain};
+use crate::memory::arena::{HEADER, PIECE_BYTES, STAMP_BYTES, Shape, chain};
+use crate::memory::birth::STAMPED;
 use crate::narrow::to_u32;
 use crate::slabs::{Chunks, ClassId};
 use crate::store::Store;
@@ -80,6 +80,8 @@ const PAGES_TOGETHER: usize = 16;
 /// Recovers the store that a dead process left. `None`: it makes no sense. No other thread uses the
 /// store.
 pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
+    store.invalidations.count_unfinished();
+    let purged = store.invalidations.begin_purge();
     let initially = store.table.bytes() as u64;
     let reached = store.table.begin_recovery()?;
     let chunks = store.slabs.begin_recovery()?;
@@ -95,8 +97,7 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     for (id, class) in (1..).zip(&classes) {
         store.counters.add_items(0, id, class.items, class.bytes);
     }
-    store.invalidations.raise_purged(store.invalidations.count());
-    store.control().record(store.invalidations.words());
+    store.invalidations.end_purge(purged);
     Some(Recovered { items: kept as u64, ..found })
 }
 
@@ -176,7 +177,8 @@ impl<'s> Finder<'s> {
         let (id, number) = self.store.slabs.place(&self.store.arena, self.chunks, chunk)?;
         let shape = self.store.arena.header(chunk).shape();
         let is_chained = id == self.store.slabs.heads();
-        let end = shape.key_at() + shape.key_len() + shape.inline_len();
+        let is_stamped = shape.birth() == STAMPED;
+        let end = if is_stamped { shape.stamp_at() + STAMP_BYTES } else { shape.end() };
         let is_whole = (1..=crate::draft::KEY_BYTES_MAX).contains(&shape.key_len())
             && shape.has(Shape::CHAINED) == is_chained
             && end <= self.store.slabs.class(id).chunk_bytes;
@@ -232,12 +234,12 @@ impl<'s> Finder<'s> {
         let (store, header) = (self.store, self.store.arena.header(chunk));
         let deadline = header.deadline.load(Ordering::Relaxed);
         let key = key_left(store, chunk, shape);
-        let judged =
-            store.invalidations.judge(key, shape.generation(), |prefix| store.hash(prefix));
-        let Judged::Survives(generation) = judged else {
+        let stamp = || store.arena.word(chunk, shape.stamp_at()).load(Ordering::Relaxed);
+        let birth = store.invalidations.born(shape.birth(), stamp);
+        if store.invalidations.hits(key, birth, |prefix| store.hash(prefix)) {
             self.found.flushed += 1;
             return false;
-        };
+        }
         if shape.has(Shape::DELETED) {
             self.found.deleted += 1;
             return false;
@@ -246,10 +248,10 @@ impl<'s> Finder<'s> {
             self.found.expired += 1;
             return false;
         }
-        let renewed = shape.with_generation(generation);
+        let (code, newest) = store.invalidations.newest();
         // A page that is only read is mapped together with its neighbours.
-        if renewed != shape {
-            header.shape.store(renewed.0, Ordering::Relaxed);
+        if birth < newest {
+            header.shape.store(shape.with_birth(code).0, Ordering::Relaxed);
         }
         true
     }
@@ -283,7 +285,7 @@ impl Judge for Finder<'_> {
             chained = i64::from(len);
         }
         let age = self.date(id, chunk);
-        let bytes = shape.key_at() + shape.key_len() + shape.inline_len();
+        let bytes = shape.end();
         let class = &mut self.classes[usize::from(id) - 1];
         class.items += 1;
         class.bytes += i64::from(to_u32(bytes)) + chained;

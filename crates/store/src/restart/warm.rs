@@ -113,7 +113,6 @@ impl Store {
         if !self.orphans.lock().is_empty() {
             return Err(CloseError::InUse);
         }
-        self.control().record(self.invalidations.words());
         let mut record = Writer::default();
         save(self, &mut record);
         let layout = self.layout;
@@ -145,6 +144,7 @@ impl Store {
 fn map_regions(layout: &Layout, file: &MemoryFile) -> Result<Memory, StoreError> {
     let memory = Memory::in_file(layout, file.file())?;
     let has_room = memory.control.commit(0, 1)
+        && memory.invalidations.commit(0, layout.invalidation_words)
         && memory.table.directory.commit(0, 1)
         && memory.page_class.commit(0, layout.pages_max);
     if has_room { Ok(memory) } else { Err(io::Error::from(io::ErrorKind::StorageFull).into()) }

@@ -117,7 +117,7 @@ impl Store {
             table,
             qsbr: Qsbr::new(config.threads_max),
             budget,
-            invalidations: Invalidations::of(memory.control[0].recorded()),
+            invalidations: Invalidations::over(memory.invalidations),
             control: memory.control,
             deleted: Deleted::new(),
             #[cfg(not(miri))]
@@ -252,7 +252,7 @@ impl Store {
 
     /// `true` if `key` was flushed, or a prefix of it invalidated, since
     /// [`invalidations`](Self::invalidations) was this number. Also `true` where that is too long
-    /// ago to tell: more than seven invalidations.
+    /// ago to tell: since then the store has had to forget an invalidation.
     #[must_use]
     pub fn invalidated_since(&self, key: &[u8], invalidations: u64) -> bool {
         self.invalidations.since(key, invalidations, |prefix| self.hash(prefix))

@@ -1,0 +1,111 @@
+//! Invalidations by number: what they hit, what they cost in codes, and where they are refused.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use super::*;
+
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(7, |sum, &byte| sum * 31 + u64::from(byte))
+}
+
+fn new() -> Invalidations {
+    Invalidations::over(Region::reserve(words_of(1 << 20)).unwrap())
+}
+
+fn add(all: &Invalidations, prefix: &str) {
+    let named = (!prefix.is_empty()).then(|| (prefix.len(), hash(prefix.as_bytes())));
+    all.add(named).unwrap();
+}
+
+/// An item that was stored with this birth is dead.
+fn is_dead(all: &Invalidations, key: &str, birth: Birth) -> bool {
+    all.hits(key.as_bytes(), all.born(birth.code, || birth.stamp), hash)
+}
+
+#[test]
+fn an_item_dies_by_what_comes_after_its_birth_and_names_its_prefix() {
+    let all = new();
+    add(&all, "user:");
+    let birth = all.birth(false);
+    add(&all, "cart:");
+    assert!(!is_dead(&all, "user:1", birth));
+    assert!(is_dead(&all, "cart:1", birth));
+    assert!(!is_dead(&all, "cart", birth), "shorter than the prefix");
+    add(&all, "");
+    assert!(is_dead(&all, "user:1", birth));
+    assert!(!is_dead(&all, "user:1", all.birth(false)));
+}
+
+/// Each of a hundred items is born between two invalidations of its prefix, and none is purged.
+#[test]
+fn a_stamp_tells_the_birth_where_codes_have_run_out() {
+    let all = new();
+    let births: Vec<Birth> = (0..100)
+        .map(|_| {
+            add(&all, "a");
+            let birth = all.birth(true);
+            assert!(!is_dead(&all, "a1", birth));
+            birth
+        })
+        .collect();
+    assert!(births.iter().filter(|birth| birth.code != STAMPED).count() < CODES as usize);
+    for birth in &births[..99] {
+        assert!(is_dead(&all, "a1", *birth) && !is_dead(&all, "b1", *birth));
+    }
+    assert!(all.needs_stamps());
+    while all.outstanding() > 0 {
+        all.end_purge(all.begin_purge());
+    }
+    assert!(!all.needs_stamps());
+    assert_eq!(all.prefixes(), 100);
+}
+
+#[test]
+fn an_item_without_room_for_a_stamp_is_as_old_as_its_draft_or_younger() {
+    let all = new();
+    for _ in 0..6 {
+        add(&all, "old");
+    }
+    let (_, drafted_at) = all.newest();
+    add(&all, "since");
+    let birth = all.birth(false);
+    assert!(all.needs_stamps() && all.born(birth.code, || 0) >= drafted_at);
+    assert!(!is_dead(&all, "old", birth) && is_dead(&all, "since", birth));
+}
+
+#[test]
+fn a_full_bucket_refuses_until_it_is_purged() {
+    let all = new();
+    let mut refused = None;
+    for number in 0_u64.. {
+        if all.add(Some((1, number << 32))) == Err(Full) {
+            refused = Some(number);
+            break;
+        }
+    }
+    assert_eq!(refused, Some(WAYS as u64));
+    assert_eq!(all.count(), WAYS as u64, "the refused one does not count");
+    all.add(Some((1, 0))).unwrap();
+    all.add(None).unwrap();
+    all.add(Some((1, 99 << 32))).unwrap();
+    while all.outstanding() > 0 {
+        all.end_purge(all.begin_purge());
+    }
+    for number in 100..100 + WAYS as u64 {
+        all.add(Some((1, number << 32))).unwrap();
+    }
+}
+
+#[test]
+fn what_is_forgotten_counts_as_invalidated() {
+    let all = new();
+    add(&all, "x");
+    assert!(!all.since(b"k", 0, hash) && all.since(b"x", 0, hash) && !all.since(b"x", 1, hash));
+    while all.outstanding() > 0 {
+        all.end_purge(all.begin_purge());
+    }
+    assert!(!all.since(b"k", 0, hash), "purged, but not forgotten");
+    for number in 0..WAYS as u64 {
+        all.add(Some((2, number << 32 | hash(b"x")))).unwrap();
+    }
+    assert!(all.since(b"k", 0, hash) && !all.since(b"k", 1, hash));
+}
