@@ -121,7 +121,7 @@ fn images() -> &'static [Image; 2] {
         for key in 0..KEYS {
             assert!(put(&me, &name(key), &content(key)));
         }
-        me.flush_prefix(b"nobody");
+        me.flush_prefix(b"nobody").unwrap();
         drop(me);
         let crashed = Image::of(&File::open(path()).unwrap());
         store.close(TimeNote::default(), 0).unwrap();

@@ -107,10 +107,16 @@ impl Invalidations {
         let buckets = (words.len() - TABLE) / (WAYS * PLACE_WORDS);
         let all = Self { words, buckets, plain: AtomicU32::new(NONE), lock: Mutex::new(()) };
         // A number out of range is that of a damaged file.
-        for word in [COUNT, PURGED, FORGOTTEN] {
+        for word in [COUNT, PURGED, PREFIXES, FORGOTTEN] {
             all.set(word, all.word(word).min(u64::MAX / 2));
         }
         all.set(PURGED, all.word(PURGED).min(all.word(COUNT)));
+        // The next number may be there: of an invalidation that was under way.
+        let most = all.word(COUNT) + 1;
+        let numbers = (TABLE..all.words.len()).skip(2).step_by(PLACE_WORDS);
+        for at in (LENGTHS..TABLE).chain(numbers).filter(|&at| all.word(at) > most) {
+            all.set(at, most);
+        }
         all.set(NEWEST_CODE, all.word(NEWEST_CODE) % u64::from(CODES));
         if all.birth_of(all.newest_code()).is_none() {
             all.set_birth(all.newest_code(), all.word(COUNT) + 1);

@@ -109,3 +109,14 @@ fn what_is_forgotten_counts_as_invalidated() {
     }
     assert!(all.since(b"k", 0, hash) && !all.since(b"k", 1, hash));
 }
+
+#[test]
+fn words_of_a_damaged_file_stop_nothing() {
+    let words: Region<AtomicU64> = Region::reserve(words_of(1 << 20)).unwrap();
+    (0..words.len()).for_each(|at| words[at].store(u64::MAX, Ordering::Relaxed));
+    let all = Invalidations::over(words);
+    add(&all, "");
+    add(&all, "k");
+    all.end_purge(all.begin_purge());
+    assert!(!is_dead(&all, "k", all.birth(true)));
+}
