@@ -8,12 +8,39 @@ use upstream::{Command, Request};
 
 use crate::shared::Shared;
 
-/// The answer, or why there is none.
-pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String, String> {
-    let what = std::str::from_utf8(what).map_err(|_| "bad admin request".to_owned())?;
+/// The reason for which an admin request has no answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum Refused<'a> {
+    #[error("bad admin request")]
+    Bad,
+    #[error("bad admin request: no closing bracket")]
+    Bracket,
+    #[error("{0} is no number")]
+    Number(&'a str),
+    #[error("unknown op {0}")]
+    Op(&'a str),
+    #[error("there is no option {0}")]
+    Option(&'a str),
+    #[error("there is no pool {0}")]
+    Pool(&'a str),
+    #[error("unknown admin request {0}")]
+    Unknown(&'a str),
+}
+
+/// The answer.
+///
+/// # Errors
+///
+/// The reason for which there is none.
+pub(crate) fn answer<'a>(
+    shared: &Shared,
+    core: &Core,
+    what: &'a [u8],
+) -> Result<String, Refused<'a>> {
+    let what = std::str::from_utf8(what).map_err(|_| Refused::Bad)?;
     let (name, arguments) = match what.split_once('(') {
         Some((name, rest)) => {
-            let inner = rest.strip_suffix(')').ok_or("bad admin request: no closing bracket")?;
+            let inner = rest.strip_suffix(')').ok_or(Refused::Bracket)?;
             // A key may have commas in it.
             let most = if name.starts_with("route") { 2 } else { usize::MAX };
             (name, inner.splitn(most, ',').collect())
@@ -31,19 +58,19 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
         ("failure_domains", [pool]) => {
             let current = shared.current();
             let domains = current.info.failure_domains.get(*pool);
-            domains.cloned().ok_or_else(|| format!("there is no pool {pool}"))
+            domains.cloned().ok_or(Refused::Pool(pool))
         }
         ("global_params", []) => Ok(shared.current().info.params.clone()),
         ("options", []) => Ok(shared.options.list()),
         ("options", [name]) => {
             let value = shared.options.values().into_iter().find(|(known, _)| known == name);
-            value.map(|(_, value)| value).ok_or_else(|| format!("there is no option {name}"))
+            value.map(|(_, value)| value).ok_or(Refused::Option(name))
         }
         ("pools", []) => Ok(shared.current().info.pools.clone()),
         // Relaxed: the level stands alone; nothing else is read because of it.
         ("verbosity", []) => Ok(shared.verbosity.load(Ordering::Relaxed).to_string()),
         ("verbosity", [level]) => {
-            let level = level.parse().map_err(|_| format!("{level} is no number"))?;
+            let level = level.parse().map_err(|_| Refused::Number(level))?;
             let before = shared.verbosity.swap(level, Ordering::Relaxed);
             Ok(format!("{before} -> {level}"))
         }
@@ -69,12 +96,12 @@ pub(crate) fn answer(shared: &Shared, core: &Core, what: &[u8]) -> Result<String
             leaves(core, &core.tree().root, request, &mut servers);
             Ok(servers.join("\r\n"))
         }
-        _ => Err(format!("unknown admin request {name}")),
+        _ => Err(Refused::Unknown(name)),
     }
 }
 
-fn op_of(name: &str) -> Result<Command, String> {
-    Command::by_name(name).ok_or_else(|| format!("unknown op {name}"))
+fn op_of(name: &str) -> Result<Command, Refused<'_>> {
+    Command::by_name(name).ok_or(Refused::Op(name))
 }
 
 /// Depth of a tree that is shown. Configurations are trees, so this only ends what is absurd.

@@ -224,7 +224,8 @@ impl Front {
                 let found = Reply { key, value: text.as_bytes(), ..Reply::of(Outcome::Found) };
                 format::reply(heap, &slot, (0, 0), &found)
             }
-            Err(text) => {
+            Err(refused) => {
+                let text = refused.to_string();
                 format::error(heap, upstream::Failure::ClientError, text.as_bytes());
                 true
             }
