@@ -196,7 +196,8 @@ impl Sink for Queues {
         let reply = if start > HEAP_BYTES_CUT { &too_much } else { reply };
         let value_bytes = reply.words.len() + reply.value.len();
         let needed = REPLY_REST_BYTES + client_key.1 + value_bytes;
-        if value_bytes.max(start) > HEAP_KEPT && queue.heap.capacity() - start < needed {
+        let grows = value_bytes.max(start) > HEAP_KEPT && queue.heap.capacity() - start < needed;
+        if grows {
             if !grow(&mut queue.heap, needed) {
                 queue.give_up();
                 self.account.dropped.push(conn);
@@ -217,7 +218,10 @@ impl Sink for Queues {
             queue.is_resumed = true;
             self.resumed.push(conn);
         }
-        self.recount(number);
+        // Small changes are counted when the connection is served.
+        if grows {
+            self.recount(number);
+        }
     }
 }
 
