@@ -45,8 +45,15 @@ fn system_resolvers() -> io::Result<Vec<SocketAddr>> {
 type Service = (u16, String, u16);
 
 fn listed(name: &str, resolver: SocketAddr) -> io::Result<Vec<Member>> {
-    let reply = ask(name, TYPE::SRV, resolver)?;
-    let packet = parse(&reply)?;
+    members(&ask(name, TYPE::SRV, resolver)?, |host| ask(host, TYPE::A, resolver))
+}
+
+/// The servers that a reply lists. Hosts whose addresses are not in it are asked for by `ask`.
+pub(crate) fn members(
+    reply: &[u8],
+    ask: impl Fn(&str) -> io::Result<Vec<u8>>,
+) -> io::Result<Vec<Member>> {
+    let packet = parse(reply)?;
     let services: Vec<Service> = packet
         .answers
         .iter()
@@ -60,8 +67,7 @@ fn listed(name: &str, resolver: SocketAddr) -> io::Result<Vec<Member>> {
     let mut members = Vec::new();
     for (_, host, port) in services.into_iter().filter(|service| Some(service.0) == lowest) {
         if !known.contains_key(&host) {
-            let reply = ask(&host, TYPE::A, resolver)?;
-            known.extend(hosts(&parse(&reply)?));
+            known.extend(hosts(&parse(&ask(&host)?)?));
         }
         let address = known
             .get(&host)

@@ -13,7 +13,12 @@ pub(crate) fn servers(endpoint: &str) -> io::Result<Vec<Member>> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(b"config get cluster\r\n")?;
-    let mut reader = BufReader::new(stream.take(ANSWER_BYTES_MAX));
+    read(stream)
+}
+
+/// Reads the answer.
+pub(crate) fn read(answer: impl Read) -> io::Result<Vec<Member>> {
+    let mut reader = BufReader::new(answer.take(ANSWER_BYTES_MAX));
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let bytes = line.trim_end().strip_prefix("CONFIG cluster ").and_then(|rest| {

@@ -67,7 +67,8 @@ fn end_of(prefix: &[u8]) -> Vec<u8> {
     vec![0]
 }
 
-fn members(text: &str) -> io::Result<Vec<Member>> {
+/// The servers that an answer names.
+pub(crate) fn members(text: &str) -> io::Result<Vec<Member>> {
     let range: Range = serde_json::from_str(text).map_err(io::Error::other)?;
     if range.more {
         return Err(io::Error::other("it has more keys than it tells"));

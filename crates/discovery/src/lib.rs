@@ -15,6 +15,8 @@
 mod dns;
 mod elasticache;
 mod etcd;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod member;
 
 pub use elasticache::answer;

@@ -1,4 +1,6 @@
 //! The logs that can be followed.
 
+#[cfg(any(test, fuzzing))]
+mod fuzzing;
 pub mod mysql;
 pub mod postgres;

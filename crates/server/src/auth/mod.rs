@@ -18,6 +18,8 @@
 
 mod file_error;
 mod queue;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub(crate) mod rights;
 pub(crate) mod users;
 mod worker;

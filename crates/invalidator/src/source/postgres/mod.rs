@@ -8,6 +8,8 @@ mod check;
 mod connection;
 mod decode;
 mod failure;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod pgoutput;
 mod probe;
 mod settings;

@@ -1,0 +1,62 @@
+//! The check of the fuzz target `binlog_packets`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use mysql_common::binlog::EventStreamReader;
+use mysql_common::binlog::consts::BinlogVersion;
+
+use super::By;
+use super::decode::Decoder;
+use super::server::Flavour;
+use crate::gtid::GtidSet;
+use crate::position::Position;
+use crate::source::fuzzing;
+
+/// Follows a log: the first byte chooses the make of the server and the form of positions, then
+/// come packets, each behind its length in two bytes.
+///
+/// # Panics
+///
+/// When a key or a position is one that nobody can use.
+pub fn check(bytes: &[u8]) {
+    keys(bytes);
+}
+
+/// The keys of a log.
+pub(in crate::source) fn keys(bytes: &[u8]) -> Vec<Bytes> {
+    let Some((choice, mut rest)) = bytes.split_first() else { return Vec::new() };
+    let (flavour, by, start) = match choice % 4 {
+        0 => (Flavour::MariaDb, By::Gtid, Position::MariaGtid(BTreeMap::new())),
+        1 => (Flavour::MySql, By::Gtid, Position::MysqlGtid(GtidSet::default())),
+        kind => {
+            let flavour = if kind == 2 { Flavour::MariaDb } else { Flavour::MySql };
+            (flavour, By::File, Position::File { name: "log.000001".to_owned(), offset: 4 })
+        }
+    };
+    let mut reader = EventStreamReader::new(BinlogVersion::Version4);
+    let mut decoder = Decoder::new(flavour, by, &start, &fuzzing::rules());
+    let mut events = Vec::new();
+    while let Some((len, after)) = rest.split_first_chunk() {
+        let len = usize::from(u16::from_le_bytes(*len)).min(after.len());
+        let (packet, next) = after.split_at(len);
+        rest = next;
+        let Some(packet) = framed(packet) else { break };
+        let Ok(Some(event)) = reader.read(&packet[..]) else { break };
+        if decoder.push(&event, |id| reader.get_tme(id)).is_err() {
+            break;
+        }
+        events.extend(std::iter::from_fn(|| decoder.pop()));
+    }
+    fuzzing::keys(start, events)
+}
+
+/// The packet with its own length in the event's header: the library panics at any other, and the
+/// program restarts (`restart_on_panic`). `None` if it is too short for a header and a checksum.
+fn framed(packet: &[u8]) -> Option<Vec<u8>> {
+    const BYTES_LEAST: usize = 19 + 5;
+    let len = u32::try_from(packet.len()).ok().filter(|_| packet.len() >= BYTES_LEAST)?;
+    let mut packet = packet.to_vec();
+    packet.get_mut(9..13)?.copy_from_slice(&len.to_le_bytes());
+    Some(packet)
+}

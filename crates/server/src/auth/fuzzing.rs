@@ -1,0 +1,82 @@
+//! The check of the fuzz target `users_and_rights`.
+
+use super::rights::{Permission, Table};
+use super::users::{Check, Users, UsersError};
+use super::{plain, split};
+
+/// Reads a users file and, behind a zero byte, a rights file and, behind another, the message of a
+/// PLAIN login.
+///
+/// # Panics
+///
+/// When a user is let in who must not be, or not let in who must.
+#[allow(clippy::expect_used, reason = "a target stops where it fails")]
+pub fn check(bytes: &[u8]) {
+    let (users, rest) = split(bytes, 0).unwrap_or((bytes, b""));
+    let (rights, message) = split(rest, 0).unwrap_or((rest, b""));
+    let table = str::from_utf8(rights).ok().and_then(|text| match Table::parse(text) {
+        Ok(table) => Some(table),
+        Err(why) => {
+            assert_names_a_line(&why.to_string(), rights);
+            None
+        }
+    });
+    let read = match Users::parse(users, table.as_ref()) {
+        Ok(read) => read,
+        Err(UsersError::NoUser) => return,
+        Err(why) => return assert_names_a_line(&why.to_string(), users),
+    };
+    for line in users.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some((name, password)) = split(line, b':').filter(|_| !line.starts_with(b"#")) else {
+            continue;
+        };
+        assert!(read.has(name));
+        match read.check(name, password) {
+            // Under the names of a file with a verifier, whatever is asked is work.
+            Check::Slow => continue,
+            Check::Done(user) => {
+                let user = user.expect("the password lets its user in");
+                assert_eq!(*user.name, *name);
+                let own = table.as_ref().map(|table| table.of(name));
+                assert_eq!(user.rights, own);
+                if let Some(rights) = own {
+                    let both = rights.allow(Permission::ReadWrite, password);
+                    let each = [Permission::Read, Permission::Write];
+                    assert_eq!(both, each.into_iter().all(|one| rights.allow(one, password)));
+                }
+            }
+        }
+        let longer = [password, b"x"].concat();
+        assert!(matches!(read.check(name, &longer), Check::Done(None)));
+    }
+    if let Some((name, password)) = plain(message) {
+        assert!(!name.is_empty() && !password.contains(&0));
+        let _ = read.check(name, password);
+    }
+}
+
+/// Asserts that a refusal begins with the number of a line of the file.
+fn assert_names_a_line(refusal: &str, file: &[u8]) {
+    let number = refusal.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
+    let number: Option<usize> = number.and_then(|(number, _)| number.parse().ok());
+    let lines = file.split(|byte| *byte == b'\n').count();
+    assert!(number.is_some_and(|number| (1..=lines).contains(&number)), "{refusal}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn seeds_hold() {
+        let folder = "../../fuzz/seeds/users_and_rights";
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let seeds: Vec<_> = fs::read_dir(folder).unwrap().map(|seed| seed.unwrap()).collect();
+        assert!(!seeds.is_empty());
+        seeds.iter().for_each(|seed| check(&fs::read(seed.path()).unwrap()));
+    }
+}
