@@ -17,9 +17,9 @@
 //!    another password, is logged out.
 
 mod file_error;
-mod queue;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod queue;
 pub(crate) mod rights;
 pub(crate) mod users;
 mod worker;

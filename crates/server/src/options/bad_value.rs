@@ -47,7 +47,7 @@ pub(super) enum BadValue {
     #[error("'{0}' has something other than ':port' after ']'")]
     NotAPort(String),
     #[error("bad port: {0}")]
-    Port(Box<BadValue>),
+    Port(Box<Self>),
     #[error("'{text}': {reason}")]
     Path { text: String, reason: String },
 }

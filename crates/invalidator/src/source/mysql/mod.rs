@@ -13,8 +13,8 @@ mod check;
 mod compressed;
 mod decode;
 mod event_type;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
+#[cfg(test)]
+pub(in crate::source) mod fuzzing;
 mod lag;
 mod probe;
 mod rows;
