@@ -66,9 +66,13 @@ fn waits_for_others(
     drop(section);
     let need = Need::Send(pin.value_len());
     cx.large_values.with(|account| {
-        // What is being sent already costs nothing more.
-        !account.is_sent(address(&pin))
-            && account.must_wait(session.id, conn, need, cx.now, &mut session.waits_until)
+        if account.is_sent(address(&pin)) {
+            // It costs nothing more, and whoever waited for it waits no longer.
+            account.forget_waiting(session.id);
+            session.waits_until = None;
+            return false;
+        }
+        account.must_wait(session.id, conn, need, cx.now, &mut session.waits_until)
     })
 }
 
