@@ -1,9 +1,9 @@
 //! Lines for the operator on stderr, written by a thread of their own.
 //!
 //! stderr is often a pipe. A pipe whose reader stops fills up, and from then on each write to it
-//! waits. A server's event loops therefore never write to it: [`line()`] copies the line into a queue
-//! of bounded size, and the thread of [`Writer`] writes what the queue holds. A line that finds the
-//! queue full is lost, and the log says how many were.
+//! waits. A server's event loops therefore never write to it: [`line()`] copies the line into a
+//! queue of bounded size, and the thread of [`Writer`] writes what the queue holds. A line that
+//! finds the queue full is lost, and the log says how many were.
 //!
 //! stderr belongs to the process, and so does the queue. Without a [`Writer`], as before a server
 //! serves and in tests, [`line()`] writes directly.

@@ -16,8 +16,8 @@ const PATIENCE_AT_END: Duration = Duration::from_secs(1);
 pub struct Writer(());
 
 impl Writer {
-    /// Starts the thread. From now on [`crate::line()`] waits for nobody. One in a process is enough:
-    /// a second one is refused.
+    /// Starts the thread. From now on [`crate::line()`] waits for nobody. One in a process is
+    /// enough: a second one is refused.
     ///
     /// # Errors
     ///
