@@ -150,15 +150,17 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) if !error.use_stderr() => return print(&error.to_string()),
         Err(error) => return fail(name, error.to_string().trim_end(), EXIT_USAGE),
     };
-    let log_writer = match logging::Writer::start(name) {
-        Ok(log_writer) => log_writer,
-        Err(error) => return fail(name, &format!("cannot start the log's writer: {error}"), 1),
-    };
+    let mut log_writer = None;
     let log = |line: &str| logging::line(name, format_args!("{line}"));
     told.iter().for_each(|line| log(line));
     let started = |control: &net::Control| {
         for address in control.tcp_addresses() {
             log(&format!("listening on {address}"));
+        }
+        // What is said of the start has been written by then.
+        match logging::Writer::start(name) {
+            Ok(writer) => log_writer = Some(writer),
+            Err(error) => log(&format!("log lines may delay clients: no thread: {error}")),
         }
     };
     let end = router::run::run(options, log, started);

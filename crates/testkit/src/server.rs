@@ -357,6 +357,21 @@ impl Server {
         let tail = log.len().saturating_sub(4000);
         String::from_utf8_lossy(&log[tail..]).into_owned()
     }
+
+    /// Waits until the log's end contains `text`: a thread of its own writes a running server's
+    /// lines.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within ten seconds.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.log().contains(text) {
+            assert!(Instant::now() < deadline, "{text:?} is not in the log:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 impl Drop for Server {

@@ -147,9 +147,6 @@ impl Server {
             confine::process(options, log)?;
             self.is_confined = true;
         }
-        let log_writer = log
-            .start_writer()
-            .map_err(|error| Failure::os(format!("cannot start the log's writer: {error}")))?;
 
         let config = net::Config {
             tls: entry.tls.clone(),
@@ -178,6 +175,11 @@ impl Server {
         let signals = signals.forward(handle.control().clone(), auth_worker, *log)?;
         let listener = self.open_successor_listener(kept, handle.control())?;
         announce(&self.options, handle.control(), &self.log, self.predecessor.is_some());
+        // What is said of the start has been written by then.
+        let log_writer = self.log.start_writer();
+        if let Err(error) = &log_writer {
+            self.log.warning(format_args!("log lines may delay clients: no thread: {error}"));
+        }
         if let Some(predecessor) = self.predecessor.take() {
             predecessor.dismiss();
             listener.iter().for_each(SuccessorListener::claim_files);
