@@ -127,14 +127,14 @@ pub enum Lease {
     Fill {
         /// For [`Client::lease_set`].
         token: u64,
-        /// What was deleted a short time ago.
+        /// The value that was deleted a short time ago.
         stale: Option<Value>,
     },
     /// A value.
     Hit(Value),
     /// Somebody else is filling: wait some milliseconds and ask again, or take the stale value.
     Wait {
-        /// What was deleted a short time ago.
+        /// The value that was deleted a short time ago.
         stale: Option<Value>,
     },
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use upstream::{Failure, Outcome};
 
-/// Why a call has no answer.
+/// The reason why a call has no answer.
 ///
 /// For whoever reads, an error is a miss **that must not be filled** (*Scaling Memcache at
 /// Facebook*, 3.1): the server or the network is in trouble, and a store would add to it.

@@ -47,14 +47,14 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of a source's answer at the most.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// What was found last, by the source's name.
+/// The members found last, by the source's name.
 #[derive(Debug, Default)]
 pub struct Discovery {
     found: Mutex<BTreeMap<String, Vec<Member>>>,
     folder: Option<PathBuf>,
 }
 
-/// Whether a file's name is a source's.
+/// True if a file's name is a source's.
 #[must_use]
 pub fn is_source(name: &str) -> bool {
     SOURCES.iter().any(|(scheme, _)| name.starts_with(scheme))

@@ -22,7 +22,7 @@ pub struct Echo {
     stop: Arc<AtomicBool>,
 }
 
-/// What it has been asked.
+/// The requests and closed connections that it has seen.
 #[derive(Default)]
 pub struct Seen {
     pub lines: AtomicU64,
