@@ -23,7 +23,7 @@ fn letters(number: u64) -> usize {
     usize::try_from(number.wrapping_mul(7919) % most).unwrap_or(0)
 }
 
-/// Whether a value is what calls have stored under this key, whole.
+/// True if a value is what calls have stored under this key, whole.
 pub fn is_of(key: &[u8], value: &[u8]) -> bool {
     !value.is_empty() && value.split_inclusive(|byte| *byte == b'\n').all(|one| is_unit(key, one))
 }

@@ -53,19 +53,19 @@ pub struct Server {
     items: BTreeMap<Vec<u8>, Vec<u8>>,
     /// It answers wrongly.
     pub lies: bool,
-    /// What it sends next does not arrive as it was sealed.
+    /// The next bytes that it sends do not arrive as they were sealed.
     pub spoils: bool,
     /// It lets nobody in.
     pub(crate) refuses: bool,
     /// What connections begin with, and how often somebody began otherwise.
     pub(crate) rules: Rules,
-    /// How often a client sent something else before the handshake and login.
+    /// The number of times that a client sent something else before the handshake and login.
     pub unauthenticated: u64,
-    /// How often the calls came that must not come twice, by their numbers.
+    /// The number of times that each call came that must not come twice, by the calls' numbers.
     pub executed: BTreeMap<u64, u32>,
-    /// When each key was last deleted.
+    /// The time at which each key was last deleted.
     pub deleted_us: BTreeMap<Vec<u8>, u64>,
-    /// Whose values were asked for.
+    /// The keys whose values were asked for.
     pub asked: BTreeSet<Vec<u8>>,
     /// Who may fill a key, and how often such tokens were given.
     tokens: BTreeMap<Vec<u8>, u64>,

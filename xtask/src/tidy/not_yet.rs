@@ -18,7 +18,6 @@ pub(super) const COLUMNS: Rule = Rule { name: "wide comments and prose", not_yet
 pub(super) const QUESTIONS: Rule = Rule {
     name: "comments that ask",
     not_yet: &[
-        "crates/engine/",
         "crates/net/",
         "crates/reserve/",
         "crates/routeconf/",
@@ -26,7 +25,6 @@ pub(super) const QUESTIONS: Rule = Rule {
         "crates/routes/",
         "crates/scram/",
         "crates/server/",
-        "crates/simulation/",
         "crates/spool/",
         "crates/upstream/",
         "crates/watch/",

@@ -12,7 +12,7 @@ pub const SETTINGS: LeaseSettings = LeaseSettings { interval_secs: 3, stale_secs
 /// Invalidations after which a token counts as void, whatever they were of.
 const INVALIDATIONS_MAX: u32 = 8;
 
-/// What is known of keys, there or not.
+/// The state of keys, there or not.
 #[derive(Default)]
 pub struct Leases {
     /// A lease read or a hold-off has been seen: from now on, deletes keep stale values.
@@ -64,7 +64,7 @@ impl Leases {
         self.keys.get(key).is_some_and(|lease| lease.held_until > now_secs)
     }
 
-    /// Whether a value may be stored with this token, which is used up.
+    /// True if a value may be stored with this token, which is used up.
     pub fn redeem(&mut self, key: &[u8], token: u64) -> bool {
         let Some(lease) = self.keys.get_mut(key) else { return false };
         if lease.token != Some(token) {

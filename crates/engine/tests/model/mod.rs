@@ -40,7 +40,7 @@ struct Entry {
     is_fetched: bool,
 }
 
-/// Where choices come from: a seed (splitmix64) or a fuzzer's bytes.
+/// The source of choices: a seed (splitmix64) or a fuzzer's bytes.
 pub enum Random {
     Seed(u64),
     Bytes(std::vec::IntoIter<u8>),
@@ -69,7 +69,7 @@ impl Random {
         }
     }
 
-    /// Whether a fuzzer's bytes are used up.
+    /// True if a fuzzer's bytes are used up.
     pub fn is_exhausted(&self) -> bool {
         matches!(self, Self::Bytes(bytes) if bytes.len() == 0)
     }
