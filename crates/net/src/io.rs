@@ -146,7 +146,7 @@ impl<'a> Output<'a> {
         self.scratch
     }
 
-    /// Whether the session should [`Self::flush`] before it appends another reply. To be asked once
+    /// True if the session should [`Self::flush`] before it appends another reply. To be asked once
     /// a reply, so that the scratch never grows past [`FLUSH_BYTES`] and one reply.
     #[inline]
     #[must_use]

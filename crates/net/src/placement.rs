@@ -22,7 +22,7 @@ pub enum Placement {
     Consolidated(Consolidation),
 }
 
-/// When connections move between workers.
+/// The rule by which connections move between workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consolidation {
     busy: u32,

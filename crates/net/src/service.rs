@@ -77,7 +77,7 @@ pub trait Service {
     /// events are served.
     fn on_outside(&mut self) {}
 
-    /// When the loop should turn at the latest, whatever happens.
+    /// The latest time at which the loop should turn, whatever happens.
     fn deadline(&self) -> Option<Instant> {
         None
     }
@@ -97,7 +97,7 @@ pub trait Service {
         false
     }
 
-    /// Whether a new session of the same peer could go on for this one, to which nothing is owed:
+    /// True if a new session of the same peer could go on for this one, to which nothing is owed:
     /// nothing else is known of it. Then another worker may take the connection over
     /// ([`crate::Placement::Consolidated`]).
     fn may_move(&self, _session: &Self::Session) -> bool {
@@ -107,13 +107,13 @@ pub trait Service {
     /// Another worker serves the connection from now on, with a session of its own.
     fn moved(&mut self, _session: Self::Session) {}
 
-    /// Whether this session's client has to log in and has not: it may not hold its place for long
+    /// True if this session's client has to log in and has not: it may not hold its place for long
     /// ([`crate::Config::login_timeout`]).
     fn is_unauthenticated(&self, _session: &Self::Session) -> bool {
         false
     }
 
-    /// Whether answers to this session are still to come. Such a connection outlives the end of its
+    /// True if answers to this session are still to come. Such a connection outlives the end of its
     /// input, and a drain.
     fn owes(&self, _session: &Self::Session) -> bool {
         false
@@ -150,7 +150,7 @@ pub enum DatagramFate {
     TooLong,
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The server drains or stops.

@@ -52,7 +52,7 @@ impl Inherited {
         self.sockets.len()
     }
 
-    /// Whether every socket was claimed.
+    /// True if every socket was claimed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sockets.is_empty()

@@ -39,7 +39,7 @@ pub fn grants() -> u64 {
     GRANTS.load(Ordering::Relaxed)
 }
 
-/// Whether a quarter of the reserve is in use: time to let go of what can be let go of.
+/// True if a quarter of the reserve is in use: time to let go of what can be let go of.
 #[inline]
 #[must_use]
 pub fn is_low() -> bool {

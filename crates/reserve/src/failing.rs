@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug)]
 pub struct Failing;
 
-/// What happened while it was armed.
+/// The allocations that were counted while it was armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Allocations that were asked for.
@@ -33,7 +33,8 @@ thread_local! {
     static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread's own allocations are let alone: a test's side of the conversation.
+/// Lets the calling thread's own allocations alone, or no longer: a test's side of the
+/// conversation.
 pub fn exempt_thread(is_exempt: bool) {
     IS_EXEMPT.with(|exempt| exempt.set(is_exempt));
 }

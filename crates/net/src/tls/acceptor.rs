@@ -30,7 +30,7 @@ pub enum Verify {
     Require,
 }
 
-/// Whether and how a listener speaks TLS.
+/// The use of TLS by a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsMode {
     /// It does not.
@@ -62,7 +62,7 @@ pub struct TlsOptions {
     pub resumption: bool,
 }
 
-/// Why no TLS session can be made.
+/// The reason why no TLS session can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be used.
@@ -223,7 +223,7 @@ fn provider(options: &TlsOptions) -> CryptoProvider {
     provider
 }
 
-/// Whether TLS 1.2 has a suite of this name of OpenSSL's here.
+/// True if TLS 1.2 has a suite of this name of OpenSSL's here.
 #[must_use]
 pub fn knows_suite(name: &str) -> bool {
     let suites = ring::default_provider().cipher_suites;

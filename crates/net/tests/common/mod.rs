@@ -17,7 +17,7 @@ use net::{
 /// Lines served in one turn before a connection yields.
 pub const FAIR_LINES: usize = 10;
 
-/// What the tests look at from outside.
+/// The state that the tests look at from outside.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub held: AtomicIsize,
