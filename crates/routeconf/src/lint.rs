@@ -6,7 +6,7 @@ use crate::ast::{Command, Config, Entry, Handle, Member, PoolId, Route, RouteId,
 use crate::select::{by_class, by_operation, children};
 use crate::source::Diagnostic;
 
-/// What should be looked at.
+/// Warnings about all that should be looked at.
 #[must_use]
 pub fn lint(config: &Config) -> Vec<Diagnostic> {
     let mut found = Vec::new();

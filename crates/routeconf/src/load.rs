@@ -15,7 +15,7 @@ use crate::twemproxy;
 pub struct Loaded {
     /// The tree.
     pub config: Config,
-    /// What its author should know.
+    /// Findings that its author should know.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -37,7 +37,7 @@ impl Rejected {
     }
 }
 
-/// Which of the two languages a text is in.
+/// The language of a text, one of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     /// mcrouter's.

@@ -4,7 +4,7 @@ use hashing::key::shard_id;
 
 use crate::ast::{Command, CommandClass, Config, Entry, Listener, Route, RouteId, ShardSplit};
 
-/// Whether mcrouter's pattern (`/*/*/`, `/us/*/`, `/b*/*/`) matches the prefix.
+/// True if mcrouter's pattern (`/*/*/`, `/us/*/`, `/b*/*/`) matches the prefix.
 #[must_use]
 pub fn prefix_matches(pattern: &[u8], prefix: &[u8]) -> bool {
     let (mut at, mut from) = ((0, 0), None);
@@ -127,13 +127,13 @@ pub fn shard_split<'s>(splits: &'s [(String, ShardSplit)], key: &[u8]) -> Option
     splits.iter().find(|(known, _)| known.as_bytes() == shard).map(|(_, split)| split)
 }
 
-/// Whether a command goes to all names of a split shard, and not to that of this host alone.
+/// True if a command goes to all names of a split shard, and not to that of this host alone.
 #[must_use]
 pub fn goes_to_all_names(split: &ShardSplit, class: CommandClass) -> bool {
     split.fanout_deletes && class == CommandClass::Delete
 }
 
-/// How many names a shard has at this moment, seen from this host.
+/// The number of names that a shard has at this moment, seen from this host.
 #[must_use]
 pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
     const HOSTS: u32 = 16_384;

@@ -58,7 +58,7 @@ impl Files {
     }
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The configuration works, but not as its author thinks.
@@ -79,13 +79,13 @@ impl fmt::Display for Severity {
 /// One finding about a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Where.
+    /// The place that it is about.
     pub at: At,
-    /// How bad.
+    /// Its severity.
     pub severity: Severity,
-    /// What, in one sentence without a full stop.
+    /// The finding, in one sentence without a full stop.
     pub message: String,
-    /// What to do about it, if that is known.
+    /// The remedy, if one is known.
     pub hint: Option<String>,
 }
 

@@ -18,7 +18,6 @@ pub(super) const COLUMNS: Rule = Rule { name: "wide comments and prose", not_yet
 pub(super) const QUESTIONS: Rule = Rule {
     name: "comments that ask",
     not_yet: &[
-        "crates/routeconf/",
         "crates/router/",
         "crates/routes/",
         "crates/scram/",

@@ -8,7 +8,7 @@ use hashing::furc_hash;
 /// The digits of a bucket's number, at most.
 const DIGITS_MAX: usize = 10;
 
-/// How keys are counted into buckets.
+/// The rule by which keys are counted into buckets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
     /// `total_buckets`.

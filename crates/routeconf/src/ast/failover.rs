@@ -12,9 +12,9 @@ pub struct Failover {
     pub children: Vec<RouteId>,
     /// In which order the others follow.
     pub policy: FailoverPolicy,
-    /// Which replies count as failures.
+    /// The replies that count as failures.
     pub errors: FailoverErrors,
-    /// How many requests may go on to the others.
+    /// The number of requests that may go on to the others.
     pub limit: Option<FailoverLimit>,
     /// `failover_tag`: `:failover=1` is put behind the hash stop from the second try on. A name, or
     /// empty for `true`.

@@ -12,13 +12,13 @@ pub struct Hash {
     pub function: HashFunction,
     /// Put behind the key.
     pub salt: String,
-    /// What of the key counts.
+    /// The part of the key that counts.
     pub key_part: KeyPart,
     /// With these, the number of the key's bucket is hashed in the key's place.
     pub buckets: Option<Box<Buckets>>,
 }
 
-/// What of a key is hashed.
+/// The part of a key that is hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyPart {
     /// mcrouter: up to `|#|`.

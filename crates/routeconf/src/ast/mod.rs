@@ -50,24 +50,24 @@ pub struct Config {
 /// A route, with its name and place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Handle {
-    /// What it does.
+    /// The route itself.
     pub route: Route,
     /// Its `name`, if it has one.
     pub name: Option<String>,
-    /// Where it stands.
+    /// Its place in the configuration.
     pub at: At,
 }
 
-/// Where requests come in.
+/// An entry point for requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listener {
     /// twemproxy: the pool's name; mcrouter: empty.
     pub name: String,
     /// twemproxy: where to listen, `host:port` or a path. mcrouter says it on the command line.
     pub listen: Option<String>,
-    /// What its keys may begin with.
+    /// The way from its keys to the first route.
     pub entry: Entry,
-    /// Where it stands.
+    /// Its place in the configuration.
     pub at: At,
 }
 
@@ -87,7 +87,7 @@ pub struct PrefixRoute {
     pub prefix: String,
     /// Its route.
     pub route: RouteId,
-    /// Where it stands.
+    /// Its place in the configuration.
     pub at: At,
 }
 

@@ -25,7 +25,7 @@ pub struct Pool {
     pub region: String,
     /// See `region`.
     pub cluster: String,
-    /// Whether servers are sent keys with their routing prefix.
+    /// Servers are sent keys with their routing prefix.
     pub keep_routing_prefix: bool,
     /// `tko_tracker`: with too many servers out, they are asked all the same.
     pub tko_tracker: Option<TkoTracker>,
@@ -36,7 +36,7 @@ pub struct Pool {
     /// twemproxy's `auto_eject_hosts`: `server_failure_limit` and `server_retry_timeout` in
     /// milliseconds.
     pub eject: Option<(u32, u64)>,
-    /// Where it stands.
+    /// Its place in the configuration.
     pub at: At,
 }
 
@@ -52,11 +52,11 @@ pub enum Member {
 /// A server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// Where.
+    /// Its address.
     pub address: ServerAddress,
-    /// How it is spoken to.
+    /// The protocol of its connections.
     pub protocol: Protocol,
-    /// What protects the connection.
+    /// The protection of its connections.
     pub security: Security,
     /// twemproxy's name for it, or `hostnames` of mcrouter.
     pub name: Option<String>,
@@ -64,7 +64,7 @@ pub struct Server {
     pub weight: u32,
     /// mcrouter's `failure_domains`.
     pub failure_domain: Option<String>,
-    /// Where it stands.
+    /// Its place in the configuration.
     pub at: At,
 }
 

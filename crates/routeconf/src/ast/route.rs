@@ -22,22 +22,22 @@ pub enum Route {
     AllSync(Vec<RouteId>),
     /// Large values in pieces.
     BigValue {
-        /// Where the pieces go.
+        /// The child, to which the pieces go.
         target: RouteId,
         /// Bytes above which a value is cut, and of each piece.
         split_threshold: u64,
         /// Pieces that are asked for at once; 0 is all.
         batch_size: u32,
-        /// Whether the reply leaves out the flag 0x8000 of the pieces' list.
+        /// The reply leaves out the flag 0x8000 of the pieces' list.
         hide_reply_flag: bool,
     },
     /// Requests that match go to `child`, the others to `default`.
     Blackhole {
         /// All must hold for a match.
         policies: Vec<Condition>,
-        /// What goes on.
+        /// The child for requests that do not match.
         default: RouteId,
-        /// Where matches go; `None` swallows them.
+        /// The child for matches; `None` swallows them.
         child: Option<RouteId>,
     },
     /// One server of a pool, where a pool stands in a list of children.
@@ -62,12 +62,12 @@ pub enum Route {
     Hash {
         /// The children.
         children: Vec<RouteId>,
-        /// How.
+        /// The hash.
         hash: Box<Hash>,
     },
     /// The hash stop counts only for keys with these prefixes.
     HashStopAllowList {
-        /// Where to.
+        /// The child.
         target: RouteId,
         /// The prefixes.
         prefixes: Vec<String>,
@@ -81,22 +81,22 @@ pub enum Route {
     },
     /// Only the first parts of a key are hashed.
     KeyParse {
-        /// Where to.
+        /// The child.
         target: RouteId,
-        /// How many parts.
+        /// The number of parts.
         num_routing_parts: u32,
-        /// What stands between parts.
+        /// The text between parts.
         delimiter: String,
     },
     /// Hot keys under several names.
     KeySplit {
-        /// Where to.
+        /// The child.
         destination: RouteId,
-        /// How many names, 2 to 1000.
+        /// The number of names, 2 to 1000.
         replicas: u32,
-        /// Whether sets go to all names.
+        /// Sets go to all names.
         all_sync: bool,
-        /// Whether a miss asks another name.
+        /// A miss asks another name.
         first_hit: bool,
     },
     /// A small cache before a large one.
@@ -122,7 +122,7 @@ pub enum Route {
     LoadBalancer(Box<LoadBalancer>),
     /// Requests to the log.
     Logging {
-        /// Where to; nothing answers as a miss.
+        /// The child; without it, requests are answered as misses.
         target: Option<RouteId>,
     },
     /// Keys move from one to the other, each at its own time.
@@ -140,16 +140,16 @@ pub enum Route {
     MissFailover {
         /// The children.
         children: Vec<RouteId>,
-        /// Whether the best of several failures is the reply, not the last.
+        /// The best of several failures is the reply, not the last.
         return_best_on_error: bool,
     },
     /// Another expiry time.
     ModifyExptime {
-        /// Where to.
+        /// The child.
         target: RouteId,
         /// Seconds, as a client would say it; negative is already dead.
         exptime: i64,
-        /// How.
+        /// The use of `exptime`.
         action: ExptimeAction,
     },
     /// Another key.
@@ -172,7 +172,7 @@ pub enum Route {
     },
     /// Limits the requests in flight.
     OutstandingLimit {
-        /// Where to.
+        /// The child.
         target: RouteId,
         /// Requests for each thread.
         max_outstanding: u32,
@@ -190,11 +190,11 @@ pub enum Route {
     Random(Vec<RouteId>),
     /// Limits the requests of each second.
     RateLimit {
-        /// Where to.
+        /// The child.
         target: RouteId,
-        /// How many.
+        /// The limits.
         rates: Rates,
-        /// Where the others go; without it they are answered as misses.
+        /// The child for the other requests; without it they are answered as misses.
         fallback: Option<RouteId>,
     },
     /// By class of command.
@@ -206,7 +206,7 @@ pub enum Route {
     },
     /// `ShadowRoute`.
     Shadow {
-        /// Where to; a shadow's index range counts these.
+        /// The child; a shadow's index range counts such children.
         child: RouteId,
         /// The place of the child among those that the shadows count.
         index: u32,
@@ -215,7 +215,7 @@ pub enum Route {
     },
     /// `ShardSplitRoute`.
     ShardSplit {
-        /// Where to.
+        /// The child.
         destination: RouteId,
         /// The shards.
         splits: Box<ShardSplits>,
@@ -226,7 +226,7 @@ pub enum Route {
         target: RouteId,
         /// The others.
         failover_target: RouteId,
-        /// How fast.
+        /// The pace, and the hit rates at which it begins and ends.
         settings: SlowWarmUpSettings,
     },
     /// `StagingRoute`.
@@ -245,13 +245,13 @@ pub enum Route {
 pub struct Condition {
     /// The field of the request, `key` for instance.
     pub field: String,
-    /// Whether it must be equal or must not.
+    /// True if the field must equal the value, false if it must not.
     pub equals: bool,
     /// To what; numbers as digits.
     pub value: String,
 }
 
-/// What `ModifyExptimeRoute` does.
+/// The action of `ModifyExptimeRoute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExptimeAction {
     /// The smaller of both; 0, which is never, is larger than all.
@@ -263,7 +263,7 @@ pub enum ExptimeAction {
 /// `ModifyKeyRoute`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModifyKey {
-    /// Where to.
+    /// The child.
     pub target: RouteId,
     /// `/region/cluster/` to set; `Some("")` removes it.
     pub set_routing_prefix: Option<String>,
@@ -284,11 +284,11 @@ pub struct WarmUp {
     pub cold: RouteId,
     /// Lifetime of copies, seconds; 0 is for ever.
     pub exptime: u32,
-    /// Whether copies get the lifetime that is left, by a metaget.
+    /// Copies get the lifetime that is left, by a metaget.
     pub enable_metaget: bool,
     /// Seconds for which a delete refuses copies (ours); 0 is none.
     pub hold_off: u32,
-    /// Whether copies take a lease's token, and deletes go to the warm cluster first (ours).
+    /// Copies take a lease's token, and deletes go to the warm cluster first (ours).
     pub leases: bool,
 }
 
@@ -305,7 +305,7 @@ pub struct SizeSplit {
     pub ttl_threshold: u64,
     /// Lifetime, seconds, of a mark whose value was not stored.
     pub failure_ttl: u64,
-    /// Whether both get the full value.
+    /// Both get the full value.
     pub both_full_set: bool,
     /// Retries of a get whose mark and value do not fit, at most 10.
     pub retries: u32,
@@ -314,7 +314,7 @@ pub struct SizeSplit {
 /// `LatencyInjectionRoute`; in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyInjection {
-    /// Where to.
+    /// The child.
     pub child: RouteId,
     /// Before the request.
     pub before_ms: u64,
@@ -329,7 +329,7 @@ pub struct LatencyInjection {
 pub struct Latest {
     /// All there are.
     pub children: Vec<RouteId>,
-    /// How many of them are used.
+    /// The number of children that are used.
     pub failover_count: u32,
     /// Weights of the choice by host id.
     pub weights: Option<Vec<f64>>,
@@ -346,11 +346,11 @@ pub struct Latest {
 pub struct LoadBalancer {
     /// The children.
     pub children: Vec<RouteId>,
-    /// How.
+    /// The rule of the choice.
     pub algorithm: LoadBalancerAlgorithm,
-    /// How long a reported load counts, milliseconds.
+    /// Milliseconds for which a reported load counts.
     pub load_ttl_ms: u64,
-    /// How many children are tried after the first.
+    /// The number of children that are tried after the first.
     pub failover_count: u32,
     /// Hashed with the key.
     pub salt: String,

@@ -10,7 +10,7 @@ use super::ids::{PoolId, RouteId};
 pub struct PoolRoute {
     /// The pool.
     pub pool: PoolId,
-    /// How it chooses; the weights and tags of the pool are in it already.
+    /// The hash that chooses a server; the weights and tags of the pool are in it already.
     pub hash: Hash,
     /// `bucketize`: the buckets of its keys.
     pub buckets: Option<Buckets>,
@@ -51,17 +51,17 @@ pub struct RateLimit {
 /// `shadows`: a part of the requests is sent elsewhere, too, and the replies are dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shadow {
-    /// Where to.
+    /// The route that the copies take.
     pub target: RouteId,
     /// `index_range`: only of servers with these places in the pool, both ends included.
     pub index_range: Option<(u32, u32)>,
-    /// Which keys.
+    /// The keys that are shadowed.
     pub keys: ShadowKeys,
     /// `key_fraction_range_rv`: the runtime variable that replaces the range.
     pub key_fraction_range_rv: Option<String>,
 }
 
-/// Which keys are shadowed.
+/// The choice of the keys that are shadowed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ShadowKeys {
     /// `key_fraction_range`: where `routing_hash(key) / 2^32` is within, the end left out unless it
@@ -87,9 +87,9 @@ pub struct ShardSplit {
     pub old_size: u32,
     /// Names after.
     pub new_size: u32,
-    /// When the way begins, Unix seconds.
+    /// The beginning of the way, Unix seconds.
     pub start: u64,
-    /// How long it takes, seconds.
+    /// The length of the way, seconds.
     pub migration_secs: u64,
     /// Deletes go to all names; else to that of this host, as everything does.
     pub fanout_deletes: bool,
@@ -104,7 +104,7 @@ pub struct SlowWarmUpSettings {
     pub disable_threshold: f64,
     /// The share of requests at hit rate 0.
     pub start: f64,
-    /// How much of the hit rate is added to the share.
+    /// The part of the hit rate that is added to the share.
     pub step: f64,
     /// Requests before it may begin.
     pub min_requests: u32,

@@ -7,7 +7,7 @@ mod explain;
 pub use check::check;
 pub use explain::explain;
 
-/// What a command has to say.
+/// The output and exit status of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// For standard output.

@@ -15,7 +15,7 @@ use crate::parse::addresses;
 /// Steps of one answer, at most; routes that are used in many places could be walked for ever.
 const STEPS_MAX: u32 = 20_000;
 
-/// What is asked, and by whom.
+/// A request, with its client and the router that receives it.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'k> {
     /// The command.
@@ -30,7 +30,7 @@ pub struct Question<'k> {
     pub now_secs: u64,
 }
 
-/// When a step is taken.
+/// The condition of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The reply comes from here.
@@ -52,15 +52,15 @@ pub enum When {
 pub struct Step {
     /// The route.
     pub route: RouteId,
-    /// When it is taken.
+    /// The condition on which it is taken.
     pub when: When,
     /// The key as it is asked here.
     pub key: Vec<u8>,
-    /// What decided, in words; may be empty.
+    /// The reason for this way, in words; may be empty.
     pub note: String,
     /// The server, if the way ends here.
     pub server: Option<(PoolId, u32)>,
-    /// Where it goes on.
+    /// The steps that follow.
     pub next: Vec<Self>,
 }
 
@@ -96,7 +96,7 @@ impl<'c> Walker<'c> {
         steps.collect()
     }
 
-    /// Whether the last walk was cut short.
+    /// True if the last walk was cut short.
     #[must_use]
     pub fn was_cut(&self) -> bool {
         self.steps.get() >= STEPS_MAX
