@@ -28,7 +28,7 @@ pub(crate) const TASK_TICKET: Ticket = 1 << 63;
 /// clear, too.
 const ASIDE_TICKET: Ticket = 1 << 62;
 
-/// What routes use while they run. One for each worker.
+/// The state that routes use while they run. One for each worker.
 pub struct Context {
     pub(crate) upstream: SendRefCell<Upstream>,
     traffic: Arc<Traffic>,
@@ -93,7 +93,7 @@ impl Context {
         }
     }
 
-    /// What this worker was asked and did.
+    /// Counts of the requests that this worker received and of its work.
     #[inline]
     #[must_use]
     pub fn traffic(&self) -> &Arc<Traffic> {

@@ -21,7 +21,7 @@ pub struct Tree {
     pub destinations: Vec<DestinationId>,
 }
 
-/// What became of a request at once.
+/// The immediate result of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Submitted {
     /// This is the reply.
@@ -198,7 +198,7 @@ impl Core {
         });
     }
 
-    /// When [`Self::settle`] is to be called at the latest.
+    /// The latest time at which [`Self::settle`] is to be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let upstream = self.cx.upstream.borrow();
@@ -211,7 +211,7 @@ impl Core {
         self.cx.set_log(Arc::new(log));
     }
 
-    /// What routes use.
+    /// The context that routes use.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.cx

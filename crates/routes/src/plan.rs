@@ -100,7 +100,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What comes of requests to the pools of these names is counted.
+    /// Counts the outcomes of requests to the pools of these names.
     pub fn count_pools(&mut self, counted: BTreeMap<String, Arc<PoolCounts>>) {
         self.counted = counted;
     }
@@ -128,7 +128,7 @@ impl Plan {
         targets.into_values().collect()
     }
 
-    /// Whether a server is written with a name, whose address may change.
+    /// True if a server is written with a name, whose address may change.
     #[must_use]
     pub fn has_names(&self) -> bool {
         let is_name = |name: &String| {

@@ -19,7 +19,6 @@ pub(super) const QUESTIONS: Rule = Rule {
     name: "comments that ask",
     not_yet: &[
         "crates/router/",
-        "crates/routes/",
         "crates/scram/",
         "crates/server/",
         "crates/spool/",

@@ -54,7 +54,7 @@ const INBOX_BYTES_MAX: usize = 16 << 20;
 /// A server that deletes may be replayed to: its name in the spool, where it is, how it is used.
 pub type Target = (String, Address, Settings);
 
-/// What became of failed deletes, since the start but for the first two.
+/// Counts of failed deletes, since the start but for the first two.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeleteCounts {
     /// Deletes that wait for their servers.
@@ -119,7 +119,7 @@ struct Shared {
     counters: Counters,
 }
 
-/// What workers hold of the spooler.
+/// A worker's handle of the spooler.
 #[derive(Clone, Debug)]
 pub struct Deletes {
     shared: Arc<Shared>,
@@ -173,7 +173,7 @@ impl Spooler {
         Ok(Self { deletes: Deletes { shared }, thread: Some(thread) })
     }
 
-    /// What workers hold of it.
+    /// The handle of it that workers hold.
     #[must_use]
     pub fn deletes(&self) -> &Deletes {
         &self.deletes
@@ -215,7 +215,7 @@ impl Deletes {
         let _ = known.recv();
     }
 
-    /// What became of failed deletes.
+    /// The counts of failed deletes.
     #[must_use]
     pub fn counts(&self) -> DeleteCounts {
         let counters = &self.shared.counters;

@@ -8,8 +8,8 @@ use routeconf::ast::Pool;
 
 use crate::route::{BigValueRoute, GroupErrorsRoute, LoggingRoute, OnlyGetsRoute, RouteRef};
 
-/// How long servers have for an answer, by how far away their pool says they are; `None`: as long
-/// as otherwise.
+/// The time that servers have for an answer, by how far away their pool says they are; `None`: as
+/// long as otherwise.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Distances {
     /// `--within-cluster-timeout-ms`: of pools with the region and the cluster of the default
@@ -55,13 +55,13 @@ pub struct TreeFlags {
     pub workers: u32,
     /// Keys with an unknown routing prefix go where those without one go.
     pub send_invalid_route_to_default: bool,
-    /// What is no get is answered as if there were nothing.
+    /// Commands that are no gets are answered as if there were nothing.
     pub allow_only_gets: bool,
     /// Large values are cut.
     pub big_values: Option<BigValues>,
     /// Every request is logged.
     pub enable_logging_route: bool,
-    /// What servers did wrong is one error for clients, whatever it was.
+    /// Errors of servers are one error for clients, whatever they were.
     pub group_remote_errors: bool,
     /// `shard_splits` do nothing.
     pub disable_shard_split_route: bool,

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::join;
 use upstream::{Failure, OwnedReply, Request};
 
-/// Where no outcome has the majority, the most frequent counts; of those that are as frequent, the
+/// The most frequent outcome counts where none has the majority; of those that are as frequent, the
 /// worst.
 #[derive(Debug)]
 pub struct AllMajorityRoute {

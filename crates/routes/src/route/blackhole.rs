@@ -6,7 +6,7 @@ use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
 
-/// What of a request is looked at; mcrouter's names.
+/// The field of a request that is looked at; mcrouter's names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Field {
     /// `casToken`, `leaseToken`, `delta`

@@ -11,7 +11,7 @@ use upstream::{Failure, Outcome, OwnedReply, Request};
 pub struct ErrorRoute {
     /// The failure.
     pub failure: Failure,
-    /// What the client reads behind `SERVER_ERROR`; empty for the failure's own words.
+    /// The text that the client reads behind `SERVER_ERROR`; empty for the failure's own words.
     pub message: String,
 }
 

@@ -82,7 +82,7 @@ pub struct FailoverRoute {
     pub errors: FailoverErrors,
     /// The bound on the number of failovers.
     pub limit: Option<FailoverLimit>,
-    /// What keys get behind the hash stop from the second try on (`:failover=1`), so that a server
+    /// Put behind the hash stop of keys from the second try on (`:failover=1`), so that a server
     /// that is in both places keeps them apart.
     pub tag: Option<Vec<u8>>,
     /// The children that gave leases: a lease-set goes back there.

@@ -14,7 +14,7 @@ pub struct HashRoute {
     pub children: Vec<RouteRef>,
     /// Gives the child that a key belongs to.
     pub placement: Placement,
-    /// What of the key is hashed, and with what.
+    /// The hash function, and the part of the key that it hashes.
     pub hash: Hash,
     /// The pool and the hash, for people.
     pub label: String,

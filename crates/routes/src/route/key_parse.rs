@@ -11,7 +11,7 @@ pub struct KeyParseRoute {
     pub target: RouteRef,
     /// The number of parts, at least 1.
     pub parts: usize,
-    /// What stands between parts; not empty.
+    /// The bytes between parts; not empty.
     pub delimiter: Vec<u8>,
 }
 

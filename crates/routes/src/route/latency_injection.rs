@@ -15,7 +15,7 @@ pub struct LatencyInjectionRoute {
     pub before_us: u64,
     /// After the reply has come.
     pub after_us: u64,
-    /// What it takes in all, at least.
+    /// The least time that a request takes in all.
     pub total_us: u64,
 }
 

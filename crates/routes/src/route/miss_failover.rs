@@ -11,7 +11,7 @@ use upstream::{CommandClass, Failure, OwnedReply, Request};
 pub struct MissFailoverRoute {
     /// The first is asked first.
     pub children: Vec<RouteRef>,
-    /// When nothing is found, the best reply is given, not the last.
+    /// The best reply is given if nothing is found, not the last.
     pub returns_best: bool,
 }
 

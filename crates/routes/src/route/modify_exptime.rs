@@ -8,7 +8,7 @@ use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Command, CommandClass, Request};
 
-/// What is done to an expiry time.
+/// The change of an expiry time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Change {
     /// This, or what the request has, whichever ends first.
@@ -39,7 +39,7 @@ impl Change {
 pub struct ModifyExptimeRoute {
     /// The child.
     pub target: RouteRef,
-    /// What is done.
+    /// The change of the expiry time.
     pub change: Change,
 }
 

@@ -50,7 +50,7 @@ pub struct Deterministic {
     pub skips_chosen: bool,
     /// Over all children, the first among them.
     pub placement: Placement,
-    /// What fails together, by child; empty: nothing does.
+    /// The failure domain of each child: those of one fail together. Empty: none do.
     pub domains: Vec<Option<String>>,
 }
 

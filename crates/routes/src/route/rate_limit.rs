@@ -24,7 +24,7 @@ struct Level {
     filled_us: u64,
 }
 
-/// What a route allows each class of requests; `None` is any number.
+/// The limits of a route for each class of requests; `None` is any number.
 #[derive(Debug)]
 pub struct Buckets {
     /// For get-like commands.
@@ -59,7 +59,7 @@ impl Bucket {
 pub struct RateLimitRoute {
     /// The child.
     pub target: RouteRef,
-    /// What is allowed.
+    /// The limits.
     pub buckets: Arc<Buckets>,
     /// The child for requests over the limit.
     pub fallback: Option<RouteRef>,

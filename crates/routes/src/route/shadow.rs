@@ -52,7 +52,7 @@ const CHANCES: usize = 1_000_000;
 /// Sends a part of the requests to a second place, too.
 #[derive(Debug)]
 pub struct ShadowRoute {
-    /// What answers.
+    /// The child that answers.
     pub child: RouteRef,
     /// Those that do not.
     pub shadows: Vec<Shadow>,

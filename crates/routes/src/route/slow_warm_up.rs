@@ -19,13 +19,13 @@ const SPAN: u32 = 10_000;
 /// Gives a cold server a part of its gets, which grows with its hit rate.
 #[derive(Debug)]
 pub struct SlowWarmUpRoute {
-    /// What warms up.
+    /// The route that warms up.
     pub target: RouteRef,
     /// The route that takes the other gets.
     pub failover: RouteRef,
-    /// When and how fast.
+    /// The pace, and the hit rates at which it begins and ends.
     pub settings: SlowWarmUpSettings,
-    /// What is known of the hit rate.
+    /// The hit rate so far.
     pub rate: HitRate,
 }
 

@@ -95,7 +95,7 @@ impl Rig {
         self.frozen.unwrap_or_else(Instant::now)
     }
 
-    /// Whether the reply to `ticket` has come.
+    /// True if the reply to `ticket` has come.
     pub fn has_reply(&self, ticket: Ticket) -> bool {
         self.replies.0.iter().any(|(other, _)| *other == ticket)
     }
