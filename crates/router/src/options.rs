@@ -185,7 +185,7 @@ pub struct Options {
     #[arg(long, value_name = "SECS", default_value_t = 604_800)]
     pub asynclog_max_age: u64,
 
-    /// When to fsync failed deletes: never, always (before the client's reply), or at this interval
+    /// Fsync of failed deletes: never, always (before the client's reply), or at this interval
     /// in milliseconds. They survive a crash of the proxy in any case
     #[arg(long, value_name = "never|always|MS", default_value = "1000", value_parser = fsync)]
     pub asynclog_fsync: Fsync,

@@ -33,7 +33,7 @@ const EXIT_TRANSIENT: u8 = 2;
 /// mcrouter's exit status for what it may not.
 const EXIT_FATAL: u8 = 3;
 
-/// Why the proxy did not start, or did not end well.
+/// The reason why the proxy did not start, or did not end well.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
     /// The exit status.

@@ -22,7 +22,7 @@ const ITERATIONS_MAX: u32 = 4_000_000;
 
 const PREFIX: &[u8] = b"SCRAM-SHA-256$";
 
-/// What a server keeps of a password.
+/// The values that a server keeps of a password.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     /// The mechanism's hash.
