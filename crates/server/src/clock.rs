@@ -52,7 +52,7 @@ impl Clock {
         TimeNote { boot_id: self.boot_id, boot_ms, unix_secs, secs: self.secs() }
     }
 
-    /// Whether a note was made in this run of the operating system.
+    /// True if a note was made in this run of the operating system.
     #[must_use]
     pub fn is_of_this_boot(note: &TimeNote) -> bool {
         note.boot_id == Moment::now().boot_id
@@ -78,7 +78,7 @@ impl Clock {
         self.secs_at(Instant::now())
     }
 
-    /// When the server started.
+    /// The time at which the server started.
     #[must_use]
     pub fn started_at(&self) -> Instant {
         self.started_at

@@ -58,8 +58,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What workers need to serve from `store` by `options`. `clock` is the one that the store's
-    /// cleaner goes by.
+    /// The state that workers need to serve from `store` by `options`. `clock` is the one that the
+    /// store's cleaner goes by.
     #[must_use]
     pub fn new(options: &Options, store: &Arc<Store>, clock: Clock, entry: &Entry) -> Arc<Self> {
         let engine_settings = Settings {

@@ -9,7 +9,7 @@
 pub(super) struct Line {
     /// Counted from 1.
     pub number: usize,
-    /// What stands on it.
+    /// The content of the line.
     pub content: Content,
 }
 

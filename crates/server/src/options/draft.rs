@@ -16,7 +16,7 @@ use super::{
 /// The options so far, and whatever needs the others to be decided.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
-    /// What needs no second look.
+    /// The options that need no second look.
     pub options: Options,
     /// `-p`.
     pub tcp_port: Option<Port>,

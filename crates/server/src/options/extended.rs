@@ -18,15 +18,15 @@ use store::Automove;
 pub(super) struct Extended {
     /// The name before the `=`.
     pub name: &'static str,
-    /// What to call its value.
+    /// The name of its value.
     pub value: Value,
     /// The default, in words; empty when there is nothing to say.
     pub default: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Whether memcached lacks it.
+    /// True if memcached lacks it.
     pub is_our_own: bool,
-    /// What it does.
+    /// Its effect.
     pub meaning: Meaning,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Interface {
     pub host: Option<String>,
     /// The element's own port, which goes before `-p` and `-U`.
     pub port: Option<u16>,
-    /// What its prefix says.
+    /// The use of TLS that its prefix names.
     pub tls: Option<TlsMode>,
 }
 

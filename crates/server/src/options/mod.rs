@@ -73,7 +73,7 @@ pub struct Options {
     /// Remaining life, in seconds, up to which an item is freed in the second in which it expires;
     /// 0: none is.
     pub transient_secs: u32,
-    /// When pages move between slab classes by themselves.
+    /// The rule by which pages move between slab classes by themselves.
     pub automove: store::Automove,
     /// `lru_crawler crawl` is allowed.
     pub crawler: bool,
@@ -208,7 +208,7 @@ pub enum Protocol {
     Binary,
 }
 
-/// What the environment say, as far as options depend on it.
+/// The part of the environment that options depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// CPUs that the process may use.

@@ -11,7 +11,7 @@ use super::draft::Draft;
 use super::table::{self, Flag, Meaning};
 use super::{EXIT_USAGE, Environment, Options, Refusal, Style, extended, help};
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Clone, Debug)]
 pub enum Invocation {
     /// Print this on stdout, and end with status 0.
@@ -20,7 +20,7 @@ pub enum Invocation {
     Run {
         /// The server's options.
         options: Box<Options>,
-        /// What was accepted without effect, and what an operator should know.
+        /// Options that were accepted without effect, and all that an operator should know.
         warnings: Vec<String>,
     },
 }

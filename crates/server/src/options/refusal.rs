@@ -1,6 +1,6 @@
 //! The refusal of a command line.
 
-/// Why a command line was not accepted.
+/// The reason why a command line was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The exit status: 1 for what is unknown, [`super::EXIT_USAGE`] for what is wrong, as

@@ -17,13 +17,13 @@ pub(super) struct Flag {
     pub short: Option<char>,
     /// The name after two dashes; also the flag's identity.
     pub long: &'static str,
-    /// What to call its argument; `None` when it takes none.
+    /// The name of its argument; `None` when it takes none.
     pub argument: Option<&'static str>,
     /// The default, in words; empty when there is nothing to say.
     pub default: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// What it does.
+    /// Its effect.
     pub meaning: Meaning,
 }
 

@@ -43,7 +43,7 @@ use cleaner::CleanerThread;
 use pid_file::PidFile;
 use takeover::{HandedOver, Predecessor, SuccessorListener};
 
-/// Why a server did not start, or did not end well.
+/// The reason why a server did not start, or did not end well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The exit status, memcached's where it has one.

@@ -66,7 +66,7 @@ use watch::hub::Events;
 
 pub use state::Session;
 
-/// What one thread serves its connections with: the loop's state, and the context of requests.
+/// The state with which one thread serves its connections: the loop's, and the context of requests.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) context: Context,
