@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// Which of the two formats.
+/// The format of a line, one of two.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Version {
     /// AS1.0: the whole command.
@@ -29,7 +29,7 @@ pub enum Version {
 /// One failed delete.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
-    /// When it failed, in seconds since 1970.
+    /// The time at which it failed, in seconds since 1970.
     pub secs: u64,
     /// The server as `host:port`, an IPv6 host in brackets.
     pub destination: String,
@@ -39,7 +39,7 @@ pub struct Entry {
     pub key: String,
 }
 
-/// How a line of these formats begins.
+/// True if a line begins as those of these formats do.
 #[must_use]
 pub fn is_line(line: &[u8]) -> bool {
     line.starts_with(b"[\"AS")

@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub struct Record {
     /// Its number; those of a destination rise by one.
     pub number: u64,
-    /// When it was appended, in seconds since 1970.
+    /// The time at which it was appended, in seconds since 1970.
     pub secs: u64,
     /// The bytes that were appended.
     pub body: Vec<u8>,

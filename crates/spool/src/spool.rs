@@ -13,11 +13,11 @@ use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
 use crate::scan::Record;
 use crate::segment::{FILE_MODE, destination_of, folder_name, make_folder};
 
-/// When written records are brought to the disk. Whatever it is, they survive the end of the
-/// process.
+/// The time at which written records are brought to the disk. Whatever it is, they survive the end
+/// of the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fsync {
-    /// When the kernel does.
+    /// The kernel chooses the time.
     Never,
     /// So long after they were written at the latest; a failure of the machine may take that much.
     Every(Duration),
@@ -25,7 +25,7 @@ pub enum Fsync {
     Always,
 }
 
-/// How a spool keeps its records.
+/// The limits of a spool, and its care for its records.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// Bytes on disk, at the most.
@@ -34,7 +34,7 @@ pub struct Settings {
     pub age_max: Duration,
     /// Bytes after which a segment is followed by another.
     pub segment_bytes: u64,
-    /// When records are brought to the disk.
+    /// The time at which records are brought to the disk.
     pub fsync: Fsync,
 }
 
@@ -50,7 +50,7 @@ impl Default for Settings {
     }
 }
 
-/// Why a record is not taken.
+/// The reason why a record is not taken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AppendError {
     /// The spool has as many bytes as it may.
@@ -64,35 +64,35 @@ pub enum AppendError {
 /// A destination whose staged records could not be written: all since the last commit.
 #[derive(Debug)]
 pub struct Failed {
-    /// Whose.
+    /// The destination's name.
     pub destination: String,
-    /// Why.
+    /// The reason.
     pub error: io::Error,
 }
 
-/// What is missing.
+/// Records that are missing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Damage {
     /// Records that were written and cannot be read.
     Lost {
-        /// Whose.
+        /// The destination of the records.
         destination: String,
-        /// How many.
+        /// The number of records.
         records: u64,
     },
     /// Records that were older than [`Settings::age_max`].
     Expired {
-        /// Whose.
+        /// The destination of the records.
         destination: String,
-        /// How many.
+        /// The number of records.
         records: u64,
     },
     /// The end of a segment was no whole record, and is cut off. Nothing that was committed, unless
     /// the machine failed.
     Torn {
-        /// Whose.
+        /// The destination of the segment's records.
         destination: String,
-        /// How many.
+        /// The bytes that are cut off.
         bytes: u64,
     },
 }
@@ -113,7 +113,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// How much there is.
+/// The numbers of a spool's records and bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Records that are not acknowledged.
@@ -257,7 +257,7 @@ impl Spool {
         failed
     }
 
-    /// When [`Self::commit`] is to be called, for what it has to bring to the disk.
+    /// The time at which [`Self::commit`] is to be called, for what it has to bring to the disk.
     #[must_use]
     pub fn sync_due(&self) -> Option<Instant> {
         let Fsync::Every(interval) = self.settings.fsync else { return None };
@@ -323,7 +323,7 @@ impl Spool {
         }
     }
 
-    /// What was found to be missing since the last call.
+    /// The damage that was found since the last call.
     pub fn take_damage(&mut self) -> Vec<Damage> {
         std::mem::take(&mut self.damage)
     }
@@ -340,7 +340,7 @@ impl Spool {
         self.settings.bytes_max.saturating_sub(self.bytes)
     }
 
-    /// How much there is.
+    /// The present counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let pending = self.logs.values().map(Log::pending).sum();
