@@ -62,7 +62,7 @@ impl Ejection {
         }
     }
 
-    /// Whether [`Self::live`] would say something else than last time.
+    /// True if [`Self::live`] would say something else than last time.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now_us: u64) -> bool {

@@ -49,14 +49,14 @@ impl Use {
     }
 }
 
-/// What is known of one server.
+/// The settings and state of one server.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Its address.
     pub address: Address,
     /// The longest time that an answer may take.
     pub timeout: Duration,
-    /// What is spoken.
+    /// The protocol of its connections.
     pub protocol: Protocol,
     /// Connections are encrypted.
     pub is_encrypted: bool,
@@ -108,7 +108,7 @@ impl Registry {
         traffic
     }
 
-    /// What all workers were asked and did since the start.
+    /// Counts of the requests that all workers received and of their work, since the start.
     #[must_use]
     pub fn traffic(&self) -> Snapshot {
         let mut sum = Snapshot::default();
@@ -130,7 +130,7 @@ impl Registry {
         made
     }
 
-    /// How long the answers of each server in each pool took, in microseconds, since it is used.
+    /// The latencies of each server in each pool, in microseconds, since it is used.
     #[must_use]
     pub fn latencies(&self) -> BTreeMap<Place, Histogram<u64>> {
         let inner = self.lock();

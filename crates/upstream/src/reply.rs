@@ -3,7 +3,7 @@
 use proto::Failure;
 use proto::answer::MetaCode;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// delete found its item.
@@ -18,7 +18,7 @@ pub enum Outcome {
     Lease,
     /// A reply to a meta command.
     Meta(MetaCode),
-    /// What `metaget` tells.
+    /// The answer to `metaget`.
     MetaInfo,
     /// get: a miss. delete, touch, cas, incr: no such item.
     NotFound,
@@ -39,7 +39,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// How bad it is, by mcrouter's order; the worst of several replies is that of the greatest
+    /// Its rank by mcrouter's order; the worst of several replies is that of the greatest
     /// number.
     #[inline]
     #[must_use]
@@ -92,7 +92,7 @@ impl Outcome {
         matches!(self, Self::Found | Self::Meta(MetaCode::Va | MetaCode::Hd))
     }
 
-    /// Why it failed, if it did.
+    /// The failure, if it is one.
     #[inline]
     #[must_use]
     pub const fn failure(self) -> Option<Failure> {
@@ -106,7 +106,7 @@ impl Outcome {
 /// A reply as it lies in a connection's buffer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reply<'a> {
-    /// What came of it.
+    /// The outcome of the request.
     pub outcome: Outcome,
     /// The key that was asked, where the reply tells one.
     pub key: &'a [u8],

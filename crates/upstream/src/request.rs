@@ -8,7 +8,7 @@ use crate::trail::Trail;
 /// One request for one key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request<'a> {
-    /// What is asked.
+    /// The command.
     pub op: Command,
     /// The key, 1 to 250 bytes (decoded, if it came as base64); the prefix or empty for
     /// [`Command::FlushAll`], empty for [`Command::Version`].
@@ -20,7 +20,7 @@ pub struct Request<'a> {
     pub exptime: i64,
     /// The cas unique, the lease token, or by how much to count.
     pub number: u64,
-    /// What is stored.
+    /// The value to be stored.
     pub value: &'a [u8],
     /// Flag words of a meta command, without `q`.
     pub words: &'a [u8],

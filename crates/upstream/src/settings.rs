@@ -46,9 +46,9 @@ pub struct Settings {
     /// The name that the server's certificate must have. As a default for servers: empty for that
     /// of each one's host.
     pub server_name: String,
-    /// What every connection begins with.
+    /// The login with which every connection begins.
     pub login: Option<Login>,
-    /// What is spoken.
+    /// The protocol of its connections.
     pub protocol: Protocol,
 }
 

@@ -22,7 +22,7 @@ pub enum State {
 }
 
 impl State {
-    /// Whether it is knocked out.
+    /// True if it is knocked out.
     #[must_use]
     pub const fn is_out(self) -> bool {
         matches!(self, Self::SoftTko | Self::HardTko)
@@ -56,14 +56,14 @@ impl Health {
         }
     }
 
-    /// Whether it is not to be asked.
+    /// True if it is not to be asked.
     #[inline]
     #[must_use]
     pub fn is_tko(&self) -> bool {
         self.state.load(Ordering::Relaxed) >= State::SoftTko as u8
     }
 
-    /// Whether it has values that are known to be old.
+    /// True if it has values that are known to be old.
     #[inline]
     #[must_use]
     pub fn is_dirty(&self) -> bool {

@@ -38,7 +38,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Whether a certificate can have this name: a host's name or an address.
+    /// True if a certificate can have this name: a host's name or an address.
     pub fn is_name(name: &str) -> bool {
         ServerName::try_from(name).is_ok()
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::counters::add;
 use proto::{Command, Failure};
 
-/// What is counted.
+/// One of the events that are counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Count {
     /// Requests of clients.
@@ -194,7 +194,7 @@ impl Snapshot {
         self.get(Count::Event(event))
     }
 
-    /// What happened since an earlier moment.
+    /// The counts since an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self(self.0.iter().zip(&earlier.0).map(|(now, then)| now.saturating_sub(*then)).collect())

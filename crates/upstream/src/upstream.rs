@@ -90,7 +90,7 @@ impl Upstream {
         })
     }
 
-    /// Whether sinks are told of exchanges.
+    /// Reports exchanges to sinks from now on, or no longer.
     #[inline]
     pub fn set_watched(&self, is_watched: bool) {
         self.is_watched.set(is_watched);
@@ -385,7 +385,7 @@ impl Upstream {
         is_woken
     }
 
-    /// What is due is done, and what was asked since the last call is sent.
+    /// Does all that is due, and sends the requests that were made since the last call.
     pub fn flush(&mut self, sink: &mut dyn Sink) {
         self.within_window(sink, Self::do_due);
         loop {
@@ -457,7 +457,7 @@ impl Upstream {
         self.poller.change(socket, event_data(id, destination.generation), output);
     }
 
-    /// When [`Self::flush`] is to be called at the latest, whatever happens.
+    /// The latest time at which [`Self::flush`] is to be called, whatever happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.peek().map(|Reverse((at_us, _))| *at_us);
@@ -472,7 +472,7 @@ impl Upstream {
         self.start.checked_add(Duration::from_micros(us))
     }
 
-    /// What this worker was asked and did.
+    /// Counts of the requests that this worker received and of its work.
     #[inline]
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic

@@ -37,7 +37,7 @@ const WIDTH_MAX: f64 = 65_536.0;
 /// What is left of the width when a request goes unanswered.
 const SHRINKS_TO: f64 = 0.75;
 
-/// What may wait for room.
+/// The limits of requests that wait for room.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Waiting {
     /// Requests at the most; more are [`Failure::Busy`].

@@ -43,7 +43,7 @@ impl Events {
         Self(self.0 | other.0)
     }
 
-    /// Whether they have any in common.
+    /// True if they have any in common.
     #[inline]
     #[must_use]
     pub const fn meets(self, other: Self) -> bool {

@@ -15,8 +15,7 @@ pub(super) const WORDS: Rule = Rule { name: "banned words", not_yet: &[] };
 
 pub(super) const COLUMNS: Rule = Rule { name: "wide comments and prose", not_yet: &[] };
 
-pub(super) const QUESTIONS: Rule =
-    Rule { name: "comments that ask", not_yet: &["crates/upstream/", "crates/watch/"] };
+pub(super) const QUESTIONS: Rule = Rule { name: "comments that ask", not_yet: &[] };
 
 pub(super) const CYCLES: Rule = Rule { name: "module cycles", not_yet: &[] };
 
