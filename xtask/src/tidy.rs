@@ -37,14 +37,14 @@ use std::process::Command;
 
 /// Which crates each crate may use, by the names that code has for them. One that is not here has
 /// no place yet.
-const MAY_USE: [(&str, &[&str]); 34] = [
+const MAY_USE: [(&str, &[&str]); 35] = [
     ("bench", &["generator", "processes"]),
     ("certs", &[]),
     ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
     ("demo", &["bench", "client", "plan", "processes", "staleness"]),
     ("discovery", &["routeconf"]),
     ("e2e", &["bench", "client", "proto", "testkit"]),
-    ("engine", &["proto", "sampling", "store"]),
+    ("engine", &["narrow", "proto", "sampling", "store"]),
     ("generator", &["certs", "proto"]),
     ("hashing", &[]),
     (
@@ -69,6 +69,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ("lab", &["bench", "net", "processes"]),
     ("logging", &[]),
     ("metrics", &[]),
+    ("narrow", &[]),
     ("net", &["certs"]),
     ("plan", &[]),
     ("processes", &[]),
@@ -80,6 +81,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
             "discovery",
             "hashing",
             "metrics",
+            "narrow",
             "net",
             "proto",
             "reserve",
@@ -90,8 +92,8 @@ const MAY_USE: [(&str, &[&str]); 34] = [
             "watch",
         ],
     ),
-    ("routes", &["hashing", "proto", "routeconf", "spool", "upstream"]),
-    ("sampling", &[]),
+    ("routes", &["hashing", "narrow", "proto", "routeconf", "spool", "upstream"]),
+    ("sampling", &["narrow"]),
     ("scram", &[]),
     ("spool", &[]),
     ("reserve", &[]),
@@ -101,9 +103,9 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ),
     ("simulation", &["proto", "testkit", "upstream"]),
     ("staleness", &[]),
-    ("store", &[]),
+    ("store", &["narrow"]),
     ("testkit", &["processes", "staleness"]),
-    ("upstream", &["certs", "hashing", "proto", "scram"]),
+    ("upstream", &["certs", "hashing", "narrow", "proto", "scram"]),
     ("watch", &["net"]),
     ("xtask", &[]),
 ];

@@ -2,7 +2,7 @@
 
 use proto::exptime::{Exptime, resolve};
 
-use crate::narrow::saturating_u32;
+use narrow::saturating_u32;
 
 /// A deadline that has passed for any clock of ours: clocks begin at 2 (see
 /// [`crate::Settings::started_at_unix`]).

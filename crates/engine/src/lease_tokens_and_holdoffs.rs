@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::narrow::low_u32;
+use narrow::low_u32;
 
 /// Keys of a set.
 const WAYS: usize = 8;

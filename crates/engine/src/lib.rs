@@ -31,7 +31,6 @@ mod lease;
 mod lease_tokens_and_holdoffs;
 mod meta_get;
 mod mutate;
-mod narrow;
 mod new_value;
 mod retrieve;
 mod samples;

@@ -22,7 +22,7 @@ use sampling::{Collector, Command, Config, Full, Kind, Log, Snapshot};
 use store::Store;
 
 use crate::key::Key;
-use crate::narrow::{low_u32, saturating_u32, to_u32};
+use narrow::{low_u32, saturating_u32, to_u32};
 
 /// Settings of sampling.
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::deletes::{Deletes, Mailbox};
-use crate::narrow::to_place;
 use crate::task::Tasks;
 use crate::timer::Timers;
+use narrow::to_u32;
 use upstream::{
     Count, DestinationId, Event, Exchange, Failure, Outcome, OwnedReply, Reply, Request, Sink,
     Ticket, Traffic, Upstream,
@@ -242,7 +242,7 @@ impl Waits {
             return number;
         }
         self.waits.push(Wait::Asked(None));
-        to_place(self.waits.len() - 1)
+        to_u32(self.waits.len() - 1)
     }
 
     fn remove(&mut self, number: u32) -> Wait {

@@ -18,7 +18,6 @@ mod core;
 mod deletes;
 mod host;
 mod join;
-mod narrow;
 mod plan;
 pub mod route;
 #[cfg(test)]

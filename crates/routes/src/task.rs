@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::narrow::to_place;
+use narrow::to_u32;
 use upstream::SendRefCell;
 
 type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -68,7 +68,7 @@ impl Tasks {
     pub(crate) fn spawn(&self, task: BoxedTask) {
         let mut slots = self.slots.borrow_mut();
         let number = slots.free.pop().unwrap_or_else(|| {
-            let number = to_place(slots.slots.len());
+            let number = to_u32(slots.slots.len());
             let ready = Arc::clone(&self.ready);
             let task_waker =
                 Arc::new(TaskWaker { number, is_queued: AtomicBool::new(false), ready });

@@ -4,9 +4,9 @@ use crate::hot_keys::HotKeys;
 use crate::latency::Latencies;
 use crate::log::{Access, Kind, Log};
 use crate::miss_ratio::MissRatio;
-use crate::narrow::to_usize;
 use crate::prefixes::PrefixId;
 use crate::working_set::WorkingSet;
+use narrow::to_usize;
 
 /// The amount that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //! Below 32 each value has a bucket; above, each power of two is cut into 32. Counts are floating,
 //! so that they can fade and be weighted; `hdrhistogram` counts in whole numbers.
 
-use crate::narrow::to_usize;
+use narrow::to_usize;
 
 /// Bits of a value that tell buckets of one power of two apart.
 const SUB_BITS: u32 = 5;

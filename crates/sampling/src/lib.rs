@@ -32,7 +32,6 @@ mod hot_keys;
 mod latency;
 mod log;
 mod miss_ratio;
-mod narrow;
 mod prefixes;
 mod working_set;
 

@@ -11,8 +11,8 @@
 //! hot key in the sample would otherwise fill it.
 
 use crate::latency::Command;
-use crate::narrow::{saturating_u32, to_u16};
 use crate::prefixes::PREFIX_BYTES_MAX;
+use narrow::{saturating_u32, to_u16};
 
 /// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

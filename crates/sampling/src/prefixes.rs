@@ -4,7 +4,7 @@
 //! counts among the others. Numbers that no sampled key uses any more are given back by
 //! [`Prefixes::keep`].
 
-use crate::narrow::to_u16;
+use narrow::to_u16;
 use std::collections::BTreeMap;
 
 /// A prefix's number.

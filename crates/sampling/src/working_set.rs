@@ -15,9 +15,9 @@
 //! Source: *Scaling Memcache at Facebook*, section 3.2.2 and figure 5, which samples one in a
 //! million keys; the threshold that adapts is ours.
 
-use crate::narrow::to_u16;
 use crate::prefixes::{PrefixId, Prefixes};
 use crate::{HashTable, rate};
+use narrow::to_u16;
 
 /// A stretch of time up to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

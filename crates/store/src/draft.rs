@@ -10,9 +10,9 @@ use crate::memory::arena::{
     CHAINED_KEY_AT, CHUNK_BYTES_MAX, HEADER, PIECE_BYTES, STAMP_BYTES, Shape, chain, piece_link,
 };
 use crate::memory::birth::STAMPED;
-use crate::narrow::to_u32;
 use crate::sync::Ordering;
 use crate::thread::ThreadState;
+use narrow::to_u32;
 use std::rc::Rc;
 
 /// Key, flags, deadline and size of a new item.

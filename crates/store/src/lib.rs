@@ -11,7 +11,7 @@
 //! Each module imports only modules above it in this list, or to its left:
 //!
 //! ```text
-//!     sync  narrow  error                    atomics and locks, numbers, errors
+//!     sync  error                            atomics and locks, errors
 //!     memory  table  reclamation             regions and chunks; hash index; grace periods
 //!     lru  expiry  stats                     bags of items by age; records of what is to die
 //!     config  slabs  file                    settings and sizes; free chunks; the memory file
@@ -29,7 +29,6 @@
 mod expiry;
 mod lru;
 mod memory;
-mod narrow;
 mod reclamation;
 mod sync;
 mod table;

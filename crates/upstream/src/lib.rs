@@ -22,7 +22,6 @@ mod guard;
 mod latencies;
 mod login;
 mod micros;
-mod narrow;
 mod packet;
 mod pipeline;
 mod registry;

@@ -14,9 +14,9 @@ use proto::number::write_u64;
 use proto::text::Words;
 use proto::{StoreMode, base64};
 
-use crate::narrow::to_u32;
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
+use narrow::to_u32;
 use proto::{Command, Failure};
 
 /// Room for what a reply tells and its packet does not have in the same bytes.

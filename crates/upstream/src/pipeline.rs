@@ -29,11 +29,11 @@ use proto::text::Words;
 use proto::{KeyBuf, base64};
 
 use crate::dialect::{self, Dialect, Heard};
-use crate::narrow::{to_u8, to_u16};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
 use crate::sink::{PROBE, ReplyObserver, Ticket};
 use crate::wire;
+use narrow::{to_u8, to_u16};
 use proto::{Command, Failure};
 
 /// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in

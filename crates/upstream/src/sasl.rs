@@ -16,7 +16,7 @@ use proto::binary::{Status, request};
 use scram::{Client, Hash, Proven};
 
 use crate::login::Login;
-use crate::narrow::to_u32;
+use narrow::to_u32;
 
 const PLAIN: &[u8] = b"PLAIN";
 const SCRAM: &[u8] = b"SCRAM-SHA-256";

@@ -19,7 +19,6 @@ use crate::destination::{Destination, Worker};
 use crate::destination_id::DestinationId;
 use crate::ejection::Ejection;
 use crate::micros::micros;
-use crate::narrow::to_u32;
 use crate::registry::Registry;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -29,6 +28,7 @@ use crate::sink::{Sink, Ticket};
 use crate::system::Poller;
 use crate::traffic::{Count, Traffic};
 use crate::window::{Sliding, Through, Waiting, Window};
+use narrow::to_u32;
 use proto::Failure;
 
 /// Bytes read from a server at once.

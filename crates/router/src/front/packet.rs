@@ -1,5 +1,6 @@
 //! Replies as packets of the binary protocol.
 
+use narrow::to_u32;
 use proto::answer::MetaCode;
 use proto::binary::{Header, Status, reply};
 use proto::number::parse_u64;
@@ -20,7 +21,8 @@ pub(super) fn write(heap: &mut Vec<u8>, slot: &Slot, packet: Packet, key: &[u8],
     let flags = u32::try_from(flags).unwrap_or(0);
     match got.outcome {
         Outcome::Found | Outcome::Meta(MetaCode::Va) if is_get => {
-            let len = value_len(got);
+            // No server sends more than `proto::VALUE_BYTES_MAX`.
+            let len = to_u32(got.value.len());
             reply::write_hit(heap, &header, flags, cas, key, len);
             heap.extend_from_slice(got.value);
         }
@@ -43,12 +45,6 @@ pub(super) fn write(heap: &mut Vec<u8>, slot: &Slot, packet: Packet, key: &[u8],
             },
         },
     }
-}
-
-/// The length of a value, which a server announced in 32 bits.
-#[expect(clippy::expect_used, reason = "no server sends more: `proto::VALUE_BYTES_MAX`")]
-fn value_len(got: &Reply<'_>) -> u32 {
-    u32::try_from(got.value.len()).expect("a value shorter than 4 GiB")
 }
 
 /// The status of what was not done; `None`: it was done.

@@ -14,6 +14,8 @@
 //! 1. A queue's number is given to another connection only when all of its tickets are answered. So
 //!    an answer never goes to another client than the one that asked.
 //! 2. Nothing is taken out of a queue but from its front.
+//! 3. A place in a heap and the number of slots or queues fit 32 bits: a heap ends at
+//!    [`HEAP_BYTES_CUT`] and one reply, and the others at a number of connections.
 //!
 //! What a queue holds is counted where it changes, and told to all workers' account
 //! ([`super::account`]) at the end of the turn. Queues stay in a list of their own, not in a
@@ -23,6 +25,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use narrow::to_u32;
 use net::{ConnId, FLUSH_BYTES, Output};
 use upstream::{Command, Count, Event, Exchange, Failure, Reply, Sink, Ticket, Traffic};
 
@@ -109,7 +112,7 @@ impl Queues {
     pub(crate) fn open(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.queues.push(Queue::default());
-            place(self.queues.len() - 1)
+            to_u32(self.queues.len() - 1)
         })
     }
 
@@ -161,7 +164,7 @@ impl Queues {
         if !client_key.is_empty() {
             (slot.start, slot.len) = queue.append(client_key);
         }
-        let seq = queue.base.wrapping_add(place(queue.slots.len()));
+        let seq = queue.base.wrapping_add(to_u32(queue.slots.len()));
         queue.asked_bytes += slot.asked_bytes as usize;
         queue.slots.push_back(slot);
         queue.outstanding += 1;
@@ -213,7 +216,7 @@ impl Sink for Queues {
             queue.heap.extend_from_slice(proto::reply::END);
         }
         slot.is_ready = true;
-        (slot.start, slot.len) = (place(start), place(queue.heap.len() - start));
+        (slot.start, slot.len) = (to_u32(start), to_u32(queue.heap.len() - start));
         if index == 0 && !queue.is_resumed {
             queue.is_resumed = true;
             self.resumed.push(conn);
@@ -295,8 +298,8 @@ impl Queue {
     pub(crate) fn push_written(&mut self, slot: Slot, write: impl FnOnce(&mut Vec<u8>) -> bool) {
         let start = self.heap.len();
         let is_error = write(&mut self.heap);
-        let len = place(self.heap.len() - start);
-        self.slots.push_back(Slot { is_ready: true, is_error, start: place(start), len, ..slot });
+        let len = to_u32(self.heap.len() - start);
+        self.slots.push_back(Slot { is_ready: true, is_error, start: to_u32(start), len, ..slot });
     }
 
     /// Adds the end of a retrieval line.
@@ -308,7 +311,7 @@ impl Queue {
     fn append(&mut self, bytes: &[u8]) -> (u32, u32) {
         let start = self.heap.len();
         self.heap.extend_from_slice(bytes);
-        (place(start), place(bytes.len()))
+        (to_u32(start), to_u32(bytes.len()))
     }
 
     /// Sends what is ready at the front: large replies from where they lie, small ones together.
@@ -346,7 +349,7 @@ impl Queue {
                 let left = bytes.get(self.sent as usize..).unwrap_or_default();
                 let taken = output.write_through(&[IoSlice::new(left)]).unwrap_or(0);
                 if taken < left.len() {
-                    self.sent += place(taken);
+                    self.sent += to_u32(taken);
                     return false;
                 }
                 self.sent = 0;
@@ -387,11 +390,4 @@ fn grow(heap: &mut Vec<u8>, needed: usize) -> bool {
         return heap.try_reserve(needed).is_ok();
     }
     heap.try_reserve_exact(needed + wanted / 8).is_ok()
-}
-
-/// A place in a heap, or a number of slots or of queues: a heap ends at [`HEAP_BYTES_CUT`] and one
-/// reply, and the others at a number of connections.
-#[expect(clippy::expect_used, reason = "the limits above are far below")]
-fn place(number: usize) -> u32 {
-    u32::try_from(number).expect("fewer than 4 billion")
 }

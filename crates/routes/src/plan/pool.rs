@@ -7,11 +7,11 @@ use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId, ServerAddress}
 
 use super::Builder;
 use super::copies_and_limits::{outstanding_limit, slow_warm_up};
-use crate::narrow::to_place;
 use crate::route::{
     BucketizeRoute, CountedRoute, DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute,
     RouteRef, Selecting,
 };
+use narrow::to_u32;
 use upstream::{Ejection, Failure};
 
 impl Builder<'_> {
@@ -76,7 +76,7 @@ impl Builder<'_> {
         let mut children = Vec::new();
         for index in 0..pool.members.len() {
             let mut child = self.destination(route.pool, index, route.asynclog.as_deref());
-            let place = to_place(index);
+            let place = to_u32(index);
             for limit in [self.plan.flags.target_max_inflight, route.max_outstanding] {
                 if limit > 0 {
                     child = outstanding_limit(child, limit);

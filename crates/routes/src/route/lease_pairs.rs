@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use crate::narrow::to_place;
+use narrow::to_u32;
 
 /// The upper half of our tokens (mcrouter).
 const MAGIC: u64 = 0x7ace_b00c_0000_0000;
@@ -51,7 +51,7 @@ impl LeasePairs {
             inner.pairs.pop_front();
             inner.first = inner.first.wrapping_add(1);
         }
-        let count = to_place(inner.pairs.len());
+        let count = to_u32(inner.pairs.len());
         let number = inner.first.wrapping_add(count);
         inner.pairs.push_back(Some(Pair { child, token, at_secs: now_secs }));
         MAGIC | u64::from(number)

@@ -4,9 +4,9 @@
 //! looked at once. The cleaner's thread does it in steps.
 
 use super::Cleaner;
-use crate::narrow::to_usize;
 use crate::reaping::walk::{WalkCursor, reap};
 use crate::store::requests::CrawlRequest;
+use narrow::to_usize;
 
 /// A crawl and how far it has come.
 #[derive(Debug)]

@@ -50,8 +50,8 @@
 
 use crate::memory::birth::{CODE_SHIFT, CODES, NONE, STAMPED};
 use crate::memory::region::Region;
-use crate::narrow::to_usize;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
+use narrow::{low_u32, to_usize};
 
 /// Longest prefix, in bytes.
 const PREFIX_BYTES_MAX: usize = if cfg!(loom) { 1 } else { 250 };
@@ -151,7 +151,7 @@ impl Invalidations {
     #[inline]
     pub(crate) fn birth(&self, has_room: bool) -> Birth {
         match self.plain() {
-            NONE if has_room => Birth { code: STAMPED, stamp: low(self.count()) },
+            NONE if has_room => Birth { code: STAMPED, stamp: low_u32(self.count()) },
             NONE => Birth { code: self.newest_code(), stamp: 0 },
             plain => Birth { code: plain >> CODE_SHIFT, stamp: 0 },
         }
@@ -162,7 +162,7 @@ impl Invalidations {
         if code == STAMPED {
             let count = self.count();
             // Fewer than 2^32 come within one purge.
-            return count.saturating_sub(u64::from(low(count).wrapping_sub(stamp())));
+            return count.saturating_sub(u64::from(low_u32(count).wrapping_sub(stamp())));
         }
         self.birth_of(code).unwrap_or(0)
     }
@@ -309,14 +309,14 @@ impl Invalidations {
 
     /// First words of the places where a prefix of this hash may stand.
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> {
-        let bucket = low(hash) as usize % self.buckets;
+        let bucket = low_u32(hash) as usize % self.buckets;
         (0..WAYS).map(move |way| TABLE + (bucket * WAYS + way) * PLACE_WORDS)
     }
 
     #[inline]
     fn newest_code(&self) -> u32 {
         // Acquire: partner of the Release in `settle`; the code's birth is visible. It is below 8.
-        low(self.words[NEWEST_CODE].load(Ordering::Acquire))
+        low_u32(self.words[NEWEST_CODE].load(Ordering::Acquire))
     }
 
     /// The number for which a code stands; `None`: the code is free.
@@ -337,11 +337,6 @@ impl Invalidations {
     fn set(&self, at: usize, to: u64) {
         self.words[at].store(to, Ordering::Relaxed);
     }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
-fn low(number: u64) -> u32 {
-    number as u32
 }
 
 #[cfg(all(test, loom))]

@@ -7,7 +7,7 @@
 //! the end of the scope orders the results.
 
 use super::header::digest;
-use crate::narrow::to_usize;
+use narrow::to_usize;
 use std::fs::File;
 use std::io;
 use std::ops::Range;

@@ -28,8 +28,8 @@
 use crate::memory::ChunkRef;
 use crate::memory::budget::Budget;
 use crate::memory::region::Region;
-use crate::narrow::to_u32;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use narrow::to_u32;
 
 #[cfg(not(any(loom, miri)))]
 mod record;

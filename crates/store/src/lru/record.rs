@@ -6,8 +6,8 @@
 use super::{BAGS, Bag, BagList, Cursor, Order};
 use crate::lru::blocks::Blocks;
 use crate::memory::codec::{Reader, Writer};
-use crate::narrow::to_u32;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use narrow::to_u32;
 
 impl BagList {
     pub(crate) fn save(&self, out: &mut Writer) {

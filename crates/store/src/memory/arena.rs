@@ -21,8 +21,8 @@
 
 use crate::memory::region::Region;
 use crate::memory::{birth, version};
-use crate::narrow::to_u32;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use narrow::to_u32;
 
 pub(crate) use crate::memory::ChunkRef;
 

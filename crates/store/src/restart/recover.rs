@@ -29,11 +29,11 @@ use crate::lru::recency;
 use crate::memory::ChunkRef;
 use crate::memory::arena::{HEADER, PIECE_BYTES, STAMP_BYTES, Shape, chain};
 use crate::memory::birth::STAMPED;
-use crate::narrow::to_u32;
 use crate::slabs::{Chunks, ClassId};
 use crate::store::Store;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use crate::table::{Judge, Marks};
+use narrow::to_u32;
 use std::ops::Range;
 use std::thread;
 

@@ -6,9 +6,9 @@
 use super::{ClassId, Slabs};
 use crate::memory::arena::{Arena, ChunkRef, Shape};
 use crate::memory::budget::Budget;
-use crate::narrow::to_u32;
 use crate::sync::Ordering;
 use crate::table::Marks;
+use narrow::to_u32;
 
 /// The chunks of a dead process's pages that items or their pieces hold.
 #[derive(Debug)]

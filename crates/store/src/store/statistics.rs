@@ -4,10 +4,10 @@
 //! Relaxed loads are enough: a number guards nothing.
 
 use super::Store;
-use crate::narrow::to_u32;
 use crate::slabs::ClassId;
 use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreStats};
 use crate::sync::Ordering;
+use narrow::to_u32;
 
 impl Store {
     /// Use of the memory limit.

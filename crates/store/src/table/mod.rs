@@ -86,7 +86,6 @@ pub(crate) use locked::Locked;
 pub(crate) use recover::{Judge, Marks};
 
 use crate::memory::region::{Region, prefetch};
-use crate::narrow::to_usize;
 use crate::sync::{
     AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Mutex, Ordering, fence, spin_loop,
 };
@@ -94,6 +93,7 @@ use bucket::BUCKET_BYTES;
 use crossbeam_utils::CachePadded;
 use directory::Directory;
 use growth::Splitter;
+use narrow::to_usize;
 use pool::Pool;
 use std::io;
 

@@ -12,11 +12,11 @@ use proto::binary::answer::{Parsed, Response, parse};
 use proto::binary::opcode::GETKQ;
 
 use super::{Broken, Pipeline};
-use crate::narrow::to_u32;
 use crate::packet::{self, Scratch};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
 use crate::sink::{ReplyObserver, Ticket};
+use narrow::to_u32;
 use proto::Command;
 
 /// What a pipeline of packets knows beside.

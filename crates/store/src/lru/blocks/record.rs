@@ -5,8 +5,8 @@
 use super::{Blocks, FreeBlocks, GROUP, GROUP_BYTES, Group, Position, WORDS};
 use crate::memory::budget::Budget;
 use crate::memory::codec::{Reader, Writer};
-use crate::narrow::to_u32;
 use crate::sync::Ordering;
+use narrow::to_u32;
 
 impl Blocks {
     pub(crate) fn save(&self, out: &mut Writer) {
