@@ -50,6 +50,10 @@ fn install(steps: &mut Steps) -> Result<(), Failure> {
     let mut install = cargo(["install", "cargo-deny", "--locked", "--version", VERSION]);
     // Built in a temporary folder: nothing of it is needed again.
     install.env_remove("CARGO_TARGET_DIR");
+    // It runs for seconds, so that compiling it well takes longer than it saves.
+    for (setting, value) in [("LTO", "off"), ("OPT_LEVEL", "1"), ("CODEGEN_UNITS", "16")] {
+        install.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    }
     steps.run("install cargo-deny", install)
 }
 
