@@ -38,6 +38,7 @@ use std::process::Command;
 /// Which crates each crate may use, by the names that code has for them. One that is not here has
 /// no place yet.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("access", &["net", "proto", "scram"]),
     ("bench", &["generator", "processes"]),
     ("certs", &[]),
     ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
@@ -50,6 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "holdall",
         &[
+            "access",
             "bench",
             "demo",
             "invalidator",
@@ -78,6 +80,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "router",
         &[
+            "access",
             "discovery",
             "hashing",
             "metrics",
@@ -99,7 +102,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("reserve", &[]),
     (
         "server",
-        &["engine", "logging", "net", "proto", "reserve", "sampling", "scram", "store", "watch"],
+        &["access", "engine", "logging", "net", "proto", "reserve", "sampling", "store", "watch"],
     ),
     ("simulation", &["proto", "testkit", "upstream"]),
     ("staleness", &[]),

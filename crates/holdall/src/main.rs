@@ -97,7 +97,7 @@ fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         return fail("holdall", &format!("passwd: {error}"), 1);
     }
     let password = password.trim_end_matches(['\r', '\n']);
-    match server::auth::users_line(user, password.as_bytes()) {
+    match access::users_line(user, password.as_bytes()) {
         Ok(line) => print(&format!("{line}\n")),
         Err(why) => fail("holdall", &format!("passwd: {why}"), EXIT_USAGE),
     }

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use access::{Auth, ReloadError, Warning};
 use net::{ListenAddress, Sockets, TlsAcceptor, TlsMode};
 
-use crate::auth::{Auth, ReloadError};
 use crate::log::Log;
-use crate::options::Options;
+use crate::options::{Options, Sources};
 
 /// Users and rights, and what makes TLS sessions; each `None` when it was not asked for.
 #[derive(Clone, Debug)]
@@ -28,7 +28,12 @@ impl Entry {
         modes: Vec<TlsMode>,
         log: &Log,
     ) -> Result<Self, ReloadError> {
-        let auth = Auth::open(&options.auth, log)?;
+        let warn = |warning: Warning<'_>| log.warning(format_args!("{warning}"));
+        let Sources { users, rights } = options.auth.clone();
+        let auth = match users {
+            Some(users) => Some(Arc::new(Auth::open(users, rights, warn)?)),
+            None => None,
+        };
         let tls = match &options.tls {
             Some(tls) => Some(Arc::new(TlsAcceptor::open(tls.clone(), modes)?)),
             None => None,
@@ -43,7 +48,8 @@ impl Entry {
     ///
     /// The file that could not be used, and why.
     pub(crate) fn reload(&self, log: &Log) -> Result<(), ReloadError> {
-        let users = self.auth.as_ref().map(|auth| auth.reload(log).map_err(ReloadError::from));
+        let warn = |warning: Warning<'_>| log.warning(format_args!("{warning}"));
+        let users = self.auth.as_ref().map(|auth| auth.reload(warn).map_err(ReloadError::from));
         let users = users.map(|read| ("users and rights", read));
         let tls = self.tls.as_ref().map(|tls| tls.reload().map_err(ReloadError::from));
         let tls = tls.map(|read| ("certificates", read));

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
-pub mod auth;
 mod clock;
 mod crawler;
 mod entry;

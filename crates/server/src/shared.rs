@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
+use access::{Auth, AuthWorker};
 use engine::{LeaseSettings, Sampling, Settings};
 use net::TlsAcceptor;
 use store::Store;
 
-use crate::auth::{Auth, AuthWorker};
 use crate::clock::Clock;
 use crate::crawler::Crawler;
 use crate::entry::Entry;

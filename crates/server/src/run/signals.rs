@@ -6,11 +6,10 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use access::{AuthWorker, Job, Source};
 use net::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
-
-use crate::auth::{AuthWorker, Job, Source};
 
 use super::Failure;
 use crate::admin::DRAIN_PATIENCE;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use access::Refusals;
 use net::Control;
 
 use super::batch::Batch;
 use super::large_values::LargeValues;
-use super::refusals::Refusals;
 use super::reporter::Reporter;
 use crate::admin;
 use crate::shared::Shared;

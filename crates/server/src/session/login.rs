@@ -12,6 +12,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use access::{
+    Answer, Auth, Job, Login, MECHANISMS, Progress, REFUSAL_DELAY, ReplyFormat, Source, User,
+};
 use engine::Counter;
 use net::{Flow, Output};
 use proto::binary::reply as binary_reply;
@@ -19,51 +22,13 @@ use proto::binary::{self, Command, Status};
 use proto::reply;
 
 use super::context::Context;
-use super::pending_reply::{PendingReply, Replied};
-use super::state::{Asked, Asking, Delayed, Purpose, Session, State, Step};
-use crate::auth::{
-    self, Answer, AuthTable, Check, Job, Login, Mechanism, REFUSAL_DELAY, Source, User, scram,
-};
+use super::pending_reply::PendingReply;
+use super::state::{Asking, Delayed, Purpose, Session, State, Step};
 use crate::shared::Shared;
-
-/// The reply to a login whose password was not looked at.
-const TRY_AGAIN: &[u8] = b"SERVER_ERROR too many logins are waiting, try again\r\n";
-
-impl Asked {
-    fn accepted(self, pending: PendingReply, out: &mut Vec<u8>) -> Replied {
-        match self {
-            Self::Binary(header) => pending.write(|| {
-                binary_reply::write_value(out, &header, Status::Ok, 0, b"", b"Authenticated");
-            }),
-            Self::Text => pending.line(out, reply::STORED),
-        }
-    }
-
-    fn refused(self) -> Vec<u8> {
-        let mut out = Vec::new();
-        match self {
-            Self::Binary(header) => {
-                binary_reply::write_error(&mut out, &header, Status::AuthFailure);
-            }
-            Self::Text => out.extend_from_slice(reply::AUTH_FAILURE),
-        }
-        out
-    }
-
-    /// The password was not looked at.
-    fn busy(self) -> Vec<u8> {
-        let mut out = Vec::new();
-        match self {
-            Self::Binary(header) => binary_reply::write_error(&mut out, &header, Status::Busy),
-            Self::Text => out.extend_from_slice(TRY_AGAIN),
-        }
-        out
-    }
-}
 
 /// Looks at a session again after a reload. False: whoever it was may not go on.
 #[cold]
-pub(crate) fn renew(session: &mut Session, auth: &auth::Auth) -> bool {
+pub(crate) fn renew(session: &mut Session, auth: &Auth) -> bool {
     session.generation = auth.generation();
     let was_in = !session.login.is_missing();
     session.login = auth.renew(&session.login);
@@ -85,66 +50,25 @@ pub(crate) fn sasl(
         let (out, status) = (output.buf(), Status::UnknownCommand);
         return pending.write(|| binary_reply::write_error(out, header, status)).into();
     };
-    let asked = Asked::Binary(*header);
-    match request.command {
+    let (format, since) = (ReplyFormat::Binary(*header), Instant::now());
+    let progress = match request.command {
         Command::SaslAuth { mechanism, data } => {
-            session.login = Login::None;
-            match Mechanism::of(mechanism) {
-                Some(Mechanism::Plain) => match auth::plain(data) {
-                    Some((name, password)) => {
-                        log_in(cx, session, pending, asked, name, password, output)
-                    }
-                    None => refuse(cx, session, pending, asked, Instant::now(), output),
-                },
-                Some(Mechanism::Scram(exchange)) => {
-                    session.login = Login::InProgress(exchange);
-                    scram(cx, session, pending, &auth.auth_table(), asked, data, output)
-                }
-                None => refuse(cx, session, pending, asked, Instant::now(), output),
-            }
+            let (worker, source) = (&cx.shared.auth_worker, source_of(session));
+            auth.sasl(&mut session.login, worker, source, mechanism, data)
         }
-        Command::SaslStep { data, .. } => {
-            scram(cx, session, pending, &auth.auth_table(), asked, data, output)
-        }
+        Command::SaslStep { data, .. } => auth.sasl_step(&mut session.login, data),
         _ => {
-            let (out, list) = (output.buf(), auth::MECHANISMS);
-            let ok = Status::Ok;
-            pending.write(|| binary_reply::write_value(out, header, ok, 0, b"", list)).into()
+            let (out, ok) = (output.buf(), Status::Ok);
+            let write = || binary_reply::write_value(out, header, ok, 0, b"", MECHANISMS);
+            return pending.write(write).into();
         }
-    }
-}
-
-fn scram(
-    cx: &mut Context,
-    session: &mut Session,
-    pending: PendingReply,
-    auth_table: &AuthTable,
-    asked: Asked,
-    message: &[u8],
-    output: &mut Output<'_>,
-) -> Step {
-    let Login::InProgress(mut exchange) = std::mem::take(&mut session.login) else {
-        return refuse(cx, session, pending, asked, Instant::now(), output);
     };
-    match auth_table.step(&mut exchange, message) {
-        scram::Outcome::Challenge(text) => {
-            session.login = Login::InProgress(exchange);
-            let Asked::Binary(header) = asked else {
-                return Step::Stop(Flow::CloseNow);
-            };
-            let (out, status) = (output.buf(), Status::AuthContinue);
-            let write = || binary_reply::write_value(out, &header, status, 0, b"", &text);
-            pending.write(write).into()
-        }
-        scram::Outcome::Accepted(user) => {
-            cx.engine.count(Counter::AuthCmds);
-            accept(session, pending, asked, user, auth_table.generation(), output.buf())
-        }
-        scram::Outcome::Refused => {
-            cx.engine.count(Counter::AuthCmds);
-            refuse(cx, session, pending, asked, Instant::now(), output)
-        }
+    if let Progress::Challenge(text) = &progress {
+        let (out, status) = (output.buf(), Status::AuthContinue);
+        let write = || binary_reply::write_value(out, header, status, 0, b"", text);
+        return pending.write(write).into();
     }
+    go_on(cx, session, pending, format, since, progress, output)
 }
 
 /// A name and a password were given.
@@ -152,35 +76,55 @@ pub(super) fn log_in(
     cx: &mut Context,
     session: &mut Session,
     pending: PendingReply,
-    asked: Asked,
+    format: ReplyFormat,
     name: &[u8],
     password: &[u8],
     output: &mut Output<'_>,
 ) -> Step {
-    cx.engine.count(Counter::AuthCmds);
     let since = Instant::now();
     let Some(auth) = &cx.shared.auth else { return Step::Stop(Flow::CloseNow) };
-    let auth_table = auth.auth_table();
-    let generation = auth_table.generation();
-    match auth_table.check(name, password) {
-        Check::Done(Some(user)) => accept(session, pending, asked, user, generation, output.buf()),
-        Check::Done(None) => refuse(cx, session, pending, asked, since, output),
-        Check::Slow => {
-            let (name, password) = (name.to_vec(), password.to_vec());
-            let source = Source::of(session.peer.remote.map(|address| address.ip()));
-            let job = Job::Check { auth_table, name, password };
-            let ticket = cx.shared.auth_worker.ask(source, job);
-            let then = Purpose::Login(asked, generation);
+    let progress = auth.log_in(&cx.shared.auth_worker, source_of(session), name, password);
+    go_on(cx, session, pending, format, since, progress, output)
+}
+
+fn source_of(session: &Session) -> Source {
+    Source::of(session.peer.remote.map(|address| address.ip()))
+}
+
+/// Answers what a login came to, or waits for it.
+fn go_on(
+    cx: &mut Context,
+    session: &mut Session,
+    pending: PendingReply,
+    format: ReplyFormat,
+    since: Instant,
+    progress: Progress,
+    output: &mut Output<'_>,
+) -> Step {
+    if !matches!(progress, Progress::Invalid) {
+        cx.engine.count(Counter::AuthCmds);
+    }
+    match progress {
+        Progress::Accepted(user, generation) => {
+            accept(session, pending, format, user, generation, output.buf())
+        }
+        Progress::Checking(ticket, generation) => {
+            let then = Purpose::Login(format, generation);
             session.state = State::Asking(Box::new(Asking { pending, ticket, since, then }));
             Step::Continue
         }
+        Progress::Invalid | Progress::Refused => {
+            refuse(cx, session, pending, format, since, output)
+        }
+        // Only packets are answered by one, and `sasl` has done it.
+        Progress::Challenge(_) => Step::Stop(Flow::CloseNow),
     }
 }
 
 fn accept(
     session: &mut Session,
     pending: PendingReply,
-    asked: Asked,
+    format: ReplyFormat,
     user: Arc<User>,
     generation: u64,
     out: &mut Vec<u8>,
@@ -188,7 +132,7 @@ fn accept(
     session.login = Login::Ok(user);
     // Should there have been a reload meanwhile, the next request finds it.
     session.generation = generation;
-    asked.accepted(pending, out).into()
+    pending.write(|| format.accepted(out)).into()
 }
 
 /// The refusal comes later. Without a connection to come back to, it comes at once.
@@ -196,13 +140,13 @@ fn refuse(
     cx: &mut Context,
     session: &mut Session,
     pending: PendingReply,
-    asked: Asked,
+    format: ReplyFormat,
     since: Instant,
     output: &mut Output<'_>,
 ) -> Step {
     cx.engine.count(Counter::AuthErrors);
     cx.shared.log.detail(format_args!("a login from {} was refused", session.peer));
-    let answer = asked.refused();
+    let answer = format.refused();
     answer_later(cx, session, pending, answer, since, output)
 }
 
@@ -255,13 +199,15 @@ pub(crate) fn go_on_asking(
     };
     let pending = asking.pending;
     match (asking.then, answer) {
-        (Purpose::Login(asked, generation), Answer::Checked(Some(user))) => {
-            accept(session, pending, asked, user, generation, output.buf())
+        (Purpose::Login(format, generation), Answer::Checked(Some(user))) => {
+            accept(session, pending, format, user, generation, output.buf())
         }
-        (Purpose::Login(asked, _), Answer::Busy) => {
-            answer_later(cx, session, pending, asked.busy(), asking.since, output)
+        (Purpose::Login(format, _), Answer::Busy) => {
+            answer_later(cx, session, pending, format.busy(), asking.since, output)
         }
-        (Purpose::Login(asked, _), _) => refuse(cx, session, pending, asked, asking.since, output),
+        (Purpose::Login(format, _), _) => {
+            refuse(cx, session, pending, format, asking.since, output)
+        }
         (Purpose::Refresh, Answer::Reloaded(Err(why))) => {
             pending.line(output.buf(), format!("ERROR {why}\r\n").as_bytes()).into()
         }

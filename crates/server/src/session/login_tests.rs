@@ -9,8 +9,6 @@ use super::Worker;
 use super::tests::{Client, check, worker};
 use net::Service;
 
-use crate::log::Log;
-
 /// A file of this text, removed at the end.
 struct File(PathBuf);
 
@@ -199,14 +197,13 @@ fn a_reload_changes_rights_and_ends_logins() {
     expect(&mut worker, &mut a, b"set x 0 0 3\r\na 1\r\nget k\r\n", b"STORED\r\nEND\r\n");
     expect(&mut worker, &mut b, b"set x 0 0 3\r\nb 2\r\n", b"STORED\r\n");
     let auth = worker.context.shared.auth.clone().unwrap();
-    let log: Log = worker.context.shared.log;
     fs::write(&users.0, "nonsense").unwrap();
-    let why = auth.reload(&log).unwrap_err().to_string();
+    let why = auth.reload(|_| {}).unwrap_err().to_string();
     assert!(why.ends_with("line 1: is not user:password"), "{why}");
     expect(&mut worker, &mut b, b"get k\r\n", b"END\r\n");
     fs::write(&users.0, "a:1\nb:3\n").unwrap();
     fs::write(&rights.0, "a read k\n").unwrap();
-    auth.reload(&log).unwrap();
+    auth.reload(|_| {}).unwrap();
     let want = format!("END\r\n{DENIED}");
     expect(&mut worker, &mut a, b"get k\r\nset k 0 0 1\r\nx\r\n", want.as_bytes());
     expect(&mut worker, &mut b, b"get k\r\n", b"");

@@ -36,7 +36,6 @@ mod meta;
 pub(crate) mod pending_reply;
 mod permit;
 mod receiving;
-mod refusals;
 #[cfg(test)]
 mod reply_count_tests;
 mod reporter;

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use access::{Login, ReplyFormat, Ticket};
 use net::Peer;
 use proto::Wire;
-use proto::binary::Header;
 use proto::text::GetLine;
 use store::{Draft, Pin};
 
 use super::collected::Collected;
 use super::pending_reply::{PendingReply, Replied};
 use crate::admin::dump::Dump;
-use crate::auth::{Login, Ticket};
 use watch::hub::Watching;
 
 /// One connection. Between requests it holds no memory beyond itself.
@@ -119,16 +118,9 @@ pub(crate) struct Asking {
 #[derive(Debug)]
 pub(super) enum Purpose {
     /// A login, by a password looked up in this generation of users.
-    Login(Asked, u64),
+    Login(ReplyFormat, u64),
     /// `refresh_certs`.
     Refresh,
-}
-
-/// The protocol of a login, in which it is answered.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Asked {
-    Binary(Header),
-    Text,
 }
 
 /// A refusal that is not sent yet.

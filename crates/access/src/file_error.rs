@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::rights::RightsError;
-use super::users::UsersError;
+use crate::rights::RightsError;
+use crate::users::UsersError;
 
 /// The file that cannot be used, and why.
 #[derive(Debug, Error)]
 #[error("{}: {fault}", path.display())]
-pub(crate) struct FileError {
+pub struct FileError {
     path: PathBuf,
     fault: Fault,
 }
 
 #[derive(Debug, Error)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("is not text")]
@@ -32,7 +32,7 @@ pub(super) enum Fault {
 
 impl FileError {
     /// What is wrong with the file of this path.
-    pub(super) fn of(path: &Path, fault: impl Into<Fault>) -> Self {
+    pub(crate) fn of(path: &Path, fault: impl Into<Fault>) -> Self {
         Self { path: path.to_owned(), fault: fault.into() }
     }
 }

@@ -7,23 +7,23 @@ use net::ConnId;
 
 /// Connections whose refusals are due later, and when: nearly in the order of time.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub struct Refusals {
     held: VecDeque<(Instant, ConnId)>,
 }
 
 impl Refusals {
     /// The connection is to be served again at `until`.
-    pub(super) fn hold(&mut self, until: Instant, id: ConnId) {
+    pub fn hold(&mut self, until: Instant, id: ConnId) {
         self.held.push_back((until, id));
     }
 
-    /// When the first is due.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    /// The time at which the first is due.
+    pub fn deadline(&self) -> Option<Instant> {
         self.held.front().map(|(until, _)| *until)
     }
 
     /// Adds the connections that are due to `resumed`.
-    pub(super) fn take_due(&mut self, resumed: &mut Vec<ConnId>) {
+    pub fn take_due(&mut self, resumed: &mut Vec<ConnId>) {
         if self.held.is_empty() {
             return;
         }

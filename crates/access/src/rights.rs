@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// What one user may do.
+/// The rights of one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) admin: bool,
@@ -28,9 +28,9 @@ pub(crate) struct Rights {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Prefixes(Vec<Box<[u8]>>);
 
-/// What is to be done with a key.
+/// A use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Permission {
+pub enum Permission {
     /// The answer tells of the item.
     Read,
     /// The item changes, or comes, or goes.
@@ -76,7 +76,7 @@ impl Table {
     /// # Errors
     ///
     /// The number of the line that is wrong, and what is wrong with it.
-    pub(super) fn parse(text: &str) -> Result<Self, RightsError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, RightsError> {
         let mut rights: BTreeMap<Box<[u8]>, Rights> = BTreeMap::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split_once('#').map_or(line, |(before, _)| before);
@@ -90,13 +90,13 @@ impl Table {
         Ok(Self { by_user: by_user.collect(), others: Arc::new(others) })
     }
 
-    /// What `user` may do.
-    pub(super) fn of(&self, user: &[u8]) -> Arc<Rights> {
+    /// The rights of `user`.
+    pub(crate) fn of(&self, user: &[u8]) -> Arc<Rights> {
         Arc::clone(self.by_user.get(user).unwrap_or(&self.others))
     }
 
     /// The users that are named, `*` aside.
-    pub(super) fn users(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn users(&self) -> impl Iterator<Item = &[u8]> {
         self.by_user.keys().map(|user| &**user)
     }
 }
@@ -104,7 +104,7 @@ impl Table {
 /// The line that is wrong, counted from 1, and what is wrong with it.
 #[derive(Debug, Error)]
 #[error("line {line}: {fault}")]
-pub(super) struct RightsError {
+pub(crate) struct RightsError {
     line: usize,
     fault: LineFault,
 }

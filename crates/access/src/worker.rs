@@ -11,17 +11,17 @@ use std::thread::{self, JoinHandle};
 
 use net::{TlsError, Waker};
 
-use super::AuthTable;
-use super::FileError;
-use super::queue::{FairQueue, Source};
-use super::users::User;
+use crate::file_error::FileError;
+use crate::queue::{FairQueue, Source};
+use crate::table::AuthTable;
+use crate::users::User;
 
 /// Jobs that may wait. Above it the address that asks most receives an error.
 const JOBS_MAX: usize = 1024;
 
 /// The queue before the authentication worker.
 #[derive(Debug, Default)]
-pub(crate) struct AuthWorker {
+pub struct AuthWorker {
     queue: Mutex<Queue>,
     has_jobs: Condvar,
 }
@@ -39,12 +39,12 @@ impl Default for Queue {
 }
 
 /// Something to be done.
-pub(crate) enum Job {
+pub enum Job {
     /// Check a password that is kept as a verifier.
     Check {
         /// The users to look it up among.
         auth_table: Arc<AuthTable>,
-        /// Who they say they are.
+        /// The name that they gave.
         name: Vec<u8>,
         /// The password they gave.
         password: Vec<u8>,
@@ -55,18 +55,18 @@ pub(crate) enum Job {
 
 /// The answer to a job.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// The user, if it was their password.
     Checked(Option<Arc<User>>),
     /// Too much waits, and this address has asked most.
     Busy,
-    /// How the reload went.
+    /// The outcome of the reload.
     Reloaded(Result<(), ReloadError>),
 }
 
 /// The file that cannot be used, and why.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReloadError {
+pub enum ReloadError {
     /// Users or rights.
     #[error(transparent)]
     Auth(#[from] FileError),
@@ -75,15 +75,15 @@ pub(crate) enum ReloadError {
     Tls(#[from] TlsError),
 }
 
-/// Where the answer to one job comes.
+/// The place to which the answer to one job comes.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket {
+pub struct Ticket {
     state: Mutex<(Option<Answer>, Option<Waker>)>,
 }
 
 impl Ticket {
     /// Takes the answer, if it is there; else `waker` is used when it comes.
-    pub(crate) fn take(&self, waker: Option<Waker>) -> Option<Answer> {
+    pub fn take(&self, waker: Option<Waker>) -> Option<Answer> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = state.0.take();
         if answer.is_none() {
@@ -105,7 +105,7 @@ impl Ticket {
 
 impl AuthWorker {
     /// Hands a job in. It is answered as busy when too many wait.
-    pub(crate) fn ask(&self, source: Source, job: Job) -> Arc<Ticket> {
+    pub fn ask(&self, source: Source, job: Job) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = queue.jobs.push(source, (job, Arc::clone(&ticket)));
@@ -145,7 +145,7 @@ impl AuthWorker {
     /// # Errors
     ///
     /// When the system gives no thread.
-    pub(crate) fn start(
+    pub fn start(
         self: &Arc<Self>,
         reload: impl Fn() -> Result<(), ReloadError> + Send + 'static,
     ) -> std::io::Result<Working> {
@@ -159,7 +159,7 @@ impl AuthWorker {
 
 /// The authentication worker's thread, ended when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Working {
+pub struct Working {
     auth_worker: Arc<AuthWorker>,
     thread: Option<JoinHandle<()>>,
 }

@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 use scram::{Hash, KEY_BYTES, Key, NoRandomness, Verifier, VerifierError, random};
 
-use super::rights::{Rights, Table};
-use super::split;
+use crate::rights::{Rights, Table};
+use crate::words::split;
 
 /// Bytes of a new salt.
 const SALT_BYTES: usize = 16;
@@ -27,7 +27,7 @@ const ITERATIONS_LEAST: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
 /// Somebody who may log in.
 #[derive(Debug)]
-pub(crate) struct User {
+pub struct User {
     pub(crate) name: Box<[u8]>,
     password: Password,
     /// What they may do; `None` is everything.
@@ -72,7 +72,7 @@ impl Users {
     /// # Errors
     ///
     /// The number of the line that is wrong, and what is wrong with it.
-    pub(super) fn parse(text: &[u8], rights: Option<&Table>) -> Result<Self, UsersError> {
+    pub(crate) fn parse(text: &[u8], rights: Option<&Table>) -> Result<Self, UsersError> {
         let key = random()?;
         let mut by_name = HashMap::default();
         let mut decoy = None;
@@ -100,12 +100,12 @@ impl Users {
     }
 
     /// Whether somebody is so called.
-    pub(super) fn has(&self, name: &[u8]) -> bool {
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
         self.by_name.contains_key(name)
     }
 
     /// The user, if nothing about their password differs from `old`'s.
-    pub(super) fn renewed(&self, old: &User) -> Option<Arc<User>> {
+    pub(crate) fn renewed(&self, old: &User) -> Option<Arc<User>> {
         let found = self.by_name.get(&old.name)?;
         let is_same = match (&found.password, &old.password) {
             (Password::Hashed(one), Password::Hashed(other)) => {
@@ -134,7 +134,7 @@ impl Users {
     }
 
     /// Checks a password, in some milliseconds.
-    pub(super) fn check_slowly(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
+    pub(crate) fn check_slowly(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         match self.by_name.get(name) {
             Some(user) if matches!(user.password, Password::Known { .. }) => {
                 match self.check(name, password) {
@@ -156,7 +156,7 @@ impl Users {
 
     /// What SCRAM needs of `name`; of a user that does not exist, or whose verifier is for another
     /// hash, something that looks alike and that no password fits.
-    pub(super) fn verifier(&self, name: &[u8], hash: Hash) -> (Verifier, Option<Arc<User>>) {
+    pub(crate) fn verifier(&self, name: &[u8], hash: Hash) -> (Verifier, Option<Arc<User>>) {
         let found = self.by_name.get(name);
         match found.map(|user| &user.password) {
             Some(Password::Hashed(verifier)) if verifier.hash == hash => {
@@ -191,7 +191,7 @@ impl Users {
 
 /// The fault of a file of users.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum UsersError {
+pub(crate) enum UsersError {
     /// A line is wrong; lines are counted from 1.
     #[error("line {number}: {fault}")]
     Line { number: usize, fault: LineError },
@@ -203,7 +203,7 @@ pub(super) enum UsersError {
 
 /// The fault of a line.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LineError {
+pub(crate) enum LineError {
     #[error("the user stands twice")]
     Twice,
     #[error("is not user:password")]

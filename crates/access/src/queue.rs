@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// The sender of a job. Addresses of one IPv6 network (64 bits) count as one, since a client may
 /// have them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Source {
+pub enum Source {
     /// The operator, by a signal or a command.
     Operator,
     /// A client of a unix socket.
@@ -20,7 +20,8 @@ pub(crate) enum Source {
 
 impl Source {
     /// The source of a client at this address; `None` is a unix socket.
-    pub(crate) fn of(address: Option<IpAddr>) -> Self {
+    #[must_use]
+    pub fn of(address: Option<IpAddr>) -> Self {
         let network = match address.map(|address| address.to_canonical()) {
             None => return Self::Unix,
             Some(IpAddr::V4(address)) => u64::from(address.to_bits()),
@@ -32,7 +33,7 @@ impl Source {
 
 /// A bounded queue that serves its sources in turn.
 #[derive(Debug)]
-pub(super) struct FairQueue<T> {
+pub(crate) struct FairQueue<T> {
     waiting: HashMap<Source, VecDeque<T>>,
     /// The sources that wait, each once, the next first.
     turns: VecDeque<Source>,
@@ -42,13 +43,13 @@ pub(super) struct FairQueue<T> {
 
 impl<T> FairQueue<T> {
     /// A queue for `limit` entries, 1 or more.
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { waiting: HashMap::new(), turns: VecDeque::new(), len: 0, limit }
     }
 
     /// Adds an entry. When the queue is full, the newest entry of the source that has most is
     /// returned, which may be this one. The operator's are always taken.
-    pub(super) fn push(&mut self, source: Source, entry: T) -> Option<T> {
+    pub(crate) fn push(&mut self, source: Source, entry: T) -> Option<T> {
         let own = self.waiting.get(&source).map_or(0, VecDeque::len);
         let mut dropped = None;
         if self.len >= self.limit && source != Source::Operator {
@@ -68,7 +69,7 @@ impl<T> FairQueue<T> {
     }
 
     /// The next entry.
-    pub(super) fn pop(&mut self) -> Option<T> {
+    pub(crate) fn pop(&mut self) -> Option<T> {
         let source = self.turns.pop_front()?;
         let entries = self.waiting.get_mut(&source)?;
         let entry = entries.pop_front();

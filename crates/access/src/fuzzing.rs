@@ -1,8 +1,8 @@
 //! The check of the fuzz target `users_and_rights`.
 
-use super::rights::{Permission, Table};
-use super::users::{Check, Users, UsersError};
-use super::{plain, split};
+use crate::rights::{Permission, Table};
+use crate::users::{Check, Users, UsersError};
+use crate::words::{plain, split};
 
 /// Reads a users file and, behind a zero byte, a rights file and, behind another, the message of a
 /// PLAIN login.

@@ -1,0 +1,159 @@
+//! The users of a server or proxy that requires logins, and the steps of a login.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use scram::Outcome;
+
+use crate::file_error::FileError;
+use crate::login::{Login, Mechanism};
+use crate::queue::Source;
+use crate::table::{AuthTable, Warning};
+use crate::users::{Check, User};
+use crate::words;
+use crate::worker::{AuthWorker, Job, Ticket};
+
+/// Users and rights of a server that requires logins, replaced as a whole by a reload.
+#[derive(Debug)]
+pub struct Auth {
+    users: PathBuf,
+    rights: Option<PathBuf>,
+    auth_table: RwLock<Arc<AuthTable>>,
+    /// That of the auth_table.
+    generation: AtomicU64,
+}
+
+/// The outcome of a login's message.
+#[derive(Debug)]
+pub enum Progress {
+    /// This user is let in, as users were in this generation.
+    Accepted(Arc<User>, u64),
+    /// The client is to answer this.
+    Challenge(Vec<u8>),
+    /// The authentication worker checks it among the users of this generation, and answers by the
+    /// ticket.
+    Checking(Arc<Ticket>, u64),
+    /// The message belongs to no login: an unknown mechanism, a step of none.
+    Invalid,
+    /// Nobody has this name and password.
+    Refused,
+}
+
+impl Auth {
+    /// Reads the files of users and of rights; without rights everybody may do everything. `warn`
+    /// gets what does not stop them from being used.
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub fn open(
+        users: PathBuf,
+        rights: Option<PathBuf>,
+        warn: impl Fn(Warning<'_>),
+    ) -> Result<Self, FileError> {
+        let auth_table = Arc::new(AuthTable::read(&users, rights.as_deref(), 1, warn)?);
+        let auth_table = RwLock::new(auth_table);
+        Ok(Self { users, rights, auth_table, generation: AtomicU64::new(1) })
+    }
+
+    /// The users now.
+    fn auth_table(&self) -> Arc<AuthTable> {
+        Arc::clone(&self.auth_table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the files again; if they cannot be used, what was read before stays.
+    ///
+    /// # Errors
+    ///
+    /// Which file cannot be used, and why.
+    pub fn reload(&self, warn: impl Fn(Warning<'_>)) -> Result<(), FileError> {
+        let generation = self.generation.load(Ordering::Relaxed) + 1;
+        let auth_table = AuthTable::read(&self.users, self.rights.as_deref(), generation, warn)?;
+        *self.auth_table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth_table);
+        // Relaxed: a connection that sees it late is looked at a request later.
+        self.generation.store(generation, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Changes with each reload.
+    #[inline]
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// The login as it is after a reload: an exchange begins anew, and a user stays with the
+    /// rights of now.
+    #[must_use]
+    pub fn renew(&self, login: &Login) -> Login {
+        match login {
+            Login::None | Login::InProgress(_) => Login::None,
+            Login::Ok(user) => self.auth_table().users.renewed(user).map_or(Login::None, Login::Ok),
+        }
+    }
+
+    /// A name and a password were given, by `source`. `worker` checks what takes long.
+    #[must_use]
+    pub fn log_in(
+        &self,
+        worker: &AuthWorker,
+        source: Source,
+        name: &[u8],
+        password: &[u8],
+    ) -> Progress {
+        let auth_table = self.auth_table();
+        let generation = auth_table.generation();
+        match auth_table.check(name, password) {
+            Check::Done(Some(user)) => Progress::Accepted(user, generation),
+            Check::Done(None) => Progress::Refused,
+            Check::Slow => {
+                let (name, password) = (name.to_vec(), password.to_vec());
+                let ticket = worker.ask(source, Job::Check { auth_table, name, password });
+                Progress::Checking(ticket, generation)
+            }
+        }
+    }
+
+    /// The first message of SASL: the name of a mechanism, and its data. Ends what `login` was;
+    /// an exchange in progress is kept there. The caller sets it once a user is accepted.
+    #[must_use]
+    pub fn sasl(
+        &self,
+        login: &mut Login,
+        worker: &AuthWorker,
+        source: Source,
+        mechanism: &[u8],
+        data: &[u8],
+    ) -> Progress {
+        *login = Login::None;
+        match Mechanism::of(mechanism) {
+            Some(Mechanism::Plain) => match words::plain(data) {
+                Some((name, password)) => self.log_in(worker, source, name, password),
+                None => Progress::Invalid,
+            },
+            Some(Mechanism::Scram(exchange)) => {
+                *login = Login::InProgress(exchange);
+                self.sasl_step(login, data)
+            }
+            None => Progress::Invalid,
+        }
+    }
+
+    /// A further message of SASL. Ends what `login` was, unless the exchange goes on.
+    #[must_use]
+    pub fn sasl_step(&self, login: &mut Login, message: &[u8]) -> Progress {
+        let Login::InProgress(mut exchange) = std::mem::take(login) else {
+            return Progress::Invalid;
+        };
+        let auth_table = self.auth_table();
+        match auth_table.step(&mut exchange, message) {
+            Outcome::Challenge(text) => {
+                *login = Login::InProgress(exchange);
+                Progress::Challenge(text)
+            }
+            Outcome::Accepted(user) => Progress::Accepted(user, auth_table.generation()),
+            Outcome::Refused => Progress::Refused,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The permission that each request requires.
+//!
+//! A request that answers with the value, or with facts about the item, requires the right to read.
+//! One that changes the item requires the right to write. One that does both requires both: incr,
+//! decr and `ma`, gat and gats, `mg` when it creates the item or gives it a new lifetime, and a
+//! lease, which is a promise to fill. A whole prefix may be invalidated by a user who may write
+//! every key under it. The other commands require `admin`, except those that show nothing of items
+//! and change nothing.
+
+use proto::binary::Command as Binary;
+use proto::meta::{self, Command as Meta};
+use proto::text::Request;
+
+use crate::login::Login;
+use crate::rights::Permission;
+
+/// The permission that a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs<'b> {
+    /// The right to administer.
+    Admin,
+    /// A right to this key.
+    Key(Permission, &'b [u8]),
+    /// Nothing, or its keys are judged one by one.
+    Nothing,
+}
+
+impl Login {
+    /// True if the user lacks this permission.
+    #[must_use]
+    pub fn lacks(&self, needs: Needs<'_>) -> bool {
+        match needs {
+            Needs::Admin => self.forbids_admin(),
+            Needs::Key(permission, key) => self.forbids(permission, key),
+            Needs::Nothing => false,
+        }
+    }
+}
+
+impl<'b> Needs<'b> {
+    /// The needs of a text request.
+    #[must_use]
+    pub fn of_text(request: &Request<'b>) -> Self {
+        match *request {
+            Request::Admin(_) | Request::FlushAll { .. } => Self::Admin,
+            Request::Arithmetic(text) => Self::Key(Permission::ReadWrite, text.key),
+            Request::FlushPrefix { prefix, .. } => Self::Key(Permission::Write, prefix),
+            Request::Delete { key, .. } | Request::Touch { key, .. } => {
+                Self::Key(Permission::Write, key)
+            }
+            Request::Meta(ref meta) => Self::of_meta(meta),
+            Request::Store(store) => Self::Key(Permission::Write, store.key),
+            Request::Get(_) | Request::Quit | Request::Version => Self::Nothing,
+        }
+    }
+
+    /// The needs of a meta request.
+    #[must_use]
+    pub fn of_meta(request: &meta::Request<'b>) -> Self {
+        let options = &request.options;
+        let changes = options.autoviv_exptime.is_some()
+            || options.exptime.is_some()
+            || options.new_cas.is_some()
+            || options.lease.is_some();
+        match request.command {
+            Meta::Get if changes => Self::Key(Permission::ReadWrite, request.key),
+            Meta::Get | Meta::Debug => Self::Key(Permission::Read, request.key),
+            Meta::Set { .. } | Meta::Delete => Self::Key(Permission::Write, request.key),
+            Meta::Arithmetic { .. } => Self::Key(Permission::ReadWrite, request.key),
+            Meta::NoOp => Self::Nothing,
+        }
+    }
+
+    /// The needs of a binary request.
+    #[must_use]
+    pub fn of_binary(command: &Binary<'b>) -> Self {
+        match *command {
+            Binary::Store { key, .. } | Binary::Concat { key, .. } => {
+                Self::Key(Permission::Write, key)
+            }
+            Binary::Get { key, exptime: None, .. } => Self::Key(Permission::Read, key),
+            Binary::Get { key, .. } | Binary::Arithmetic { key, .. } => {
+                Self::Key(Permission::ReadWrite, key)
+            }
+            Binary::Delete { key } | Binary::Touch { key, .. } => Self::Key(Permission::Write, key),
+            Binary::Flush { .. } | Binary::Stat { .. } => Self::Admin,
+            Binary::NoOp
+            | Binary::Quit
+            | Binary::Version
+            | Binary::SaslList
+            | Binary::SaslAuth { .. }
+            | Binary::SaslStep { .. } => Self::Nothing,
+        }
+    }
+}
