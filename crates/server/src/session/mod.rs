@@ -24,11 +24,15 @@ mod batch;
 mod before_login;
 mod binary;
 mod by_udp;
+#[cfg(test)]
+mod by_udp_tests;
 mod collected;
 pub(crate) mod context;
 mod from_proto;
 mod job;
 mod large_values;
+#[cfg(test)]
+mod large_values_tests;
 mod login;
 #[cfg(test)]
 mod login_tests;

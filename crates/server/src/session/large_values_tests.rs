@@ -1,0 +1,127 @@
+//! Large values on their way, and the room that they have.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+use net::Service;
+
+use super::Worker;
+use super::tests::{Client, worker};
+use crate::session::large_values::Need;
+
+#[test]
+fn large_values_come_and_go_in_pieces() {
+    let value: Vec<u8> =
+        (0..700_000u32).map(|byte| byte.to_le_bytes()[0] ^ byte.to_le_bytes()[1]).collect();
+    let mut worker = worker(&[]);
+    for part in [1usize << 20, 65_535, 1000] {
+        let mut client = Client::new(&mut worker);
+        let mut sent = format!("set k 1 0 {}\r\n", value.len()).into_bytes();
+        sent.extend_from_slice(&value);
+        sent.extend_from_slice(b"\r\nappend k 0 0 3\r\n123\r\nget k\r\nmg k s v\r\ndelete k\r\n");
+        let got: Vec<u8> =
+            sent.chunks(part).flat_map(|bytes| client.send(&mut worker, bytes)).collect();
+        let mut want =
+            format!("STORED\r\nSTORED\r\nVALUE k 1 {}\r\n", value.len() + 3).into_bytes();
+        want.extend_from_slice(&value);
+        want.extend_from_slice(b"123\r\nEND\r\n");
+        want.extend_from_slice(format!("VA {0} s{0}\r\n", value.len() + 3).as_bytes());
+        want.extend_from_slice(&value);
+        want.extend_from_slice(b"123\r\nDELETED\r\n");
+        assert!(got == want, "a value changed on its way, in parts of {part}");
+    }
+}
+
+/// Values to append are collected outside of the store; together they stay within the limit.
+#[test]
+fn values_to_append_are_collected_up_to_a_limit() {
+    let mut worker = worker(&["-m", "64", "-t", "8"]);
+    let part = vec![b'x'; 60_000];
+    let before = worker.context.shared.engine.store().memory().buffers;
+    let (mut refused, mut clients) = (0, Vec::new());
+    for _ in 0..10 {
+        let mut client = Client::new(&mut worker);
+        let mut got = client.send(&mut worker, b"append k 0 0 1000000\r\n");
+        for _ in 0..16 {
+            got.append(&mut client.send(&mut worker, &part));
+        }
+        assert!(has_room(&worker, 0), "over the limit");
+        let charged = worker.context.shared.engine.store().memory().buffers - before;
+        assert!(charged >= 960_000, "{charged} bytes are counted in -m");
+        if !got.is_empty() {
+            assert_eq!(got, b"SERVER_ERROR out of memory storing object\r\n");
+            refused += 1;
+        }
+        clients.push((client, got.is_empty()));
+    }
+    assert!((1..10).contains(&refused), "{refused} of 10");
+    for (client, is_collected) in &mut clients {
+        let end = [&part[..40_000], b"\r\nmn\r\n"].concat();
+        let want: &[u8] = if *is_collected { b"NOT_STORED\r\nMN\r\n" } else { b"MN\r\n" };
+        assert_eq!(client.send(&mut worker, &end), want);
+    }
+    let all = worker.context.shared.large_values_bytes_max;
+    assert!(has_room(&worker, all), "something is still held");
+    assert_eq!(worker.context.shared.engine.store().memory().buffers, before);
+}
+
+fn has_room(worker: &Worker, bytes: usize) -> bool {
+    let (values, now) = (&worker.context.large_values, worker.context.now);
+    values.with(|account| account.make_room(Need::Receive(bytes), now))
+}
+
+/// A client that stops in the middle of a large value keeps its memory only until others need it.
+#[test]
+fn a_stuck_sender_makes_room_for_others() {
+    let mut worker = worker(&["-m", "64", "-t", "8"]);
+    let start = std::time::Instant::now();
+    let limit = worker.context.shared.large_values_bytes_max;
+    let mut stuck: Vec<Client> = Vec::new();
+    let part = vec![b'x'; 900_000];
+    while stuck.len() * part.len() < limit - 1_000_000 {
+        let mut client = Client::new(&mut worker);
+        let head = format!("set stuck{} 0 0 1000000\r\n", stuck.len());
+        assert_eq!(client.send(&mut worker, head.as_bytes()), b"");
+        assert_eq!(client.send(&mut worker, &part), b"");
+        stuck.push(client);
+    }
+    worker.begin_turn(start + std::time::Duration::from_secs(100));
+    let mut client = Client::new(&mut worker);
+    let mut last = Vec::new();
+    for try_number in 0..100 {
+        let mut sent = b"set good 0 0 1000000\r\n".to_vec();
+        sent.extend_from_slice(&part);
+        last = client.send(&mut worker, &sent);
+        last.append(&mut client.send(&mut worker, &part[..100_000]));
+        last.append(&mut client.send(&mut worker, b"\r\n"));
+        if last == b"STORED\r\n" {
+            break;
+        }
+        assert!(try_number < 99, "{}", last.escape_ascii());
+        // As the loop does when the session's waker was used.
+        for client in &mut stuck {
+            client.send(&mut worker, b"");
+        }
+        for client in stuck.extract_if(.., |client| client.is_closed) {
+            worker.close(client.session, CloseReason::Service);
+        }
+    }
+    assert_eq!(last, b"STORED\r\n");
+}
+
+/// Stores are counted by the class of their memory, and together.
+#[test]
+fn stores_are_counted_by_class() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    client
+        .send(&mut worker, b"set a 0 0 1\r\nx\r\nappend a 0 0 1\r\ny\r\nappend no 0 0 1\r\ny\r\n");
+    client.send(&mut worker, b"add a 0 0 1\r\nx\r\n");
+    client.send(&mut worker, &[b"set b 0 0 9000\r\n", &[b'z'; 9000][..], b"\r\n"].concat());
+    let count = |text: Vec<u8>, end: &str| {
+        let text = String::from_utf8(text).unwrap();
+        let values =
+            text.lines().filter_map(|line| line.split_once(end)).map(|(_, value)| value.to_owned());
+        values.filter(|value| value != "0").collect::<Vec<_>>()
+    };
+    assert_eq!(count(client.send(&mut worker, b"stats slabs\r\n"), ":cmd_set "), ["3", "1"]);
+    assert_eq!(count(client.send(&mut worker, b"stats\r\n"), "STAT cmd_set "), ["5"]);
+}
