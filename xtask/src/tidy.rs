@@ -57,6 +57,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "invalidator",
             "logging",
             "net",
+            "options",
             "plan",
             "reserve",
             "routeconf",
@@ -73,6 +74,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("metrics", &[]),
     ("narrow", &[]),
     ("net", &["certs"]),
+    ("options", &["net", "store"]),
     ("plan", &[]),
     ("processes", &[]),
     ("proto", &[]),
@@ -102,7 +104,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("reserve", &[]),
     (
         "server",
-        &["access", "engine", "logging", "net", "proto", "reserve", "sampling", "store", "watch"],
+        &[
+            "access", "engine", "logging", "net", "options", "proto", "reserve", "sampling",
+            "store", "watch",
+        ],
     ),
     ("simulation", &["proto", "testkit", "upstream"]),
     ("staleness", &[]),

@@ -17,10 +17,10 @@ use std::process::ExitCode;
 #[cfg(feature = "serve")]
 use std::thread;
 
+#[cfg(feature = "serve")]
+use options::{Environment, Invocation, Style};
 #[cfg(feature = "route")]
 use router::options::Parser;
-#[cfg(feature = "serve")]
-use server::options::{self, Environment, Invocation, Style};
 
 /// The status of a command line that cannot be used, as in `sysexits.h`.
 const EXIT_USAGE: u8 = 64;

@@ -5,10 +5,10 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use options::{Environment, Invocation, Style};
 use plan::{Files, Topology, kubernetes, systemd};
 use routeconf::{MemorySources, Params};
 use serde_json::Value;
-use server::options::{self, Environment, Invocation, Style};
 
 const EXAMPLE: &str = include_str!("../../../packaging/topology.toml");
 

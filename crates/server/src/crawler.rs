@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::options::Options;
+use options::Options;
 
 /// Settings of crawls; read by the cleaner's thread.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use access::{Auth, ReloadError, Warning};
 use net::{ListenAddress, Sockets, TlsAcceptor, TlsMode};
+use options::{Options, Sources};
 
 use crate::log::Log;
-use crate::options::{Options, Sources};
 
 /// Users and rights, and what makes TLS sessions; each `None` when it was not asked for.
 #[derive(Clone, Debug)]

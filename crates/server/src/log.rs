@@ -4,8 +4,7 @@ use std::fmt::Arguments;
 use std::io;
 
 use logging::Writer;
-
-use crate::options::{Options, Style};
+use options::{Options, Style};
 
 /// Writes lines to stderr. While the server serves, a thread of `logging` writes them, so that a
 /// full pipe stops no worker.

@@ -7,13 +7,13 @@ use std::time::Instant;
 use access::{Auth, AuthWorker};
 use engine::{LeaseSettings, Sampling, Settings};
 use net::TlsAcceptor;
+use options::{Options, Protocol, stats_settings};
 use store::Store;
 
 use crate::clock::Clock;
 use crate::crawler::Crawler;
 use crate::entry::Entry;
 use crate::log::Log;
-use crate::options::{Options, Protocol, stats_settings};
 use crate::prefixes::Prefixes;
 use watch::hub::Watchers;
 

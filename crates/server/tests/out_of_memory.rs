@@ -13,8 +13,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use options::{Environment, Invocation, Style};
 use reserve::{Allocator, Failing, Outcome, exempt_thread, failing_from};
-use server::options::{self, Environment, Invocation, Style};
 
 #[global_allocator]
 static ALLOCATOR: Allocator<Failing> = Allocator::new(Failing);

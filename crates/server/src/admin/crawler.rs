@@ -1,5 +1,6 @@
 //! `lru_crawler`: crawls for dead items, as memcached has them, and the beginning of key dumps.
 
+use options::CRAWLER_SLEEP_MICROS_MAX;
 use proto::number;
 use proto::reply;
 use proto::text::Words;
@@ -7,7 +8,6 @@ use store::CrawlError;
 
 use super::dump::{self, Dump, Kind};
 use super::{Answer, BAD_FORMAT, Context, ERROR};
-use crate::options::CRAWLER_SLEEP_MICROS_MAX;
 
 /// memcached's own answer where a class does not exist.
 const BAD_CLASS: Answer = b"BADCLASS invalid class id\r\n";

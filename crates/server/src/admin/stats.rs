@@ -7,10 +7,9 @@
 use engine::{CLASS_COUNTERS, COUNTERS, Counter};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
+use options::COMPATIBLE_VERSION;
 use proto::reply;
 use proto::text::Words;
-
-use crate::COMPATIBLE_VERSION;
 
 use super::dump::{Dump, Kind};
 use super::stat_line::{Sink, number};

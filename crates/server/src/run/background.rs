@@ -1,7 +1,8 @@
 //! `-d`: leaving the terminal.
 
+use options::Options;
+
 use super::Failure;
-use crate::options::Options;
 
 /// Goes on in a child process with a session of its own; the calling process ends with status 0.
 ///

@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 
 use nix::libc;
+use options::Options;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -23,7 +24,6 @@ use seccompiler::{
 
 use super::Failure;
 use crate::log::Log;
-use crate::options::Options;
 
 /// One system call: its name, its number, and whether an argument is looked at.
 type Call = (&'static str, libc::c_long, Only);

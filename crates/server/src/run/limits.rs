@@ -2,12 +2,12 @@
 
 use std::io;
 
+use options::Options;
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Failure, lacks_right};
 use crate::log::Log;
-use crate::options::Options;
 
 /// Raises the limits that the options need. To be called with all the rights the process will have.
 ///

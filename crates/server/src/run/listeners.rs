@@ -5,9 +5,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use net::{Inherited, Listen, ListenAddress, Sockets, TlsMode};
+use options::{Endpoint, Options};
 
 use super::{Failure, new_file};
-use crate::options::{Endpoint, Options};
 
 /// Binds TCP and UDP, where no socket is inherited. Low ports need rights, so this comes first.
 /// Tells how each TCP listener speaks TLS, too.

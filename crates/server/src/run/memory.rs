@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use options::Options;
 use store::{Config, Found, MemoryFile, Opened, Store, StoreError};
 
 use super::Failure;
 use crate::clock::Clock;
 use crate::log::Log;
-use crate::options::Options;
 
 /// Makes the store, with the items of a former process where there are any, and the clock that goes
 /// with them.

@@ -31,13 +31,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::{Control, Inherited, Sockets};
+use options::{Affinity, EXIT_USAGE, Eviction, Options, Style};
 use store::Store;
 
 use crate::admin::tuning::per_mille;
 use crate::clock::Clock;
 use crate::entry::{self, Entry};
 use crate::log::Log;
-use crate::options::{Affinity, EXIT_USAGE, Eviction, Options, Style};
 use crate::shared::Shared;
 use cleaner::CleanerThread;
 use pid_file::PidFile;

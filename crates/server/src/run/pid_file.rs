@@ -4,9 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process;
 
+use options::Options;
+
 use super::new_file;
 use crate::log::Log;
-use crate::options::Options;
 
 /// The file, removed when dropped if it still names this process.
 #[derive(Debug)]

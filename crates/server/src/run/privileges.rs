@@ -5,10 +5,10 @@
 //! where there is one. Exit statuses are memcached's.
 
 use nix::unistd::{Uid, User, setgid, setgroups, setuid};
+use options::{EXIT_USAGE, Options, Style};
 
 use super::Failure;
 use crate::log::Log;
-use crate::options::{EXIT_USAGE, Options, Style};
 
 /// The user to become; `None` to stay.
 pub(super) fn identity(options: &Options, log: &Log) -> Result<Option<User>, Failure> {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 
+use options::Options;
+
 use super::Failure;
-use crate::options::Options;
 use crate::shared::Shared;
 
 /// The running thread.

@@ -6,6 +6,7 @@ use engine::{
     Arithmetic, Condition, Counted, Delete, Deleted, Key, Mode, NewValue, Verdict, Vivify,
 };
 use net::{Flow, Input, Output};
+use options::COMPATIBLE_VERSION;
 use proto::StoreMode;
 use proto::binary::reply;
 use proto::binary::{self, Command, Header, Parsed, Request, Status, Then};
@@ -21,7 +22,6 @@ use super::permit::{self, Permit};
 use super::state::{Session, State, Step, Then as AfterValue};
 use super::value_in::{self, Taken};
 use super::value_out::{self, Outgoing, outgoing};
-use crate::COMPATIBLE_VERSION;
 use crate::admin::stats;
 use crate::prefixes::Kind;
 

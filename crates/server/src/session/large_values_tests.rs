@@ -1,7 +1,7 @@
 //! Large values on their way, and the room that they have.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
-use net::Service;
+use net::{CloseReason, Service};
 
 use super::Worker;
 use super::tests::{Client, worker};

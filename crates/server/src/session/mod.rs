@@ -57,10 +57,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use net::{CloseReason, ConnId, Control, DatagramFate, Flow, Input, Output, Peer, Service};
+use options::Protocol;
 use proto::{KeyBuf, Wire};
 
 use crate::log::Log;
-use crate::options::Protocol;
 use crate::shared::Shared;
 use batch::FirstKeys;
 use context::Context;

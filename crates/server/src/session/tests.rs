@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use net::{CloseReason, DatagramFate, Flow, Input, Output, Peer, Service};
+use options::{Environment, Invocation, Options, Style, parse};
 use store::{Config, Store};
 
 use super::{Session, Shared, Worker};
 use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::log::Log;
-use crate::options::{Environment, Invocation, Options, Style, parse};
 
 /// A service that is never asked anything: its loop lends its control to the worker under test.
 struct Silent;

@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 
 use engine::{Arithmetic, Condition, Counted, Delete, Deleted, Key, NewValue, Verdict};
 use net::{Flow, Input, Output};
+use options::COMPATIBLE_VERSION;
 use proto::text::{self, Parsed, Request};
 use proto::{KeyBuf, StoreMode, reply};
 
@@ -20,7 +21,6 @@ use super::retrieve;
 use super::state::{Retrieval, Session, State, Step};
 use super::value_in::{self, Taken};
 use super::value_out;
-use crate::COMPATIBLE_VERSION;
 use crate::prefixes::Kind;
 
 /// Serves the next line.

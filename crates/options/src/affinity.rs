@@ -55,7 +55,7 @@ impl Affinity {
 /// # Errors
 ///
 /// A sentence for the operator.
-pub(super) fn affinity(text: &str) -> Result<Affinity, BadValue> {
+pub(crate) fn affinity(text: &str) -> Result<Affinity, BadValue> {
     if text == "auto" {
         return Ok(Affinity::Auto);
     }

@@ -12,7 +12,7 @@ use super::{Protocol, Style, listen, number};
 
 /// One flag of the command line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flag {
+pub(crate) struct Flag {
     /// The letter after one dash.
     pub short: Option<char>,
     /// The name after two dashes; also the flag's identity.
@@ -29,7 +29,7 @@ pub(super) struct Flag {
 
 /// What becomes of a flag or an `-o` option.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Meaning {
+pub(crate) enum Meaning {
     /// It sets something. The text is the argument, or empty when the flag takes none.
     Used(Setter),
     /// It is accepted and changes nothing, for this reason; a warning says so.
@@ -45,11 +45,11 @@ pub(super) enum Meaning {
 }
 
 /// Puts an argument into the draft, or says what is wrong with it.
-pub(super) type Setter = fn(&mut Draft, &str) -> Result<(), BadValue>;
+pub(crate) type Setter = fn(&mut Draft, &str) -> Result<(), BadValue>;
 
 /// What a flag may print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Page {
+pub(crate) enum Page {
     /// Every flag.
     Help,
     /// The licence.
@@ -60,7 +60,7 @@ pub(super) enum Page {
 
 /// Under which heading flags stand in the help.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Section {
+pub(crate) struct Section {
     /// The heading.
     pub title: &'static str,
     /// Its flags.
@@ -68,7 +68,7 @@ pub(super) struct Section {
 }
 
 /// Every flag, in the order of the help.
-pub(super) const SECTIONS: &[Section] = &[
+pub(crate) const SECTIONS: &[Section] = &[
     Section { title: "Listening", flags: LISTENING },
     Section { title: "Memory", flags: MEMORY },
     Section { title: "Serving", flags: SERVING },
@@ -78,12 +78,12 @@ pub(super) const SECTIONS: &[Section] = &[
 ];
 
 /// Every flag, in the order of the help.
-pub(super) fn flags() -> impl Iterator<Item = &'static Flag> {
+pub(crate) fn flags() -> impl Iterator<Item = &'static Flag> {
     SECTIONS.iter().flat_map(|section| section.flags)
 }
 
 /// The flags that this style knows: memcached reads no file.
-pub(super) fn flags_of(style: Style) -> impl Iterator<Item = &'static Flag> {
+pub(crate) fn flags_of(style: Style) -> impl Iterator<Item = &'static Flag> {
     flags().filter(move |flag| style == Style::Holdall || !matches!(flag.meaning, Meaning::Config))
 }
 

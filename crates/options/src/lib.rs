@@ -6,6 +6,7 @@
 //!
 //! [`parse()`] reads no environment and opens no socket; it reads a file only when `--config` names
 //! one. Everything that can be refused before the server touches the system is refused there.
+#![forbid(unsafe_code)]
 
 mod affinity;
 mod bad_value;
@@ -17,7 +18,7 @@ mod listen;
 mod number;
 mod parse;
 mod refusal;
-pub(crate) mod stats_settings;
+pub mod stats_settings;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,7 @@ pub use parse::{Invocation, parse};
 pub use refusal::Refusal;
 
 /// Longest pause of a crawl, in microseconds, as in memcached.
-pub(crate) const CRAWLER_SLEEP_MICROS_MAX: u32 = 1_000_000;
+pub const CRAWLER_SLEEP_MICROS_MAX: u32 = 1_000_000;
 
 /// The files of users and rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -218,6 +219,10 @@ pub struct Environment {
     /// `MEMCACHED_SASL_PWDB`.
     pub sasl_users: Option<PathBuf>,
 }
+
+/// The memcached version that is reported where a memcached's version is expected: to clients that
+/// ask for it, and by `-V` and `-h` under the name `memcached`. Clients take features from it.
+pub const COMPATIBLE_VERSION: &str = "1.6.45";
 
 /// Exit status of a usage error, `EX_USAGE` of `sysexits.h`, as memcached has it.
 pub const EXIT_USAGE: u8 = 64;

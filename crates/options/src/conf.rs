@@ -6,7 +6,7 @@
 
 /// One line that holds something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Counted from 1.
     pub number: usize,
     /// The content of the line.
@@ -15,7 +15,7 @@ pub(super) struct Line {
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// Arguments, quotes taken off.
     Arguments(Vec<String>),
     /// A word that is not a flag, such as `logfile`: of no effect.
@@ -27,7 +27,7 @@ pub(super) enum Content {
 /// # Errors
 ///
 /// The number of a line with an open quote, and a sentence for the operator.
-pub(super) fn lines(text: &str) -> Result<Vec<Line>, (usize, String)> {
+pub(crate) fn lines(text: &str) -> Result<Vec<Line>, (usize, String)> {
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let mut words = words(line).map_err(|reason| (number, reason))?;

@@ -8,7 +8,7 @@ use super::table::{Flag, Meaning, Page, SECTIONS, flags_of};
 
 /// A page that a flag prints, with its final newline.
 #[must_use]
-pub(super) fn page(page: Page, style: Style) -> String {
+pub(crate) fn page(page: Page, style: Style) -> String {
     match page {
         Page::Version => title(style),
         Page::Licence => title(style) + LICENCE,
@@ -170,7 +170,7 @@ const REFERENCE_HEAD: &str = "# Flags of `holdall serve`
 
 Names and meanings are memcached's. Under the name `memcached`, holdall takes the same flags. This
 page is made from the table that the parser uses, and a test compares the two. After a change of the
-table, `UPDATE_DOCS=1 cargo test -p holdall-server flags_page` rewrites the page.
+table, `UPDATE_DOCS=1 cargo test -p holdall-options flags_page` rewrites the page.
 
 Short flags may be joined (`-vv`, `-dp11211`). Long ones may be shortened as long as they stay
 unique. An argument may follow at once, after a space, or, on a long flag, after `=`. When a flag

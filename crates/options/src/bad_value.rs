@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// What is wrong with a value. The sentence stands behind the flag's name.
 #[derive(Clone, Debug, Error, PartialEq)]
-pub(super) enum BadValue {
+pub(crate) enum BadValue {
     #[error("'{0}' is not a number")]
     NotANumber(String),
     #[error("'{0}' is not a size (a number, or a number with k, m or g)")]
@@ -54,7 +54,7 @@ pub(super) enum BadValue {
 
 impl BadValue {
     /// None of these words.
-    pub(super) fn not_one_of(text: &str, choices: &'static str) -> Self {
+    pub(crate) fn not_one_of(text: &str, choices: &'static str) -> Self {
         Self::NotOneOf { text: text.to_owned(), choices }
     }
 }

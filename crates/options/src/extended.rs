@@ -15,7 +15,7 @@ use store::Automove;
 
 /// One option of the `-o` list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extended {
+pub(crate) struct Extended {
     /// The name before the `=`.
     pub name: &'static str,
     /// The name of its value.
@@ -32,7 +32,7 @@ pub(super) struct Extended {
 
 /// Whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// It must have none.
     None,
     /// It may have one.
@@ -43,7 +43,7 @@ pub(super) enum Value {
 
 /// Every `-o` option: ours, then memcached's that are used, then those without effect, then those
 /// refused.
-pub(super) const EXTENDED: &[Extended] = &[
+pub(crate) const EXTENDED: &[Extended] = &[
     own(
         "stripes",
         Value::Required("num"),
@@ -449,7 +449,7 @@ const PROXY: &str = "this is a cache server, not a proxy";
 ///
 /// The exit status and a sentence for the operator: an unknown option (1), a missing, needless or
 /// bad value, or an option that is refused (64).
-pub(super) fn apply(
+pub(crate) fn apply(
     list: &str,
     draft: &mut Draft,
     warnings: &mut Vec<String>,

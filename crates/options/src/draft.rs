@@ -15,7 +15,7 @@ use super::{
 
 /// The options so far, and whatever needs the others to be decided.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     /// The options that need no second look.
     pub options: Options,
     /// `-p`.
@@ -40,7 +40,7 @@ pub(super) struct Draft {
 
 /// A port as `-p` and `-U` take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Port {
+pub(crate) enum Port {
     /// 0: do not listen.
     Off,
     /// -1: the system chooses.
@@ -55,7 +55,7 @@ impl Port {
     /// # Errors
     ///
     /// `text` is none of them.
-    pub(super) fn parse(text: &str) -> Result<Self, BadValue> {
+    pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match text {
             "-1" => Ok(Self::Ephemeral),
             _ => match super::number::number(text, 0..=u64::from(u16::MAX))? {
@@ -78,7 +78,7 @@ impl Port {
 impl Draft {
     /// Nothing said yet.
     #[must_use]
-    pub(super) fn new(style: Style) -> Self {
+    pub(crate) fn new(style: Style) -> Self {
         Self {
             options: defaults(style),
             tcp_port: None,
@@ -99,7 +99,7 @@ impl Draft {
     ///
     /// A refusal with memcached's exit status for usage errors: nothing to listen on, or an item
     /// limit that does not fit the memory limit.
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         mut self,
         environment: &Environment,
         warnings: &mut Vec<String>,

@@ -13,7 +13,7 @@ use super::bad_value::BadValue;
 /// # Errors
 ///
 /// `text` is empty, has a sign or any other character, or lies outside.
-pub(super) fn number<T: TryFrom<u64>>(
+pub(crate) fn number<T: TryFrom<u64>>(
     text: &str,
     range: RangeInclusive<u64>,
 ) -> Result<T, BadValue> {
@@ -28,7 +28,7 @@ pub(super) fn number<T: TryFrom<u64>>(
 /// # Errors
 ///
 /// Those of [`number`]; `range` is in bytes.
-pub(super) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<u64, BadValue> {
+pub(crate) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<u64, BadValue> {
     let (body, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
@@ -46,7 +46,7 @@ pub(super) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<
 /// # Errors
 ///
 /// `text` is none.
-pub(super) fn octal_mode(text: &str) -> Result<u32, BadValue> {
+pub(crate) fn octal_mode(text: &str) -> Result<u32, BadValue> {
     let is_octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     match u32::from_str_radix(text, 8) {
         Ok(mode) if is_octal && mode <= 0o777 => Ok(mode),
@@ -59,7 +59,7 @@ pub(super) fn octal_mode(text: &str) -> Result<u32, BadValue> {
 /// # Errors
 ///
 /// `text` is none.
-pub(super) fn fraction(text: &str, above: f64) -> Result<f64, BadValue> {
+pub(crate) fn fraction(text: &str, above: f64) -> Result<f64, BadValue> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > above => Ok(value),
         _ => Err(BadValue::NotAbove { text: text.to_owned(), above }),

@@ -9,7 +9,8 @@ use super::{Options, Protocol};
 
 /// Every setting but those that change while the server runs: `maxbytes`, `verbosity`,
 /// `detail_enabled`, `lru_crawler`.
-pub(crate) fn of(options: &Options) -> Vec<(&'static str, String)> {
+#[must_use]
+pub fn of(options: &Options) -> Vec<(&'static str, String)> {
     let mut settings = network(options);
     settings.extend(engine(options));
     settings.extend(tls(options));

@@ -23,7 +23,7 @@ pub struct Endpoint {
 
 /// One element of the `-l` list, before `-p` and `-U` give it a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Interface {
+pub(crate) struct Interface {
     /// As in [`Endpoint`].
     pub host: Option<String>,
     /// The element's own port, which goes before `-p` and `-U`.
@@ -35,7 +35,7 @@ pub(super) struct Interface {
 impl Interface {
     /// The element as an endpoint; the defaults where it does not say.
     #[must_use]
-    pub(super) fn endpoint(&self, default_port: u16, default_tls: TlsMode) -> Endpoint {
+    pub(crate) fn endpoint(&self, default_port: u16, default_tls: TlsMode) -> Endpoint {
         Endpoint {
             host: self.host.clone(),
             port: self.port.unwrap_or(default_port),
@@ -49,7 +49,7 @@ impl Interface {
 /// # Errors
 ///
 /// An empty element, a bad port, a prefix that is not supported.
-pub(super) fn interfaces(list: &str) -> Result<Vec<Interface>, BadValue> {
+pub(crate) fn interfaces(list: &str) -> Result<Vec<Interface>, BadValue> {
     list.split([',', ';']).map(|element| interface(element.trim())).collect()
 }
 

@@ -407,7 +407,7 @@ fn flags_page_is_made_from_the_table() {
     }
     assert!(
         std::fs::read_to_string(&page).unwrap_or_default() == reference(),
-        "docs/flags.md is not what the table says; UPDATE_DOCS=1 cargo test -p holdall-server flags_page writes it"
+        "docs/flags.md is not what the table says; UPDATE_DOCS=1 cargo test -p holdall-options flags_page writes it"
     );
 }
 
