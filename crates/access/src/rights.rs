@@ -80,7 +80,7 @@ impl Table {
         let mut rights: BTreeMap<Box<[u8]>, Rights> = BTreeMap::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split_once('#').map_or(line, |(before, _)| before);
-            let mut words = line.split_whitespace();
+            let mut words = line.split_ascii_whitespace();
             let Some(user) = words.next() else { continue };
             let user = rights.entry(user.as_bytes().into()).or_default();
             apply(user, words).map_err(|fault| RightsError { line: number, fault })?;
@@ -188,6 +188,14 @@ ops   admin\n\
         assert!(!guest.admin && guest.allow(Permission::Read, b"public:x"));
         assert!(!guest.allow(Permission::Write, b"public:x"));
         assert!(Table::parse("a write *").unwrap().of(b"a").allow(Permission::Write, b""));
+    }
+
+    /// A key may hold it, so it must not part a prefix in two: the first part would allow more.
+    #[test]
+    fn a_space_of_unicode_is_a_part_of_a_prefix() {
+        let table = Table::parse("app read team\u{a0}one:").unwrap();
+        assert!(table.of(b"app").allow(Permission::Read, "team\u{a0}one:k".as_bytes()));
+        assert!(!table.of(b"app").allow(Permission::Read, b"team-two:k"));
     }
 
     #[test]
