@@ -39,13 +39,16 @@ use std::process::Command;
 /// no place yet.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("access", &["net", "proto", "scram"]),
+    ("access", &["files", "net", "proto", "scram"]),
     ("bench", &["generator", "processes"]),
-    ("certs", &[]),
+    ("certs", &["files"]),
     ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
     ("demo", &["bench", "client", "plan", "processes", "staleness"]),
     ("discovery", &["routeconf"]),
     ("e2e", &["bench", "client", "proto", "testkit"]),
     ("engine", &["narrow", "proto", "sampling", "store"]),
+    ("engine", &["proto", "sampling", "store"]),
+    ("files", &[]),
     ("generator", &["certs", "proto"]),
     ("hashing", &[]),
     (
@@ -74,11 +77,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("metrics", &[]),
     ("narrow", &[]),
     ("net", &["certs"]),
-    ("options", &["net", "store"]),
+    ("options", &["files", "net", "store"]),
     ("plan", &[]),
     ("processes", &[]),
     ("proto", &[]),
-    ("routeconf", &["hashing", "proto"]),
+    ("routeconf", &["files", "hashing", "proto"]),
     (
         "router",
         &[

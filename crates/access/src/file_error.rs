@@ -20,10 +20,6 @@ pub struct FileError {
 pub(crate) enum Fault {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("is not text")]
-    NotText,
-    #[error("is larger than {0} MB")]
-    TooLarge(u64),
     #[error(transparent)]
     Rights(#[from] RightsError),
     #[error(transparent)]

@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use scram::Outcome;
 
-use crate::file_error::{Fault, FileError};
+use crate::file_error::FileError;
 use crate::login::Exchange;
 use crate::rights::Table;
 use crate::users::{Check, User, Users};
@@ -55,8 +54,8 @@ impl AuthTable {
         let table = match rights {
             None => None,
             Some(path) => {
-                let text = String::from_utf8(contents(path)?)
-                    .map_err(|_| FileError::of(path, Fault::NotText))?;
+                let text = files::read_text(path, FILE_BYTES_MAX)
+                    .map_err(|error| FileError::of(path, error))?;
                 let table = Table::parse(&text).map_err(|error| FileError::of(path, error))?;
                 Some((path, table))
             }
@@ -64,7 +63,8 @@ impl AuthTable {
         if is_readable_by_all(users) {
             warn(Warning::Readable(users));
         }
-        let text = contents(users)?;
+        let text =
+            files::read(users, FILE_BYTES_MAX).map_err(|error| FileError::of(users, error))?;
         let users = Users::parse(&text, table.as_ref().map(|(_, table)| table))
             .map_err(|error| FileError::of(users, error))?;
         if let Some((path, table)) = &table {
@@ -89,22 +89,29 @@ impl AuthTable {
     }
 }
 
-/// The bytes of a file of reasonable size.
-fn contents(path: &Path) -> Result<Vec<u8>, FileError> {
-    let file = fs::File::open(path).map_err(|error| FileError::of(path, error))?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| FileError::of(path, error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(FileError::of(path, Fault::TooLarge(FILE_BYTES_MAX >> 20)));
-    }
-    Ok(bytes)
-}
-
 fn is_readable_by_all(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
 }
 
 /// The largest file of users or rights, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The opening of a pipe waits for its writer, and a reload with it for ever.
+    #[test]
+    fn a_pipe_in_place_of_a_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (users, pipe) = (folder.path().join("users"), folder.path().join("pipe"));
+        fs::write(&users, "me:secret\n").unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let read = |users: &Path, rights: Option<&Path>| AuthTable::read(users, rights, 1, |_| {});
+        assert!(read(&users, None).is_ok());
+        for refused in [read(&pipe, None), read(&users, Some(&pipe))] {
+            let why = refused.unwrap_err().to_string();
+            assert_eq!(why, format!("{}: it is not a regular file", pipe.display()));
+        }
+    }
+}

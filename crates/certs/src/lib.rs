@@ -6,7 +6,6 @@
 
 mod any_name;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -195,12 +194,24 @@ pub fn roots(path: &Path) -> Result<RootCertStore, CertsError> {
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, CertsError> {
-    fs::read(path).map_err(|error| CertsError::Io { path: path.to_owned(), error })
+    files::read(path, FILE_BYTES_MAX)
+        .map_err(|error| CertsError::Io { path: path.to_owned(), error })
 }
+
+/// The largest file of certificates or keys, in bytes: that of a system's authorities has a few
+/// hundred kilobytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `/dev/zero` never ends, and a pipe is waited for; both are no files.
+    #[test]
+    fn what_is_no_regular_file_is_refused() {
+        let why = roots(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(why, "/dev/zero: it is not a regular file");
+    }
 
     #[test]
     fn what_cannot_be_used_is_named() {

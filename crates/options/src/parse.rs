@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -127,6 +128,9 @@ fn page_of(style: Style, matches: &ArgMatches) -> Option<String> {
     })
 }
 
+/// The largest `--config`, in bytes.
+const CONF_BYTES_MAX: u64 = 1 << 20;
+
 /// `-d` in a file is left out, as Debian's wrapper does: it is the service manager that keeps the
 /// process.
 fn apply_file(
@@ -135,7 +139,7 @@ fn apply_file(
     draft: &mut Draft,
     warnings: &mut Vec<String>,
 ) -> Result<(), Refusal> {
-    let text = std::fs::read_to_string(file)
+    let text = files::read_text(Path::new(file), CONF_BYTES_MAX)
         .map_err(|error| Refusal { status: 1, message: format!("--config {file}: {error}") })?;
     let lines = conf::lines(&text).map_err(|(number, reason)| Refusal {
         status: EXIT_USAGE,

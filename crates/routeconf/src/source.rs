@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The largest file that is read, in bytes.
@@ -151,16 +150,7 @@ impl FileSources {
     ///
     /// As for [`Sources::read`].
     pub fn read_path(path: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        let file = fs::File::open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes")));
-        }
-        Ok(text)
+        files::read_text(path, FILE_BYTES_MAX)
     }
 }
 

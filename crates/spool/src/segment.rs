@@ -47,6 +47,10 @@ impl Segment {
             let entry = entry?;
             let Some((first, salt)) = entry.file_name().to_str().and_then(parse) else { continue };
             let data = entry.metadata()?;
+            // The opening of a pipe would wait for its writer.
+            if !data.is_file() {
+                continue;
+            }
             let newest_secs = data.modified()?.duration_since(SystemTime::UNIX_EPOCH);
             let newest_secs = newest_secs.map_or(0, |since| since.as_secs());
             found.push(Self { first, salt, len: data.len(), newest_secs });
@@ -116,6 +120,15 @@ mod tests {
         assert_eq!(folder_name("unix:/a"), "unix:%2Fa");
         assert_eq!(destination_of("a%2"), None);
         assert_eq!(destination_of("%61"), None);
+    }
+
+    /// Opening it would wait for a writer, and with it all destinations.
+    #[test]
+    fn a_pipe_with_a_segments_name_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("00000000000000000012-000000ff.seg");
+        assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        assert!(Segment::list(folder.path()).unwrap().is_empty());
     }
 
     #[test]

@@ -1,0 +1,84 @@
+//! Reads the files that an operator names.
+//!
+//! Opening a pipe waits for its writer, and a device may never end. A program that reads its files
+//! again while it serves must not wait for either, so only regular files are read.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+/// Opens a regular file for reading, through symbolic links. Never waits for another process.
+///
+/// # Errors
+///
+/// The system's refusal; what is no regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    // Without NONBLOCK the opening of a pipe waits for its writer. It changes nothing for a file.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is not a regular file"))
+    }
+}
+
+/// The bytes of a regular file, of `bytes_max` at the most.
+///
+/// # Errors
+///
+/// Those of [`open`], the system's; [`io::ErrorKind::FileTooLarge`].
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let message = format!("it is larger than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+/// The text of a regular file, of `bytes_max` bytes at the most.
+///
+/// # Errors
+///
+/// Those of [`read`]; [`io::ErrorKind::InvalidData`] for what is not UTF-8.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    String::from_utf8(read(path, bytes_max)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_and_a_folder_are_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [&*pipe, folder.path(), Path::new("/dev/zero")] {
+            let error = read(path, 10).unwrap_err();
+            assert_eq!(error.to_string(), "it is not a regular file", "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, b"12345").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(read(&link, 5).unwrap(), b"12345");
+        assert_eq!(read(&file, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        fs::write(&file, [0xff]).unwrap();
+        assert_eq!(read_text(&file, 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}
