@@ -245,6 +245,25 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
     probe(&mut next, "a takeover at last");
 }
 
+/// Whoever may create a file beside the memory file can listen there, and would hand over sockets
+/// and a memory of their own.
+#[test]
+fn another_users_server_is_not_taken_over() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: only root can start servers of two users");
+        return;
+    }
+    let place = Place::new();
+    let mut server = place.launch().args(&["-u", "nobody"]).start();
+    fill(&server);
+    let refusal = place.launch().args(&["-u", "daemon"]).succeed(&server).unwrap_err().to_string();
+    assert!(refusal.contains("another user's process"), "{refusal}");
+    server.assert_alive("a successor of another user");
+    let mut next = place.launch().args(&["-u", "nobody"]).succeed(&server).unwrap();
+    assert!(server.wait().0);
+    next.assert_alive("a takeover by the same user");
+}
+
 #[test]
 fn there_must_be_a_server_to_take_over() {
     let place = Place::new();

@@ -26,12 +26,14 @@ mod takeover;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::path::Path;
 use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
 use net::{Control, Inherited, Sockets};
 use options::{Affinity, EXIT_USAGE, Eviction, Options, Style};
+use rustix::process::{Uid, geteuid};
 use store::Store;
 
 use crate::admin::tuning::per_mille;
@@ -62,9 +64,10 @@ pub struct Failure {
 pub fn run(mut options: Options) -> Result<(), Failure> {
     let log = Log::new(&options);
     let config = store_config(&options);
-    let (predecessor, mut inherited) = predecessor(&options, &config)?;
-    limits::raise(&options)?;
     let identity = privileges::identity(&options, &log)?;
+    let user = identity.as_ref().map_or_else(geteuid, |user| Uid::from_raw(user.uid.as_raw()));
+    let (predecessor, mut inherited) = predecessor(&options, &config, user)?;
+    limits::raise(&options)?;
     let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
     entry::warn_of_open_listeners(&options, &sockets, &tls_modes, &log);
     let entry = Entry::open(&options, tls_modes, &log)
@@ -80,7 +83,8 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     let (mut store, mut clock) = match &predecessor {
         None => memory::open(&options, config.clone(), &log)?,
         Some(predecessor) => {
-            let (file, ticket) = predecessor.take_memory()?;
+            let path = options.memory_file.as_deref().unwrap_or_else(|| Path::new(""));
+            let (file, ticket) = predecessor.take_memory(path)?;
             memory::inherit(&options, &config, file, ticket, &log)?
         }
     };
@@ -101,14 +105,16 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server whose place is to be taken, and its sockets.
+/// The server whose place is to be taken, and its sockets. `user` is the one that this process will
+/// be when it serves.
 fn predecessor(
     options: &Options,
     config: &store::Config,
+    user: Uid,
 ) -> Result<(Option<Predecessor>, Inherited), Failure> {
     match &options.memory_file {
         Some(path) if options.takeover => {
-            let (predecessor, inherited) = Predecessor::ask(path, memory::format(config)?)?;
+            let (predecessor, inherited) = Predecessor::ask(path, memory::format(config)?, user)?;
             Ok((Some(predecessor), inherited))
         }
         None if options.takeover => Err(Failure {

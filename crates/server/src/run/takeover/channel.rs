@@ -12,6 +12,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     connect, listen, recvmsg, sendmsg, socket_with,
 };
+use rustix::process::{Pid, Uid};
 
 use super::DESCRIPTORS_MAX;
 
@@ -24,8 +25,14 @@ pub(super) struct Channel {
     socket: OwnedFd,
 }
 
-/// A message and its descriptors.
-pub(super) type Message = (String, Vec<OwnedFd>);
+/// A message.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) text: String,
+    pub(super) descriptors: Vec<OwnedFd>,
+    /// The process that sent it, as the kernel knows it; only at the side that accepted.
+    pub(super) sender: Option<Pid>,
+}
 
 /// A socket at which conversations begin.
 ///
@@ -53,13 +60,15 @@ impl Channel {
 
     /// Waits for the next conversation.
     pub(super) fn accept(listener: &OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket: accept_with(listener, SocketFlags::CLOEXEC)? })
+        let socket = accept_with(listener, SocketFlags::CLOEXEC)?;
+        sockopt::set_socket_passcred(&socket, true)?;
+        Ok(Self { socket })
     }
 
-    /// Whether the other side may take this server's place: the same user, or root.
-    pub(super) fn is_from_our_own(&self) -> bool {
-        sockopt::socket_peercred(&self.socket)
-            .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+    /// Whether the other side belongs to `user` or to root. Of a side that listens counts the user
+    /// that it was when it began to.
+    pub(super) fn is_with(&self, user: Uid) -> bool {
+        sockopt::socket_peercred(&self.socket).is_ok_and(|peer| is_trusted(peer.uid, user))
     }
 
     pub(super) fn send(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -78,8 +87,10 @@ impl Channel {
     /// The next message. `None`: the other side is gone, or says nothing for so long.
     pub(super) fn receive(&self, patience: Duration) -> io::Result<Option<Message>> {
         sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(patience))?;
-        let mut space =
-            vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut space = vec![
+            MaybeUninit::uninit();
+            rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX), ScmCredentials(1))
+        ];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = vec![0; MESSAGE_BYTES];
         let mut into = [IoSliceMut::new(&mut bytes)];
@@ -88,16 +99,58 @@ impl Channel {
         if len == 0 {
             return Ok(None);
         }
-        let descriptors = ancillary.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
-            _ => Vec::new(),
-        });
-        Ok(Some((String::from_utf8_lossy(&bytes[..len]).into_owned(), descriptors.collect())))
+        let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        let mut message = Message { text, descriptors: Vec::new(), sender: None };
+        for part in ancillary.drain() {
+            match part {
+                RecvAncillaryMessage::ScmRights(descriptors) => {
+                    message.descriptors.extend(descriptors);
+                }
+                RecvAncillaryMessage::ScmCredentials(sender) => message.sender = Some(sender.pid),
+                _ => {}
+            }
+        }
+        Ok(Some(message))
     }
 }
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Whether a process of `peer` is one that a process of `user` may believe: the same user could do
+/// anything that it does, and root, too.
+fn is_trusted(peer: Uid, user: Uid) -> bool {
+    peer.is_root() || peer == user
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{getpid, getuid};
+
+    use super::*;
+
+    #[test]
+    fn only_the_same_user_and_root_are_believed() {
+        let (us, others) = (Uid::from_raw(1000), Uid::from_raw(1001));
+        assert!(is_trusted(us, us) && is_trusted(Uid::ROOT, us));
+        assert!(!is_trusted(others, us) && !is_trusted(us, Uid::ROOT));
+    }
+
+    /// A process that says that it is another one is not killed in that one's place.
+    #[test]
+    fn the_kernel_says_who_sent_a_message() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = open(&path).unwrap();
+        let client = Channel::connect(&path).unwrap();
+        let server = Channel::accept(&listener).unwrap();
+        assert!(client.is_with(getuid()) && server.is_with(getuid()));
+        client.send("ready 1", &[listener.as_fd()]).unwrap();
+        let message = server.receive(Duration::from_secs(10)).unwrap().unwrap();
+        assert_eq!(message.sender, Some(getpid()));
+        assert_eq!((message.text.as_str(), message.descriptors.len()), ("ready 1", 1));
     }
 }

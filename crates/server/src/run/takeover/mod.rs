@@ -12,12 +12,16 @@
 //!
 //! Whatever goes wrong before `ready` leaves the old server serving. Whatever goes wrong after it
 //! makes the old one serve again, with the memory as the new one left it; a new one that neither
-//! serves nor ends is killed first, since two must never use one memory. The conversation goes over
-//! a unix socket beside the memory file, open to the same user and to root.
+//! serves nor ends is killed first, since two must never use one memory.
+//!
+//! The conversation goes over a unix socket beside the memory file. Each side asks the kernel who
+//! the other is, and speaks with the same user and with root alone; the new one takes no file but
+//! the one at its own path (decision 77).
 
 mod channel;
 mod new;
 mod old;
+mod passed_file;
 mod refused;
 
 pub(super) use new::Predecessor;

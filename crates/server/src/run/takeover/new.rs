@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process;
 
 use net::Inherited;
+use rustix::process::Uid;
 
 use super::channel::{Channel, Message};
+use super::passed_file;
 use super::{HELLO, STEP_PATIENCE, successor_socket};
 use crate::run::Failure;
 
@@ -18,25 +20,31 @@ pub(in crate::run) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Asks the server with this memory file to give way; answers its sockets. It serves on.
+    /// Asks the server with this memory file to give way; answers its sockets. It serves on. `user`
+    /// is the one that this process is or will become.
     ///
     /// # Errors
     ///
-    /// There is no such server, or it refuses.
+    /// There is no such server, or it refuses, or it is of another user than `user` and root.
     pub(in crate::run) fn ask(
         memory_file: &Path,
         settings: u64,
+        user: Uid,
     ) -> Result<(Self, Inherited), Failure> {
         let path = successor_socket(memory_file);
         let channel = Channel::connect(&path).map_err(|error| {
             let path = path.display();
             failed(format!("no server can be asked at {path}: {error}"))
         })?;
+        if !channel.is_with(user) {
+            let path = path.display();
+            return Err(failed(format!("{path}: whoever listens there is another user's process")));
+        }
         let predecessor = Self { channel };
         predecessor.say(&format!("{HELLO} {settings:016x}"))?;
         let mut inherited = Inherited::default();
         loop {
-            let (text, sockets) = predecessor.hear()?;
+            let Message { text, descriptors: sockets, .. } = predecessor.hear()?;
             match text.split_once('\n').unwrap_or((&text, "")) {
                 ("sockets", descriptions) => {
                     for (description, socket) in descriptions.lines().zip(sockets) {
@@ -56,13 +64,17 @@ impl Predecessor {
     ///
     /// # Errors
     ///
-    /// The other server is gone or does not answer.
-    pub(in crate::run) fn take_memory(&self) -> Result<(OwnedFd, u64), Failure> {
+    /// The other server is gone or does not answer, or its file is not the one at `path`.
+    pub(in crate::run) fn take_memory(&self, path: &Path) -> Result<(OwnedFd, u64), Failure> {
         self.say(&format!("ready {}", process::id()))?;
-        let (text, files) = self.hear()?;
+        let Message { text, descriptors: files, .. } = self.hear()?;
         let ticket = text.strip_prefix("memory ").and_then(|hex| u64::from_str_radix(hex, 16).ok());
         match (files.into_iter().next(), ticket) {
-            (Some(file), Some(ticket)) => Ok((file, ticket)),
+            (Some(file), Some(ticket)) => {
+                let file = passed_file::checked(file, path)
+                    .map_err(|error| failed(format!("{}: {error}", path.display())))?;
+                Ok((file, ticket))
+            }
             _ => Err(failed(text)),
         }
     }

@@ -9,11 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use net::{Control, Sockets};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use store::Store;
 
-use super::channel::{self, Channel};
+use super::channel::{self, Channel, Message};
 use super::refused::Refused;
 use super::{DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, STEP_PATIENCE, successor_socket};
 use crate::clock::Clock;
@@ -130,7 +131,18 @@ impl SuccessorListener {
 
 impl Shared {
     fn answer_all(&self, listener: &OwnedFd) {
-        while let Ok(channel) = Channel::accept(listener) {
+        loop {
+            let channel = match Channel::accept(listener) {
+                Ok(channel) => channel,
+                // It was shut down.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+                // Too few descriptors, or a caller that is gone again: it may pass.
+                Err(error) => {
+                    self.log.warning(format_args!("no takeover: {error}"));
+                    pause(listener);
+                    continue;
+                }
+            };
             match self.converse(&channel) {
                 Ok(pid) => {
                     self.log.always(format_args!("process {pid} takes over"));
@@ -146,11 +158,11 @@ impl Shared {
 
     /// Offers the sockets; answers the process that is ready to serve them.
     fn converse(&self, channel: &Channel) -> Result<Pid, Refused> {
-        if !channel.is_from_our_own() {
+        if !channel.is_with(geteuid()) {
             let _ = channel.send("another user's server does not give way", &[]);
             return Err(Refused::OtherUser);
         }
-        let hello = hear(channel)?;
+        let hello = hear(channel)?.text;
         let Some(settings) = hello.strip_prefix(HELLO) else {
             let _ = channel.send("the running server speaks another version of this", &[]);
             return Err(Refused::OtherVersion);
@@ -163,8 +175,7 @@ impl Shared {
         }
         self.offer(channel)?;
         let ready = hear(channel)?;
-        let pid = ready.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
-        pid.and_then(Pid::from_raw).ok_or(Refused::Senseless)
+        ready.sender.filter(|_| ready.text.starts_with("ready")).ok_or(Refused::Senseless)
     }
 
     fn offer(&self, channel: &Channel) -> io::Result<()> {
@@ -190,7 +201,7 @@ impl Successor {
         let file = store.share_file()?.ok_or(Refused::NoMemoryFile)?;
         memory::close(store, clock, ticket, log);
         self.channel.send(&format!("memory {ticket:x}"), &[file.as_fd()])?;
-        match hear(&self.channel)?.as_str() {
+        match hear(&self.channel)?.text.as_str() {
             "serving" => Ok(()),
             other => Err(Refused::Failed(other.to_owned())),
         }
@@ -208,9 +219,16 @@ impl Successor {
     }
 }
 
-fn hear(channel: &Channel) -> Result<String, Refused> {
+/// Waits a second, or until the listener is shut down.
+fn pause(listener: &OwnedFd) {
+    let mut descriptors = [PollFd::new(listener, PollFlags::empty())];
+    // Should it fail, the next try comes sooner.
+    let _ = poll(&mut descriptors, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
+}
+
+fn hear(channel: &Channel) -> Result<Message, Refused> {
     match channel.receive(STEP_PATIENCE) {
-        Ok(Some((text, _))) => Ok(text),
+        Ok(Some(message)) => Ok(message),
         Ok(None) => Err(Refused::Gone),
         Err(error) => Err(error.into()),
     }
