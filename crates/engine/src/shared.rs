@@ -1,6 +1,7 @@
 //! The part that all workers share: the store, the settings, a pending flush, the register of
 //! counters.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -21,6 +22,7 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// Unix time, in seconds, at which the clock given to [`crate::Worker::begin_turn`] was zero.
     /// The clock must have begun at 2: deadline 0 means "never", and 1 is in the past of everybody.
+    /// [`Shared::set_started_at_unix`] changes it.
     pub started_at_unix: u64,
     /// Leases and stale values.
     pub leases: LeaseSettings,
@@ -52,6 +54,7 @@ pub struct FlushNotAllowed;
 pub struct Shared {
     store: Arc<Store>,
     settings: Settings,
+    started_at_unix: AtomicU64,
     /// Tokens and hold-offs; there once they are used.
     pub(crate) leases: OnceLock<Table>,
     stats: Mutex<Register>,
@@ -89,6 +92,7 @@ impl Shared {
         Arc::new(Self {
             store,
             settings,
+            started_at_unix: AtomicU64::new(settings.started_at_unix),
             leases: OnceLock::new(),
             stats: Mutex::new(Register { workers: Vec::new(), baseline: Totals::zero() }),
             samples,
@@ -105,6 +109,21 @@ impl Shared {
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.settings
+    }
+
+    /// Unix time, in seconds, at which the clock of [`crate::Worker::begin_turn`] was zero, by the
+    /// wall clock as it was read last.
+    #[inline]
+    #[must_use]
+    pub fn started_at_unix(&self) -> u64 {
+        // Relaxed: a number that depends on nothing else.
+        self.started_at_unix.load(Ordering::Relaxed)
+    }
+
+    /// The wall clock was set: from now on absolute exptimes are understood by it. Deadlines of
+    /// items stay as they are.
+    pub fn set_started_at_unix(&self, started_at_unix: u64) {
+        self.started_at_unix.store(started_at_unix, Ordering::Relaxed);
     }
 
     /// Sums of all workers' counters since the last reset.
@@ -180,7 +199,7 @@ impl Shared {
         if !self.settings.flush_enabled {
             return Err(FlushNotAllowed);
         }
-        let at_secs = deadline_of(exptime, now_secs, self.settings.started_at_unix);
+        let at_secs = deadline_of(exptime, now_secs, self.started_at_unix());
         let is_now = at_secs <= now_secs;
         self.store.schedule_flush(if is_now { 0 } else { at_secs });
         Ok(is_now)

@@ -109,7 +109,7 @@ impl Worker {
         if exptime == 0 {
             return 0;
         }
-        deadline_of(exptime, self.now_secs(), self.shared.settings().started_at_unix)
+        deadline_of(exptime, self.now_secs(), self.shared.started_at_unix())
     }
 
     /// The item's cas unique as clients see it: 0 under `-C`.

@@ -2,7 +2,7 @@
 //! their zero.
 
 use std::fs;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use store::TimeNote;
@@ -84,10 +84,18 @@ impl Clock {
         self.started_at
     }
 
-    /// The Unix time, in seconds, at which this clock would have been zero.
+    /// The Unix time, in seconds, at which this clock would have been zero, by the wall clock at the
+    /// start.
     #[must_use]
     pub fn zero_at_unix(&self) -> u64 {
         self.zero_at_unix
+    }
+
+    /// The same by the wall clock as it is at `now`, the present. `known` is what it was before.
+    pub(crate) fn zero_at_unix_now(&self, now: Instant, known: u64) -> u64 {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let own_ms = u64::from(self.first_sec).saturating_mul(1000).saturating_add(self.ms_at(now));
+        followed(unix, own_ms, known)
     }
 }
 
@@ -120,13 +128,24 @@ impl Moment {
     }
 }
 
+/// The Unix time, in seconds, of the zero of a clock that shows `own_ms`; `known` while that is true
+/// to half a second, so that it does not go to and fro.
+fn followed(unix: Duration, own_ms: u64, known: u64) -> u64 {
+    let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
+    let zero_ms = unix_ms.saturating_sub(own_ms);
+    // The seconds of both clocks were cut off, so up to a second more is as it should be.
+    let least_ms = known.saturating_mul(1000);
+    let is_true =
+        zero_ms.saturating_add(500) >= least_ms && zero_ms < least_ms.saturating_add(1500);
+    if is_true { known } else { zero_ms / 1000 }
+}
+
 /// The first second: a deadline of 0 means never, and 1 is in the past of everybody.
 const FIRST_SEC: u32 = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn the_clock_begins_after_the_reserved_deadlines() {
@@ -135,6 +154,25 @@ mod tests {
         assert_eq!(clock.secs_at(clock.started_at() + Duration::from_millis(1999)), FIRST_SEC + 1);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         assert!(unix.abs_diff(clock.zero_at_unix() + u64::from(clock.secs())) <= 1);
+    }
+
+    #[test]
+    fn the_wall_clock_is_followed_when_it_is_set_and_not_when_it_trembles() {
+        let (zero, own_ms) = (1_000_000_000, 5_700);
+        let at = |zero_ms: u64| followed(Duration::from_millis(zero_ms + own_ms), own_ms, zero);
+        for trembling in [999_999_999_500, 1_000_000_000_000, 1_000_000_000_999, 1_000_000_001_400]
+        {
+            assert_eq!(at(trembling), zero, "{trembling}");
+        }
+        for (set, want) in [
+            (999_999_999_400, 999_999_999),
+            (1_000_000_001_500, 1_000_000_001),
+            (1_000_003_600_000, 1_000_003_600),
+            (965_440_000_000, 965_440_000),
+            (0, 0),
+        ] {
+            assert_eq!(at(set), want);
+        }
     }
 
     #[test]

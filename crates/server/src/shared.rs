@@ -127,6 +127,16 @@ impl Shared {
 }
 
 impl Shared {
+    /// Takes note of a wall clock that was set: absolute exptimes are understood by it. To be called
+    /// once a second.
+    pub(crate) fn follow_wall_clock(&self, now: Instant) {
+        let known = self.engine.started_at_unix();
+        let zero_at_unix = self.clock.zero_at_unix_now(now, known);
+        if zero_at_unix != known {
+            self.engine.set_started_at_unix(zero_at_unix);
+        }
+    }
+
     /// Takes what the workers have sampled to the estimators.
     pub(crate) fn collect_samples(&self) {
         let now = Instant::now();

@@ -112,7 +112,7 @@ fn process(context: &Context<'_>, sink: Sink<'_>) {
     let now_secs = context.now_secs;
     number(sink, "pid", u64::from(std::process::id()));
     number(sink, "uptime", context.shared.clock.started_at().elapsed().as_secs());
-    number(sink, "time", context.shared.clock.zero_at_unix() + u64::from(now_secs));
+    number(sink, "time", context.shared.engine.started_at_unix() + u64::from(now_secs));
     sink(b"version", COMPATIBLE_VERSION.as_bytes());
     sink(b"holdall_version", env!("CARGO_PKG_VERSION").as_bytes());
     sink(b"libevent", b"none");

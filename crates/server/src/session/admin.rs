@@ -93,8 +93,8 @@ pub(super) fn go_on_dumping(
     output: &mut Output<'_>,
 ) -> Step {
     let State::Dumping(dump, _) = &mut session.state else { return Step::Continue };
-    let clock =
-        WallClock { zero_at_unix: cx.shared.clock.zero_at_unix(), now_secs: cx.engine.now_secs() };
+    let zero_at_unix = cx.shared.engine.started_at_unix();
+    let clock = WallClock { zero_at_unix, now_secs: cx.engine.now_secs() };
     for _ in 0..DUMP_STEPS {
         let out = output.buf();
         let engine = &cx.engine;

@@ -80,6 +80,8 @@ pub struct Worker {
     is_verbose: bool,
     /// Memory is short, so connections are closed.
     is_short: bool,
+    /// The second in which the wall clock was read last.
+    wall_read_at_secs: u32,
     /// The number of the connection that was opened last.
     sessions: u64,
     /// When the batch that is being served began, if it is one of those whose times are taken.
@@ -105,6 +107,7 @@ impl Worker {
             datagram_payload: Vec::new(),
             is_verbose: false,
             is_short: false,
+            wall_read_at_secs: 0,
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
             sampled_since: None,
@@ -238,7 +241,12 @@ impl Service for Worker {
         self.context.now = now;
         self.is_verbose = verbose::is_on(&self.context.shared);
         self.is_short = reserve::is_low();
-        self.context.engine.begin_turn(self.context.shared.clock.secs_at(now));
+        let secs = self.context.shared.clock.secs_at(now);
+        if secs != self.wall_read_at_secs {
+            self.wall_read_at_secs = secs;
+            self.context.shared.follow_wall_clock(now);
+        }
+        self.context.engine.begin_turn(secs);
         self.context.engine.begin_samples(self.context.shared.clock.ms_at(now));
         self.context.reporter.turn(self.context.engine.participant());
     }

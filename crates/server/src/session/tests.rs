@@ -271,6 +271,24 @@ fn binary_commands_answer_in_order_and_quiet_ones_are_quiet() {
     }
 }
 
+/// What the server knows of the wall clock is a second old at the most.
+#[test]
+fn a_wall_clock_that_was_set_is_followed() {
+    let mut worker = worker(&[]);
+    let engine = Arc::clone(&worker.context.shared.engine);
+    let right = engine.started_at_unix();
+    // As if the clock had stood an hour behind at the start, and been set since.
+    engine.set_started_at_unix(right - 3600);
+    worker.begin_turn(std::time::Instant::now() + std::time::Duration::from_secs(1));
+    assert!(engine.started_at_unix().abs_diff(right) <= 2);
+    let mut client = Client::new(&mut worker);
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let set = format!("ms k 1 T{}\r\nv\r\nmg k t\r\n", unix.as_secs() + 100);
+    let got = String::from_utf8(client.send(&mut worker, set.as_bytes())).unwrap();
+    let left: i64 = got.trim_end().strip_prefix("HD\r\nHD t").unwrap().parse().unwrap();
+    assert!((97..=102).contains(&left), "{got}");
+}
+
 /// More keys than are looked ahead at, hits and misses mixed, some twice: each answer belongs to
 /// its key.
 #[test]
