@@ -1,24 +1,25 @@
 //! The users of a server or proxy that requires logins, and the steps of a login.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use scram::Outcome;
+use scram::{KEY_BYTES, Outcome, random};
 
 use crate::file_error::FileError;
 use crate::login::{Login, Mechanism};
 use crate::queue::Source;
-use crate::table::{AuthTable, Warning};
-use crate::users::{Check, User};
+use crate::table::{AuthTable, Files, Warning};
+use crate::users::{Check, User, UsersError};
 use crate::words;
 use crate::worker::{AuthWorker, Job, Ticket};
 
 /// Users and rights of a server that requires logins, replaced as a whole by a reload.
 #[derive(Debug)]
 pub struct Auth {
-    users: PathBuf,
-    rights: Option<PathBuf>,
+    files: Files,
+    /// A secret of this process: salts of users who do not exist are made up under it, so they
+    /// stay the same over reloads.
+    key: [u8; KEY_BYTES],
     auth_table: RwLock<Arc<AuthTable>>,
     /// That of the auth_table.
     generation: AtomicU64,
@@ -41,20 +42,16 @@ pub enum Progress {
 }
 
 impl Auth {
-    /// Reads the files of users and of rights; without rights everybody may do everything. `warn`
-    /// gets what does not stop them from being used.
+    /// Reads the files. `warn` gets what does not stop them from being used.
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why.
-    pub fn open(
-        users: PathBuf,
-        rights: Option<PathBuf>,
-        warn: impl Fn(Warning<'_>),
-    ) -> Result<Self, FileError> {
-        let auth_table = Arc::new(AuthTable::read(&users, rights.as_deref(), 1, warn)?);
-        let auth_table = RwLock::new(auth_table);
-        Ok(Self { users, rights, auth_table, generation: AtomicU64::new(1) })
+    /// Which file cannot be used, and why; the system gives no random numbers.
+    pub fn open(files: Files, warn: impl Fn(Warning<'_>)) -> Result<Self, FileError> {
+        let key = random()
+            .map_err(|error| FileError::of(&files.users, UsersError::NoRandomness(error)))?;
+        let auth_table = RwLock::new(Arc::new(AuthTable::read(&files, 1, key, warn)?));
+        Ok(Self { files, key, auth_table, generation: AtomicU64::new(1) })
     }
 
     /// The users now.
@@ -69,7 +66,7 @@ impl Auth {
     /// Which file cannot be used, and why.
     pub fn reload(&self, warn: impl Fn(Warning<'_>)) -> Result<(), FileError> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
-        let auth_table = AuthTable::read(&self.users, self.rights.as_deref(), generation, warn)?;
+        let auth_table = AuthTable::read(&self.files, generation, self.key, warn)?;
         *self.auth_table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth_table);
         // Relaxed: a connection that sees it late is looked at a request later.
         self.generation.store(generation, Ordering::Relaxed);

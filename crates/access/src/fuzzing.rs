@@ -1,5 +1,7 @@
 //! The check of the fuzz target `users_and_rights`.
 
+use scram::KEY_BYTES;
+
 use crate::rights::{Permission, Table};
 use crate::users::{Check, Users, UsersError};
 use crate::words::{plain, split};
@@ -21,7 +23,7 @@ pub fn check(bytes: &[u8]) {
             None
         }
     });
-    let read = match Users::parse(users, table.as_ref()) {
+    let read = match Users::parse(users, table.as_ref(), [7; KEY_BYTES]) {
         Ok(read) => read,
         Err(UsersError::NoUser) => return,
         Err(why) => return assert_names_a_line(&why.to_string(), users),
@@ -48,7 +50,7 @@ pub fn check(bytes: &[u8]) {
             }
         }
         let longer = [password, b"x"].concat();
-        assert!(matches!(read.check(name, &longer), Check::Done(None)));
+        assert!(!matches!(read.check(name, &longer), Check::Done(Some(_))));
     }
     if let Some((name, password)) = plain(message) {
         assert!(!name.is_empty() && !password.contains(&0));

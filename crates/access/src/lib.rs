@@ -43,7 +43,7 @@ pub use queue::Source;
 pub use refusals::Refusals;
 pub use reply_format::ReplyFormat;
 pub use rights::Permission;
-pub use table::{AuthTable, Warning};
+pub use table::{AuthTable, Files, Warning};
 pub use users::{User, UsersLineError, users_line};
 pub use worker::{Answer, AuthWorker, Job, ReloadError, Ticket, Working};
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use net::ConnId;
 
-/// Connections whose refusals are due later, and when: nearly in the order of time.
+/// Connections whose refusals are due later, and when, in the order of time.
 #[derive(Debug, Default)]
 pub struct Refusals {
     held: VecDeque<(Instant, ConnId)>,
@@ -14,10 +14,11 @@ pub struct Refusals {
 impl Refusals {
     /// The connection is to be served again at `until`.
     pub fn hold(&mut self, until: Instant, id: ConnId) {
-        self.held.push_back((until, id));
+        self.held.insert(place(&self.held, until), (until, id));
     }
 
     /// The time at which the first is due.
+    #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.held.front().map(|(until, _)| *until)
     }
@@ -31,5 +32,27 @@ impl Refusals {
         while let Some((_, id)) = self.held.pop_front_if(|(until, _)| *until <= now) {
             resumed.push(id);
         }
+    }
+}
+
+/// The place among those that are held, in the order of time. Most come last; one whose check took
+/// long comes before others, or its refusal would be sent after theirs.
+fn place<T>(held: &VecDeque<(Instant, T)>, until: Instant) -> usize {
+    held.len() - held.iter().rev().take_while(|(other, _)| *other > until).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_waits_for_no_later_one() {
+        let at = |ms: u64, since: Instant| since + Duration::from_millis(ms);
+        let now = Instant::now();
+        let held: VecDeque<_> = [(at(5, now), 'a'), (at(9, now), 'b')].into();
+        let places = [4, 5, 6, 9, 10].map(|ms| place(&held, at(ms, now)));
+        assert_eq!(places, [0, 1, 1, 2, 2]);
     }
 }

@@ -3,15 +3,26 @@
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use scram::Outcome;
+use scram::{KEY_BYTES, Outcome};
 
 use crate::file_error::FileError;
 use crate::login::Exchange;
 use crate::rights::Table;
 use crate::users::{Check, User, Users};
+
+/// The files to be read, and what for.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The file of users. Absolute, since files are read again.
+    pub users: PathBuf,
+    /// The file of rights; without one every user may do everything. Absolute.
+    pub rights: Option<PathBuf>,
+    /// Logins by SASL are offered.
+    pub sasl: bool,
+}
 
 /// Users and rights at one moment.
 #[derive(Debug)]
@@ -44,29 +55,34 @@ impl fmt::Display for Warning<'_> {
 }
 
 impl AuthTable {
-    /// Reads the files; `warn` gets what does not stop them from being used.
+    /// Reads the files; salts are made up under `key`. `warn` gets what does not stop the files
+    /// from being used.
     pub(crate) fn read(
-        users: &Path,
-        rights: Option<&Path>,
+        files: &Files,
         generation: u64,
+        key: [u8; KEY_BYTES],
         warn: impl Fn(Warning<'_>),
     ) -> Result<Self, FileError> {
-        let table = match rights {
+        let path_of_users = files.users.as_path();
+        let table = match files.rights.as_deref() {
             None => None,
             Some(path) => {
-                let text = files::read_text(path, FILE_BYTES_MAX)
+                let text = ::files::read_text(path, FILE_BYTES_MAX)
                     .map_err(|error| FileError::of(path, error))?;
                 let table = Table::parse(&text).map_err(|error| FileError::of(path, error))?;
                 Some((path, table))
             }
         };
-        if is_readable_by_all(users) {
-            warn(Warning::Readable(users));
+        if is_readable_by_all(path_of_users) {
+            warn(Warning::Readable(path_of_users));
         }
-        let text =
-            files::read(users, FILE_BYTES_MAX).map_err(|error| FileError::of(users, error))?;
-        let users = Users::parse(&text, table.as_ref().map(|(_, table)| table))
-            .map_err(|error| FileError::of(users, error))?;
+        let text = ::files::read(path_of_users, FILE_BYTES_MAX)
+            .map_err(|error| FileError::of(path_of_users, error))?;
+        let users = Users::parse(&text, table.as_ref().map(|(_, table)| table), key)
+            .map_err(|error| FileError::of(path_of_users, error))?;
+        if files.sasl {
+            users.prepare_scram();
+        }
         if let Some((path, table)) = &table {
             for name in table.users().filter(|name| !users.has(name)) {
                 warn(Warning::NoSuchUser(path, name));
@@ -107,7 +123,10 @@ mod tests {
         let (users, pipe) = (folder.path().join("users"), folder.path().join("pipe"));
         fs::write(&users, "me:secret\n").unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let read = |users: &Path, rights: Option<&Path>| AuthTable::read(users, rights, 1, |_| {});
+        let read = |users: &Path, rights: Option<&Path>| {
+            let (users, rights) = (users.to_owned(), rights.map(Path::to_owned));
+            AuthTable::read(&Files { users, rights, sasl: false }, 1, [7; KEY_BYTES], |_| {})
+        };
         assert!(read(&users, None).is_ok());
         for refused in [read(&pipe, None), read(&users, Some(&pipe))] {
             let why = refused.unwrap_err().to_string();

@@ -21,8 +21,11 @@ const SALT_BYTES: usize = 16;
 /// Iterations of a new verifier: some milliseconds of work for each guess.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(16_384).unwrap();
 
-/// Iterations for a password that stands in the file as it is: RFC 7677's least. More would protect
-/// nothing.
+/// Passwords whose verifiers are made when the file is read.
+const PREPARED_MAX: usize = 256;
+
+/// Iterations for a password that stands in the file as it is, in a file without verifiers: RFC
+/// 7677's least. More would protect nothing.
 const ITERATIONS_LEAST: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
 /// Somebody who may log in.
@@ -52,7 +55,7 @@ enum Password {
 #[derive(Debug)]
 pub(crate) struct Users {
     by_name: HashMap<Box<[u8]>, Arc<User>, RandomState>,
-    /// Made anew with each reading: passwords are compared, and salts made up, under it.
+    /// Passwords are compared, and salts made up, under it.
     key: [u8; KEY_BYTES],
     /// Stands in for users that do not exist, so that they cost as much time as others.
     decoy: Option<Verifier>,
@@ -67,13 +70,17 @@ pub(crate) enum Check {
 }
 
 impl Users {
-    /// Reads the file's text. Without `rights`, everybody may do everything.
+    /// Reads the file's text. Without `rights`, everybody may do everything. Salts are made up under
+    /// `key`: with the same key a name has the same salt after a reload, as a real one has.
     ///
     /// # Errors
     ///
     /// The number of the line that is wrong, and what is wrong with it.
-    pub(crate) fn parse(text: &[u8], rights: Option<&Table>) -> Result<Self, UsersError> {
-        let key = random()?;
+    pub(crate) fn parse(
+        text: &[u8],
+        rights: Option<&Table>,
+        key: [u8; KEY_BYTES],
+    ) -> Result<Self, UsersError> {
         let mut by_name = HashMap::default();
         let mut decoy = None;
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -97,6 +104,21 @@ impl Users {
             return Err(UsersError::NoUser);
         }
         Ok(Self { by_name, key, decoy })
+    }
+
+    /// Makes the verifiers of passwords that stand in the file as they are, of the first 256 of
+    /// them. Otherwise a user's first login by SCRAM would take a millisecond more than that of a
+    /// user who does not exist.
+    pub(crate) fn prepare_scram(&self) {
+        let known = self.by_name.iter().filter_map(|(name, user)| match &user.password {
+            Password::Hashed(_) => None,
+            Password::Known { .. } => Some(name),
+        });
+        for name in known.take(PREPARED_MAX) {
+            for hash in [Hash::Sha1, Hash::Sha256] {
+                self.verifier(name, hash);
+            }
+        }
     }
 
     /// Whether somebody is so called.
@@ -124,34 +146,25 @@ impl Users {
         let mac = Hash::Sha256.mac(&self.key, password);
         let found = self.by_name.get(name);
         match found.map(|user| &user.password) {
-            Some(Password::Known { mac: known, .. }) => {
-                Check::Done(found.filter(|_| *known == mac).cloned())
+            Some(Password::Known { mac: known, .. }) if *known == mac => {
+                Check::Done(found.cloned())
             }
             Some(Password::Hashed(_)) => Check::Slow,
-            None if self.decoy.is_some() => Check::Slow,
-            None => Check::Done(None),
+            // As long as for a hashed password.
+            Some(Password::Known { .. }) | None if self.decoy.is_some() => Check::Slow,
+            Some(Password::Known { .. }) | None => Check::Done(None),
         }
     }
 
     /// Checks a password, in some milliseconds.
     pub(crate) fn check_slowly(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
-        match self.by_name.get(name) {
-            Some(user) if matches!(user.password, Password::Known { .. }) => {
-                match self.check(name, password) {
-                    Check::Done(user) => user,
-                    Check::Slow => None,
-                }
-            }
-            Some(user) => {
-                let Password::Hashed(verifier) = &user.password else { return None };
-                verifier.is_of(password).then(|| Arc::clone(user))
-            }
-            None => {
-                // The same work, for an answer that is known.
-                self.decoy.as_ref().map(|decoy| decoy.is_of(password));
-                None
-            }
+        let found = self.by_name.get(name);
+        if let Some(Password::Hashed(verifier)) = found.map(|user| &user.password) {
+            return found.filter(|_| verifier.is_of(password)).cloned();
         }
+        // The same work, for an answer that is known: a password that is known was looked at.
+        self.decoy.as_ref().map(|decoy| decoy.is_of(password));
+        None
     }
 
     /// What SCRAM needs of `name`; of a user that does not exist, or whose verifier is for another
@@ -165,7 +178,8 @@ impl Users {
             Some(Password::Known { text, sha1, sha256, .. }) => {
                 let kept = if hash == Hash::Sha1 { sha1 } else { sha256 };
                 let verifier = kept.get_or_init(|| {
-                    Verifier::derive(hash, ITERATIONS_LEAST, self.salt(name).as_slice(), text)
+                    let salt = self.salt(name, hash);
+                    Verifier::derive(hash, self.iterations(hash), salt.as_slice(), text)
                 });
                 (verifier.clone(), found.cloned())
             }
@@ -173,18 +187,30 @@ impl Users {
         }
     }
 
-    /// The same for the same name, as a real salt is.
-    fn salt(&self, name: &[u8]) -> Vec<u8> {
-        let mac = Hash::Sha256.mac(&self.key, &[b"salt of ", name].concat());
-        let bytes = mac.bytes();
-        bytes.get(..SALT_BYTES).unwrap_or(bytes).to_vec()
+    /// The same for the same name and hash, and as long as the file's, as a real salt is.
+    fn salt(&self, name: &[u8], hash: Hash) -> Vec<u8> {
+        let use_of: &[u8] = match hash {
+            Hash::Sha1 => b"sha1 salt of ",
+            Hash::Sha256 => b"sha256 salt of ",
+        };
+        let mac = Hash::Sha256.mac(&self.key, &[use_of, name].concat());
+        let len = self.like(hash).map_or(SALT_BYTES, |verifier| verifier.salt.len());
+        mac.bytes().iter().copied().cycle().take(len).collect()
+    }
+
+    /// The iterations of whoever has none of their own in the file: what the others have.
+    fn iterations(&self, hash: Hash) -> NonZeroU32 {
+        self.like(hash).map_or(ITERATIONS_LEAST, |verifier| verifier.iterations)
+    }
+
+    /// A verifier of the file for this hash.
+    fn like(&self, hash: Hash) -> Option<&Verifier> {
+        self.decoy.as_ref().filter(|verifier| verifier.hash == hash)
     }
 
     fn made_up(&self, name: &[u8], hash: Hash) -> Verifier {
-        let iterations = self.decoy.as_ref().map_or(ITERATIONS_LEAST, |decoy| decoy.iterations);
-        let iterations: NonZeroU32 = if hash == Hash::Sha1 { ITERATIONS_LEAST } else { iterations };
         let nothing = hash.mac(&self.key, b"no password");
-        let salt = self.salt(name).into();
+        let (salt, iterations) = (self.salt(name, hash).into(), self.iterations(hash));
         Verifier { hash, iterations, salt, stored_key: nothing, server_key: nothing }
     }
 }
@@ -278,6 +304,12 @@ pub fn users_line(user: &str, password: &[u8]) -> Result<String, UsersLineError>
 mod tests {
     use super::*;
 
+    const KEY: [u8; KEY_BYTES] = [7; KEY_BYTES];
+
+    fn parse(text: &[u8]) -> Result<Users, UsersError> {
+        Users::parse(text, None, KEY)
+    }
+
     fn is_let_in(users: &Users, name: &[u8], password: &[u8]) -> bool {
         match users.check(name, password) {
             Check::Done(user) => user.is_some(),
@@ -289,7 +321,7 @@ mod tests {
     fn passwords_of_both_forms_let_their_users_in() {
         let hashed = users_line("hashed", b"secret").unwrap();
         let text = format!("# users\nplain:pass:word\r\n\n{hashed}\n");
-        let users = Users::parse(text.as_bytes(), None).unwrap();
+        let users = parse(text.as_bytes()).unwrap();
         assert!(is_let_in(&users, b"plain", b"pass:word"));
         assert!(is_let_in(&users, b"hashed", b"secret"));
         for (name, password) in
@@ -318,28 +350,74 @@ mod tests {
             ("a:SCRAM-SHA-256$4096:x", "line 1: lacks"),
             ("\n# none\n", "names no user"),
         ] {
-            let refusal = Users::parse(text.as_bytes(), None).unwrap_err().to_string();
+            let refusal = parse(text.as_bytes()).unwrap_err().to_string();
             assert!(refusal.starts_with(want), "{text:?}: {refusal}");
         }
     }
 
     #[test]
     fn a_changed_password_ends_what_was_let_in_by_the_old() {
-        let old = Users::parse(b"a:1\nb:2\nc:3\n", None).unwrap();
-        let new = Users::parse(b"a:1\nb:x\n", None).unwrap();
+        let old = parse(b"a:1\nb:2\nc:3\n").unwrap();
+        let new = parse(b"a:1\nb:x\n").unwrap();
         let renewed = |name: &[u8]| new.renewed(old.by_name.get(name).unwrap()).is_some();
         assert_eq!((renewed(b"a"), renewed(b"b"), renewed(b"c")), (true, false, false));
     }
 
-    /// Asking twice for a user that does not exist must look as it does for one that exists.
+    /// Asking twice for a user that does not exist must look as it does for one that exists, also
+    /// after a reload.
     #[test]
     fn a_made_up_verifier_stays_the_same() {
-        let users = Users::parse(b"a:1\n", None).unwrap();
+        let users = parse(b"a:1\n").unwrap();
+        let reread = parse(b"a:1\nb:2\n").unwrap();
         let (one, user) = users.verifier(b"nobody", Hash::Sha256);
-        let (again, _) = users.verifier(b"nobody", Hash::Sha256);
+        let (again, _) = reread.verifier(b"nobody", Hash::Sha256);
         let (real, _) = users.verifier(b"a", Hash::Sha256);
         assert!(user.is_none() && one.salt == again.salt);
+        assert_eq!(real.salt, reread.verifier(b"a", Hash::Sha256).0.salt);
         assert_eq!((one.salt.len(), one.iterations), (real.salt.len(), real.iterations));
         assert!(!one.is_of(b"") && real.is_of(b"1"));
+    }
+
+    /// Whoever is asked for, by whichever hash: as many iterations, a salt as long, and none that
+    /// two hashes share.
+    #[test]
+    fn users_of_all_kinds_look_alike() {
+        let hashed = users_line("hashed", b"secret").unwrap();
+        let users = parse(format!("plain:pass\n{hashed}\n").as_bytes()).unwrap();
+        for hash in [Hash::Sha1, Hash::Sha256] {
+            let shape = |name: &[u8]| {
+                let verifier = users.verifier(name, hash).0;
+                (verifier.iterations, verifier.salt.len())
+            };
+            assert_eq!(shape(b"plain"), shape(b"hashed"), "{hash:?}");
+            assert_eq!(shape(b"nobody"), shape(b"hashed"), "{hash:?}");
+        }
+        for name in [b"plain", b"hashed".as_slice(), b"nobody"] {
+            let salt = |hash| users.verifier(name, hash).0.salt;
+            assert_ne!(salt(Hash::Sha1), salt(Hash::Sha256), "{}", name.escape_ascii());
+        }
+        assert!(users.verifier(b"plain", Hash::Sha256).0.is_of(b"pass"));
+    }
+
+    /// The time of a refusal tells nothing: in a file with verifiers each wrong password is work.
+    #[test]
+    fn a_wrong_password_is_as_much_work_as_a_wrong_name() {
+        let hashed = users_line("hashed", b"secret").unwrap();
+        let users = parse(format!("plain:pass\n{hashed}\n").as_bytes()).unwrap();
+        for name in [b"plain".as_slice(), b"hashed", b"nobody"] {
+            assert!(matches!(users.check(name, b"wrong"), Check::Slow), "{}", name.escape_ascii());
+            assert!(users.check_slowly(name, b"wrong").is_none());
+        }
+    }
+
+    #[test]
+    fn verifiers_of_known_passwords_can_be_made_ahead() {
+        let users = parse(b"a:1\nb:2\n").unwrap();
+        users.prepare_scram();
+        let is_made = |user: &Arc<User>| match &user.password {
+            Password::Known { sha1, sha256, .. } => sha1.get().is_some() && sha256.get().is_some(),
+            Password::Hashed(_) => false,
+        };
+        assert!(users.by_name.values().all(is_made));
     }
 }

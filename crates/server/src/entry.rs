@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use access::{Auth, ReloadError, Warning};
+use access::{Auth, Files, ReloadError, Warning};
 use net::{ListenAddress, Sockets, TlsAcceptor, TlsMode};
 use options::{Options, Sources};
 
@@ -29,9 +29,9 @@ impl Entry {
         log: &Log,
     ) -> Result<Self, ReloadError> {
         let warn = |warning: Warning<'_>| log.warning(format_args!("{warning}"));
-        let Sources { users, rights } = options.auth.clone();
+        let (sasl, Sources { users, rights }) = (options.sasl, options.auth.clone());
         let auth = match users {
-            Some(users) => Some(Arc::new(Auth::open(users, rights, warn)?)),
+            Some(users) => Some(Arc::new(Auth::open(Files { users, rights, sasl }, warn)?)),
             None => None,
         };
         let tls = match &options.tls {
