@@ -163,8 +163,12 @@ impl Acceptor {
         // SeqCst as all writes of the count, for which see `Shared::connections`. The worker takes
         // off what it was given: the mailbox's lock orders that after this.
         worker.connections.fetch_add(1, Ordering::SeqCst);
-        self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
-        worker.mailbox.post(Message::Accepted(socket, peer));
+        if worker.mailbox.try_post(Message::Accepted(socket, peer)) {
+            self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
+        } else {
+            worker.connections.fetch_sub(1, Ordering::SeqCst);
+            self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The worker that gets the next connection.

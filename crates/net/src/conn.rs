@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::conn_id::Token;
 use crate::control::{ConnHandle, ConnState};
-use crate::io::{INPUT_MAX, Input, Outcome, Output, Sealing, send_slices};
+use crate::io::{INPUT_MAX, Input, Outcome, Output, Sealing, send_slices, try_extend};
 use crate::mailbox::Mailbox;
 use crate::service::{Flow, Service};
 use crate::tls::{Broken, Scratch, Tls};
@@ -179,18 +179,18 @@ impl<S> Conn<S> {
             return Ok(());
         }
         let sent = send_slices(self.socket.as_fd(), &[IoSlice::new(&scratch.sealed)]);
-        if let Ok(taken) = sent {
-            self.pending.extend_from_slice(&scratch.sealed[taken..]);
-        }
+        let kept = sent.map(|taken| try_extend(&mut self.pending, &scratch.sealed[taken..]));
         scratch.sealed.clear();
-        sent.map(drop)
+        if kept? { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
     /// Keeps the first `len` bytes of the worker's read buffer until the peer has taken what is
-    /// pending.
-    pub(crate) fn keep(&mut self, bytes: &[u8]) {
-        self.input = bytes.to_vec();
+    /// pending. False when there is no memory for them.
+    #[must_use]
+    pub(crate) fn keep(&mut self, bytes: &[u8]) -> bool {
+        self.input = Vec::new();
         self.input_start = 0;
+        try_extend(&mut self.input, bytes)
     }
 
     /// Tells a TLS peer that nothing follows, if its socket takes it at once.
@@ -226,13 +226,11 @@ impl<S> Conn<S> {
         self.input_start = 0;
         if rest.is_empty() {
             self.input = Vec::new();
-        } else if self.input.capacity() == 0 {
-            self.input = rest.to_vec();
-        } else {
-            self.input.clear();
-            self.input.extend_from_slice(rest);
+            return Served { flow, outcome };
         }
-        Served { flow, outcome }
+        self.input.clear();
+        let is_kept = try_extend(&mut self.input, rest);
+        Served { flow: if is_kept { flow } else { Flow::CloseNow }, outcome }
     }
 
     /// Serves what was left, without reading.

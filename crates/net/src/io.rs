@@ -177,7 +177,7 @@ impl<'a> Output<'a> {
             self.send(&[IoSlice::new(&scratch)]).unwrap_or(0)
         };
         if let (Target::Socket { pending, .. }, false) = (&mut self.target, self.failed) {
-            pending.extend_from_slice(&scratch[taken..]);
+            self.failed = !try_extend(pending, &scratch[taken..]);
         }
         scratch.clear();
         *self.scratch = scratch;
@@ -242,7 +242,7 @@ impl<'a> Output<'a> {
                 self.blocked = taken < sealing.sealed.len();
             }
             if !self.failed {
-                pending.extend_from_slice(&sealing.sealed[taken..]);
+                self.failed = !try_extend(pending, &sealing.sealed[taken..]);
             }
             sealing.sealed.clear();
         }
@@ -292,6 +292,22 @@ impl<'a> Output<'a> {
             }
         }
     }
+}
+
+/// Appends bytes that are kept for one connection; false when there is no memory for them. They are
+/// as many as that connection still has to come or to take, so exactly as much is asked for.
+#[must_use]
+pub(crate) fn try_extend(buffer: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let is_first = buffer.capacity() == 0;
+    let asked = if is_first {
+        buffer.try_reserve_exact(bytes.len())
+    } else {
+        buffer.try_reserve(bytes.len())
+    };
+    if asked.is_ok() {
+        buffer.extend_from_slice(bytes);
+    }
+    asked.is_ok()
 }
 
 /// Writes `slices` without raising a signal; 0 when the socket is full.

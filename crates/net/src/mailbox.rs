@@ -39,6 +39,18 @@ impl Mailbox {
         Ok(Self { messages: Mutex::new(Vec::new()), eventfd: EventFd::new()? })
     }
 
+    /// Posts a message that may be lost; false when there is no memory for it, and it is.
+    pub(crate) fn try_post(&self, message: Message) -> bool {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = messages.try_reserve(1).is_ok();
+        if has_room {
+            messages.push(message);
+        }
+        drop(messages);
+        self.eventfd.notify();
+        has_room
+    }
+
     pub(crate) fn post(&self, message: Message) {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
         self.eventfd.notify();

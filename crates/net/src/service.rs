@@ -87,6 +87,11 @@ pub trait Service {
     /// served again, and then this is called again, until it names none.
     fn after_turn(&mut self, _resumed: &mut Vec<ConnId>) {}
 
+    /// True while memory is so short that no connection is to be opened and no handshake goes on.
+    fn is_short_of_memory(&self) -> bool {
+        false
+    }
+
     /// Adds the connections that must go now, whatever they wait for: one whose client takes
     /// nothing is not served, and could not say so. Called at the end of each turn.
     fn take_dropped(&mut self, _dropped: &mut Vec<ConnId>) {}

@@ -2,6 +2,7 @@
 //!
 //! A server in this process, whose allocator refuses the k-th allocation of a scripted session, for
 //! every k; and every one from the k-th on. After each the server serves a thousand operations.
+//! Then crowds of connections come while every allocation is refused.
 //! What the allocator holds back answers for small blocks; whatever is too large for that is
 //! refused to the client.
 #![forbid(unsafe_code)]
@@ -25,7 +26,8 @@ const LARGE: usize = 200_000;
 /// A server on a free port, which goes on until the process ends.
 fn start() -> u16 {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let line = format!("-l 127.0.0.1 -p {port} -U 0 -t 1 -m 64 -I 4m -u root -o no_sampling");
+    let line =
+        format!("-l 127.0.0.1 -p {port} -U 0 -t 1 -m 64 -I 4m -c 10000 -u root -o no_sampling");
     let arguments = line.split(' ').map(OsString::from);
     let environment = Environment { cpus: 1, port_file: None, sasl_users: None };
     let parsed = options::parse(Style::Holdall, arguments, &environment).unwrap();
@@ -156,6 +158,36 @@ fn assert_serves(port: u16, operations: usize) {
     }
 }
 
+/// Connections that come and stay while the system gives nothing at all, each with `sent`. The last
+/// one is served or closed, so all before it have been looked at.
+fn crowd(port: u16, connections: usize, sent: &[u8]) -> usize {
+    let mut crowd = Vec::new();
+    for _ in 0..connections {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+        // It may be closed already.
+        let _ = stream.write_all(sent);
+        crowd.push(stream);
+    }
+    let mut last = Client::connect(port);
+    last.ask(b"version\r\n", |reply| reply.ends_with(b"\r\n"));
+    crowd.len()
+}
+
+/// A crowd costs those who come too late their connections, and nobody the server.
+fn assert_survives_crowds(port: u16) {
+    let half = [b"set half 0 0 300\r\n".as_slice(), &[b'h'; 250]].concat();
+    let unread = format!("get{}\r\n", " mid".repeat(400));
+    let mut client = Client::connect(port);
+    let set = [b"set mid 0 0 15000\r\n".as_slice(), &[b'm'; 15000], b"\r\n"].concat();
+    assert_eq!(client.ask(&set, |reply| reply.len() >= 8), b"STORED\r\n");
+    drop(client);
+    for sent in [b"".as_slice(), &half, unread.as_bytes()] {
+        let (came, outcome) = failing_from(1, true, || crowd(port, 3000, sent));
+        assert!(came > 2500 && outcome.refused > 0, "{came} came");
+        assert_serves(port, 1000);
+    }
+}
+
 #[test]
 fn no_failed_allocation_ends_the_server() {
     let port = start();
@@ -176,4 +208,5 @@ fn no_failed_allocation_ends_the_server() {
     }
     eprintln!("{asked} allocations a session, {refused} refused");
     assert!(refused > asked, "{refused} refused of {asked}");
+    assert_survives_crowds(port);
 }

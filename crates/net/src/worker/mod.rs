@@ -300,6 +300,17 @@ impl<S: Service> Worker<S> {
 
     fn on_message(&mut self, message: Message) {
         match message {
+            Message::Accepted(socket, _)
+                if self.service.is_short_of_memory() || !self.conns.try_make_room() =>
+            {
+                drop(socket);
+                self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
+                self.count_off();
+            }
+            Message::Moved(socket, ..) if !self.conns.try_make_room() => {
+                drop(socket);
+                self.count_off();
+            }
             Message::Accepted(socket, peer) => {
                 let tls = self.begin_tls(&peer);
                 self.open(socket, peer, tls);
@@ -358,6 +369,11 @@ impl<S: Service> Worker<S> {
         let (socket, session, ..) = conn.into_parts();
         self.service.close(session, reason);
         drop(socket);
+        self.count_off();
+    }
+
+    /// A connection has gone.
+    fn count_off(&self) {
         // SeqCst pairs with the acceptor, which stores `is_waiting` and then counts connections:
         // one of the two sees the other's change.
         self.own().connections.fetch_sub(1, Ordering::SeqCst);
@@ -379,10 +395,14 @@ impl<S: Service> Worker<S> {
         let mut conn_handles =
             self.own().conn_handles.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = slot as usize;
-        if conn_handles.len() <= slot {
+        let missing = (slot + 1).saturating_sub(conn_handles.len());
+        // Without memory for it, the connection is not among those that are listed.
+        if missing > 0 && conn_handles.try_reserve(missing).is_ok() {
             conn_handles.resize(slot + 1, None);
         }
-        conn_handles[slot] = handle;
+        if let Some(place) = conn_handles.get_mut(slot) {
+            *place = handle;
+        }
     }
 
     /// Puts the connection into the state that its session's answer asks for.

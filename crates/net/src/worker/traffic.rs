@@ -119,6 +119,10 @@ impl<S: Service> Worker<S> {
     fn read_tls(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         let Some(tls) = &mut self.tls else { return };
+        // A session allocates at each step of its handshake, and nothing of that can fail alone.
+        if self.service.is_short_of_memory() {
+            return self.close(token, CloseReason::Service);
+        }
         let before = conn.input_len();
         let received = conn.read_tls(&mut tls.plain, &mut tls.scratch);
         let counters = &self.shared.workers[self.index].counters;
@@ -147,8 +151,8 @@ impl<S: Service> Worker<S> {
             return self.after(token, &served);
         }
         // Nothing to serve, or the peer has to take the session's own bytes first.
-        if len > before {
-            conn.keep(&tls.plain[..len]);
+        if len > before && !conn.keep(&tls.plain[..len]) {
+            return self.close(token, CloseReason::Service);
         }
         let blocked = !conn.is_drained();
         let outcome = Outcome { blocked, failed: false, sent: Sent::default() };

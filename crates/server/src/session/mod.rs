@@ -78,8 +78,6 @@ pub struct Worker {
     datagram_payload: Vec<u8>,
     /// Commands are printed (`-vv`).
     is_verbose: bool,
-    /// Memory is short, so connections are closed.
-    is_short: bool,
     /// The second in which the wall clock was read last.
     wall_read_at_secs: u32,
     /// The number of the connection that was opened last.
@@ -106,7 +104,6 @@ impl Worker {
             first_keys: FirstKeys::default(),
             datagram_payload: Vec::new(),
             is_verbose: false,
-            is_short: false,
             wall_read_at_secs: 0,
             // Numbers of different workers differ, so that watchers can tell connections apart.
             sessions: (index as u64) << 40,
@@ -240,7 +237,6 @@ impl Service for Worker {
     fn begin_turn(&mut self, now: Instant) {
         self.context.now = now;
         self.is_verbose = verbose::is_on(&self.context.shared);
-        self.is_short = reserve::is_low();
         let secs = self.context.shared.clock.secs_at(now);
         if secs != self.wall_read_at_secs {
             self.wall_read_at_secs = secs;
@@ -285,7 +281,7 @@ impl Service for Worker {
         {
             return Flow::CloseNow;
         }
-        if self.is_short {
+        if self.is_short_of_memory() {
             return let_go(session, output);
         }
         self.context.batch.clear();
@@ -341,6 +337,11 @@ impl Service for Worker {
 
     fn is_unauthenticated(&self, session: &Session) -> bool {
         self.context.shared.auth.is_some() && session.login.is_missing()
+    }
+
+    #[inline]
+    fn is_short_of_memory(&self) -> bool {
+        reserve::is_low()
     }
 
     fn take_dropped(&mut self, dropped: &mut Vec<ConnId>) {
