@@ -136,6 +136,26 @@ fn uploads_that_creep_deny_nobody_a_store() {
 }
 
 /// The 99th percentile of `count` gets.
+/// However fast its reader is, a dump goes on in turns, and others are served in between.
+#[test]
+fn a_dump_is_made_in_many_turns() {
+    const ITEMS: u64 = 200_000;
+    let server = Server::holdall(&["-m", "256", "-t", "1"]);
+    let mut wire = server.connect();
+    for first in (0..ITEMS).step_by(1000) {
+        let sets = (first..first + 1000).map(|item| format!("set k{item} 0 0 1 noreply\r\nv\r\n"));
+        wire.send(sets.collect::<String>().as_bytes());
+    }
+    wire.expect(b"mn\r\n", b"MN\r\n");
+    let before = server.stat("poller_turns");
+    wire.send(b"lru_crawler metadump all\r\n");
+    let dump = wire.read_until(b"END\r\n");
+    assert!(dump.windows(5).filter(|line| line == b"\nkey=").count() > 100_000);
+    let turns = server.stat("poller_turns") - before;
+    // A turn walks over some hundred items.
+    assert!(turns > ITEMS / 2000, "{turns} turns for {ITEMS} items");
+}
+
 fn latency(wire: &mut Wire, count: usize) -> Duration {
     let mut times: Vec<Duration> = (0..count)
         .map(|_| {

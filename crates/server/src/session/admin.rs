@@ -106,11 +106,12 @@ pub(super) fn go_on_dumping(
         // The walk's section is over; a long dump must not hold back the store's memory.
         cx.engine.quiesce();
         match progress {
-            // At least one step is done before, so that a dump goes on whatever becomes of the
-            // output.
-            Progress::MoreOfClass if output.is_full() => return Step::Continue,
             Progress::MoreOfClass | Progress::NextClass => {}
             Progress::Ended => return end_dump(session, output),
+        }
+        // A client that takes all at once has no more of the worker's time than others have.
+        if output.is_full() && !output.flush() {
+            return Step::Stop(Flow::Blocked);
         }
     }
     Step::Stop(Flow::Yield)
@@ -154,8 +155,8 @@ pub(super) fn go_on_watching(
     Step::Stop(Flow::NeedInput)
 }
 
-/// Steps of a dump before the other connections have their turn.
-const DUMP_STEPS: usize = 16;
+/// Steps of a dump before the other connections have their turn: half a millisecond, about.
+const DUMP_STEPS: usize = 8;
 
 fn begin_dump(session: &mut Session, pending: PendingReply, dump: Dump) -> Step {
     session.state = State::Dumping(Box::new(dump), pending);
