@@ -136,6 +136,42 @@ fn uploads_that_creep_deny_nobody_a_store() {
 }
 
 /// The 99th percentile of `count` gets.
+/// The kernel keeps little of what a client does not read: its memory is no part of `-m`, and all
+/// programs of the machine share it.
+#[test]
+fn the_kernel_keeps_little_for_a_client_that_does_not_read() {
+    let server = Server::holdall(&["-m", "64", "-t", "1"]);
+    let mut wire = server.connect();
+    store(&mut wire, "big", &make("big", 1, 1_000_000)).unwrap();
+    let mut stuck = server.connect();
+    stuck.send(format!("get{}\r\n", " big".repeat(30)).as_bytes());
+    let (server_port, port) = (server.addr().port(), stuck.stream().local_addr().unwrap().port());
+    // Until it grows no more.
+    let (mut before, mut now) = (0, 0);
+    while now == 0 || now != before {
+        thread::sleep(Duration::from_millis(200));
+        before = now;
+        now = unsent_bytes(server_port, port);
+    }
+    eprintln!("{now} bytes are kept");
+    assert!(now < 1 << 20, "{now} bytes are kept for one client");
+}
+
+/// Bytes that the kernel has been given and the peer has not taken, of the connection from `port`
+/// to its peer's.
+fn unsent_bytes(port: u16, of_peer: u16) -> u64 {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let port_of = |address: &str| number(address.rsplit(':').next().unwrap());
+    for line in table.lines().skip(1) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if port_of(words[1]) == u64::from(port) && port_of(words[2]) == u64::from(of_peer) {
+            return number(words[4].split_once(':').unwrap().0);
+        }
+    }
+    panic!("no connection from port {port} to port {of_peer}")
+}
+
 /// However fast its reader is, a dump goes on in turns, and others are served in between.
 #[test]
 fn a_dump_is_made_in_many_turns() {

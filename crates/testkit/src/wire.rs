@@ -1,9 +1,11 @@
 //! A raw TCP connection: sends exactly the bytes given, reads with a deadline, hides nothing.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType};
 
 /// The default time that a read waits before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,6 +56,20 @@ impl Wire {
         let stream = TcpStream::connect_timeout(&addr, limit)?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, got: Vec::new() })
+    }
+
+    /// Connects from an address of this machine, such as another one of 127.0.0.0/8.
+    #[must_use]
+    pub fn connect_from(from: Ipv4Addr, addr: SocketAddr) -> Self {
+        let connect = || {
+            let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+            rustix::net::bind(&socket, &SocketAddr::from((from, 0)))?;
+            rustix::net::connect(&socket, &addr)?;
+            let stream = TcpStream::from(socket);
+            stream.set_nodelay(true)?;
+            std::io::Result::Ok(Self { stream, got: Vec::new() })
+        };
+        connect().unwrap_or_else(|error| panic!("connect from {from} to {addr}: {error}"))
     }
 
     /// Connects with a receive buffer of about `bytes`, so that a peer that is not read is soon

@@ -1,6 +1,7 @@
 //! Logins: the clients people have, Debian's memcached side by side, refusals that cost nobody else
 //! time, reload.
 
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -124,6 +125,30 @@ fn refused_logins_cost_others_nothing() {
         wire.expect(b"", want);
     }
     assert!(begun.elapsed() >= Duration::from_secs(1));
+}
+
+/// A password that is kept as a verifier takes milliseconds to check, and one thread checks all. A
+/// client of another address waits behind one guess, not behind all.
+#[test]
+fn guesses_of_one_address_delay_no_login_of_another() {
+    const GUESSES: usize = 200;
+    let folder = Folder::new();
+    let users = folder.write("users", &passwd("hashed", "secret"));
+    let server = Server::holdall(&["-Y", &users, "-t", "1"]);
+    let mut owner = Wire::connect_from(Ipv4Addr::new(127, 0, 0, 2), server.addr());
+    let mut guessing: Vec<Wire> = (0..GUESSES).map(|_| server.connect()).collect();
+    for wire in &mut guessing {
+        wire.send(&login("hashed guess"));
+    }
+    owner.expect(&login("hashed secret"), b"STORED\r\n");
+    owner.send(b"stats\r\n");
+    let stats = String::from_utf8(owner.read_until(b"END\r\n")).unwrap();
+    let refused = stats.lines().find_map(|line| line.strip_prefix("STAT auth_errors ")).unwrap();
+    let refused: usize = refused.parse().unwrap();
+    assert!(refused < GUESSES, "the login was checked after {refused} guesses");
+    for wire in &mut guessing {
+        wire.expect(b"", b"CLIENT_ERROR authentication failure\r\n");
+    }
 }
 
 /// Nobody who has not logged in makes the server hold more than 16 KiB.
