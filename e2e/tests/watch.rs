@@ -126,6 +126,36 @@ fn row<'a>(look: &'a Value, kind: &str, name: &str) -> Option<&'a Value> {
     look[kind].as_array().unwrap().iter().find(|row| row["name"] == name)
 }
 
+/// Whichever thread evicts, a worker that needs room or the cleaner that gives pages back.
+#[test]
+fn every_eviction_is_reported() {
+    let options = ["-m", "64", "-t", "1", "-o", "watcher_logbuf_size=65536"];
+    let server = Server::holdall(&options);
+    let mut watcher = server.connect();
+    watcher.expect(b"watch evictions\r\n", b"OK\r\n");
+    // The cleaner looks once a step.
+    thread::sleep(Duration::from_millis(100));
+    let mut wire = server.connect();
+    for first in (0..80_000).step_by(100) {
+        let set = |item| format!("set k{item} 0 0 1000 noreply\r\n{}\r\n", "v".repeat(1000));
+        wire.send((first..first + 100).map(set).collect::<String>().as_bytes());
+    }
+    wire.expect(b"mn\r\ncache_memlimit 32\r\n", b"MN\r\nOK\r\n");
+    let mut evictions = 0;
+    while evictions == 0 || evictions != server.stat("evictions") {
+        evictions = server.stat("evictions");
+        thread::sleep(Duration::from_millis(500));
+    }
+    let mut stream = watcher.stream().try_clone().unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut lines = BufReader::new(&mut stream).lines();
+    for number in 0..evictions {
+        let line = lines.next().unwrap();
+        let line = line.unwrap_or_else(|error| panic!("{number} of {evictions}: {error}"));
+        assert!(line.contains(" type=eviction "), "{line}");
+    }
+}
+
 #[test]
 fn holdall_watch_sums_up_what_the_proxy_tells() {
     let (server, router) = routed(&["--num-proxies", "2"]);

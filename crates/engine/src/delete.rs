@@ -40,6 +40,8 @@ pub enum Deleted {
         cas: u64,
         /// Slab class of the item that was there.
         class: u8,
+        /// Bytes of the value that was there.
+        value_len: usize,
     },
     /// It has another cas unique.
     Exists,
@@ -77,7 +79,7 @@ impl Worker {
 
     fn apply_delete(&self, key: Key<'_>, how: &Delete, mut draft: Option<Draft>) -> Deleted {
         let section = self.section();
-        let (mut deleted, mut class) = (Deleted::NotFound, 0);
+        let (mut deleted, mut class, mut value_len) = (Deleted::NotFound, 0, 0);
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             let Some(item) = live(present) else {
                 self.end_leases(key, how);
@@ -88,20 +90,20 @@ impl Worker {
                 return Change::Keep;
             }
             self.end_leases(key, how);
-            class = item.class();
+            (class, value_len) = (item.class(), item.value_len());
             self.count_class(class, ClassCounter::DeleteHits);
-            deleted = Deleted::Done { cas: 0, class };
+            deleted = Deleted::Done { cas: 0, class, value_len };
             if let Some(draft) = draft.take() {
                 return Change::Put { draft, cas: how.cas };
             }
             if how.invalidate {
-                deleted = Deleted::Done { cas: self.mark_stale(item, how), class };
+                deleted = Deleted::Done { cas: self.mark_stale(item, how), class, value_len };
                 return Change::Keep;
             }
             self.removal()
         });
         match applied {
-            Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas), class },
+            Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas), class, value_len },
             Applied::OutOfMemory => {
                 self.refused(DraftError::OutOfMemory);
                 Deleted::OutOfMemory

@@ -9,6 +9,7 @@ pub mod admin;
 mod clock;
 mod crawler;
 mod entry;
+mod eviction_reports;
 mod key_text;
 mod log;
 mod prefixes;

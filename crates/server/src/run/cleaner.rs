@@ -10,6 +10,8 @@ use store::{Cleaner, Step, Store};
 use super::Failure;
 use crate::clock::Clock;
 use crate::crawler::{CRAWLED_AT_ONCE, Crawler};
+use crate::eviction_reports::EvictionReports;
+use crate::shared::Shared;
 
 /// The running thread.
 #[derive(Debug)]
@@ -24,15 +26,19 @@ impl CleanerThread {
     pub(super) fn start(
         store: &Arc<Store>,
         clock: Clock,
-        crawler: &Arc<Crawler>,
+        service: &Shared,
     ) -> Result<Self, Failure> {
-        let (store, crawler) = (Arc::clone(store), Arc::clone(crawler));
+        let (store, crawler) = (Arc::clone(store), Arc::clone(&service.crawler));
+        let mut evictions = EvictionReports::new(&service.watchers, clock);
         let (stop, stopped) = mpsc::channel();
         let body = move || {
             // There is room for it: the store was made for more threads than the workers.
             let Some(mut cleaner) = Cleaner::new(&store) else { return };
             let (mut crawled_at, mut is_busy) = (None, false);
             loop {
+                if let Some(observer) = evictions.changed() {
+                    cleaner.on_evict(observer);
+                }
                 let step = cleaner.step(clock.secs(), if is_busy { BUSY_BUDGET } else { BUDGET });
                 is_busy = step.busy;
                 if is_busy {

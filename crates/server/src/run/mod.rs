@@ -161,7 +161,7 @@ impl Server {
         };
         let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(store)));
         let service = Shared::new(options, store, clock, &entry);
-        let cleaner = CleanerThread::start(store, clock, &service.crawler)?;
+        let cleaner = CleanerThread::start(store, clock, &service)?;
         let sampler = sampler::SamplerThread::start(&service, options)?;
         let auth_worker = Arc::clone(&service.auth_worker);
         let auth_worker_thread =

@@ -291,9 +291,9 @@ fn delete(
     let header = &request.header;
     let compare = Some(header.cas).filter(|cas| *cas != 0);
     let status = match cx.engine.delete(key, &Delete { compare, ..Delete::default() }) {
-        Deleted::Done { class, .. } => {
+        Deleted::Done { class, value_len, .. } => {
             if cx.reporter.is_busy() {
-                cx.reporter.deleted(session, key.bytes, "delete", class);
+                cx.reporter.deleted(session, key.bytes, "delete", class, value_len);
             }
             if !request.quiet {
                 reply::write_done(out, header, 0);

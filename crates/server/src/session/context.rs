@@ -33,7 +33,7 @@ impl Context {
             shared: Arc::clone(shared),
             control: control.clone(),
             engine,
-            reporter: Reporter::new(&shared.watchers),
+            reporter: Reporter::new(&shared.watchers, shared.clock),
             batch: Batch::default(),
             large_values: LargeValues::new(shared.large_values_bytes_max),
             refusals: Refusals::default(),

@@ -308,9 +308,9 @@ fn delete(
         hold_off_secs: options.hold_off_secs.unwrap_or(0),
     };
     let status = match cx.engine.delete(key, &how) {
-        Deleted::Done { class, .. } => {
+        Deleted::Done { class, value_len, .. } => {
             if cx.reporter.is_busy() {
-                cx.reporter.deleted(session, key.bytes, "md", class);
+                cx.reporter.deleted(session, key.bytes, "md", class, value_len);
             }
             Status::Done
         }

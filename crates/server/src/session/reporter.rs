@@ -17,18 +17,22 @@ use watch::hub::{Events, Watchers};
 
 use super::job::{Finished, Job};
 use super::state::Session;
+use crate::clock::Clock;
+use crate::eviction_reports::EvictionReports;
 
 /// A worker's side of it.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     watchers: Arc<Watchers>,
+    evictions: EvictionReports,
     /// What was watched at the beginning of the turn.
     watched: Events,
 }
 
 impl Reporter {
-    pub(crate) fn new(watchers: &Arc<Watchers>) -> Self {
-        Self { watchers: Arc::clone(watchers), watched: Events::default() }
+    pub(crate) fn new(watchers: &Arc<Watchers>, clock: Clock) -> Self {
+        let evictions = EvictionReports::new(watchers, clock);
+        Self { watchers: Arc::clone(watchers), evictions, watched: Events::default() }
     }
 
     /// A turn begins: sees what is watched.
@@ -37,14 +41,8 @@ impl Reporter {
         if watched == self.watched {
             return;
         }
-        let wants_evictions = watched.meets(Events::EVICTIONS);
-        if wants_evictions != self.watched.meets(Events::EVICTIONS) {
-            let watchers = Arc::clone(&self.watchers);
-            participant.on_evict(if wants_evictions {
-                Some(Box::new(move |item| report_eviction(&watchers, item)))
-            } else {
-                None
-            });
+        if let Some(observer) = self.evictions.changed() {
+            participant.on_evict(observer);
         }
         self.watched = watched;
     }
@@ -105,13 +103,21 @@ impl Reporter {
         });
     }
 
-    /// A key was deleted.
+    /// A key was deleted, whose value had `size` bytes.
     #[cold]
-    pub(crate) fn deleted(&self, session: &Session, key: &[u8], command: &str, class: u8) {
+    pub(crate) fn deleted(
+        &self,
+        session: &Session,
+        key: &[u8],
+        command: &str,
+        class: u8,
+        size: usize,
+    ) {
         self.watchers.report(Events::DELETIONS, |line| {
             line.extend_from_slice(b"type=deleted key=");
             uri::encode(key, line);
-            let _ = write!(line, " cmd={command} clsid={class} cfd={} size=0", session.peer.fd);
+            let _ =
+                write!(line, " cmd={command} clsid={class} cfd={} size={size}", session.peer.fd);
         });
     }
 
@@ -151,22 +157,6 @@ impl Reporter {
             let _ = write!(line, " reason={reason}");
         });
     }
-}
-
-fn report_eviction(watchers: &Watchers, item: &Item<'_>) {
-    watchers.report(Events::EVICTIONS, |line| {
-        line.extend_from_slice(b"type=eviction key=");
-        uri::encode(item.key(), line);
-        let fetched = if item.is_fetched() { "yes" } else { "no" };
-        let ttl = if item.deadline() == 0 { -1 } else { i64::from(item.deadline()) };
-        let _ = write!(
-            line,
-            " fetch={fetched} ttl={ttl} la={} clsid={} size={}",
-            item.idle_secs(),
-            item.class(),
-            item.total_bytes()
-        );
-    });
 }
 
 fn write_peer(line: &mut Vec<u8>, session: &Session) {

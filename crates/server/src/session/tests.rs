@@ -467,4 +467,25 @@ fn a_watcher_sees_what_others_do() {
     };
     assert_eq!(shown(types[0]), "clsid=1 cfd=77");
     assert_eq!([shown(types[1]), shown(types[3])], [shown(types[0]), shown(types[0])]);
+    assert!(types[0].ends_with(" size=1") && types[3].ends_with(" size=1"), "{seen}");
+}
+
+/// The time that was left, and the value's size.
+#[test]
+fn a_watcher_sees_what_is_evicted() {
+    let mut worker = worker(&[]);
+    let (mut watcher, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
+    assert_eq!(watcher.send(&mut worker, b"watch evictions\r\n"), b"OK\r\n");
+    worker.begin_turn(std::time::Instant::now());
+    let value = "v".repeat(10_000);
+    let mut sets = (0..100_000).map(|item| format!("set k{item} 0 1000 10000\r\n{value}\r\n"));
+    let seen = sets.find_map(|set| {
+        client.send(&mut worker, set.as_bytes());
+        Some(watcher.send(&mut worker, b"")).filter(|seen| !seen.is_empty())
+    });
+    let seen = String::from_utf8(seen.unwrap()).unwrap();
+    let line = seen.lines().next().unwrap();
+    assert!(line.contains(" type=eviction key=k") && line.ends_with(" size=10000"), "{line}");
+    let ttl = line.split(' ').find_map(|word| word.strip_prefix("ttl=")).unwrap();
+    assert!((990..=1000).contains(&ttl.parse::<i64>().unwrap()), "{line}");
 }

@@ -235,10 +235,10 @@ fn delete(cx: &mut Context, session: &Session, key: &[u8], hold_off_secs: u32) -
     let key = cx.batch.key(&cx.engine, key);
     let deleted = cx.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
     let is_done = matches!(deleted, Deleted::Done { .. });
-    if let Deleted::Done { class, .. } = deleted
+    if let Deleted::Done { class, value_len, .. } = deleted
         && cx.reporter.is_busy()
     {
-        cx.reporter.deleted(session, key.bytes, "delete", class);
+        cx.reporter.deleted(session, key.bytes, "delete", class, value_len);
     }
     if cx.shared.prefixes.is_on() {
         cx.shared.prefixes.count(key.bytes, Kind::Delete);

@@ -15,7 +15,7 @@ use crate::allocation::allocate::return_pages;
 use crate::allocation::rebalance::Mover;
 use crate::eviction::clean::clean;
 use crate::eviction::evict::open_if_full;
-use crate::handle::Handle;
+use crate::handle::{Handle, Observer};
 use crate::linked::{ReadGuard, grow_table};
 use crate::reaping::flush::CHUNKS_PER_STEP;
 use crate::reaping::walk::WalkCursor;
@@ -70,6 +70,11 @@ pub struct Step {
 }
 
 impl Cleaner {
+    /// Calls `observer` for each item that the cleaner evicts from now on. `None` stops it.
+    pub fn on_evict(&self, observer: Option<Observer>) {
+        self.handle.on_evict(observer);
+    }
+
     /// A cleaner of this store. `None` when the store has no room for another thread.
     #[must_use]
     pub fn new(store: &Arc<Store>) -> Option<Self> {
