@@ -21,14 +21,14 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
 
 /// Every interleaving of the small models of the lock-free protocols.
 pub(crate) fn loom(steps: &mut Steps) -> Result<(), Failure> {
-    let mut command = cargo(["test", "-p", "holdall-store", "--release", "--locked", "--lib"]);
-    command.args(["loom"]).env("RUSTFLAGS", "--cfg loom");
+    let mut command = cargo(["test", "-p", "holdall-arena", "-p", "holdall-store"]);
+    command.args(["--release", "--locked", "--lib", "loom"]).env("RUSTFLAGS", "--cfg loom");
     // A folder of its own: the flag would make cargo build everything again, both ways.
     command.env("CARGO_TARGET_DIR", target().join("loom"));
     steps.run_tests("loom models", command)
 }
 
-/// The crate with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`:
+/// The crates with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`:
 /// a machine may have no nightly toolchain and no way to get one.
 pub(crate) fn miri(steps: &mut Steps) -> Result<(), Failure> {
     let nightly = ["run", "nightly", "cargo", "miri", "--version"];

@@ -5,13 +5,13 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::allocation::allocate;
-use crate::memory::ChunkRef;
-use crate::memory::arena::{
+use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::birth::STAMPED;
+use arena::chunks::{
     CHAINED_KEY_AT, CHUNK_BYTES_MAX, HEADER, PIECE_BYTES, STAMP_BYTES, Shape, chain, piece_link,
 };
-use crate::memory::birth::STAMPED;
-use crate::sync::Ordering;
-use crate::thread::ThreadState;
+use arena::sync::Ordering;
 use narrow::to_u32;
 use std::rc::Rc;
 

@@ -3,16 +3,16 @@
 //! Relaxed is enough for an item's words. Its key, flags and length never change while it is
 //! linked, and the load that found it made them visible. Deadline and facts change one word at a
 //! time, under the key's stripe; a reader without the stripe may see the word before or after. For
-//! the cas unique see `memory::version`.
+//! the cas unique see `arena::version`.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::lru::recency::{self, Tick};
-use crate::memory::ChunkRef;
-use crate::memory::arena::{HEADER, Header, Shape, chain};
-use crate::memory::version::{self, Version};
 use crate::pin::Pin;
-use crate::sync::Ordering;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::chunks::{HEADER, Header, Shape, chain};
+use arena::sync::Ordering;
+use arena::version::{self, Version};
 use std::rc::Rc;
 
 /// State of an item that was found: only a live one counts.

@@ -1,4 +1,4 @@
-//! A concurrent in-memory item store: arena, hash table, slabs, bag LRU, reclamation.
+//! A concurrent in-memory item store: hash table, slabs, bag LRU, over the memory of `arena`.
 //!
 //! A [`Store`] holds items by key within one memory limit. It knows items, not commands. Each
 //! thread joins it and gets a [`Handle`]. A [`Section`] looks keys up without locks and changes
@@ -11,8 +11,7 @@
 //! Each module imports only modules above it in this list, or to its left:
 //!
 //! ```text
-//!     sync  error                            atomics and locks, errors
-//!     memory  table  reclamation             regions and chunks; hash index; grace periods
+//!     error  table                           errors; hash index
 //!     lru  expiry  stats                     bags of items by age; records of what is to die
 //!     config  slabs  file                    settings and sizes; free chunks; the memory file
 //!     store                                  the structure that holds all of these
@@ -28,9 +27,6 @@
 
 mod expiry;
 mod lru;
-mod memory;
-mod reclamation;
-mod sync;
 mod table;
 
 #[cfg(not(loom))]
@@ -72,6 +68,7 @@ mod thread;
 
 #[cfg(not(loom))]
 pub use {
+    arena::version::Version,
     cleaner::{Cleaner, Step},
     config::{Automove, Config, Policy},
     draft::{Draft, DraftError, KEY_BYTES_MAX, NewItem, item_bytes},
@@ -79,7 +76,6 @@ pub use {
     expiry::transient::TRANSIENT_SECS_MAX,
     handle::{Handle, Observer},
     item::{Item, Liveness},
-    memory::version::Version,
     pin::Pin,
     reaping::walk::WalkCursor,
     section::{Applied, Change, Section},

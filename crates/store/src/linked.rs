@@ -7,14 +7,14 @@
 
 use crate::item::{Item, Liveness};
 use crate::lru::{BagList, recency};
-use crate::memory::ChunkRef;
-use crate::memory::arena::{HEADER, STAMP_BYTES, Shape, chain};
-use crate::memory::birth::STAMPED;
 use crate::stats::Count;
 use crate::store::Store;
-use crate::sync::Ordering;
 use crate::table::Split;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::birth::STAMPED;
+use arena::chunks::{HEADER, STAMP_BYTES, Shape, chain};
+use arena::sync::Ordering;
 use std::rc::Rc;
 
 /// A read section of one thread: an item found in it stays valid until the guard is dropped.

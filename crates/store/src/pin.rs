@@ -1,10 +1,10 @@
 //! Pins: a large value stays readable after its section, while it is being sent.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::memory::ChunkRef;
-use crate::memory::arena::{HEADER, PIECE_BYTES, chain};
-use crate::sync::Ordering;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::chunks::{HEADER, PIECE_BYTES, chain};
+use arena::sync::Ordering;
 use std::cell::Cell;
 use std::rc::Rc;
 

@@ -7,12 +7,12 @@
 use crate::draft::Draft;
 use crate::item::Item;
 use crate::linked::{self, ReadGuard};
-use crate::memory::ChunkRef;
 use crate::reaping::deleted;
 use crate::store::Store;
-use crate::sync::Ordering;
 use crate::table::SlotHint;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::sync::Ordering;
 use std::rc::Rc;
 
 /// A read section of one thread. An item found in it stays valid until the section is dropped.

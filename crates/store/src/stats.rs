@@ -5,7 +5,7 @@
 //!
 //! Relaxed is enough: a counter guards nothing, and a sum may miss what is being counted.
 
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use arena::sync::{AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 
 /// Counters of one slab class.

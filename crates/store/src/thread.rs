@@ -13,13 +13,13 @@
 
 use crate::expiry::transient::Note;
 use crate::lru::recency;
-use crate::memory::ChunkRef;
-use crate::memory::control::Control;
-use crate::reclamation::retired::RetireList;
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
-use crate::sync::Ordering;
+use arena::ChunkRef;
+use arena::control::Control;
+use arena::retired::RetireList;
+use arena::sync::Ordering;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl ThreadState {
             online: Cell::new(false),
             now_secs: Cell::new(0),
             recency_second: Cell::new(0),
-            retired: RetireList::new(),
+            retired: RetireList::default(),
             free: RefCell::new(Vec::with_capacity(256)),
             cas: CasBlock::default(),
             touched: RefCell::new(Vec::new()),

@@ -9,12 +9,12 @@ use super::candidate::Candidate;
 use super::page_move::take_page;
 use crate::eviction::evict::{evict, open_if_full};
 use crate::eviction::victim::next_victims;
-use crate::memory::ChunkRef;
 use crate::reaping::deleted;
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -16,13 +16,13 @@ use crate::eviction::victim::next_victims;
 use crate::item::Liveness;
 use crate::linked::{ReadGuard, Relocated, Verdict, hash_of, relocate, with_linked};
 use crate::lru::{BagList, recency};
-use crate::memory::ChunkRef;
-use crate::memory::arena::{Header, Shape};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
-use crate::sync::Ordering;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::chunks::{Header, Shape};
+use arena::sync::Ordering;
 use std::rc::Rc;
 
 /// Pages looked at for the one that costs least.

@@ -9,7 +9,7 @@ use crate::lru::recency::{AGE_MAX, FIRST_TICK, Tick, UNUSED, mark_of, tick_of};
 use crate::section::Change;
 use crate::slabs::ClassId;
 use crate::store::Store;
-use crate::sync::Ordering;
+use arena::sync::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ use crate::reaping::{deleted, flush, transient};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
-use crate::sync::Ordering;
+use arena::sync::Ordering;
 use std::sync::Arc;
 
 /// Steps between two cleanings: the paper's N.

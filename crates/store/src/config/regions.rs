@@ -8,11 +8,11 @@
 //! The file has the length of everything that may ever be used. Only what is in use takes up room.
 
 use crate::config::Layout;
-use crate::memory::arena::SLACK_BYTES;
-use crate::memory::control::Control;
-use crate::memory::region::{Region, Zeroed};
-use crate::sync::{AtomicU32, AtomicU64};
 use crate::table::{self, Bucket};
+use arena::chunks::SLACK_BYTES;
+use arena::control::Control;
+use arena::region::{Region, Zeroed};
+use arena::sync::{AtomicU32, AtomicU64};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;

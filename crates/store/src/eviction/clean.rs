@@ -7,8 +7,8 @@ use crate::lru::recency;
 use crate::lru::{BAGS, BagList, Cursor, Order};
 use crate::slabs::ClassId;
 use crate::stats::Count;
-use crate::sync::Ordering;
 use crate::thread::ThreadState;
+use arena::sync::Ordering;
 use std::rc::Rc;
 
 /// Items cleaned under one order lock: a store that needs memory waits no longer than that.

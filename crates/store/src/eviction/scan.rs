@@ -5,11 +5,11 @@ use crate::linked::{Verdict, hash_of, with_linked};
 use crate::lru::blocks::SLOTS;
 use crate::lru::recency;
 use crate::lru::{Bag, BagList, Cursor, Order};
-use crate::memory::ChunkRef;
 use crate::slabs::ClassId;
 use crate::stats::Count;
-use crate::sync::Ordering;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::sync::Ordering;
 use std::rc::Rc;
 
 /// Slots ahead of which item headers are fetched.

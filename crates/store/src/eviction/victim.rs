@@ -4,10 +4,10 @@ use super::scan::next_item;
 use crate::linked::ReadGuard;
 use crate::lru::Cursor;
 use crate::lru::recency;
-use crate::memory::ChunkRef;
 use crate::slabs::ClassId;
-use crate::sync::Ordering;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::sync::Ordering;
 use std::rc::Rc;
 
 /// Items looked at for the one that would be evicted next.

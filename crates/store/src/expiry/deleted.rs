@@ -18,9 +18,9 @@
 //!
 //! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 3.2.1.
 
-use crate::memory::ChunkRef;
-use crate::memory::budget::Budget;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use arena::ChunkRef;
+use arena::budget::Budget;
+use arena::sync::{AtomicU64, Mutex, Ordering};
 use std::collections::VecDeque;
 
 #[cfg(not(miri))]

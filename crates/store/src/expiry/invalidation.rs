@@ -48,9 +48,9 @@
 //! A prefix is kept as its length and hash: two prefixes of one hash (one chance in 2^64) would be
 //! taken for each other, and the items of both would die.
 
-use crate::memory::birth::{CODE_SHIFT, CODES, NONE, STAMPED};
-use crate::memory::region::Region;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
+use arena::birth::{CODE_SHIFT, CODES, NONE, STAMPED};
+use arena::region::Region;
+use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use narrow::{low_u32, to_usize};
 
 /// Longest prefix, in bytes.

@@ -36,9 +36,9 @@
 //! notes are ours.
 
 use crate::lru::blocks::{BlockId, Blocks};
-use crate::memory::ChunkRef;
-use crate::memory::budget::Budget;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use arena::ChunkRef;
+use arena::budget::Budget;
+use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 #[cfg(not(miri))]
 mod record;

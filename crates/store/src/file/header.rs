@@ -13,7 +13,7 @@
 
 use crate::config::regions::Offsets;
 use crate::config::{Config, Layout};
-use crate::memory::codec::{Reader, Writer};
+use arena::codec::{Reader, Writer};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 /// Bytes of the header.
@@ -93,8 +93,8 @@ impl Settings {
             Offsets::of(layout).end,
             layout.page_bytes as u64,
             layout.unit as u64,
-            crate::memory::arena::HEADER as u64,
-            crate::memory::arena::CHUNK_BYTES_MAX as u64,
+            arena::chunks::HEADER as u64,
+            arena::chunks::CHUNK_BYTES_MAX as u64,
             u64::from(crate::lru::blocks::SLOTS),
             // The key hash, should another version of its library compute it otherwise.
             rapidhash_v3_seeded(b"holdall", &RapidSecrets::seed(1)),

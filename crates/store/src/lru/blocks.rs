@@ -25,10 +25,10 @@
 //! and no page could be emptied without a walk over its whole class. Slots cost as many bytes as
 //! the pointer, and a pass reads references side by side, so it can fetch the items ahead of time.
 
-use crate::memory::ChunkRef;
-use crate::memory::budget::Budget;
-use crate::memory::region::Region;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use arena::ChunkRef;
+use arena::budget::Budget;
+use arena::region::Region;
+use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use narrow::to_u32;
 
 #[cfg(not(any(loom, miri)))]
@@ -225,7 +225,7 @@ impl Blocks {
     /// Fetches the line that is written when the item at this position leaves its bag.
     #[inline]
     pub(crate) fn prefetch(&self, position: Position) {
-        crate::memory::region::prefetch(self.slot(position));
+        arena::region::prefetch(self.slot(position));
     }
 
     /// Position of the block's slot `index`.

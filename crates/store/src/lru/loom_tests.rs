@@ -17,7 +17,7 @@ fn world() -> Arc<World> {
     let (tick, openings) = (AtomicU64::new(recency::FIRST_TICK), AtomicU64::new(0));
     Arc::new(World {
         list: BagList::new(1, Clocks { tick: &tick, openings: &openings }),
-        blocks: Blocks::new(crate::memory::region::Region::reserve(6 * 6).unwrap()),
+        blocks: Blocks::new(arena::region::Region::reserve(6 * 6).unwrap()),
         budget: Budget::new(1 << 20),
         qsbr: Qsbr::new(3),
         tick,

@@ -49,10 +49,10 @@
 //! slots are ours, see [`blocks`].
 
 use self::recency::{AGE_MAX, SLACK, Tick, tick_of};
-use crate::memory::ChunkRef;
-use crate::memory::budget::Budget;
-use crate::reclamation::qsbr::Qsbr;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use arena::ChunkRef;
+use arena::budget::Budget;
+use arena::qsbr::Qsbr;
+use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use blocks::{BlockId, Blocks, Owner, Position, SLOTS};
 use std::collections::VecDeque;
 

@@ -30,7 +30,7 @@
 //! Where a mark also publishes an item (`Arena::head_of_piece`), the storing code says so.
 
 use super::BAGS;
-use crate::sync::{AtomicU32, Ordering};
+use arena::sync::{AtomicU32, Ordering};
 
 /// Bags opened in one class.
 pub(crate) type Tick = u64;

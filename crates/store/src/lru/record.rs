@@ -5,8 +5,8 @@
 
 use super::{BAGS, Bag, BagList, Cursor, Order};
 use crate::lru::blocks::Blocks;
-use crate::memory::codec::{Reader, Writer};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use arena::codec::{Reader, Writer};
+use arena::sync::{AtomicU32, AtomicU64, Ordering};
 use narrow::to_u32;
 
 impl BagList {

@@ -5,7 +5,7 @@
 
 use super::recency::{Tick, tick_of};
 use super::{Bag, BagList, Clocks};
-use crate::sync::Ordering;
+use arena::sync::Ordering;
 
 /// Number of ages that the bags distinguish, in ticks: more than a class has bags on average. The
 /// last is "as old, or older".

@@ -10,7 +10,7 @@ fn a_bag_that_is_not_passed_holds_openings_back() {
     let (tick, openings) = (AtomicU64::new(FIRST_TICK), AtomicU64::new(0));
     let clocks = Clocks { tick: &tick, openings: &openings };
     let list = BagList::new(1, clocks);
-    let blocks = Blocks::new(crate::memory::region::Region::reserve(1 << 10).unwrap());
+    let blocks = Blocks::new(arena::region::Region::reserve(1 << 10).unwrap());
     let qsbr = Qsbr::new(1);
     let mut order = list.order.lock();
     let open = |order: &mut Order| {

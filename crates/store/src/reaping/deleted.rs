@@ -4,11 +4,11 @@
 use crate::expiry::deleted::{BATCH, Place};
 use crate::item::{Item, Liveness};
 use crate::linked::{ReadGuard, Verdict, hash_of, item_bytes, with_linked};
-use crate::memory::ChunkRef;
-use crate::memory::arena::Shape;
 use crate::stats::Count;
-use crate::sync::Ordering;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::chunks::Shape;
+use arena::sync::Ordering;
 use std::rc::Rc;
 
 /// Marks a linked item as deleted, to be readable as stale until this second, or until its own

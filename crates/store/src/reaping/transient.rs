@@ -3,9 +3,9 @@
 use crate::expiry::transient::Note;
 use crate::item::{Item, Liveness};
 use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
-use crate::memory::ChunkRef;
 use crate::stats::Count;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
 use std::rc::Rc;
 
 /// Notes looked at in one section.

@@ -2,9 +2,9 @@
 
 use crate::item::{Item, Liveness};
 use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
-use crate::memory::ChunkRef;
 use crate::stats::Count;
 use crate::thread::ThreadState;
+use arena::ChunkRef;
 use std::rc::Rc;
 
 /// Position of a walk over all items. An item that stays linked during the whole walk is visited

@@ -4,7 +4,7 @@
 
 use super::ClassId;
 use crate::config::Automove;
-use crate::sync::{AtomicU32, Mutex, Ordering};
+use arena::sync::{AtomicU32, Mutex, Ordering};
 
 /// The reason for which a page cannot be moved by request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

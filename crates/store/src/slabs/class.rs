@@ -7,9 +7,9 @@
 //! links, and a chunk is published as an item by its position and its slot in the table.
 
 use super::ClassId;
-use crate::memory::ChunkRef;
-use crate::memory::arena::{Arena, Shape};
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use arena::ChunkRef;
+use arena::chunks::{Arena, Shape};
+use arena::sync::{AtomicU64, Mutex, Ordering};
 
 /// One chunk size.
 #[derive(Debug)]

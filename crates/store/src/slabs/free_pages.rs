@@ -1,7 +1,7 @@
 //! Pages of no class: resident and waiting for a class, returned to the system, or never used.
 
 use super::ClassId;
-use crate::reclamation::qsbr::Qsbr;
+use arena::qsbr::Qsbr;
 use std::collections::VecDeque;
 
 /// Asks for a free page whatever class it is promised to.

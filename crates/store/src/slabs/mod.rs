@@ -24,12 +24,12 @@ mod sizes;
 pub(crate) use recover::Chunks;
 
 use crate::config::{Config, Layout};
-use crate::memory::ChunkRef;
-use crate::memory::arena::{Arena, Shape};
-use crate::memory::budget::Budget;
-use crate::memory::region::Region;
-use crate::reclamation::qsbr::Qsbr;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use arena::ChunkRef;
+use arena::budget::Budget;
+use arena::chunks::{Arena, Shape};
+use arena::qsbr::Qsbr;
+use arena::region::Region;
+use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use class::{Class, ClassState, ClassUse, Draining};
 use free_pages::{ANY, FreePage, FreePages};
 

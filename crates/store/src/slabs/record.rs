@@ -6,10 +6,10 @@
 use super::Slabs;
 use super::class::{ClassState, Draining};
 use super::free_pages::{FreePage, FreePages};
-use crate::memory::arena::ChunkRef;
-use crate::memory::budget::Budget;
-use crate::memory::codec::{Reader, Writer};
-use crate::sync::Ordering;
+use arena::ChunkRef;
+use arena::budget::Budget;
+use arena::codec::{Reader, Writer};
+use arena::sync::Ordering;
 
 impl Slabs {
     pub(crate) fn save(&self, out: &mut Writer) {

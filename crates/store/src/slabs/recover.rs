@@ -4,10 +4,11 @@
 //! store is used.
 
 use super::{ClassId, Slabs};
-use crate::memory::arena::{Arena, ChunkRef, Shape};
-use crate::memory::budget::Budget;
-use crate::sync::Ordering;
 use crate::table::Marks;
+use arena::ChunkRef;
+use arena::budget::Budget;
+use arena::chunks::{Arena, Shape};
+use arena::sync::Ordering;
 use narrow::to_u32;
 
 /// The chunks of a dead process's pages that items or their pieces hold.

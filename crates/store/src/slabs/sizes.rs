@@ -6,7 +6,7 @@
 
 use super::ClassId;
 use crate::config::Config;
-use crate::memory::arena::{CHUNK_BYTES_MAX, HEADER};
+use arena::chunks::{CHUNK_BYTES_MAX, HEADER};
 
 /// Granularity of `class_by_size`, in bytes; chunk sizes are multiples of it.
 const SIZE_STEP: usize = 8;

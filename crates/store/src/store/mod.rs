@@ -15,17 +15,17 @@ use crate::expiry::transient::Transients;
 use crate::lru::blocks::{Blocks, Position};
 use crate::lru::recency::{FIRST_TICK, LAST_TICK, Tick};
 use crate::lru::{BagList, Clocks};
-use crate::memory::arena::Arena;
-use crate::memory::budget::Budget;
-use crate::memory::control::Control;
-use crate::memory::region::Region;
-use crate::reclamation::qsbr::Qsbr;
-use crate::reclamation::retired::Orphans;
 use crate::slabs::balance_settings::Balance;
 use crate::slabs::{ClassId, Slabs};
 use crate::stats::Counters;
-use crate::sync::{AtomicI64, AtomicU64, Ordering};
 use crate::table::Table;
+use arena::budget::Budget;
+use arena::chunks::Arena;
+use arena::control::Control;
+use arena::qsbr::Qsbr;
+use arena::region::Region;
+use arena::retired::Orphans;
+use arena::sync::{AtomicI64, AtomicU64, Ordering};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub struct Store {
     pub(crate) deleted: Deleted,
     /// The file that the regions are parts of.
     #[cfg(not(miri))]
-    pub(crate) file: crate::sync::Mutex<Option<MemoryFile>>,
+    pub(crate) file: arena::sync::Mutex<Option<MemoryFile>>,
     #[cfg(not(miri))]
     pub(crate) layout: Layout,
     /// Retired by threads that then went to sleep.
@@ -121,7 +121,7 @@ impl Store {
             control: memory.control,
             deleted: Deleted::new(),
             #[cfg(not(miri))]
-            file: crate::sync::Mutex::new(None),
+            file: arena::sync::Mutex::new(None),
             #[cfg(not(miri))]
             layout: *layout,
             orphans: Orphans::new(Vec::new()),

@@ -4,7 +4,7 @@
 use super::Store;
 use crate::slabs::ClassId;
 use crate::slabs::balance_settings::{MoveRequest, ReassignError};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use arena::sync::{AtomicBool, Mutex, Ordering};
 
 /// The reason for which a crawl does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

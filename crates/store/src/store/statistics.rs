@@ -6,7 +6,7 @@
 use super::Store;
 use crate::slabs::ClassId;
 use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreStats};
-use crate::sync::Ordering;
+use arena::sync::Ordering;
 use narrow::to_u32;
 
 impl Store {

@@ -11,8 +11,8 @@
 //! load of the tags: the slot's Acquire or the fence of a miss follows it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::memory::region::Zeroed;
-use crate::sync::{AtomicU32, Ordering};
+use arena::region::Zeroed;
+use arena::sync::{AtomicU32, Ordering};
 
 /// Words of packed tags. Models use one, so that three items and a link fill a bucket.
 const TAG_WORDS: usize = if cfg!(loom) { 1 } else { 3 };

@@ -6,7 +6,7 @@
 
 use super::bucket::{BUCKET_BYTES, Bucket};
 use super::{STEP_BUCKETS, Table, tag_of};
-use crate::sync::Ordering;
+use arena::sync::Ordering;
 
 /// Result of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

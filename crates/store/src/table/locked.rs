@@ -2,7 +2,7 @@
 
 use super::bucket::{Bucket, LAST};
 use super::{SlotHint, Stripe, Table, tag_of};
-use crate::sync::{MutexGuard, Ordering};
+use arena::sync::{MutexGuard, Ordering};
 
 /// A hash whose stripe the holder has locked. Its bucket is not split, and its items do not change,
 /// but by the holder.

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use super::{Shape, Split, Table};
-use crate::sync::{AtomicU32, Ordering};
+use arena::sync::{AtomicU32, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 

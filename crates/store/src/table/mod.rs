@@ -85,8 +85,8 @@ pub(crate) use locked::Locked;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use recover::{Judge, Marks};
 
-use crate::memory::region::{Region, prefetch};
-use crate::sync::{
+use arena::region::{Region, prefetch};
+use arena::sync::{
     AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Mutex, Ordering, fence, spin_loop,
 };
 use bucket::BUCKET_BYTES;
@@ -243,7 +243,7 @@ impl Table {
     /// The reference of the item that `matches`. Takes no lock and stores nothing.
     ///
     /// `matches` is called for items whose tag is equal, linked or just unlinked; the caller is in
-    /// a section of the [`Qsbr`](crate::reclamation::qsbr::Qsbr) under which such an item's bytes
+    /// a section of the [`Qsbr`](arena::qsbr::Qsbr) under which such an item's bytes
     /// are intact.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {

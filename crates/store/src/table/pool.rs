@@ -10,8 +10,8 @@
 
 use super::STEP_BUCKETS;
 use super::bucket::{BUCKET_BYTES, Bucket, SLOTS};
-use crate::memory::region::Region;
-use crate::sync::{AtomicUsize, Mutex, Ordering};
+use arena::region::Region;
+use arena::sync::{AtomicUsize, Mutex, Ordering};
 
 /// Overflow buckets and their free list.
 #[derive(Debug)]

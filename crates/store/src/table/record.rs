@@ -6,8 +6,8 @@ use super::Table;
 use super::bucket::BUCKET_BYTES;
 use super::directory::Directory;
 use super::pool::Pool;
-use crate::memory::codec::{Reader, Writer};
-use crate::sync::Ordering;
+use arena::codec::{Reader, Writer};
+use arena::sync::Ordering;
 
 impl Table {
     pub(crate) fn save(&self, out: &mut Writer) {

@@ -13,8 +13,8 @@
 use super::bucket::{Bucket, SLOTS};
 use super::pool::Pool;
 use super::{STEP_BUCKETS, Table, tag_of};
-use crate::memory::region::Region;
-use crate::sync::{AtomicU64, Ordering};
+use arena::region::Region;
+use arena::sync::{AtomicU64, Ordering};
 use std::ops::Range;
 
 /// The store's knowledge of the references that a table finds.

@@ -3,9 +3,9 @@
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::{Deleted, Place};
-use crate::memory::budget::Budget;
-use crate::memory::codec::{Reader, Writer};
-use crate::sync::Ordering;
+use arena::budget::Budget;
+use arena::codec::{Reader, Writer};
+use arena::sync::Ordering;
 
 impl Deleted {
     pub(crate) fn save(&self, out: &mut Writer) {

@@ -5,9 +5,9 @@
 
 use super::{List, Note, RING_SECS, Ring, Transients};
 use crate::lru::blocks::Blocks;
-use crate::memory::budget::Budget;
-use crate::memory::codec::{Reader, Writer};
-use crate::sync::Ordering;
+use arena::budget::Budget;
+use arena::codec::{Reader, Writer};
+use arena::sync::Ordering;
 
 impl Transients {
     pub(crate) fn save(&self, out: &mut Writer) {

@@ -3,9 +3,9 @@
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::{Blocks, FreeBlocks, GROUP, GROUP_BYTES, Group, Position, WORDS};
-use crate::memory::budget::Budget;
-use crate::memory::codec::{Reader, Writer};
-use crate::sync::Ordering;
+use arena::budget::Budget;
+use arena::codec::{Reader, Writer};
+use arena::sync::Ordering;
 use narrow::to_u32;
 
 impl Blocks {

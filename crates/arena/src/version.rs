@@ -17,9 +17,9 @@
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The mark of a value that was invalidated but may be read.
-pub(crate) const STALE: u32 = 1 << 27;
+pub const STALE: u32 = 1 << 27;
 /// The mark of a value whose renewal was given to a reader.
-pub(crate) const WON: u32 = 1 << 28;
+pub const WON: u32 = 1 << 28;
 
 /// An item's cas unique, and what was true of the item when it had that one, or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Version {
 }
 
 /// Marks an item as stale, with this cas unique. The caller holds the key's stripe.
-pub(crate) fn invalidate(cas: &AtomicU64, marks: &AtomicU32, unique: u64) {
+pub fn invalidate(cas: &AtomicU64, marks: &AtomicU32, unique: u64) {
     marks.fetch_or(STALE, Ordering::Relaxed);
     marks.fetch_and(!WON, Ordering::Relaxed);
     // Release: partner of the Acquire in `cas`; who sees this cas unique sees the marks.
@@ -42,14 +42,14 @@ pub(crate) fn invalidate(cas: &AtomicU64, marks: &AtomicU32, unique: u64) {
 
 /// An item's cas unique. Marks that are loaded after this are not older than it.
 #[inline]
-pub(crate) fn cas(cas: &AtomicU64) -> u64 {
+pub fn cas(cas: &AtomicU64) -> u64 {
     // Acquire: partner of the Release in `invalidate`.
     cas.load(Ordering::Acquire)
 }
 
 /// An item's version.
 #[inline]
-pub(crate) fn read(cas_word: &AtomicU64, marks: &AtomicU32) -> Version {
+pub fn read(cas_word: &AtomicU64, marks: &AtomicU32) -> Version {
     let cas = cas(cas_word);
     let marks = marks.load(Ordering::Relaxed);
     Version { cas, is_stale: marks & STALE != 0, is_won: marks & WON != 0 }

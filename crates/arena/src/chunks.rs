@@ -19,17 +19,15 @@
 //! and published with it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::memory::region::Region;
-use crate::memory::{birth, version};
+use crate::region::{Region, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::{ChunkRef, birth, version};
 use narrow::to_u32;
-
-pub(crate) use crate::memory::ChunkRef;
 
 /// The first bytes of every chunk.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Header {
+pub struct Header {
     /// Position in the bag blocks; zero unless linked. Changed only under the key's stripe.
     pub pos: AtomicU32,
     /// An item's recency mark (see `lru::recency`). A piece's head.
@@ -43,99 +41,122 @@ pub(crate) struct Header {
 }
 
 /// Bytes of a header.
-pub(crate) const HEADER: usize = size_of::<Header>();
+pub const HEADER: usize = size_of::<Header>();
 /// Header, client flags and chain descriptor of a chained item's head, bytes before the key.
-pub(crate) const CHAINED_KEY_AT: usize = HEADER + 16;
+pub const CHAINED_KEY_AT: usize = HEADER + 16;
 /// Largest chunk; an item that needs more is chained.
-pub(crate) const CHUNK_BYTES_MAX: usize = 16 << 10;
+pub const CHUNK_BYTES_MAX: usize = 16 << 10;
 /// Value bytes of a full piece.
-pub(crate) const PIECE_BYTES: usize = CHUNK_BYTES_MAX - HEADER;
+pub const PIECE_BYTES: usize = CHUNK_BYTES_MAX - HEADER;
 
 /// Bytes of a stamp, and its alignment.
-pub(crate) const STAMP_BYTES: usize = 4;
+pub const STAMP_BYTES: usize = 4;
 
 /// Bytes behind the last page: more than a header, a chain descriptor and a key.
-pub(crate) const SLACK_BYTES: usize = 4096;
+pub const SLACK_BYTES: usize = 4096;
 
-const _: () = assert!(HEADER == 24);
+/// Alignment of a header.
+const HEADER_ALIGNMENT: usize = align_of::<Header>();
+
+const _: () = assert!(HEADER == 24 && HEADER_ALIGNMENT <= 8);
 
 /// The decoded `shape` word: key length (8 bits), inline value length (14), seven facts, birth (3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape(pub u32);
+pub struct Shape(pub u32);
 
 impl Shape {
     /// Deleted, and kept to be read as stale; no plain command sees it.
-    pub(crate) const DELETED: u32 = 1 << 22;
+    pub const DELETED: u32 = 1 << 22;
     /// Client flags are stored between header and key.
-    pub(crate) const FLAGS: u32 = 1 << 23;
+    pub const FLAGS: u32 = 1 << 23;
     /// The value is a chain of pieces.
-    pub(crate) const CHAINED: u32 = 1 << 24;
+    pub const CHAINED: u32 = 1 << 24;
     /// The key came as base64.
-    pub(crate) const BASE64: u32 = 1 << 25;
+    pub const BASE64: u32 = 1 << 25;
     /// Read at least once.
-    pub(crate) const FETCHED: u32 = 1 << 26;
+    pub const FETCHED: u32 = 1 << 26;
     /// Invalidated but readable.
-    pub(crate) const STALE: u32 = version::STALE;
+    pub const STALE: u32 = version::STALE;
     /// A recache win was handed out.
-    pub(crate) const WON: u32 = version::WON;
+    pub const WON: u32 = version::WON;
 
     /// A chunk on a free list.
-    pub(crate) const FREE: u32 = 1 << 8;
+    pub const FREE: u32 = 1 << 8;
     /// A chunk being written.
-    pub(crate) const DRAFT: u32 = 2 << 8;
+    pub const DRAFT: u32 = 2 << 8;
     /// A piece of a chained value.
-    pub(crate) const PIECE: u32 = 3 << 8;
+    pub const PIECE: u32 = 3 << 8;
 
-    pub(crate) fn item(key_len: u8, inline_len: u16, facts: u32) -> Self {
+    /// The shape of an item with these facts, by the bytes of its key and of its inline value (zero
+    /// if it is chained).
+    #[inline]
+    #[must_use]
+    pub fn item(key_len: u8, inline_len: u16, facts: u32) -> Self {
         Self(u32::from(key_len) | u32::from(inline_len) << 8 | facts)
     }
 
-    pub(crate) fn with_birth(self, code: u32) -> Self {
+    /// The same shape with another code of birth.
+    #[inline]
+    #[must_use]
+    pub fn with_birth(self, code: u32) -> Self {
         let mask = 7 << birth::CODE_SHIFT;
         Self(self.0 & !mask | (code << birth::CODE_SHIFT) & mask)
     }
 
+    /// Bytes of the key; zero if the chunk holds no item.
     #[inline]
-    pub(crate) fn key_len(self) -> usize {
+    #[must_use]
+    pub fn key_len(self) -> usize {
         (self.0 & 0xff) as usize
     }
 
+    /// Bytes of an inline value.
     #[inline]
-    pub(crate) fn inline_len(self) -> usize {
+    #[must_use]
+    pub fn inline_len(self) -> usize {
         (self.0 >> 8 & 0x3fff) as usize
     }
 
+    /// `true` if one of these facts is true of the item.
     #[inline]
-    pub(crate) fn has(self, fact: u32) -> bool {
+    #[must_use]
+    pub fn has(self, fact: u32) -> bool {
         self.0 & fact != 0
     }
 
+    /// The code of the item's birth.
     #[inline]
-    pub(crate) fn birth(self) -> u32 {
+    #[must_use]
+    pub fn birth(self) -> u32 {
         self.0 >> birth::CODE_SHIFT
     }
 
     /// `true` if it is not deleted, and its birth has this code, as it stands in a shape. Nearly
     /// every item is plain, and one comparison tells.
     #[inline]
-    pub(crate) fn is_plain(self, plain: u32) -> bool {
+    #[must_use]
+    pub fn is_plain(self, plain: u32) -> bool {
         self.0 & (7 << birth::CODE_SHIFT | Self::DELETED) == plain
     }
 
     /// The end of what the chunk holds, counted from its start.
     #[inline]
-    pub(crate) fn end(self) -> usize {
+    #[must_use]
+    pub fn end(self) -> usize {
         self.key_at() + self.key_len() + self.inline_len()
     }
 
     /// First byte of the stamp of a stamped item, counted from the chunk's start.
-    pub(crate) fn stamp_at(self) -> usize {
+    #[inline]
+    #[must_use]
+    pub fn stamp_at(self) -> usize {
         self.end().next_multiple_of(STAMP_BYTES)
     }
 
     /// First byte of the key, counted from the chunk's start.
     #[inline]
-    pub(crate) fn key_at(self) -> usize {
+    #[must_use]
+    pub fn key_at(self) -> usize {
         if self.has(Self::CHAINED) {
             CHAINED_KEY_AT
         } else if self.has(Self::FLAGS) {
@@ -148,8 +169,10 @@ impl Shape {
 
 /// All chunk memory of one store.
 #[derive(Debug)]
-pub(crate) struct Arena {
+pub struct Arena {
     words: Region<AtomicU64>,
+    /// Offset of the last header that the words have room for.
+    last: usize,
     unit_shift: u32,
     page_shift: u32,
     /// Granules of a page, as a power of two.
@@ -159,40 +182,48 @@ pub(crate) struct Arena {
 impl Arena {
     /// Pages of `page_bytes` and some slack in `words`. `unit` is the granule of references, in
     /// bytes.
-    pub(crate) fn new(words: Region<AtomicU64>, page_bytes: usize, unit: usize) -> Self {
-        debug_assert!(page_bytes.is_power_of_two() && unit.is_power_of_two() && unit >= 8);
+    ///
+    /// # Panics
+    ///
+    /// If page or unit is no power of two, a unit is below eight bytes or above a page, or there is
+    /// no room for a header.
+    pub fn new(words: Region<AtomicU64>, page_bytes: usize, unit: usize) -> Self {
+        assert!(page_bytes.is_power_of_two() && unit.is_power_of_two(), "no power of two");
+        assert!(unit >= HEADER_ALIGNMENT && unit <= page_bytes, "a unit of {unit} bytes");
+        assert!(words.len() * 8 >= HEADER, "no room for a chunk");
+        let last = words.len() * 8 - HEADER;
         let (unit_shift, page_shift) = (unit.trailing_zeros(), page_bytes.trailing_zeros());
-        Self { words, unit_shift, page_shift, page_units_shift: page_shift - unit_shift }
+        Self { words, last, unit_shift, page_shift, page_units_shift: page_shift - unit_shift }
     }
 
-    pub(crate) fn prefer_huge_pages(&self) {
+    /// Asks for huge pages under all pages (`-L`).
+    pub fn prefer_huge_pages(&self) {
         self.words.prefer_huge_pages();
     }
 
     /// Prepares a page for its first use, or for its use after `release_page`. `false` if the file
     /// system has no room for it.
     #[must_use]
-    pub(crate) fn commit_page(&self, page: usize) -> bool {
+    pub fn commit_page(&self, page: usize) -> bool {
         let words = 1 << (self.page_shift - 3);
         self.words.commit(page * words, words)
     }
 
     /// Gives a page's memory back to the system. No chunk of it is in use.
-    pub(crate) fn release_page(&self, page: usize) {
+    pub fn release_page(&self, page: usize) {
         let words = 1 << (self.page_shift - 3);
         self.words.release(page * words, words);
     }
 
     /// Gives back the memory of these pages, none of which is in use.
-    #[cfg(not(miri))]
-    pub(crate) fn release_pages(&self, pages: std::ops::Range<usize>) {
+    pub fn release_pages(&self, pages: std::ops::Range<usize>) {
         let words = 1 << (self.page_shift - 3);
         self.words.release(pages.start * words, pages.len() * words);
     }
 
     /// The chunk at `byte` of `page`.
     #[inline]
-    pub(crate) fn chunk(&self, page: usize, byte: usize) -> ChunkRef {
+    pub fn chunk(&self, page: usize, byte: usize) -> ChunkRef {
         let offset = (page << self.page_shift) + byte;
         // `Layout` keeps the arena within 2^31 granules.
         to_u32(offset >> self.unit_shift) + 1
@@ -200,12 +231,12 @@ impl Arena {
 
     /// The page that holds `chunk`.
     #[inline]
-    pub(crate) fn page_of(&self, chunk: ChunkRef) -> usize {
+    pub fn page_of(&self, chunk: ChunkRef) -> usize {
         (chunk as usize).wrapping_sub(1) >> self.page_units_shift
     }
 
     /// Bytes from the start of the page to `chunk`.
-    pub(crate) fn offset_in_page(&self, chunk: ChunkRef) -> usize {
+    pub fn offset_in_page(&self, chunk: ChunkRef) -> usize {
         self.offset(chunk) & ((1 << self.page_shift) - 1)
     }
 
@@ -214,19 +245,21 @@ impl Arena {
         (chunk as usize).wrapping_sub(1) << self.unit_shift
     }
 
+    /// The byte of a chunk. As many bytes as a header has follow it in the arena.
     #[inline]
     fn address(&self, chunk: ChunkRef, at: usize) -> *mut u8 {
-        let offset = self.offset(chunk) + at;
-        assert!(offset < self.words.len() * 8, "chunk reference outside of the arena");
+        // A reference of zero makes a number beyond any arena, or wraps to one within.
+        let offset = self.offset(chunk).wrapping_add(at);
+        assert!(offset <= self.last, "chunk reference outside of the arena");
         // SAFETY: just checked to lie inside the region.
         unsafe { self.words.base().as_ptr().add(offset) }
     }
 
     /// The head of the item of which `chunk` is a piece. `None` if it has become something else.
-    pub(crate) fn head_of_piece(&self, chunk: ChunkRef) -> Option<ChunkRef> {
+    pub fn head_of_piece(&self, chunk: ChunkRef) -> Option<ChunkRef> {
         let header = self.header(chunk);
-        // Acquire: partner of the Release in `linked::link`, which marks an item in the same chunk
-        // after it stopped being a piece. A reader of that mark does not see a piece any more.
+        // Acquire: partner of the Release in the store's `linked::link`, which marks an item in the
+        // same chunk after it stopped being a piece. A reader of that mark does not see a piece.
         let head = header.recency.load(Ordering::Acquire);
         let is_piece = header.shape() == Shape(Shape::PIECE);
         // A later bump has no Release, so the range is checked, too.
@@ -236,29 +269,29 @@ impl Arena {
 
     /// The header of `chunk`.
     #[inline]
-    pub(crate) fn header(&self, chunk: ChunkRef) -> &Header {
+    pub fn header(&self, chunk: ChunkRef) -> &Header {
         let address = self.address(chunk, 0).cast::<Header>();
-        // SAFETY: inside the arena and on an eight-byte boundary, since granules are of eight bytes
-        // or more and a chunk never straddles the arena's end; a header is made of atomics, for
-        // which any bytes are valid.
+        // SAFETY: inside the arena, as far as its last byte, and on an eight-byte boundary, since
+        // granules are of eight bytes or more; a header is made of atomics, for which any bytes are
+        // valid.
         unsafe { &*address }
     }
 
     /// Fetches the chunk's first line.
     #[inline]
-    pub(crate) fn prefetch(&self, chunk: ChunkRef) {
-        crate::memory::region::prefetch(self.header(chunk));
+    pub fn prefetch(&self, chunk: ChunkRef) {
+        prefetch(self.header(chunk));
     }
 
     /// Fetches the lines of a small item. Chunks are not aligned to lines, so 112 bytes may touch
     /// three.
     #[inline]
-    pub(crate) fn prefetch_item(&self, chunk: ChunkRef) {
+    pub fn prefetch_item(&self, chunk: ChunkRef) {
         self.prefetch(chunk);
         for ahead in [56, 112] {
             // Past the arena's end there is nothing to fetch.
             let word = self.words.get((self.offset(chunk) + ahead) / size_of::<AtomicU64>());
-            word.into_iter().for_each(crate::memory::region::prefetch);
+            word.into_iter().for_each(prefetch);
         }
     }
 
@@ -267,9 +300,10 @@ impl Arena {
     /// # Safety
     ///
     /// Rule 2 of the module: the chunk is linked or in its grace period for as long as `'a`, or the
-    /// caller owns it and does not write while the slice lives. The range lies within the chunk.
+    /// caller owns it. Nobody writes these bytes while the slice lives, by whatever function, or
+    /// releases their page. The range lies within the chunk.
     #[inline]
-    pub(crate) unsafe fn bytes<'a>(&self, chunk: ChunkRef, at: usize, len: usize) -> &'a [u8] {
+    pub unsafe fn bytes<'a>(&self, chunk: ChunkRef, at: usize, len: usize) -> &'a [u8] {
         debug_assert!(self.offset(chunk) + at + len <= self.words.len() * 8);
         // SAFETY: in bounds by the caller's range; unchanged for `'a` by rule 1, which the caller
         // upholds.
@@ -282,7 +316,7 @@ impl Arena {
     ///
     /// Rule 1 of the module: the caller owns the chunk and no other thread can read it. The range
     /// lies within the chunk.
-    pub(crate) unsafe fn write(&self, chunk: ChunkRef, at: usize, bytes: &[u8]) {
+    pub unsafe fn write(&self, chunk: ChunkRef, at: usize, bytes: &[u8]) {
         debug_assert!(self.offset(chunk) + at + bytes.len() <= self.words.len() * 8);
         let to = self.address(chunk, at);
         // SAFETY: in bounds by the caller's range; source and target cannot overlap, since the
@@ -290,13 +324,13 @@ impl Arena {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// A 32-bit atomic behind the header, at byte `at` (a multiple of four).
+    /// A 32-bit atomic behind the header, at byte `at` rounded down to a multiple of four. It lies
+    /// in a chain descriptor, or is a stamp's: none of the bytes that `bytes` gives out.
     #[inline]
-    pub(crate) fn word(&self, chunk: ChunkRef, at: usize) -> &AtomicU32 {
-        debug_assert!(at.is_multiple_of(4));
-        let address = self.address(chunk, at).cast::<AtomicU32>();
-        // SAFETY: inside the arena, aligned, and only ever used as an atomic while the chunk is
-        // what it is: `at` lies in a chain descriptor, or is a stamp's.
+    pub fn word(&self, chunk: ChunkRef, at: usize) -> &AtomicU32 {
+        let address = self.address(chunk, at & !3).cast::<AtomicU32>();
+        // SAFETY: inside the arena, aligned, and only ever used as an atomic: who holds bytes of a
+        // chunk has promised (`bytes`) that nothing writes them.
         unsafe { &*address }
     }
 }
@@ -305,15 +339,16 @@ impl Arena {
 impl Arena {
     /// `true` if a sender keeps this item's chain.
     #[inline]
-    pub(crate) fn is_pinned(&self, chunk: ChunkRef) -> bool {
-        // Acquire: partner of the Release in `Pin::drop`; the sender's reads come before a reuse.
+    pub fn is_pinned(&self, chunk: ChunkRef) -> bool {
+        // Acquire: partner of the Release in the store's `Pin::drop`; the sender reads before a
+        // reuse.
         self.header(chunk).shape().has(Shape::CHAINED)
             && self.word(chunk, chain::PINS).load(Ordering::Acquire) > 0
     }
 
     /// Adds the chunks of an item to `into`: its pieces, if it is chained, and its head.
     #[inline]
-    pub(crate) fn chunks_of(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
+    pub fn chunks_of(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
         if self.header(chunk).shape().has(Shape::CHAINED) {
             let mut piece = self.word(chunk, chain::FIRST).load(Ordering::Relaxed);
             while piece != 0 {
@@ -327,27 +362,28 @@ impl Arena {
 
 /// The chain descriptor of a chained item's head, as offsets of 32-bit atomics from the chunk's
 /// start.
-pub(crate) mod chain {
+pub mod chain {
     use super::HEADER;
 
     /// Client flags.
-    pub(crate) const FLAGS: usize = HEADER;
+    pub const FLAGS: usize = HEADER;
     /// Value length in bytes.
-    pub(crate) const VALUE_LEN: usize = HEADER + 4;
+    pub const VALUE_LEN: usize = HEADER + 4;
     /// Readers that keep the value after their section.
-    pub(crate) const PINS: usize = HEADER + 8;
+    pub const PINS: usize = HEADER + 8;
     /// First piece.
-    pub(crate) const FIRST: usize = HEADER + 12;
+    pub const FIRST: usize = HEADER + 12;
 }
 
 /// Link words of a piece: next piece in the low half of `cas`, bytes in the high half.
-pub(crate) fn piece_link(next: ChunkRef, len: u32) -> u64 {
+#[must_use]
+pub fn piece_link(next: ChunkRef, len: u32) -> u64 {
     u64::from(next) | u64::from(len) << 32
 }
 
 impl Header {
     /// Next piece, and bytes in this one.
-    pub(crate) fn piece(&self) -> (ChunkRef, usize) {
+    pub fn piece(&self) -> (ChunkRef, usize) {
         // Acquire: the load that found the head has made this word visible, so there is no partner.
         // It keeps the reads through the link behind it, whatever that load was.
         let link = self.cas.load(Ordering::Acquire);
@@ -356,8 +392,8 @@ impl Header {
 
     /// The decoded shape.
     #[inline]
-    pub(crate) fn shape(&self) -> Shape {
-        // Acquire: partner of the Release in `reaping::deleted::keep` and `Item::renew`; the
+    pub fn shape(&self) -> Shape {
+        // Acquire: partner of the Release in the store's `deleted::keep` and `Item::renew`; the
         // deadline of a deleted item is visible.
         Shape(self.shape.load(Ordering::Acquire))
     }

@@ -86,7 +86,7 @@ const GRACE: u64 = 2;
 
 /// The global epoch and the announcements of the threads that look items up.
 #[derive(Debug)]
-pub(crate) struct Qsbr {
+pub struct Qsbr {
     epoch: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
     taken: Mutex<Vec<bool>>,
@@ -94,7 +94,8 @@ pub(crate) struct Qsbr {
 
 impl Qsbr {
     /// Room for `slots` registered threads, all offline.
-    pub(crate) fn new(slots: usize) -> Self {
+    #[must_use]
+    pub fn new(slots: usize) -> Self {
         Self {
             epoch: CachePadded::new(AtomicU64::new(FIRST)),
             slots: (0..slots).map(|_| CachePadded::new(AtomicU64::new(OFFLINE))).collect(),
@@ -103,13 +104,12 @@ impl Qsbr {
     }
 
     /// `true` if no thread is registered.
-    #[cfg(not(any(loom, miri)))]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         !self.taken.lock().contains(&true)
     }
 
     /// Takes a slot for the calling thread, offline. `None` when all are taken.
-    pub(crate) fn register(&self) -> Option<usize> {
+    pub fn register(&self) -> Option<usize> {
         let mut taken = self.taken.lock();
         let slot = taken.iter().position(|&is_taken| !is_taken)?;
         taken[slot] = true;
@@ -118,7 +118,7 @@ impl Qsbr {
 
     /// Gives the slot back, offline. The thread holds no reference and makes no lookup under it any
     /// more.
-    pub(crate) fn unregister(&self, slot: usize) {
+    pub fn unregister(&self, slot: usize) {
         self.offline(slot);
         self.taken.lock()[slot] = false;
     }
@@ -126,13 +126,13 @@ impl Qsbr {
     /// Begins a section: lookups after this are protected until the next [`quiesce`](Self::quiesce)
     /// or [`offline`](Self::offline) of the slot.
     #[inline]
-    pub(crate) fn online(&self, slot: usize) {
+    pub fn online(&self, slot: usize) {
         self.announce(slot, self.epoch.load(Ordering::Relaxed));
     }
 
     /// Ends the section and begins none: the thread holds no reference.
     #[inline]
-    pub(crate) fn offline(&self, slot: usize) {
+    pub fn offline(&self, slot: usize) {
         // Release: partner of the Acquire in `try_advance`; the section's uses come before it.
         self.slots[slot].store(OFFLINE, Ordering::Release);
     }
@@ -141,7 +141,7 @@ impl Qsbr {
     ///
     /// The slot is online.
     #[inline]
-    pub(crate) fn quiesce(&self, slot: usize) {
+    pub fn quiesce(&self, slot: usize) {
         // Relaxed: a stale epoch only delays reclamation until the next call.
         let epoch = self.epoch.load(Ordering::Relaxed);
         let announced = self.slots[slot].load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Qsbr {
 
     /// The tag of all that the caller has unlinked before this call. One tag may serve many items.
     #[inline]
-    pub(crate) fn epoch(&self) -> u64 {
+    pub fn epoch(&self) -> u64 {
         // SeqCst: `R` of the header, partner of the fence in `announce`.
         fence(Ordering::SeqCst);
         self.epoch.load(Ordering::Relaxed)
@@ -172,7 +172,7 @@ impl Qsbr {
     /// now.
     ///
     /// The number orders nothing: [`is_safe`](Self::is_safe) decides what may be reused.
-    pub(crate) fn try_advance(&self) -> u64 {
+    pub fn try_advance(&self) -> u64 {
         // Relaxed: a stale epoch fails the exchange below.
         let epoch = self.epoch.load(Ordering::Relaxed);
         // SeqCst: `S` of the header, partner of the fence in `announce`.
@@ -196,7 +196,7 @@ impl Qsbr {
 
     /// `true` if everything with the tag `retired_at` may be written again.
     #[inline]
-    pub(crate) fn is_safe(&self, retired_at: u64) -> bool {
+    pub fn is_safe(&self, retired_at: u64) -> bool {
         // Acquire: partner of the exchange in `try_advance`.
         self.epoch.load(Ordering::Acquire) >= retired_at + GRACE
     }

@@ -19,21 +19,21 @@ use crate::sync::Ordering;
 use loom::sync::atomic as real;
 use std::ops::Deref;
 
-pub(crate) use loom::sync::MutexGuard;
-pub(crate) use loom::sync::atomic::{AtomicI32, AtomicI64, AtomicUsize, fence};
-pub(crate) use loom::thread::yield_now as spin_loop;
+pub use loom::sync::MutexGuard;
+pub use loom::sync::atomic::{AtomicI32, AtomicI64, AtomicUsize, fence};
+pub use loom::thread::yield_now as spin_loop;
 
 macro_rules! tracked {
     ($name:ident, $value:ty) => {
         /// loom's atomic with a companion; see the header.
         #[derive(Debug, Default)]
-        pub(crate) struct $name {
+        pub struct $name {
             value: real::$name,
             companion: real::AtomicUsize,
         }
 
         impl $name {
-            pub(crate) fn new(value: $value) -> Self {
+            pub fn new(value: $value) -> Self {
                 Self { value: real::$name::new(value), companion: real::AtomicUsize::new(0) }
             }
         }
@@ -57,19 +57,19 @@ tracked!(AtomicU64, u64);
 /// loom's mutex with `parking_lot`'s signatures: a model that panics has failed, so poison is not a
 /// state.
 #[derive(Debug)]
-pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))
     }
 
     #[allow(clippy::unwrap_used, reason = "a model stops where it fails")]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap()
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok()
     }
 }

@@ -9,25 +9,25 @@
 //! announcement. When its grace period is over it is free, unless a sender has pinned it. A thread
 //! that goes to sleep leaves its list to the store, and the cleaner adopts it.
 
-use super::qsbr::Qsbr;
-use crate::memory::ChunkRef;
+use crate::ChunkRef;
+use crate::qsbr::Qsbr;
 use crate::sync::Mutex;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
 /// An unlinked item, and the epoch from which its grace period counts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Retired {
+pub struct Retired {
     epoch: u64,
     chunk: ChunkRef,
 }
 
 /// Retired items of threads that went to sleep.
-pub(crate) type Orphans = Mutex<Vec<Retired>>;
+pub type Orphans = Mutex<Vec<Retired>>;
 
 /// The unlinked items of one thread.
 #[derive(Debug)]
-pub(crate) struct RetireList {
+pub struct RetireList {
     undated: RefCell<Vec<ChunkRef>>,
     /// Oldest first.
     waiting: RefCell<VecDeque<Retired>>,
@@ -35,24 +35,26 @@ pub(crate) struct RetireList {
     pinned: RefCell<Vec<ChunkRef>>,
 }
 
-impl RetireList {
-    pub(crate) fn new() -> Self {
+impl Default for RetireList {
+    fn default() -> Self {
         Self {
             undated: RefCell::new(Vec::with_capacity(256)),
             waiting: RefCell::new(VecDeque::with_capacity(1024)),
             pinned: RefCell::new(Vec::new()),
         }
     }
+}
 
+impl RetireList {
     /// Adds an item that has just been unlinked.
     #[inline]
-    pub(crate) fn push(&self, chunk: ChunkRef) {
+    pub fn push(&self, chunk: ChunkRef) {
         self.undated.borrow_mut().push(chunk);
     }
 
     /// Begins the grace period of the items that were unlinked since the last call.
     #[inline]
-    pub(crate) fn date(&self, qsbr: &Qsbr) {
+    pub fn date(&self, qsbr: &Qsbr) {
         let mut undated = self.undated.borrow_mut();
         if undated.is_empty() {
             return;
@@ -66,18 +68,20 @@ impl RetireList {
 
     /// `true` if an item waits for its grace period, dated or not.
     #[inline]
-    pub(crate) fn is_waiting(&self) -> bool {
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
         !self.waiting.borrow().is_empty() || !self.undated.borrow().is_empty()
     }
 
     /// Items whose grace period has begun and is not over.
-    pub(crate) fn waiting_count(&self) -> usize {
+    #[must_use]
+    pub fn waiting_count(&self) -> usize {
         self.waiting.borrow().len()
     }
 
     /// Calls `free` for each item that is past its grace period and not pinned.
     #[inline]
-    pub(crate) fn drain(
+    pub fn drain(
         &self,
         qsbr: &Qsbr,
         is_pinned: impl Fn(ChunkRef) -> bool,
@@ -104,7 +108,7 @@ impl RetireList {
     }
 
     /// Leaves everything that waits or is pinned to `orphans`. The undated items must be dated.
-    pub(crate) fn hand_over(&self, orphans: &Orphans) {
+    pub fn hand_over(&self, orphans: &Orphans) {
         debug_assert!(self.undated.borrow().is_empty(), "an undated item has no epoch to leave");
         let mut waiting = self.waiting.borrow_mut();
         let mut pinned = self.pinned.borrow_mut();
@@ -118,7 +122,7 @@ impl RetireList {
     }
 
     /// Takes over the items in `orphans`.
-    pub(crate) fn adopt(&self, orphans: &Orphans) {
+    pub fn adopt(&self, orphans: &Orphans) {
         let left = std::mem::take(&mut *orphans.lock());
         let mut waiting = self.waiting.borrow_mut();
         waiting.extend(left);

@@ -10,21 +10,21 @@
 //! as it sees it. That hides no race but one between threads whose only order is that both passed
 //! such a fence.
 
-pub(crate) use std::sync::atomic::Ordering;
+pub use std::sync::atomic::Ordering;
 
 #[cfg(not(loom))]
 mod real {
-    pub(crate) use parking_lot::{Mutex, MutexGuard};
-    pub(crate) use std::hint::spin_loop;
+    pub use parking_lot::{Mutex, MutexGuard};
+    pub use std::hint::spin_loop;
     #[cfg(not(holdall_tsan))]
-    pub(crate) use std::sync::atomic::fence;
-    pub(crate) use std::sync::atomic::{
+    pub use std::sync::atomic::fence;
+    pub use std::sync::atomic::{
         AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
     };
 
     /// The fence, visible to ThreadSanitizer; see the header.
     #[cfg(holdall_tsan)]
-    pub(crate) fn fence(order: super::Ordering) {
+    pub fn fence(order: super::Ordering) {
         static FENCES: AtomicU64 = AtomicU64::new(0);
         // Partner: every other SeqCst fence.
         if order == super::Ordering::SeqCst {
@@ -38,4 +38,4 @@ mod real {
 #[path = "sync_loom.rs"]
 mod real;
 
-pub(crate) use real::*;
+pub use real::*;

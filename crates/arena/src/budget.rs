@@ -11,26 +11,31 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes allowed and bytes in use.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     limit: AtomicU64,
     used: AtomicU64,
 }
 
 impl Budget {
-    pub(crate) fn new(limit: u64) -> Self {
+    /// Nothing in use, and this many bytes allowed.
+    #[must_use]
+    pub fn new(limit: u64) -> Self {
         Self { limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
     }
 
-    pub(crate) fn limit(&self) -> u64 {
+    /// Bytes allowed.
+    pub fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_limit(&self, bytes: u64) {
+    /// Changes the bytes allowed. What is in use beyond them stays in use.
+    pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Charges `bytes` if they fit under the limit.
-    pub(crate) fn try_charge(&self, bytes: u64) -> bool {
+    /// Charges `bytes` if they fit under the limit; `false` if they do not.
+    #[must_use]
+    pub fn try_charge(&self, bytes: u64) -> bool {
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 (used + bytes <= self.limit()).then_some(used + bytes)
@@ -39,22 +44,22 @@ impl Budget {
     }
 
     /// Charges `bytes` whether they fit or not.
-    pub(crate) fn charge(&self, bytes: u64) {
+    pub fn charge(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Returns `bytes` that were charged before.
-    pub(crate) fn refund(&self, bytes: u64) {
+    pub fn refund(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Bytes in use.
-    pub(crate) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
     /// Bytes in use beyond the limit.
-    pub(crate) fn excess(&self) -> u64 {
+    pub fn excess(&self) -> u64 {
         self.used().saturating_sub(self.limit())
     }
 }

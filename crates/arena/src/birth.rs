@@ -2,13 +2,13 @@
 //! stored, by a code. `expiry::invalidation` says what a code stands for.
 
 /// Bits of a shape below the code.
-pub(crate) const CODE_SHIFT: u32 = 29;
+pub const CODE_SHIFT: u32 = 29;
 
 /// Codes that stand for a number of invalidations.
-pub(crate) const CODES: u32 = 7;
+pub const CODES: u32 = 7;
 
 /// The code of an item that has the number behind its value.
-pub(crate) const STAMPED: u32 = CODES;
+pub const STAMPED: u32 = CODES;
 
 /// In place of the code of an item that is born now: no item has it, so each is judged.
-pub(crate) const NONE: u32 = 1;
+pub const NONE: u32 = 1;

@@ -3,54 +3,61 @@
 
 /// Numbers, written one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
-    pub(crate) bytes: Vec<u8>,
+pub struct Writer {
+    /// The bytes written.
+    pub bytes: Vec<u8>,
 }
 
 /// Numbers, read in the same order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'b> {
+pub struct Reader<'b> {
     rest: &'b [u8],
 }
 
 impl Writer {
-    pub(crate) fn number(&mut self, number: u64) {
+    /// Writes a number.
+    pub fn number(&mut self, number: u64) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
-    pub(crate) fn count(&mut self, number: usize) {
+    /// Writes a number of things.
+    pub fn count(&mut self, number: usize) {
         self.number(number as u64);
     }
 
-    pub(crate) fn numbers(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
+    /// Writes a row of numbers, its length first.
+    pub fn numbers(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
         self.count(numbers.len());
         numbers.for_each(|number| self.number(number));
     }
 }
 
 impl<'b> Reader<'b> {
-    pub(crate) fn new(bytes: &'b [u8]) -> Self {
+    /// A reader of what a [`Writer`] wrote, or of anything else.
+    #[must_use]
+    pub fn new(bytes: &'b [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    pub(crate) fn number(&mut self) -> Option<u64> {
+    /// The next number; `None` at the end.
+    pub fn number(&mut self) -> Option<u64> {
         let (number, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
         Some(u64::from_le_bytes(*number))
     }
 
-    /// A number that fits where it is going.
-    pub(crate) fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
+    /// The next number if it fits where it is going.
+    pub fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
         T::try_from(self.number()?).ok()
     }
 
-    /// A number below `end`.
-    pub(crate) fn index(&mut self, end: usize) -> Option<usize> {
+    /// The next number if it is below `end`.
+    pub fn index(&mut self, end: usize) -> Option<usize> {
         self.small().filter(|&index| index < end)
     }
 
-    /// A counted row of numbers. A count beyond the bytes is refused before room is made for it.
-    pub(crate) fn numbers<T: TryFrom<u64>>(&mut self) -> Option<Vec<T>> {
+    /// The next row of numbers. A count beyond the bytes is refused before room is made for it.
+    pub fn numbers<T: TryFrom<u64>>(&mut self) -> Option<Vec<T>> {
         let count: usize = self.small()?;
         if count > self.rest.len() / size_of::<u64>() {
             return None;

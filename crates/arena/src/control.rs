@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 /// One store's words. All zero is a store before its first item.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Control {
+pub struct Control {
     /// The next block of cas uniques.
     pub cas: CachePadded<AtomicU64>,
     /// Bags opened, by class.
@@ -29,7 +29,7 @@ const FLUSHING: u32 = 1;
 impl Control {
     /// The first cas unique is 1: 0 names no item. A tick begins at `first_tick`, and does so anew
     /// where an earlier process has left one that is out of range.
-    pub(crate) fn begin(&self, first_tick: u64, last_tick: u64) {
+    pub fn begin(&self, first_tick: u64, last_tick: u64) {
         let order = Ordering::Relaxed;
         // It fails where the words are those of an earlier process.
         let _ = self.cas.compare_exchange(0, 1, order, order);
@@ -41,14 +41,14 @@ impl Control {
     }
 
     /// Schedules a flush at this second; 0 cancels it.
-    pub(crate) fn schedule_flush(&self, at_secs: u32) {
+    pub fn schedule_flush(&self, at_secs: u32) {
         self.flush_at.store(at_secs, Ordering::Relaxed);
     }
 
     /// `true` if a scheduled flush is due, and the caller is to do it. The caller then calls
     /// `flush_done`.
     #[inline]
-    pub(crate) fn claim_flush(&self, now_secs: u32) -> bool {
+    pub fn claim_flush(&self, now_secs: u32) -> bool {
         let at = self.flush_at.load(Ordering::Relaxed);
         let order = Ordering::Relaxed;
         at > FLUSHING
@@ -57,15 +57,15 @@ impl Control {
     }
 
     /// The claimed flush is done.
-    pub(crate) fn flush_done(&self) {
+    pub fn flush_done(&self) {
         let order = Ordering::Relaxed;
         // It fails where another flush has been scheduled since.
         let _ = self.flush_at.compare_exchange(FLUSHING, 0, order, order);
     }
 
     /// `true` if a process claimed a flush and died before it was done.
-    #[cfg_attr(miri, allow(dead_code, reason = "Miri maps no files"))]
-    pub(crate) fn has_unfinished_flush(&self) -> bool {
+    #[must_use]
+    pub fn has_unfinished_flush(&self) -> bool {
         self.flush_at.load(Ordering::Relaxed) == FLUSHING
     }
 }

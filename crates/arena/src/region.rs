@@ -17,21 +17,22 @@
 use std::io;
 use std::ops::Index;
 
-/// Types for which all-zero bytes are a valid value, and which may be shared between threads by
-/// reference.
+/// Types for which any bytes are a valid value, all-zero ones too, and which may be shared between
+/// threads by reference.
 ///
 /// # Safety
 ///
-/// The implementor is made only of atomics (or arrays of them), so that zero bytes are valid, any
-/// shared access is through atomic operations, and dropping it does nothing.
-pub(crate) unsafe trait Zeroed: Sync {}
+/// The implementor is made only of atomics (or arrays of them), so that any bytes are valid, any
+/// shared access is through atomic operations, and dropping it does nothing. Its alignment is at
+/// most 4096.
+pub unsafe trait Zeroed: Sync {}
 
 // SAFETY: an atomic integer; every bit pattern is a value.
 unsafe impl Zeroed for crate::sync::AtomicU32 {}
 // SAFETY: an atomic integer; every bit pattern is a value.
 unsafe impl Zeroed for crate::sync::AtomicU64 {}
 // SAFETY: made of atomic integers and padding alone.
-unsafe impl Zeroed for super::control::Control {}
+unsafe impl Zeroed for crate::control::Control {}
 
 /// The system's part: address space, and the memory under it.
 #[cfg(not(any(loom, miri)))]
@@ -173,7 +174,7 @@ mod mapped {
 
     /// `len` values of `T` in one mapping.
     #[derive(Debug)]
-    pub(crate) struct Region<T: Zeroed> {
+    pub struct Region<T: Zeroed> {
         base: NonNull<T>,
         len: usize,
         /// The file behind it, and where in it the region begins.
@@ -187,13 +188,14 @@ mod mapped {
     // SAFETY: shared access yields only `&T`, and `T: Sync`.
     unsafe impl<T: Zeroed> Sync for Region<T> {}
 
+    #[expect(clippy::len_without_is_empty, reason = "no region is empty")]
     impl<T: Zeroed> Region<T> {
         /// Reserves room for `len` values, all zero, none resident.
         ///
         /// # Errors
         ///
         /// The system's refusal to map that much address space.
-        pub(crate) fn reserve(len: usize) -> io::Result<Self> {
+        pub fn reserve(len: usize) -> io::Result<Self> {
             Self::at(system::reserve(Self::bytes_of(len)?)?, len, None)
         }
 
@@ -203,8 +205,7 @@ mod mapped {
         /// # Errors
         ///
         /// The system's refusal to map the file.
-        #[cfg_attr(miri, allow(dead_code, reason = "Miri maps no files"))]
-        pub(crate) fn in_file(file: &Arc<File>, offset: u64, len: usize) -> io::Result<Self> {
+        pub fn in_file(file: &Arc<File>, offset: u64, len: usize) -> io::Result<Self> {
             let base = system::map(file, offset, Self::bytes_of(len)?)?;
             Self::at(base, len, Some((Arc::clone(file), offset)))
         }
@@ -223,9 +224,13 @@ mod mapped {
 
         /// Prepares `len` values from `start` on for their first use, or for their use after
         /// `release`. `false`: the file system is full.
+        ///
+        /// # Panics
+        ///
+        /// If the range is not in the region.
         #[must_use]
-        pub(crate) fn commit(&self, start: usize, len: usize) -> bool {
-            assert!(start + len <= self.len, "range outside of the region");
+        pub fn commit(&self, start: usize, len: usize) -> bool {
+            assert!(self.has(start, len), "range outside of the region");
             let Some((file, offset)) = &self.file else { return true };
             let bytes = |values: usize| (values * size_of::<T>()) as u64;
             system::commit(file, offset + bytes(start), bytes(len))
@@ -234,9 +239,13 @@ mod mapped {
         /// Gives the memory of `len` values from `start` back to the system; they read as zero
         /// afterwards.
         ///
-        /// The caller must own these values in the store's terms: no thread may be reading them.
-        pub(crate) fn release(&self, start: usize, len: usize) {
-            assert!(start + len <= self.len, "range outside of the region");
+        /// No thread should be using these values: it would find them zero at any moment.
+        ///
+        /// # Panics
+        ///
+        /// If the range is not in the region.
+        pub fn release(&self, start: usize, len: usize) {
+            assert!(self.has(start, len), "range outside of the region");
             // SAFETY: `start <= self.len`, so the pointer stays inside the mapping or at its end.
             let from = unsafe { self.base.as_ptr().add(start) };
             // SAFETY: the range lies inside the mapping, and zero bytes are valid for `T: Zeroed`.
@@ -244,25 +253,29 @@ mod mapped {
         }
 
         /// Asks for huge pages under the whole region (`-L`). A refusal changes nothing but speed.
-        pub(crate) fn prefer_huge_pages(&self) {
+        pub fn prefer_huge_pages(&self) {
             // SAFETY: exactly the mapping.
             unsafe { system::prefer_huge_pages(self.base.as_ptr().cast(), self.bytes()) };
+        }
+
+        fn has(&self, start: usize, len: usize) -> bool {
+            start.checked_add(len).is_some_and(|end| end <= self.len)
         }
 
         fn bytes(&self) -> usize {
             self.len * size_of::<T>()
         }
 
-        /// Number of values.
+        /// Number of values in the region.
         #[inline]
-        pub(crate) fn len(&self) -> usize {
+        pub fn len(&self) -> usize {
             self.len
         }
 
         /// The value at `index`; `None` past the end. Never a slice of all values: Miri would look
         /// at each of them.
         #[inline]
-        pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        pub fn get(&self, index: usize) -> Option<&T> {
             if index >= self.len {
                 return None;
             }
@@ -293,34 +306,47 @@ mod mapped {
 
     /// `len` values of `T` in a vector, made by `Default`.
     #[derive(Debug)]
-    pub(crate) struct Region<T: Zeroed> {
+    pub struct Region<T: Zeroed> {
         values: Vec<T>,
     }
 
     impl<T: Zeroed + Default> Region<T> {
-        pub(crate) fn reserve(len: usize) -> io::Result<Self> {
+        /// Room for `len` values.
+        ///
+        /// # Errors
+        ///
+        /// None.
+        pub fn reserve(len: usize) -> io::Result<Self> {
             Ok(Self { values: (0..len).map(|_| T::default()).collect() })
         }
     }
 
+    #[expect(clippy::len_without_is_empty, reason = "no region is empty")]
     impl<T: Zeroed> Region<T> {
-        pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        /// The value at `index`; `None` past the end.
+        pub fn get(&self, index: usize) -> Option<&T> {
             self.values.get(index)
         }
 
-        pub(crate) fn len(&self) -> usize {
+        /// Number of values in the region.
+        pub fn len(&self) -> usize {
             self.values.len()
         }
 
+        /// Does nothing: the memory is there.
+        ///
+        /// # Panics
+        ///
+        /// If the range is not in the region.
         #[must_use]
-        pub(crate) fn commit(&self, start: usize, len: usize) -> bool {
+        pub fn commit(&self, start: usize, len: usize) -> bool {
             assert!(start + len <= self.len(), "range outside of the region");
             true
         }
     }
 }
 
-pub(crate) use mapped::Region;
+pub use mapped::Region;
 
 impl<T: Zeroed> Index<usize> for Region<T> {
     type Output = T;
@@ -336,7 +362,7 @@ impl<T: Zeroed> Index<usize> for Region<T> {
 
 /// Asks the processor to fetch the cache line of `value`; has no other effect.
 #[inline]
-pub(crate) fn prefetch<T>(value: &T) {
+pub fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -1,0 +1,33 @@
+//! Memory of one store: reserved regions, the chunks in them, the words that outlive the process,
+//! the limit on all of it, and the moment from which unlinked memory may be written again.
+//!
+//! # Layers
+//!
+//! Each module imports only modules above it in this list, or to its left:
+//!
+//! ```text
+//!     sync                                   atomics and locks
+//!     birth  budget  codec  control          codes of births; the limit; words beside the items
+//!     version  region                        cas uniques with their marks; reserved memory
+//!     chunks                                 chunks and their headers
+//!     qsbr  retired                          grace periods, and what waits for their end
+//! ```
+//!
+//! Safe functions stay sound whatever they are given. ARCHITECTURE.md lists the files with unsafe
+//! code.
+#![deny(unsafe_code)]
+
+pub mod birth;
+pub mod budget;
+#[cfg(not(loom))]
+pub mod chunks;
+pub mod codec;
+pub mod control;
+pub mod qsbr;
+pub mod region;
+pub mod retired;
+pub mod sync;
+pub mod version;
+
+/// Name of a chunk: its offset in the arena's granules, plus one. Zero names no chunk.
+pub type ChunkRef = u32;
