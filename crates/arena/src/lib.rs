@@ -6,7 +6,7 @@
 //! Each module imports only modules above it in this list, or to its left:
 //!
 //! ```text
-//!     sync                                   atomics and locks
+//!     sync  barrier                          atomics and locks; a fence that one side pays for
 //!     birth  budget  codec  control          codes of births; the limit; words beside the items
 //!     version  region                        cas uniques with their marks; reserved memory
 //!     chunks                                 chunks and their headers
@@ -17,6 +17,7 @@
 //! code.
 #![deny(unsafe_code)]
 
+mod barrier;
 pub mod birth;
 pub mod budget;
 #[cfg(not(loom))]

@@ -1,58 +1,64 @@
 //! Reclamation by quiescent states: the moment from which unlinked memory may be written again.
 //!
-//! A worker looks items up without a lock and keeps the references it found while it serves a batch
-//! of requests. Another thread may unlink one of these items at any time. Its memory may be reused
-//! only when no worker can still hold a reference that it found before the unlinking.
+//! A worker looks items up without a lock and keeps the references it found while it serves a
+//! request. Another thread may unlink one of these items at any time. Its memory may be reused only
+//! when no worker can still hold a reference that it found before the unlinking.
 //!
 //! # Picture
 //!
 //! There is one global epoch, a counter that starts at 1, and one slot for each registered thread.
-//! A slot is either [`OFFLINE`] or the epoch its thread last announced.
+//! A slot has a word that is either [`OFFLINE`] or the epoch its thread last announced, and another
+//! that says whether the thread is in a section.
 //!
 //! * *Online.* Before its first lookup a thread reads the global epoch and stores it into its slot.
+//!   This begins a turn.
 //! * *Quiescent.* Between batches a thread holds no reference. It says so by announcing the global
 //!   epoch again; when the epoch has not changed there is nothing to say, and the call is two
 //!   loads.
 //! * *Offline.* A thread about to block in the poller holds no reference for as long as it blocks.
+//! * *Section.* Within a turn, lookups are made in sections, each between `enter` and `leave`.
 //! * *Advance.* Anyone may move the epoch from `g` to `g + 1` once every online slot shows `g`.
+//! * *Forced advance.* Likewise, but a slot passes as well if its thread is in no section.
 //! * *Retire.* A thread that unlinked something reads the epoch *after* the unlinking stores and
 //!   remembers it as the tag `t`. What has tag `t` is free when the epoch has reached `t + 2`.
 //!
 //! # Laws
 //!
-//! 1. A reference is found, used and forgotten within one section: from one announcement (`online`,
-//!    or a `quiesce` that stored) to the caller's next `quiesce` or `offline`.
+//! 1. A reference is found, used and forgotten within one section. A section lies within one turn:
+//!    from one announcement (`online`, or a `quiesce` that stored) to the caller's next `quiesce`
+//!    or `offline`.
 //! 2. Each announcement is a store followed by `fence(SeqCst)`, call it `A`; lookups come after
-//!    `A`.
+//!    `A`. Each `enter` is a store followed by the light half of a barrier, and then by lookups.
 //! 3. Each retirement is the unlinking stores, then `fence(SeqCst)`, call it `R`, then the load of
 //!    the tag. *All* places that held the reference are cleared before `R`, or cleared by a thread
 //!    from which the retiring thread has since taken the stripe lock.
 //! 4. Each advance loads the epoch `g`, then `fence(SeqCst)`, call it `S(g)`, then scans the slots.
+//!    A forced one passes the heavy half of a barrier, call it `B(g)`, after `S(g)`.
 //!
 //! # Why `t + 2` is enough
 //!
-//! Take a section that announced epoch `e`, and a retirement with tag `t`. SeqCst fences have one
-//! total order.
+//! Take a section that used an item, and the item's retirement with tag `t`. The epoch reaches `t +
+//! 2` only by a scan after `S(t + 1)` which the section's thread passed. `R` precedes `S(t + 1)` in
+//! the total order of SeqCst fences: otherwise the tag, loaded after `R`, would be `t + 1`. Four
+//! cases:
 //!
-//! *`R` before `A`.* The unlinking stores precede `R` and the lookups follow `A`, so the lookups
-//! see the unlinking: the section never finds the reference.
+//! * *The slot showed a later turn, or that the thread had gone offline since.* That was stored
+//!   with Release after the section's last use, and the scan loads it with Acquire.
+//! * *The slot showed the section's own turn, which announced `t + 1`.* Its thread had read `t + 1`
+//!   before `A`, and the retiring thread read `t` after `R`, so `R` precedes `A`. The lookups come
+//!   after `A`: they see the unlinking, and the section does not find the item.
+//! * *The slot showed an earlier turn, or that the thread was offline before.* Then the scan came
+//!   before the announcement: `S(t + 1)` precedes `A`, and so does `R`. The section does not find
+//!   the item.
+//! * *The thread was in no section, whatever the slot showed.* `B(t + 1)` is a barrier in the
+//!   section's thread, too. If the lookups come after it, they see what was unlinked before `R`. If
+//!   a lookup came before it, `enter` did so, too, and the scan sees that store or a later one. It
+//!   saw that the thread was outside: stored with Release by this section's `leave` or a later one,
+//!   so after the last use, and the scan loads it with Acquire.
 //!
-//! *`A` before `R`.* Let `S(g)` be the last scan before `A` that succeeded. It had read `g` before
-//! its fence, so the tag, loaded after `R`, is at least `g`. The next successful scan, `S(g + 1)`,
-//! comes after `A`, so it sees this section's announcement or a later value of the slot. `e <= g +
-//! 1` because a section cannot read an epoch that is not yet there without its scan having preceded
-//! `A`. Two cases:
-//!
-//! * `e = g + 1`: the scan at `g + 1` may pass. Then the tag is at least `e`, because this section
-//!   read `e` before `A` and the tag is loaded after `R`; so `t + 2 >= g + 3`, and that needs the
-//!   scan at `g + 2`, which does not pass while the slot shows `g + 1`.
-//! * `e <= g`: the scan at `g + 1` does not pass while the slot shows `e`, and the epoch stops at
-//!   `g + 1 < t + 2`.
-//!
-//! So the epoch reaches `t + 2` only after a scan saw the slot's *next* value. That value was
-//! stored with Release after the section's last use, the scan loads it with Acquire, and the epoch
-//! hands this on: each advance is an AcqRel exchange and `is_safe` an Acquire load. The section's
-//! last use therefore happens before the reuse.
+//! So whoever found the item has used it for the last time before the scan ends. The epoch hands
+//! this on: each advance is an AcqRel exchange and `is_safe` an Acquire load. The section's last
+//! use therefore happens before the reuse.
 //!
 //! `online` stores with Release too, although nothing is held then: a scan that reads the value
 //! stored by `online` has not read the one stored by `offline` before it, and must still be ordered
@@ -60,14 +66,20 @@
 //!
 //! # Price
 //!
-//! A batch costs two loads. A retirement costs one fence; one tag may serve any number of items
-//! unlinked before it. A thread that neither quiesces nor goes offline stops all reclamation, which
-//! is why nothing is held across I/O.
+//! A batch costs two loads, and a section two stores to the thread's own line. A retirement costs
+//! one fence; one tag may serve any number of items unlinked before it. A forced advance costs a
+//! system call, and an interrupt on each processor that runs a thread of the process: it is for
+//! those who would have to wait otherwise.
+//!
+//! A thread that stops within a section stops all reclamation, which is why nothing is held across
+//! I/O. One that stops between sections stops nobody.
 //!
 //! Source: P. McKenney's quiescent-state-based reclamation, with the epoch counter of K. Fraser's
-//! "Practical lock-freedom" (2004).
+//! "Practical lock-freedom" (2004). Barriers that one side alone pays for: P. McKenney and
+//! M. Desnoyers, "sys_membarrier" (2010).
 
-use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use crate::barrier;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;
 
 #[cfg(all(test, loom))]
@@ -88,8 +100,38 @@ const GRACE: u64 = 2;
 #[derive(Debug)]
 pub struct Qsbr {
     epoch: CachePadded<AtomicU64>,
-    slots: Box<[CachePadded<AtomicU64>]>,
+    slots: Box<[CachePadded<Slot>]>,
     taken: Mutex<Vec<bool>>,
+    /// The system has the barriers of a forced advance.
+    can_force: bool,
+}
+
+/// The announcements of one thread, the only one that stores them.
+#[derive(Debug)]
+struct Slot {
+    /// The epoch announced last, or [`OFFLINE`].
+    epoch: AtomicU64,
+    /// Not zero within a section.
+    section: AtomicU32,
+}
+
+impl Slot {
+    fn offline() -> Self {
+        Self { epoch: AtomicU64::new(OFFLINE), section: AtomicU32::new(0) }
+    }
+
+    /// `true` if the thread has announced this epoch, or is offline.
+    fn has_announced(&self, epoch: u64) -> bool {
+        // Acquire: partner of the Release in `announce` and `offline`.
+        let announced = self.epoch.load(Ordering::Acquire);
+        announced == OFFLINE || announced == epoch
+    }
+
+    /// `true` if the thread is in no section.
+    fn is_outside(&self) -> bool {
+        // Acquire: partner of the Release in `leave`.
+        self.section.load(Ordering::Acquire) == 0
+    }
 }
 
 impl Qsbr {
@@ -98,8 +140,9 @@ impl Qsbr {
     pub fn new(slots: usize) -> Self {
         Self {
             epoch: CachePadded::new(AtomicU64::new(FIRST)),
-            slots: (0..slots).map(|_| CachePadded::new(AtomicU64::new(OFFLINE))).collect(),
+            slots: (0..slots).map(|_| CachePadded::new(Slot::offline())).collect(),
             taken: Mutex::new(vec![false; slots]),
+            can_force: barrier::register(),
         }
     }
 
@@ -123,28 +166,44 @@ impl Qsbr {
         self.taken.lock()[slot] = false;
     }
 
-    /// Begins a section: lookups after this are protected until the next [`quiesce`](Self::quiesce)
-    /// or [`offline`](Self::offline) of the slot.
+    /// Begins a turn: lookups after this, within sections, are protected.
     #[inline]
     pub fn online(&self, slot: usize) {
         self.announce(slot, self.epoch.load(Ordering::Relaxed));
     }
 
-    /// Ends the section and begins none: the thread holds no reference.
+    /// Ends the turn and begins none: the thread holds no reference.
     #[inline]
     pub fn offline(&self, slot: usize) {
-        // Release: partner of the Acquire in `try_advance`; the section's uses come before it.
-        self.slots[slot].store(OFFLINE, Ordering::Release);
+        // Release: partner of the Acquire in `has_announced`; the turn's uses come before it.
+        self.slots[slot].epoch.store(OFFLINE, Ordering::Release);
     }
 
-    /// Ends the section and begins the next one: the thread holds no reference at this moment.
+    /// Begins a section: lookups after this are protected until [`leave`](Self::leave). The slot is
+    /// online.
+    #[inline]
+    pub fn enter(&self, slot: usize) {
+        // Relaxed: the barrier orders it before the lookups, as far as a forced advance can tell.
+        self.slots[slot].section.store(1, Ordering::Relaxed);
+        // Partner: the heavy half in `force_advance`.
+        barrier::light();
+    }
+
+    /// Ends the section: the thread holds no reference.
+    #[inline]
+    pub fn leave(&self, slot: usize) {
+        // Release: partner of the Acquire in `is_outside`; the section's uses come before it.
+        self.slots[slot].section.store(0, Ordering::Release);
+    }
+
+    /// Ends the turn and begins the next one: the thread holds no reference at this moment.
     ///
     /// The slot is online.
     #[inline]
     pub fn quiesce(&self, slot: usize) {
         // Relaxed: a stale epoch only delays reclamation until the next call.
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let announced = self.slots[slot].load(Ordering::Relaxed);
+        let announced = self.slots[slot].epoch.load(Ordering::Relaxed);
         debug_assert_ne!(announced, OFFLINE, "quiesce of a slot that is offline");
         if announced != epoch {
             self.announce(slot, epoch);
@@ -153,11 +212,16 @@ impl Qsbr {
 
     #[inline]
     fn announce(&self, slot: usize, epoch: u64) {
-        // Release: partner of the Acquire in `try_advance`; uses in earlier sections come before
-        // it.
-        self.slots[slot].store(epoch, Ordering::Release);
-        // SeqCst: `A` of the header, partner of the fences in `epoch` and in `try_advance`.
+        // Release: partner of the Acquire in `has_announced`; uses in earlier turns come before it.
+        self.slots[slot].epoch.store(epoch, Ordering::Release);
+        // SeqCst: `A` of the header, partner of the fences in `epoch` and in `begin_scan`.
         fence(Ordering::SeqCst);
+    }
+
+    /// The epoch now. The number orders nothing.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
     }
 
     /// The tag of all that the caller has unlinked before this call. One tag may serve many items.
@@ -173,17 +237,38 @@ impl Qsbr {
     ///
     /// The number orders nothing: [`is_safe`](Self::is_safe) decides what may be reused.
     pub fn try_advance(&self) -> u64 {
-        // Relaxed: a stale epoch fails the exchange below.
+        let epoch = self.begin_scan();
+        if !self.slots.iter().all(|slot| slot.has_announced(epoch)) {
+            return epoch;
+        }
+        self.end_scan(epoch)
+    }
+
+    /// Like [`try_advance`](Self::try_advance), but threads that are in no section hold nothing
+    /// back, whatever they have announced. Costs a system call, and does nothing where there is
+    /// none.
+    pub fn force_advance(&self) -> u64 {
+        let epoch = self.begin_scan();
+        // Partner: the light half in `enter`. `B` of the header.
+        let is_forced = self.can_force && barrier::heavy();
+        let passes = |slot: &CachePadded<Slot>| slot.has_announced(epoch) || slot.is_outside();
+        if !is_forced || !self.slots.iter().all(passes) {
+            return epoch;
+        }
+        self.end_scan(epoch)
+    }
+
+    /// The epoch that a scan of the slots may end.
+    fn begin_scan(&self) -> u64 {
+        // Relaxed: a stale epoch fails the exchange at the scan's end.
         let epoch = self.epoch.load(Ordering::Relaxed);
         // SeqCst: `S` of the header, partner of the fence in `announce`.
         fence(Ordering::SeqCst);
-        for slot in &self.slots {
-            // Acquire: partner of the Release in `announce` and `offline`.
-            let announced = slot.load(Ordering::Acquire);
-            if announced != OFFLINE && announced != epoch {
-                return epoch;
-            }
-        }
+        epoch
+    }
+
+    /// Moves the epoch on after a scan that every slot has passed. Returns the epoch now.
+    fn end_scan(&self, epoch: u64) -> u64 {
         // AcqRel: partner of the Acquire in `is_safe`, and of this exchange in later advances; it
         // hands the scan's Acquire on.
         // Relaxed on failure: the number orders nothing.
@@ -197,7 +282,7 @@ impl Qsbr {
     /// `true` if everything with the tag `retired_at` may be written again.
     #[inline]
     pub fn is_safe(&self, retired_at: u64) -> bool {
-        // Acquire: partner of the exchange in `try_advance`.
+        // Acquire: partner of the exchange in `end_scan`.
         self.epoch.load(Ordering::Acquire) >= retired_at + GRACE
     }
 }

@@ -25,8 +25,7 @@ pub(crate) struct ReadGuard<'s> {
 impl<'s> ReadGuard<'s> {
     #[inline]
     pub(crate) fn open(thread: &'s Rc<ThreadState>) -> Self {
-        thread.depth.set(thread.depth.get() + 1);
-        thread.wake();
+        thread.enter();
         Self { thread }
     }
 
@@ -51,10 +50,10 @@ impl<'s> ReadGuard<'s> {
 impl Drop for ReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.thread.store.is_strict_lru && self.thread.depth.get() == 1 {
+        if self.thread.store.is_strict_lru && self.thread.depth() == 1 {
             move_touched(self.thread);
         }
-        self.thread.depth.set(self.thread.depth.get() - 1);
+        self.thread.leave();
     }
 }
 

@@ -18,6 +18,7 @@ use crate::stats::Count;
 use crate::store::Store;
 use arena::ChunkRef;
 use arena::control::Control;
+use arena::qsbr::Qsbr;
 use arena::retired::RetireList;
 use arena::sync::Ordering;
 use std::cell::{Cell, RefCell};
@@ -32,13 +33,15 @@ pub(crate) struct ThreadState {
     pub store: Arc<Store>,
     /// The thread's number in reclamation and in the counters.
     pub slot: usize,
-    /// Read sections open now.
-    pub depth: Cell<u32>,
+    /// Read sections open now, one in the other.
+    depth: Cell<u32>,
     online: Cell<bool>,
     now_secs: Cell<u32>,
     /// The part of the second that a recency word has.
     recency_second: Cell<u32>,
     retired: RetireList,
+    /// The epoch that stood for as long as this thread waited for memory; 0: none did.
+    stuck_epoch: Cell<u64>,
     /// Chunks on their way back to the slabs; empty between calls.
     free: RefCell<Vec<ChunkRef>>,
     cas: CasBlock,
@@ -84,6 +87,7 @@ impl ThreadState {
             now_secs: Cell::new(0),
             recency_second: Cell::new(0),
             retired: RetireList::default(),
+            stuck_epoch: Cell::new(0),
             free: RefCell::new(Vec::with_capacity(256)),
             cas: CasBlock::default(),
             touched: RefCell::new(Vec::new()),
@@ -105,9 +109,34 @@ impl ThreadState {
         recency::word_of(self.store.tick(class), self.recency_second.get())
     }
 
-    /// Announces that the thread may hold references from now on.
+    /// Read sections open now.
     #[inline]
-    pub(crate) fn wake(&self) {
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth.get()
+    }
+
+    /// Begins a read section, or one within another.
+    #[inline]
+    pub(crate) fn enter(&self) {
+        if self.depth.replace(self.depth.get() + 1) == 0 {
+            self.wake();
+            self.store.qsbr.enter(self.slot);
+        }
+    }
+
+    /// Ends the read section that began last.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        let depth = self.depth.get() - 1;
+        self.depth.set(depth);
+        if depth == 0 {
+            self.store.qsbr.leave(self.slot);
+        }
+    }
+
+    /// Announces that the thread may open sections from now on.
+    #[inline]
+    fn wake(&self) {
         if !self.online.replace(true) {
             self.store.qsbr.online(self.slot);
         }
@@ -165,6 +194,16 @@ impl ThreadState {
     /// Frees what can be freed without waiting for other threads: everything retired, if none is
     /// online. Does nothing inside a section.
     pub(crate) fn settle(&self) {
+        self.settle_by(Qsbr::try_advance);
+    }
+
+    /// Like [`settle`](Self::settle), but frees everything retired if no other thread is in a
+    /// section, whether it runs or not. Costs a system call and interrupts the others.
+    pub(crate) fn force(&self) {
+        self.settle_by(Qsbr::force_advance);
+    }
+
+    fn settle_by(&self, advance: impl Fn(&Qsbr) -> u64) {
         if self.depth.get() > 0 {
             return;
         }
@@ -174,12 +213,22 @@ impl ThreadState {
             if self.online.get() {
                 self.store.qsbr.quiesce(self.slot);
             }
-            self.store.qsbr.try_advance();
+            advance(&self.store.qsbr);
         }
         if self.online.get() {
             self.store.qsbr.quiesce(self.slot);
         }
         self.drain();
+    }
+
+    /// Remembers that the thread has waited in vain for the end of the present epoch.
+    pub(crate) fn note_stuck(&self) {
+        self.stuck_epoch.set(self.store.qsbr.now());
+    }
+
+    /// `true` if the thread has waited in vain for the end of this epoch before.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck_epoch.get() == self.store.qsbr.now()
     }
 
     /// The item was unlinked: its memory is freed after a grace period.

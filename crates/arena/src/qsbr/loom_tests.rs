@@ -45,10 +45,14 @@ impl World {
     /// Unlinks the item and reuses its memory if that is allowed after `tries` attempts to advance.
     /// `Some` if it was reused, with what was seen of the readers' uses.
     fn reclaim(&self, tries: usize) -> Option<u32> {
+        self.reclaim_by(Qsbr::try_advance, tries)
+    }
+
+    fn reclaim_by(&self, advance: impl Fn(&Qsbr) -> u64, tries: usize) -> Option<u32> {
         self.link.store(0, Ordering::Release);
         let retired_at = self.qsbr.epoch();
         for _ in 0..tries {
-            self.qsbr.try_advance();
+            advance(&self.qsbr);
         }
         self.qsbr.is_safe(retired_at).then(|| {
             let touched = self.touched.load(Ordering::Relaxed);
@@ -116,6 +120,70 @@ fn no_reuse_before_the_reader_quiesces() {
         });
         let reused = world.reclaim(3);
         let is_found = reader.join().unwrap();
+        if let Some(touched) = reused {
+            assert_eq!(touched, u32::from(is_found), "the use is not ordered before the reuse");
+        }
+    });
+}
+
+/// A reader that stays online and announces nothing is passed by force only outside of its
+/// sections: it never sees the reuse, and its use is ordered before it.
+///
+/// Method: one section amid a turn, against an unlinking with two forced advances.
+/// Seen to fail: `enter` without its barrier; a forced advance without its barrier; a relaxed store
+/// in `leave`; a relaxed load in `is_outside`; an `enter` that stores nothing.
+#[test]
+fn no_reuse_within_a_section_that_is_not_announced() {
+    model(|| {
+        let world = World::new();
+        let slot = world.qsbr.register().unwrap();
+        world.qsbr.online(slot);
+        let reader = thread::spawn({
+            let world = Arc::clone(&world);
+            move || {
+                world.qsbr.enter(slot);
+                let is_found = world.look_up();
+                world.qsbr.leave(slot);
+                is_found
+            }
+        });
+        let reused = world.reclaim_by(Qsbr::force_advance, 2);
+        let is_found = reader.join().unwrap();
+        if let Some(touched) = reused {
+            assert_eq!(touched, u32::from(is_found), "the use is not ordered before the reuse");
+        }
+    });
+}
+
+/// A forced advance and a plain one make a grace period together, whoever makes which.
+///
+/// Method: a reader whose section lies in a turn that it announces, against an unlinking with two
+/// plain advances and a third thread with a forced one.
+/// Seen to fail: a forced advance without its barrier, or without the fence of its scan.
+#[test]
+fn a_forced_scan_by_another_thread_counts() {
+    model(|| {
+        let world = World::new();
+        let slot = world.qsbr.register().unwrap();
+        let reader = thread::spawn({
+            let world = Arc::clone(&world);
+            move || {
+                world.qsbr.online(slot);
+                world.qsbr.enter(slot);
+                let is_found = world.look_up();
+                world.qsbr.leave(slot);
+                is_found
+            }
+        });
+        let helper = thread::spawn({
+            let world = Arc::clone(&world);
+            move || {
+                world.qsbr.force_advance();
+            }
+        });
+        let reused = world.reclaim(2);
+        let is_found = reader.join().unwrap();
+        helper.join().unwrap();
         if let Some(touched) = reused {
             assert_eq!(touched, u32::from(is_found), "the use is not ordered before the reuse");
         }

@@ -30,6 +30,21 @@ fn an_online_slot_holds_the_epoch_back() {
     assert_eq!((qsbr.try_advance(), qsbr.try_advance()), (first + 2, first + 3));
 }
 
+/// A forced advance passes a thread that is between sections, and no other.
+#[test]
+fn a_section_holds_a_forced_advance_back_and_a_turn_does_not() {
+    let qsbr = Qsbr::new(2);
+    let (slot, other) = (qsbr.register().unwrap(), qsbr.register().unwrap());
+    qsbr.online(slot);
+    qsbr.online(other);
+    let first = qsbr.try_advance();
+    assert_eq!(qsbr.try_advance(), first, "neither has announced this epoch");
+    qsbr.enter(slot);
+    assert_eq!(qsbr.force_advance(), first, "one is in a section");
+    qsbr.leave(slot);
+    assert_eq!((qsbr.force_advance(), qsbr.force_advance()), (first + 1, first + 2));
+}
+
 /// Slots are handed out once, run out, and come back.
 #[test]
 fn slots_are_given_back() {

@@ -4,6 +4,11 @@
 //! cleaner moved to the class (see `rebalance`); its class's oldest item; where there is none, a
 //! page of the class whose next victim is the oldest. So no store is refused while anything can be
 //! evicted, whatever its size.
+//!
+//! What is evicted comes back when the sections end in which it may have been found. A thread that
+//! loses its processor outside of a section holds nothing up, and one that loses it inside holds up
+//! each other thread once, for some tenths of a second. Then that thread's stores are refused until
+//! the section ends.
 
 use super::candidate::Candidate;
 use super::page_move::take_page;
@@ -25,10 +30,12 @@ const BATCH_BYTES: usize = 128 << 10;
 /// Rounds of eviction after which a store gives up. In each of them other threads have taken what
 /// it evicted.
 const ROUNDS: usize = 512;
-/// Looks whether the sections that keep unlinked memory have ended, before a store evicts.
-const WAITS: usize = 2000;
+/// Looks whether the sections that keep unlinked memory have ended, before a store gives up.
+const WAITS: usize = 75 * LOOKS_PER_FORCE;
 /// The first of these looks, after which the thread only yields; after a later one it sleeps.
 const YIELDS: usize = 200;
+/// One look in as many passes threads that do not run, which costs a system call.
+const LOOKS_PER_FORCE: usize = 16;
 /// A sleep: long enough for a thread that lost its processor to get it back.
 const NAP: Duration = Duration::from_micros(100);
 /// Naps for which a store waits while nothing at all can be evicted: some tens of milliseconds, in
@@ -60,7 +67,7 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
         {
             return Some(chunk);
         }
-        if thread.depth.get() > 0 {
+        if thread.depth() > 0 {
             // Inside a section nothing can be waited for: this thread itself holds it up.
             break;
         }
@@ -74,8 +81,10 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
         if deleted::free_oldest(thread) > 0 {
             continue;
         }
-        if let Some(chunk) = wait_for(thread, class) {
-            return Some(chunk);
+        match wait_for(thread, class) {
+            Waited::Got(chunk) => return Some(chunk),
+            Waited::InVain => break,
+            Waited::ForNothing => {}
         }
         if make_room(thread, class, round) {
             (round, fruitless) = (round + 1, 0);
@@ -92,18 +101,36 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     None
 }
 
+/// Result of [`wait_for`].
+enum Waited {
+    Got(ChunkRef),
+    /// No memory is on its way back.
+    ForNothing,
+    /// A thread has stopped within a section, and may hold all that is on its way back.
+    InVain,
+}
+
 /// Lets other threads end the sections that keep unlinked memory, as long as that promises a chunk.
 /// Evicting more would not help: it would wait for these sections, too.
-fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
-    let (slabs, arena) = (&thread.store.slabs, &thread.store.arena);
-    for turn in 0..WAITS {
+fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Waited {
+    let store = &*thread.store;
+    let (slabs, arena) = (&store.slabs, &store.arena);
+    let epoch = store.qsbr.now();
+    for turn in 1..=WAITS {
         let promising = thread.has_retired()
             || is_mostly_retired(thread, class)
-            || slabs.has_page_on_its_way(&thread.store.budget, class);
+            || awaits_bag(thread, class)
+            || slabs.has_page_on_its_way(&store.budget, class);
         if !promising {
-            return None;
+            return Waited::ForNothing;
         }
-        if turn < YIELDS {
+        if thread.is_stuck() {
+            // It has waited for this section before.
+            return Waited::InVain;
+        }
+        if turn % LOOKS_PER_FORCE == 0 {
+            thread.force();
+        } else if turn < YIELDS {
             std::thread::yield_now();
         } else {
             std::thread::sleep(NAP);
@@ -111,13 +138,17 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
         thread.adopt();
         thread.settle();
         if let Some(chunk) = slabs.take(arena, class) {
-            return Some(chunk);
+            return Waited::Got(chunk);
         }
         if add_page(thread, class) {
-            return slabs.take(arena, class);
+            return slabs.take(arena, class).map_or(Waited::ForNothing, Waited::Got);
         }
     }
-    None
+    if store.qsbr.now() != epoch {
+        return Waited::ForNothing;
+    }
+    thread.note_stuck();
+    Waited::InVain
 }
 
 /// `true` if most chunks of the class are neither free nor linked: their grace periods wait for
@@ -129,6 +160,16 @@ fn is_mostly_retired(thread: &ThreadState, class: ClassId) -> bool {
     }
     let used = store.slabs.class(class).used();
     used > 64 && store.counters.of_class(class, Count::Items) * 2 < used
+}
+
+/// `true` if the oldest items of the class are in a bag that closed a short time ago: they can be
+/// evicted when the sections have ended in which others may have appended to it.
+fn awaits_bag(thread: &ThreadState, class: ClassId) -> bool {
+    let store = &*thread.store;
+    let list = store.list(if class == store.slabs.largest() { store.slabs.heads() } else { class });
+    let order = list.order.lock();
+    let oldest = order.queue.front().copied().filter(|&bag| bag != list.newest());
+    oldest.is_some_and(|bag| !list.bag(bag).is_settled(&store.qsbr))
 }
 
 /// Evicts from the class itself, or takes a page from another class. `false` if there is nothing

@@ -42,6 +42,8 @@ pub struct Cleaner {
     class: ClassId,
     purge: Purge,
     mover: Mover,
+    /// The epoch at the end of the last step.
+    epoch: u64,
 }
 
 /// Progress of the purge after an invalidation; see `expiry::invalidation`.
@@ -86,6 +88,7 @@ impl Cleaner {
             class: 1,
             purge: Purge::Idle,
             mover: Mover::default(),
+            epoch: 0,
         })
     }
 
@@ -96,6 +99,7 @@ impl Cleaner {
         self.steps += 1;
         let mut step = Step::default();
         self.handle.thread.adopt();
+        self.end_grace_periods();
         self.open_bags();
         self.grow_table();
         step.busy |= self.expire(budget, &mut step);
@@ -110,6 +114,17 @@ impl Cleaner {
         }
         self.handle.rest();
         step
+    }
+
+    /// Ends grace periods, also where a thread has lost its processor outside of a section.
+    fn end_grace_periods(&mut self) {
+        let thread = &self.handle.thread;
+        thread.settle();
+        if self.handle.store().qsbr.now() == self.epoch {
+            // Not once since the last step have all threads been seen between turns.
+            thread.force();
+        }
+        self.epoch = self.handle.store().qsbr.now();
     }
 
     fn open_bags(&self) {

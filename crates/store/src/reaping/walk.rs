@@ -99,8 +99,9 @@ pub(crate) fn reap(
 
 /// Frees the item in a chunk if it is dead.
 fn free_dead(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
-    // Checked again: the section in which it was found has ended.
-    if guard.linked(chunk).is_none() {
+    // Checked again: the section in which it was found has ended, and its page may be another
+    // class's by now.
+    if guard.noted(chunk).is_none() {
         return false;
     }
     let hash = hash_of(&guard.thread.store, chunk);

@@ -1,0 +1,91 @@
+//! Threads that stop: one that stops between requests holds nobody up, and one that stops amid a
+//! request keeps what it has found.
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a test stops where it fails; it uses a part of what is shared"
+)]
+
+mod common;
+
+use common::{get, set};
+use std::sync::{Arc, mpsc};
+use store::{Config, DraftError, Handle, Store};
+
+fn store_of(megabytes: u64) -> Arc<Store> {
+    Store::new(Config { memory_bytes: megabytes << 20, seed: 1, ..Config::default() }).unwrap()
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key-{number:08}").into_bytes()
+}
+
+/// Stores values one after the other, each in a turn of its own. Returns the number stored before
+/// one was refused.
+fn store_many(me: &Handle, numbers: std::ops::Range<u32>) -> u32 {
+    for number in numbers.clone() {
+        me.begin_turn(1);
+        if set(me, &key(number), &[b'v'; 100], 0, 0) == Err(DraftError::OutOfMemory) {
+            return number - numbers.start;
+        }
+        me.quiesce();
+    }
+    numbers.end - numbers.start
+}
+
+/// A thread that begins a turn, calls `body`, and stops there until the second end is dropped. The
+/// first one says that it has stopped.
+fn stopped(
+    store: &Arc<Store>,
+    body: impl FnOnce(&Handle, &dyn Fn()) + Send + 'static,
+) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
+    let (has_stopped, wait) = mpsc::channel();
+    let (end, is_over) = mpsc::channel::<()>();
+    let store = Arc::clone(store);
+    let thread = std::thread::spawn(move || {
+        let me = store.join().unwrap();
+        me.begin_turn(1);
+        body(&me, &|| {
+            has_stopped.send(()).unwrap();
+            is_over.recv().unwrap_err();
+        });
+    });
+    wait.recv().unwrap();
+    (thread, end)
+}
+
+#[test]
+fn a_thread_that_stops_between_requests_holds_nobody_up() {
+    let store = store_of(16);
+    let me = store.join().unwrap();
+    assert_eq!(store_many(&me, 0..1000), 1000);
+    let (thread, end) = stopped(&store, |me, stop| {
+        assert!(get(me, &key(7)).is_some());
+        stop();
+        assert_eq!(get(me, &key(7)), None, "evicted meanwhile");
+    });
+    assert_eq!(store_many(&me, 1000..300_000), 299_000);
+    assert!(store.stats().evictions > 100_000);
+    drop(end);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_thread_that_stops_amid_a_request_keeps_its_item_and_no_store_waits_twice() {
+    let store = store_of(16);
+    let me = store.join().unwrap();
+    assert_eq!(store_many(&me, 0..1000), 1000);
+    let (thread, end) = stopped(&store, |me, stop| {
+        let section = me.section();
+        let item = section.find(me.store().hash(&key(7)), &key(7)).unwrap();
+        stop();
+        assert_eq!((item.key(), item.inline_value()), (&*key(7), Some(&[b'v'; 100][..])));
+    });
+    let stored = store_many(&me, 1000..300_000);
+    assert!(stored < 200_000, "what was found may be reused after {stored} stores");
+    // Were each to wait for as long as the first, this would take hours.
+    assert!((0..100_000).all(|number| store_many(&me, number..number + 1) == 0));
+    drop(end);
+    thread.join().unwrap();
+    assert_eq!(store_many(&me, 300_000..400_000), 100_000);
+}
