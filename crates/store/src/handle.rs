@@ -56,7 +56,7 @@ impl Handle {
     /// If a section is open.
     #[inline]
     pub fn quiesce(&self) {
-        assert_eq!(self.thread.depth.get(), 0, "quiesce inside a section");
+        assert_eq!(self.thread.depth(), 0, "quiesce inside a section");
         self.thread.quiesce();
     }
 
@@ -67,7 +67,7 @@ impl Handle {
     ///
     /// If a section is open.
     pub fn rest(&self) {
-        assert_eq!(self.thread.depth.get(), 0, "rest inside a section");
+        assert_eq!(self.thread.depth(), 0, "rest inside a section");
         self.thread.rest();
     }
 
@@ -105,7 +105,7 @@ impl Handle {
                 }
             })
         });
-        *self.thread.observer.borrow_mut() = by_chunk;
+        self.thread.set_observer(by_chunk);
     }
 
     /// Visits the next linked items, about `limit` chunks' worth. `false` when the walk is

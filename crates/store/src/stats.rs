@@ -39,9 +39,11 @@ pub(crate) enum Count {
     BagsMerged,
     /// Stores that had to evict by themselves.
     DirectReclaims,
+    /// Evictions by the cleaner for the next stores, in batches.
+    AheadReclaims,
 }
 
-const COUNTS: usize = Count::DirectReclaims as usize + 1;
+const COUNTS: usize = Count::AheadReclaims as usize + 1;
 const GAUGES: usize = Count::Bytes as usize + 1;
 
 /// All counters of a store.

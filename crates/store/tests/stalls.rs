@@ -10,7 +10,7 @@ mod common;
 
 use common::{get, set};
 use std::sync::{Arc, mpsc};
-use store::{Config, DraftError, Handle, Store};
+use store::{Cleaner, Config, DraftError, Handle, Store};
 
 fn store_of(megabytes: u64) -> Arc<Store> {
     Store::new(Config { memory_bytes: megabytes << 20, seed: 1, ..Config::default() }).unwrap()
@@ -88,4 +88,36 @@ fn a_thread_that_stops_amid_a_request_keeps_its_item_and_no_store_waits_twice() 
     drop(end);
     thread.join().unwrap();
     assert_eq!(store_many(&me, 300_000..400_000), 100_000);
+}
+
+#[test]
+fn stores_find_chunks_that_the_cleaner_has_freed_for_them() {
+    let store = store_of(16);
+    let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    let mut next = 0;
+    let mut work = |steps: u32, first: Option<u32>| {
+        for _ in 0..steps {
+            let from = first.unwrap_or(next);
+            assert_eq!(store_many(&me, from..from + 100), 100);
+            next += 100;
+            me.rest();
+            cleaner.step(1, 2000);
+        }
+    };
+    work(1500, None);
+    let before = store.stats();
+    work(1000, None);
+    let after = store.stats();
+    assert!(after.evictions - before.evictions > 90_000, "{after:?}");
+    // Not never: a page that leaves the class takes free chunks with it.
+    let direct = after.direct_reclaims - before.direct_reclaims;
+    assert!(direct < 20, "{direct} stores had to evict");
+    let class = store.class_stats(1).into_iter().max_by_key(|class| class.chunks).unwrap();
+    assert!(class.chunks_free <= class.chunks / 100 + 32, "{class:?}");
+    // What is overwritten comes back, so hardly anything is evicted for it: bags may want a page.
+    work(50, Some(1_000_000));
+    let before = store.stats();
+    work(1000, Some(1_000_000));
+    let evicted = store.stats().evictions - before.evictions;
+    assert!(evicted < 1000, "{evicted} evicted for 100,000 overwrites");
 }

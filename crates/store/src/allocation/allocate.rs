@@ -8,7 +8,8 @@
 //! What is evicted comes back when the sections end in which it may have been found. A thread that
 //! loses its processor outside of a section holds nothing up, and one that loses it inside holds up
 //! each other thread once, for some tenths of a second. Then that thread's stores are refused until
-//! the section ends.
+//! the section ends. The cleaner keeps chunks free (see [`super::ahead`]), so this happens only if
+//! the section lasts for longer than they do.
 
 use super::candidate::Candidate;
 use super::page_move::take_page;
@@ -24,7 +25,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Items evicted in one go, so that most stores find a free chunk waiting.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 /// Most bytes evicted in one go.
 const BATCH_BYTES: usize = 128 << 10;
 /// Rounds of eviction after which a store gives up. In each of them other threads have taken what
@@ -182,15 +183,15 @@ fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
     let other = look_around.then(|| Candidate::oldest(thread, class)).flatten();
     let stolen = other.is_some_and(|giver| take_page(thread, giver.class, class));
     if !stolen && let Some(victim) = own {
-        evict_own(thread, class, victim.class);
+        thread.count(class, Count::DirectReclaims, 1);
+        evict_own(thread, victim.class);
     }
     own.is_some() && evicts || other.is_some()
 }
 
-/// Evicts a batch from a list whose items hold chunks of the class.
-fn evict_own(thread: &Rc<ThreadState>, class: ClassId, list: ClassId) {
+/// Evicts a batch from the list of a class.
+pub(super) fn evict_own(thread: &Rc<ThreadState>, list: ClassId) {
     let slabs = &thread.store.slabs;
-    thread.count(class, Count::DirectReclaims, 1);
     let want = if list == slabs.heads() {
         // One chained item gives many pieces.
         1

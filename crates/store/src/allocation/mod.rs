@@ -1,5 +1,6 @@
 //! Allocation: where a store finds memory for an item, and how pages move between slab classes.
 
+pub(crate) mod ahead;
 pub(crate) mod allocate;
 mod candidate;
 mod page_move;

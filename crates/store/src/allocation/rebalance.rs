@@ -51,7 +51,7 @@ pub(crate) struct Mover {
 /// Observations of one class.
 #[derive(Clone, Debug, Default)]
 struct ClassHistory {
-    /// Stores that had to evict by themselves.
+    /// Evictions for stores, by themselves or by the cleaner.
     reclaims: u64,
     /// Items ever linked, and the time when the last of them was seen.
     linked: (u64, u64),
@@ -125,7 +125,8 @@ impl Mover {
         self.evicting.clear();
         for class in 1..=store.slabs.count() {
             let history = &mut self.classes[usize::from(class)];
-            let reclaims = store.counters.of_class(class, Count::DirectReclaims);
+            let reclaims = store.counters.of_class(class, Count::DirectReclaims)
+                + store.counters.of_class(class, Count::AheadReclaims);
             if reclaims != std::mem::replace(&mut history.reclaims, reclaims) {
                 self.evicting.push(class);
             }

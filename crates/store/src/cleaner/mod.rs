@@ -1,7 +1,8 @@
 //! The cleaner: a store's background work, as steps with a budget.
 //!
-//! Each step opens bags where the newest is full, helps the table grow, moves pages between
-//! classes, and out of the store where the limit is exceeded. Every Nth step goes on cleaning: it
+//! Each step opens bags where the newest is full, evicts ahead of stores that will need memory,
+//! helps the table grow, and moves pages between classes, and out of the store where the limit is
+//! exceeded. Every Nth step goes on cleaning: it
 //! frees dead items, puts touched ones in order, and merges sparse bags.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5.3.
@@ -11,6 +12,7 @@ pub(crate) mod crawl;
 mod marks_tests;
 
 use self::crawl::Crawl;
+use crate::allocation::ahead::Ahead;
 use crate::allocation::allocate::return_pages;
 use crate::allocation::rebalance::Mover;
 use crate::eviction::clean::clean;
@@ -42,6 +44,7 @@ pub struct Cleaner {
     class: ClassId,
     purge: Purge,
     mover: Mover,
+    ahead: Ahead,
     /// The epoch at the end of the last step.
     epoch: u64,
 }
@@ -88,6 +91,7 @@ impl Cleaner {
             class: 1,
             purge: Purge::Idle,
             mover: Mover::default(),
+            ahead: Ahead::default(),
             epoch: 0,
         })
     }
@@ -108,6 +112,8 @@ impl Cleaner {
         return_pages(store, PAGES_PER_STEP);
         step.busy |= deleted::free_due(&self.handle.thread);
         step.busy |= self.mover.step(&self.handle.thread, budget);
+        // A page that left a class has taken its free chunks with it.
+        self.ahead.step(&self.handle.thread, budget);
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
             self.clean_classes(budget, &mut step);

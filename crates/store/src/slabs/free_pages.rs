@@ -46,6 +46,11 @@ impl FreePages {
             .map(|free| free.page)
     }
 
+    /// `true` if there is a page that the class may have, now or after its grace period.
+    pub(super) fn has_for(&self, id: ClassId, promised_only: bool) -> bool {
+        self.resident.iter().any(|free| free.is_for(id, promised_only))
+    }
+
     /// Frees a page for all if its class has not taken it within this many calls.
     pub(super) fn release_promises(&mut self, calls: u32) {
         for free in &mut self.resident {

@@ -6,6 +6,9 @@
 //! after a grace period: a thread that walks over a page inside a section, and has seen its class,
 //! may go on reading headers where that class has its chunks.
 //!
+//! [`Slabs`] has its methods in three files: those of threads at work here, and `record` and
+//! `recover`, which have the pages to themselves at a clean end and after a crash.
+//!
 //! # Orderings
 //!
 //! `page_class` and `page_cut` are published with Release, so that a walk never reads a header that
@@ -199,6 +202,14 @@ impl Slabs {
         true
     }
 
+    /// `true` if the class could have a page now, or after a grace period, without any eviction.
+    pub(crate) fn may_add_page(&self, budget: &Budget, id: ClassId) -> bool {
+        let pages = self.pages.lock();
+        let fresh = pages.untouched < self.page_class.len() || !pages.returned.is_empty();
+        let fits = budget.used() + self.page_bytes() <= budget.limit();
+        fresh && fits || pages.has_for(id, budget.excess() > 0)
+    }
+
     /// A page that the class may have: free and resident, returned, or never used.
     fn take_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr, id: ClassId) -> Option<usize> {
         let mut pages = self.pages.lock();
@@ -313,8 +324,7 @@ impl Slabs {
 
     /// `true` if a free page that this class may have waits for the end of its grace period.
     pub(crate) fn has_page_on_its_way(&self, budget: &Budget, id: ClassId) -> bool {
-        let promised_only = budget.excess() > 0;
-        self.pages.lock().resident.iter().any(|free| free.is_for(id, promised_only))
+        self.pages.lock().has_for(id, budget.excess() > 0)
     }
 
     /// Bytes of the pages that are promised to no class: free, or on their way out of their class.

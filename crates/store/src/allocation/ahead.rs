@@ -1,0 +1,102 @@
+//! Eviction ahead of need: chunks that are free before a store asks for them.
+//!
+//! What a store evicts comes back only when the sections have ended in which other threads may have
+//! found it. So the cleaner evicts some items early. In each class whose stores evict, it keeps as
+//! many chunks free as were stored lately in a few of its steps, at most a 128th of the class and
+//! at most a page. Stores find them without a wait, and go on for a while if a thread stops amid a
+//! section.
+//!
+//! What is on its way back counts as free, so a load that only overwrites evicts nothing.
+
+use super::allocate::{BATCH, evict_own};
+use crate::eviction::victim::next_victims;
+use crate::slabs::ClassId;
+use crate::stats::Count;
+use crate::thread::ThreadState;
+use narrow::to_usize;
+use std::rc::Rc;
+
+/// Steps of the cleaner for whose stores chunks are kept free.
+const STEPS_AHEAD: u64 = 16;
+/// Chunks of a class for each that is kept free.
+const SHARE: u64 = 128;
+
+/// The cleaner's part: what it saw of the classes in its last steps.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    /// By class.
+    classes: Vec<Seen>,
+}
+
+/// Observations of one class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Stores that had to evict by themselves.
+    reclaims: u64,
+    /// Items ever linked.
+    linked: u64,
+    /// Items linked within one step, at the most; it falls by a sixteenth with each step.
+    peak: u64,
+    /// Its stores have evicted before.
+    is_full: bool,
+}
+
+impl Ahead {
+    /// Evicts what the next stores will need, in all classes at most `budget` items.
+    pub(crate) fn step(&mut self, thread: &Rc<ThreadState>, budget: usize) {
+        let store = &*thread.store;
+        // Each thread shows its evictions to its own observer, and the cleaner has none.
+        if !store.evict || store.is_observed() {
+            return;
+        }
+        self.classes.resize_with(usize::from(store.slabs.count()) + 1, Seen::default);
+        let mut left = budget;
+        for class in 1..=store.slabs.count() {
+            let missing = self.classes[usize::from(class)].missing(thread, class);
+            for _ in 0..missing.min(left).div_ceil(BATCH) {
+                left -= left.min(BATCH);
+                evict_ahead(thread, class);
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// Looks at the class. Returns the chunks that it has too few of.
+    fn missing(&mut self, thread: &ThreadState, class: ClassId) -> usize {
+        let store = &*thread.store;
+        let of = |count| store.counters.of_class(class, count);
+        let reclaims = of(Count::DirectReclaims);
+        let linked = of(Count::Linked);
+        // Lower than before after a reset of the statistics.
+        let stored = linked.saturating_sub(std::mem::replace(&mut self.linked, linked));
+        self.peak = stored.max(self.peak - self.peak.div_ceil(16));
+        self.is_full |= reclaims > std::mem::replace(&mut self.reclaims, reclaims);
+        if !self.is_full || stored == 0 || store.slabs.may_add_page(&store.budget, class) {
+            return 0;
+        }
+        let sizes = store.slabs.class(class);
+        let usage = store.slabs.class_use(class);
+        let most = (usage.used / SHARE).min(sizes.per_page as u64).max(BATCH as u64);
+        let wanted = (self.peak * STEPS_AHEAD).min(most);
+        let on_its_way = if class != store.slabs.largest() {
+            usage.used.saturating_sub(of(Count::Items))
+        } else if thread.has_retired() {
+            // Its chunks may be pieces, which are no items of their own. So one eviction comes back
+            // before the next is made.
+            wanted
+        } else {
+            0
+        };
+        // At most a page, so it fits.
+        to_usize(wanted.saturating_sub(usage.free + on_its_way))
+    }
+}
+
+/// Evicts a batch of the class, or of the heads whose pieces it holds.
+fn evict_ahead(thread: &Rc<ThreadState>, class: ClassId) {
+    if let Some(victim) = next_victims(thread, class).max_by_key(|victim| victim.age) {
+        thread.count(class, Count::AheadReclaims, 1);
+        evict_own(thread, victim.class);
+    }
+}
