@@ -11,6 +11,9 @@ use std::rc::Rc;
 /// Most items that one call moves or skips for each that it wants: the "first N items of the bag"
 /// of the Bag LRU paper.
 const LOOKS_PER_VICTIM: usize = 50;
+/// Most items that one call looks at for each that it wants: touched ones are evicted by then, and
+/// what is left is pinned.
+const LOOKS_MAX: usize = 4 * LOOKS_PER_VICTIM;
 
 /// Evicts up to `want` items of the class, oldest first. Returns the number of items evicted or
 /// reclaimed.
@@ -19,7 +22,7 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
     let list = store.list(class);
     let mut order = list.order.lock();
     let (mut freed, mut looked) = (0, 0);
-    while freed < want {
+    while freed < want && looked <= want * LOOKS_MAX {
         let Some(bag) = oldest_settled(thread, list, &mut order) else { break };
         let mode =
             if looked > want * LOOKS_PER_VICTIM { ScanMode::EvictAny } else { ScanMode::Evict };
@@ -48,9 +51,6 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
         } else {
             // Another round over the same bag, which counts as looks so that the rounds end.
             looked += want * LOOKS_PER_VICTIM / 4;
-            if looked > want * LOOKS_PER_VICTIM * 4 {
-                break;
-            }
         }
     }
     freed

@@ -12,6 +12,8 @@ use std::rc::Rc;
 
 /// Items looked at for the one that would be evicted next.
 const LOOKS: usize = 48;
+/// Pinned items passed over before that.
+const PINNED: usize = 1024;
 
 /// The item that a list of bags would evict next.
 #[derive(Clone, Copy, Debug)]
@@ -36,19 +38,26 @@ pub(crate) fn next_victims(
 }
 
 /// The first item that was not used since its bag closed. Among touched ones, the one that was
-/// unused for longest.
+/// unused for longest. Pinned ones do not count: evicted, they would give no memory back.
 fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
     let store = &*thread.store;
     let list = store.list(list_id);
     let order = list.order.lock();
     let _guard = ReadGuard::open(thread);
     let (now, tick) = (store.openings(), store.tick(list_id));
-    let (mut looks, mut oldest) = (0, None::<Victim>);
+    let (mut looks, mut pinned, mut oldest) = (0, 0, None::<Victim>);
     let mut from = order.evict;
     for &index in &order.queue {
         let bag = list.bag(index);
         while let Some((chunk, after)) = next_item(thread, bag, from) {
             from = after;
+            if store.arena.is_pinned(chunk) {
+                pinned += 1;
+                if pinned > PINNED {
+                    return oldest;
+                }
+                continue;
+            }
             looks += 1;
             // Relaxed: a mark guards nothing.
             let word = store.arena.header(chunk).recency.load(Ordering::Relaxed);
