@@ -252,6 +252,13 @@ impl Blocks {
         self.word(block, 2).load(Ordering::Relaxed).min(SLOTS)
     }
 
+    /// Items in the block's slots.
+    pub(crate) fn items(&self, block: BlockId) -> u32 {
+        let is_taken =
+            |index: &u32| self.slot(Self::position(block, *index)).load(Ordering::Relaxed) != 0;
+        to_u32((0..self.claimed(block)).filter(is_taken).count())
+    }
+
     /// The block that follows; zero if none.
     #[inline]
     pub(crate) fn next(&self, block: BlockId) -> BlockId {

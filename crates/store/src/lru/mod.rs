@@ -356,10 +356,11 @@ impl BagList {
 impl Bag {
     /// Items in it, by looking at every slot.
     pub(crate) fn items(&self, blocks: &Blocks) -> u32 {
-        let (mut at, mut items) = (Cursor::default(), 0);
-        while let Some((position, after)) = self.step(blocks, at) {
-            at = after;
-            items += u32::from(blocks.slot(position).load(Ordering::Relaxed) != 0);
+        // Acquire: partner of the Release in `grow`; the first block's header is visible.
+        let (mut block, mut items) = (self.first.load(Ordering::Acquire), 0);
+        while block != 0 {
+            items += blocks.items(block);
+            block = blocks.next(block);
         }
         items
     }

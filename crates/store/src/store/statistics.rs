@@ -4,6 +4,7 @@
 //! Relaxed loads are enough: a number guards nothing.
 
 use super::Store;
+use crate::lru::BagList;
 use crate::slabs::ClassId;
 use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreStats};
 use arena::sync::Ordering;
@@ -81,32 +82,37 @@ impl Store {
     /// Every bag of every class that has items, oldest first within its class.
     #[must_use]
     pub fn bag_stats(&self) -> Vec<BagStats> {
-        let mut rows = Vec::new();
-        for list in &self.lists {
+        self.lists.iter().flat_map(|list| self.bag_stats_of(list)).collect()
+    }
+
+    /// Every bag of a class, oldest first; none if the class has no items.
+    fn bag_stats_of(&self, list: &BagList) -> Vec<BagStats> {
+        let (has_items, queue) = {
             let order = list.order.lock();
-            if list.oldest_with_items(&order, &self.blocks).is_none() {
-                continue;
-            }
-            let last = order.queue.len() - 1;
-            for (place, &index) in order.queue.iter().enumerate() {
-                let bag = list.bag(index);
-                rows.push(BagStats {
-                    class: list.id(),
-                    place: to_u32(place),
-                    role: match place {
-                        _ if place == last => "newest",
-                        _ if place + 1 == last => "alternate",
-                        0 => "oldest",
-                        _ => "closed",
-                    },
-                    items: bag.items(&self.blocks),
-                    slots: bag.slots(&self.blocks),
-                    opened_secs: bag.opened_secs(),
-                    closed_secs: bag.closed_secs(),
-                });
-            }
-        }
-        rows
+            (list.oldest_with_items(&order, &self.blocks).is_some(), order.queue.clone())
+        };
+        let bags = if has_items { queue.len() } else { 0 };
+        let row = |place: usize| {
+            // A lock for each bag, whose slots are counted one by one: evictions wait no longer.
+            let order = list.order.lock();
+            let bag = list.bag(queue[place]);
+            // The cleaner may have freed the bag since.
+            order.queue.contains(&queue[place]).then(|| BagStats {
+                class: list.id(),
+                place: to_u32(place),
+                role: match place {
+                    _ if place + 1 == bags => "newest",
+                    _ if place + 2 == bags => "alternate",
+                    0 => "oldest",
+                    _ => "closed",
+                },
+                items: bag.items(&self.blocks),
+                slots: bag.slots(&self.blocks),
+                opened_secs: bag.opened_secs(),
+                closed_secs: bag.closed_secs(),
+            })
+        };
+        (0..bags).filter_map(row).collect()
     }
 }
 
