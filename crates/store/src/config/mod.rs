@@ -103,6 +103,8 @@ pub(crate) struct Layout {
 
 const MIB: u64 = 1 << 20;
 const REFERENCES_MAX: u64 = (1 << 31) - 2;
+/// Buckets for as many items as there are references, at eight a bucket.
+const BUCKETS_MAX: u64 = 1 << 28;
 
 impl Layout {
     /// Works the sizes out from the limit.
@@ -125,7 +127,8 @@ impl Layout {
         }
         let reserve = (limit * 4).min(unit * REFERENCES_MAX) / page_bytes * page_bytes;
         let word = |bytes: u64| usize::try_from(bytes).map_err(|_| StoreError::Config(TOO_LARGE));
-        let buckets_max = word((reserve / 32 / 8).next_power_of_two().max(1 << 12))?;
+        let buckets = (reserve / 32 / 8).next_power_of_two();
+        let buckets_max = word(buckets.clamp(1 << 12, BUCKETS_MAX))?;
         Ok(Self {
             page_bytes: word(page_bytes)?,
             pages_max: word(reserve / page_bytes)?,
@@ -148,7 +151,7 @@ const TOO_LARGE: &str = "the memory limit exceeds this machine's address space";
 fn check(config: &Config) -> Result<(), StoreError> {
     let rules = [
         (config.memory_bytes >= MIB, "the memory limit must be at least 1 MB"),
-        (config.memory_bytes <= 1 << 42, "the memory limit must be at most 4 TB"),
+        (config.memory_bytes <= 1 << 44, "the memory limit must be at most 16 TB"),
         (config.growth_factor > 1.0, "the growth factor must be over 1"),
         (config.stripes.is_power_of_two(), "the number of stripes must be a power of two"),
         (config.stripes <= 1 << 16, "the number of stripes must be at most 65536"),

@@ -23,6 +23,8 @@ pub(crate) struct Memory {
     pub control: Region<Control>,
     pub invalidations: Region<AtomicU64>,
     pub page_class: Region<AtomicU32>,
+    /// Never in the file: what a page held is found out by a walk, or recorded at a clean end.
+    pub page_cut: Region<AtomicU32>,
     pub table: table::Memory,
     pub blocks: Region<AtomicU32>,
     pub arena: Region<AtomicU64>,
@@ -57,6 +59,7 @@ impl Memory {
             control: Region::reserve(1)?,
             invalidations: Region::reserve(layout.invalidation_words)?,
             page_class: Region::reserve(layout.pages_max)?,
+            page_cut: Region::reserve(layout.pages_max)?,
             table: table::Memory::reserve(&layout.table)?,
             blocks: Region::reserve(layout.block_words)?,
             arena: Region::reserve(layout.arena_words())?,
@@ -76,6 +79,7 @@ impl Memory {
             control: Region::in_file(file, at.control, 1)?,
             invalidations: Region::in_file(file, at.invalidations, layout.invalidation_words)?,
             page_class: Region::in_file(file, at.page_class, layout.pages_max)?,
+            page_cut: Region::reserve(layout.pages_max)?,
             table: table::Memory {
                 directory: Region::in_file(file, at.directory, 1)?,
                 buckets: Region::in_file(file, at.buckets, shape.buckets_max)?,

@@ -54,7 +54,7 @@ pub(crate) struct Slabs {
     /// Class of each page, zero for none.
     page_class: Region<AtomicU32>,
     /// Chunks of each page that were handed out since its class got it; they are cut in order.
-    page_cut: Vec<AtomicU32>,
+    page_cut: Region<AtomicU32>,
     pages: Mutex<FreePages>,
     page_bytes: usize,
     /// Pages charged to the budget: in use by a class, or free and resident.
@@ -65,7 +65,12 @@ pub(crate) struct Slabs {
 
 impl Slabs {
     /// Classes of these sizes, without a page yet.
-    pub(crate) fn new(config: &Config, layout: &Layout, page_class: Region<AtomicU32>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        layout: &Layout,
+        page_class: Region<AtomicU32>,
+        page_cut: Region<AtomicU32>,
+    ) -> Self {
         let page = layout.page_bytes;
         let mut chunk_bytes = sizes::chunk_sizes(config, page, layout.unit);
         let class_by_size = sizes::class_by_size(&chunk_bytes);
@@ -74,7 +79,7 @@ impl Slabs {
             class_by_size,
             classes: chunk_bytes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
             page_class,
-            page_cut: (0..layout.pages_max).map(|_| AtomicU32::new(0)).collect(),
+            page_cut,
             pages: Mutex::new(FreePages::default()),
             page_bytes: page,
             pages_charged: AtomicU64::new(0),

@@ -15,8 +15,8 @@ impl Slabs {
     pub(crate) fn save(&self, out: &mut Writer) {
         let pages = self.pages.lock();
         out.count(pages.untouched);
-        let cut = self.page_cut[..pages.untouched].iter();
-        out.numbers(cut.map(|cut| u64::from(cut.load(Ordering::Relaxed))));
+        let cut = |page: usize| u64::from(self.page_cut[page].load(Ordering::Relaxed));
+        out.numbers((0..pages.untouched).map(cut));
         out.numbers(pages.resident.iter().map(|free| free.page as u64));
         out.numbers(pages.returned.iter().map(|&page| page as u64));
         drop(pages);
@@ -30,8 +30,8 @@ impl Slabs {
     pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
         let mut pages = self.pages.lock();
         let untouched = input.index(self.page_class.len() + 1)?;
-        for (cut, saved) in self.page_cut.iter().zip(input.numbers()?) {
-            cut.store(saved, Ordering::Relaxed);
+        for (page, saved) in input.numbers()?.into_iter().take(untouched).enumerate() {
+            self.page_cut[page].store(saved, Ordering::Relaxed);
         }
         *pages = FreePages {
             untouched,

@@ -97,7 +97,7 @@ impl Store {
         seed: u64,
     ) -> Result<Self, StoreError> {
         let arena = Arena::new(memory.arena, layout.page_bytes, layout.unit);
-        let slabs = Slabs::new(config, layout, memory.page_class);
+        let slabs = Slabs::new(config, layout, memory.page_class, memory.page_cut);
         let table = Table::over(layout.table, memory.table)?;
         if config.huge_pages {
             arena.prefer_huge_pages();
