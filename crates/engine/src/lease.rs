@@ -68,6 +68,7 @@ impl Worker {
             }
             remove_dead(present)
         });
+        self.shared.charge_leases(table);
         let token = match grant? {
             Grant::Token(token) => Some(token),
             Grant::Wait => None,
@@ -120,7 +121,9 @@ impl Worker {
     pub(crate) fn hold_off(&self, key: Key<'_>, secs: u32) {
         let now_secs = self.now_secs();
         let until = now_secs.saturating_add(secs).saturating_add(1);
-        self.shared.lease_table().hold(key.hash, until, now_secs);
+        let table = self.shared.lease_table();
+        table.hold(key.hash, until, now_secs);
+        self.shared.charge_leases(table);
         self.count(Counter::Holdoffs);
     }
 
@@ -165,7 +168,7 @@ fn is_live(item: &Item<'_>) -> bool {
 pub struct LeaseStats {
     /// Bytes of the table; 0 until the first use.
     pub table_bytes: u64,
-    /// Keys pushed out of it before their time.
+    /// Tokens not used yet, and hold-offs, that were pushed out of it before their time.
     pub lost: u64,
 }
 
@@ -184,6 +187,14 @@ impl Shared {
             self.store().charge_fixed(table.bytes());
             table
         })
+    }
+
+    /// Charges the memory by which the table has grown.
+    fn charge_leases(&self, table: &Table) {
+        let bytes = table.take_growth();
+        if bytes > 0 {
+            self.store().charge_fixed(bytes);
+        }
     }
 
     /// Numbers of the lease table.

@@ -1,11 +1,14 @@
 //! Lease tokens and hold-offs: what is remembered of keys that are not there.
 //!
-//! A fixed table of sets, each of a few keys under one lock. A key is known by its 64-bit hash, and
-//! a set keeps whoever is needed longest:
+//! A table of sets, each of a few keys under one lock. A key is known by its 64-bit hash:
 //!
 //! ```text
 //!     hash -> set: [hash, token, issued at, invalidations then, held until] x 8, and the floor
+//!          -> overflow set, eight times as many, made when they are first needed
 //! ```
+//!
+//! A key whose set is full of others that are still needed goes to its overflow set. That one keeps
+//! whoever is needed longest. A token that was used or made void is needed least.
 //!
 //! # Laws
 //!
@@ -20,6 +23,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -28,10 +32,14 @@ use narrow::low_u32;
 
 /// Keys of a set.
 const WAYS: usize = 8;
-/// The table's part of the memory limit.
+/// The table's part of the memory limit, without overflow.
 const SHARE: u64 = 256;
-/// Fewest and most sets.
+/// Fewest and most sets, without overflow.
 const SETS: std::ops::RangeInclusive<u64> = 64..=1 << 18;
+/// Overflow sets for each set.
+const OVERFLOW: usize = 8;
+/// Overflow sets that are made together.
+const SEGMENT: usize = 64;
 
 /// mcrouter marks tokens that it has rewritten by these upper bits (`LeaseTokenMap.cpp`).
 const MCROUTER_MAGIC: u64 = 0x7ace_b00c;
@@ -43,6 +51,11 @@ pub(crate) const WAIT: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Table {
     sets: Box<[Mutex<Set>]>,
+    overflow: Box<[OnceLock<Box<[Mutex<Set>]>>]>,
+    /// Bytes of the overflow sets, and of those that [`take_growth`](Self::take_growth) has not
+    /// returned.
+    overflow_bytes: AtomicU64,
+    growth: AtomicU64,
     /// Seconds that must pass after a token before the key's next.
     interval_secs: u32,
     /// Draws tokens: a keyed hash of a counter, which nobody can guess from the tokens before.
@@ -74,12 +87,28 @@ struct Entry {
 }
 
 impl Entry {
+    /// `true` if a token that is not used yet, or a hold-off, would be lost with it.
+    fn is_needed(&self, interval_secs: u32, now_secs: u32) -> bool {
+        (self.token != 0 || self.held_until > now_secs) && self.ends(interval_secs) > now_secs
+    }
+
     /// The first second in which nothing of this matters any more.
     fn ends(&self, interval_secs: u32) -> u32 {
         let clock = if self.issued_secs == 0 { 0 } else { self.issued_secs + interval_secs + 1 };
         // A token may be used after its clock has run out; its key goes before those whose clocks
         // run.
         clock.max(self.held_until)
+    }
+}
+
+impl Set {
+    fn find(&mut self, hash: u64) -> Option<&mut Entry> {
+        self.keys.iter_mut().find(|entry| entry.hash == hash)
+    }
+
+    fn is_held(&self, hash: u64, now_secs: u32) -> bool {
+        let held = |entry: &Entry| entry.hash == hash && entry.held_until > now_secs;
+        self.keys.iter().any(held) || self.floor > now_secs
     }
 }
 
@@ -93,13 +122,16 @@ pub(crate) enum Grant {
 }
 
 impl Table {
-    /// Bytes of the table for a memory limit.
+    /// A table for a memory limit.
     pub(crate) fn new(memory_bytes: u64, interval_secs: u32) -> Self {
         let set_bytes = size_of::<Mutex<Set>>() as u64;
         let sets = (memory_bytes / SHARE / set_bytes).clamp(*SETS.start(), *SETS.end());
         let sets = 1 << sets.ilog2();
         Self {
             sets: (0..sets).map(|_| Mutex::default()).collect(),
+            overflow: (0..sets * OVERFLOW / SEGMENT).map(|_| OnceLock::new()).collect(),
+            overflow_bytes: AtomicU64::new(0),
+            growth: AtomicU64::new(0),
             interval_secs,
             secret: RandomState::new(),
             drawn: AtomicU64::new(0),
@@ -107,12 +139,22 @@ impl Table {
         }
     }
 
-    /// Bytes that it takes, always.
+    /// Bytes that it takes now, at most about a 28th of the memory limit.
     pub(crate) fn bytes(&self) -> u64 {
-        size_of_val(&*self.sets) as u64
+        // Relaxed: a number for people.
+        size_of_val(&*self.sets) as u64 + self.overflow_bytes.load(Ordering::Relaxed)
     }
 
-    /// Keys pushed out before their time.
+    /// Bytes by which it has grown since the last call.
+    pub(crate) fn take_growth(&self) -> u64 {
+        // Relaxed: each growth is returned once, whatever the order.
+        if self.growth.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.growth.swap(0, Ordering::Relaxed)
+    }
+
+    /// Tokens not used yet, and hold-offs, that were pushed out before their time.
     pub(crate) fn lost(&self) -> u64 {
         // Relaxed: a number for people.
         self.lost.load(Ordering::Relaxed)
@@ -123,77 +165,129 @@ impl Table {
     /// truth after it.
     pub(crate) fn ask(&self, hash: u64, now_secs: u32, invalidations: u64) -> Grant {
         let interval_secs = self.interval_secs;
-        let mut set = self.set(hash);
-        let entry = self.entry_mut(&mut set, hash, now_secs);
-        let is_recent = interval_secs > 0
-            && entry.issued_secs > 0
-            && now_secs.saturating_sub(entry.issued_secs) <= interval_secs;
-        if is_recent {
-            return Grant::Wait;
-        }
-        entry.token = self.draw();
-        entry.issued_secs = now_secs;
-        entry.invalidations = invalidations;
-        Grant::Token(entry.token)
+        self.with_entry(hash, now_secs, |entry| {
+            let is_recent = interval_secs > 0
+                && entry.issued_secs > 0
+                && now_secs.saturating_sub(entry.issued_secs) <= interval_secs;
+            if is_recent {
+                return Grant::Wait;
+            }
+            entry.token = self.draw();
+            entry.issued_secs = now_secs;
+            entry.invalidations = invalidations;
+            Grant::Token(entry.token)
+        })
     }
 
     /// Uses a token: the count of invalidations at which it was given, if it is the key's.
     pub(crate) fn redeem(&self, hash: u64, token: u64) -> Option<u64> {
-        let mut set = self.set(hash);
-        let entry = set.keys.iter_mut().find(|entry| entry.hash == hash)?;
-        if token <= WAIT || entry.token != token {
-            return None;
-        }
-        entry.token = 0;
-        Some(entry.invalidations)
+        self.with_known(hash, |entry| {
+            if token <= WAIT || entry.token != token {
+                return None;
+            }
+            entry.token = 0;
+            Some(entry.invalidations)
+        })
+        .flatten()
     }
 
     /// Makes the key's token void. When it was given is kept.
     pub(crate) fn void(&self, hash: u64) {
-        let mut set = self.set(hash);
-        if let Some(entry) = set.keys.iter_mut().find(|entry| entry.hash == hash) {
-            entry.token = 0;
-        }
+        self.with_known(hash, |entry| entry.token = 0);
     }
 
     /// The key may not be added before this second.
     pub(crate) fn hold(&self, hash: u64, until: u32, now_secs: u32) {
-        let mut set = self.set(hash);
-        let entry = self.entry_mut(&mut set, hash, now_secs);
-        entry.held_until = entry.held_until.max(until);
+        self.with_entry(hash, now_secs, |entry| entry.held_until = entry.held_until.max(until));
     }
 
     /// `true` if the key may not be added now.
     pub(crate) fn is_held(&self, hash: u64, now_secs: u32) -> bool {
-        let set = self.set(hash);
-        let held = set.keys.iter().any(|entry| entry.hash == hash && entry.held_until > now_secs);
-        held || set.floor > now_secs
+        let in_overflow = || self.overflow_of(hash).is_some_and(|set| set.is_held(hash, now_secs));
+        self.set(hash).is_held(hash, now_secs) || in_overflow()
     }
 
     fn set(&self, hash: u64) -> MutexGuard<'_, Set> {
-        // Bits that choose neither the table's stripe nor its tag.
-        let index = low_u32(hash >> 24) as usize;
-        self.sets[index & (self.sets.len() - 1)].lock()
+        self.sets[index_of(hash) & (self.sets.len() - 1)].lock()
     }
 
-    /// The key's entry; a new one takes the place of that whose time is over soonest.
-    fn entry_mut<'g>(&self, set: &'g mut Set, hash: u64, now_secs: u32) -> &'g mut Entry {
-        let known = set.keys.iter().position(|entry| entry.hash == hash);
-        let soonest = || {
-            let ends = set.keys.iter().map(|entry| entry.ends(self.interval_secs));
-            ends.enumerate().min_by_key(|&(_, end)| end).map_or(0, |(at, _)| at)
-        };
-        let at = known.unwrap_or_else(soonest);
-        if known.is_none() {
-            let old = set.keys[at];
-            if old.held_until > now_secs {
-                set.floor = set.floor.max(old.held_until);
-            }
-            self.lost
-                .fetch_add(u64::from(old.ends(self.interval_secs) > now_secs), Ordering::Relaxed);
-            set.keys[at] = Entry { hash, ..Entry::default() };
+    /// The key's overflow set, if there is one yet.
+    fn overflow_of(&self, hash: u64) -> Option<MutexGuard<'_, Set>> {
+        let (segment, at) = self.overflow_place(hash);
+        Some(self.overflow[segment].get()?[at].lock())
+    }
+
+    fn overflow_place(&self, hash: u64) -> (usize, usize) {
+        let place = index_of(hash) & (self.overflow.len() * SEGMENT - 1);
+        (place / SEGMENT, place % SEGMENT)
+    }
+
+    /// The key's overflow set, made if need be.
+    fn overflow_made(&self, hash: u64) -> MutexGuard<'_, Set> {
+        let (segment, at) = self.overflow_place(hash);
+        let sets = self.overflow[segment].get_or_init(|| {
+            let sets: Box<[Mutex<Set>]> = (0..SEGMENT).map(|_| Mutex::default()).collect();
+            let bytes = size_of_val(&*sets) as u64;
+            self.overflow_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.growth.fetch_add(bytes, Ordering::Relaxed);
+            sets
+        });
+        sets[at].lock()
+    }
+
+    /// Calls `f` with the key's entry, if there is one.
+    fn with_known<T>(&self, hash: u64, f: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let mut set = self.set(hash);
+        if let Some(entry) = set.find(hash) {
+            return Some(f(entry));
         }
-        &mut set.keys[at]
+        self.overflow_of(hash)?.find(hash).map(f)
+    }
+
+    /// Calls `f` with the key's entry. A new one takes the place of one that is not needed, or in
+    /// the overflow set of the one whose time is over soonest.
+    fn with_entry<T>(&self, hash: u64, now_secs: u32, f: impl FnOnce(&mut Entry) -> T) -> T {
+        let mut set = self.set(hash);
+        if let Some(entry) = set.find(hash) {
+            return f(entry);
+        }
+        if let Some(mut overflow) = self.overflow_of(hash)
+            && let Some(entry) = overflow.find(hash)
+        {
+            return f(entry);
+        }
+        if let Some(entry) = self.replaced(&mut set, hash, now_secs, false) {
+            return f(entry);
+        }
+        let mut overflow = self.overflow_made(hash);
+        let mut lost = Entry::default();
+        let entry = self.replaced(&mut overflow, hash, now_secs, true).unwrap_or(&mut lost);
+        f(entry)
+    }
+
+    /// A new entry for the key in the place of the one that is needed least; `None` if all are
+    /// needed, unless one `must` go.
+    fn replaced<'g>(
+        &self,
+        set: &'g mut Set,
+        hash: u64,
+        now_secs: u32,
+        must: bool,
+    ) -> Option<&'g mut Entry> {
+        let interval_secs = self.interval_secs;
+        let need =
+            |entry: &Entry| (entry.is_needed(interval_secs, now_secs), entry.ends(interval_secs));
+        let at = (0..WAYS).min_by_key(|&at| need(&set.keys[at]))?;
+        let (is_needed, _) = need(&set.keys[at]);
+        if is_needed && !must {
+            return None;
+        }
+        if is_needed {
+            set.floor = set.floor.max(set.keys[at].held_until);
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        set.keys[at] = Entry { hash, ..Entry::default() };
+        Some(&mut set.keys[at])
     }
 
     /// A token of 63 bits, as some clients read it signed.
@@ -207,6 +301,11 @@ impl Table {
             }
         }
     }
+}
+
+/// Bits that choose neither the store's stripe nor its tag.
+fn index_of(hash: u64) -> usize {
+    low_u32(hash >> 24) as usize
 }
 
 #[cfg(test)]
@@ -264,7 +363,7 @@ mod tests {
         let tokens: Vec<_> = (1..=20).map(|hash| token(table.ask(hash, 100, 0))).collect();
         let kept =
             (1..=20).zip(&tokens).filter(|&(hash, &token)| table.redeem(hash, token).is_some());
-        assert_eq!((kept.count(), table.lost()), (WAYS, 12));
+        assert_eq!((kept.count(), table.lost()), (2 * WAYS, 4));
         let bytes = table.bytes();
         (1..=20).for_each(|hash| table.hold(hash, 150 + u32::try_from(hash).unwrap(), 120));
         assert!((1..=20).all(|hash| table.is_held(hash, 149)));
@@ -273,6 +372,42 @@ mod tests {
         assert!(table.is_held(99, 149));
         assert!(!(1..=99).any(|hash| table.is_held(hash, 171)));
         assert_eq!(table.bytes(), bytes);
+    }
+
+    /// A cold server: every reader misses, and the fills come seconds later.
+    #[test]
+    fn each_of_many_misses_of_a_cold_server_may_be_filled() {
+        for (memory_bytes, misses) in [(64 << 20, 10_000), (1 << 30, 100_000)] {
+            let table = Table::new(memory_bytes, 10);
+            let hash = |miss: u64| {
+                // The finalizer of MurmurHash3: as good as random.
+                let mixed = (miss ^ miss >> 33 ^ 0x5bd1).wrapping_mul(0xff51_afd7_ed55_8ccd);
+                (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53)
+            };
+            let tokens: Vec<_> =
+                (0..misses).map(|miss| token(table.ask(hash(miss), 100, 0))).collect();
+            let refused = (0..misses).zip(&tokens);
+            let refused =
+                refused.filter(|&(miss, &token)| table.redeem(hash(miss), token).is_none());
+            assert_eq!(refused.count(), 0, "of {misses}");
+            assert!(table.bytes() < memory_bytes / 28, "{} bytes", table.bytes());
+        }
+    }
+
+    #[test]
+    fn a_used_token_makes_room_for_another_key() {
+        let table = small(10);
+        for hash in 1..=1000 {
+            let given = token(table.ask(hash, 100, 0));
+            assert_eq!(table.redeem(hash, given), Some(0));
+        }
+        assert_eq!((table.lost(), table.take_growth()), (0, 0));
+        let held = u32::try_from(WAYS).unwrap();
+        (0..held).for_each(|hash| table.hold(u64::from(hash) + 1, 200, 100));
+        let given = token(table.ask(5000, 100, 0));
+        assert!(table.take_growth() > 0, "no hold-off makes room");
+        assert_eq!((table.take_growth(), table.redeem(5000, given)), (0, Some(0)));
+        assert!((1..=u64::from(held)).all(|hash| table.is_held(hash, 150)));
     }
 
     #[test]
