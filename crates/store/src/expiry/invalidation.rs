@@ -42,8 +42,8 @@
 //! The time of an invalidation does not grow with the number of items, nor of invalidations. The
 //! table has sixteen places for each bucket. An invalidation of a prefix whose bucket is full of
 //! prefixes that are not purged yet is refused: in the table of a store of 64 MB and more, after
-//! some thousand others within one purge. One of a prefix that is there already needs no place, nor
-//! does one of everything.
+//! more than 3,000 others within one purge. One of a prefix that is there already needs no place,
+//! nor does one of everything.
 //!
 //! A prefix is kept as its length and hash: two prefixes of one hash (one chance in 2^64) would be
 //! taken for each other, and the items of both would die.
