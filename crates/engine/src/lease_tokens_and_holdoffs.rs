@@ -38,7 +38,7 @@ const SHARE: u64 = 256;
 const SETS: std::ops::RangeInclusive<u64> = 64..=1 << 18;
 /// Overflow sets for each set.
 const OVERFLOW: usize = 8;
-/// Overflow sets that are made together.
+/// Sets of a segment.
 const SEGMENT: usize = 64;
 
 /// mcrouter marks tokens that it has rewritten by these upper bits (`LeaseTokenMap.cpp`).
@@ -51,7 +51,7 @@ pub(crate) const WAIT: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Table {
     sets: Box<[Mutex<Set>]>,
-    overflow: Box<[OnceLock<Box<[Mutex<Set>]>>]>,
+    overflow: Box<[OnceLock<Segment>]>,
     /// Bytes of the overflow sets, and of those that [`take_growth`](Self::take_growth) has not
     /// returned.
     overflow_bytes: AtomicU64,
@@ -64,6 +64,9 @@ pub(crate) struct Table {
     /// Keys that were pushed out before their time.
     lost: AtomicU64,
 }
+
+/// Overflow sets that are made together.
+type Segment = Box<[Mutex<Set>]>;
 
 #[derive(Debug, Default)]
 struct Set {
@@ -226,7 +229,7 @@ impl Table {
     fn overflow_made(&self, hash: u64) -> MutexGuard<'_, Set> {
         let (segment, at) = self.overflow_place(hash);
         let sets = self.overflow[segment].get_or_init(|| {
-            let sets: Box<[Mutex<Set>]> = (0..SEGMENT).map(|_| Mutex::default()).collect();
+            let sets: Segment = (0..SEGMENT).map(|_| Mutex::default()).collect();
             let bytes = size_of_val(&*sets) as u64;
             self.overflow_bytes.fetch_add(bytes, Ordering::Relaxed);
             self.growth.fetch_add(bytes, Ordering::Relaxed);
