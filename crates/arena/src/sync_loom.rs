@@ -15,6 +15,8 @@
 //! exchange orders nothing and changes nothing, so the operation proper keeps all the old values it
 //! may return. Relaxed is enough for it, and anything stronger would hide faults.
 
+#![allow(missing_docs, reason = "these are the shapes of the real ones")]
+
 use crate::sync::Ordering;
 use loom::sync::atomic as real;
 use std::ops::Deref;
