@@ -70,13 +70,6 @@ pub enum CertsError {
     Tls(rustls::Error),
 }
 
-impl From<CertsError> for String {
-    /// The message, for functions whose error is one.
-    fn from(error: CertsError) -> Self {
-        error.to_string()
-    }
-}
-
 /// The server certificates that a client accepts.
 #[derive(Clone, Debug)]
 pub enum Trust {

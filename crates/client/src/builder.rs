@@ -352,7 +352,8 @@ impl Builder {
         // What a server sends may be compressed, and is then shorter.
         let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
         settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
-        settings.tls = self.tls.clone().map(Tls::open).transpose().map_err(BuildError)?;
+        let tls = self.tls.clone().map(Tls::open).transpose();
+        settings.tls = tls.map_err(|error| BuildError(error.to_string()))?;
         let workers = u32::try_from(self.threads).unwrap_or(1);
         let flags = TreeFlags { workers, ..TreeFlags::default() };
         let plan = Plan::new(loaded.config, settings, flags)

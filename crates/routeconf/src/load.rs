@@ -20,7 +20,8 @@ pub struct Loaded {
 }
 
 /// A configuration that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.render())]
 pub struct Rejected {
     /// The files that were read before it was refused; a reload watches them, too.
     pub files: Files,

@@ -1,28 +1,63 @@
 //! From the configuration's text to what builds trees.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use discovery::{Discovered, Discovery, Member, is_source};
-use routeconf::{FileSources, Params, Sources, Variables, load};
-use routes::{Plan, Target, host_id};
+use routeconf::{FileSources, Params, Rejected, Sources, Variables, load};
+use routes::{Plan, Target, VariableError, host_id};
+use thiserror::Error;
 use upstream::Address;
 
 use crate::config_info::{ConfigInfo, Noting};
 use crate::dump::Snapshot;
-use crate::options::{Options, Source};
+use crate::options::{LoginFileError, Options, Source};
 use crate::shared::{Build, Read};
 use crate::stats::files::Counted;
 
+/// The reason why a configuration cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum ConfigError {
+    #[error("--enable-flush-cmd: a flush would be of all pools' servers")]
+    FlushOfAllPools,
+    #[error("where pools listen cannot change while the proxy runs")]
+    ListensMoved,
+    #[error(transparent)]
+    Login(#[from] LoginFileError),
+    /// `--serve-cluster` names a pool that is not there.
+    #[error("--serve-cluster: there is no pool '{0}'")]
+    NoCluster(String),
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
+    #[error("cannot read {}: {error}", path.display())]
+    Unread { path: PathBuf, error: io::Error },
+    /// What the tree of routes refuses, each with its place.
+    #[error("{}", .0.join("\n"))]
+    Unusable(Vec<String>),
+    /// The file of runtime variables.
+    #[error("{file}: {error}")]
+    Variables { file: String, error: VariablesError },
+}
+
+/// The reason why the file of runtime variables cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum VariablesError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Value(#[from] VariableError),
+}
+
 /// The text of the configuration.
-fn text(source: &Source) -> Result<Arc<str>, String> {
+fn text(source: &Source) -> Result<Arc<str>, ConfigError> {
     match source {
         Source::Text(text) => Ok(text.as_str().into()),
         Source::File(path) => FileSources::read_path(path)
             .map(Into::into)
-            .map_err(|error| format!("cannot read {}: {error}", path.display())),
+            .map_err(|error| ConfigError::Unread { path: path.clone(), error }),
     }
 }
 
@@ -57,7 +92,7 @@ pub(crate) struct Reader<'a> {
 
 impl Reader<'_> {
     /// The present configuration.
-    pub(crate) fn read(&self) -> Result<Configuration, String> {
+    pub(crate) fn read(&self) -> Result<Configuration, ConfigError> {
         let path = match self.source {
             Source::File(path) => path.as_path(),
             Source::Text(_) => Path::new(""),
@@ -67,7 +102,7 @@ impl Reader<'_> {
     }
 
     /// The one that was kept. What the command line says is not taken from there.
-    pub(crate) fn read_kept(&self, kept: Snapshot) -> Result<Configuration, String> {
+    pub(crate) fn read_kept(&self, kept: Snapshot) -> Result<Configuration, ConfigError> {
         let text = match self.source {
             Source::File(_) => Arc::clone(&kept.main),
             Source::Text(text) => text.as_str().into(),
@@ -80,7 +115,7 @@ fn understand(
     reader: &Reader<'_>,
     text: &Arc<str>,
     files: impl Sources,
-) -> Result<Configuration, String> {
+) -> Result<Configuration, ConfigError> {
     let Reader { source, options, tls, discovery, counted } = *reader;
     let name = match source {
         Source::File(path) => path.display().to_string(),
@@ -88,7 +123,7 @@ fn understand(
     };
     let mut sources = Noting { sources: Discovered { files, discovery }, read: BTreeMap::new() };
     let params = params(options);
-    let loaded = load(&name, text, &params, &mut sources).map_err(|rejected| rejected.render())?;
+    let loaded = load(&name, text, &params, &mut sources)?;
     let files = &loaded.config.files;
     let warnings = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
     let imports = sources.read;
@@ -97,28 +132,29 @@ fn understand(
     let (sources, mut files): (Vec<String>, Vec<String>) =
         files.names().map(str::to_owned).partition(|name| is_source(name));
     let flags = options.routing.tree(options.num_proxies);
-    let mut plan = Plan::new(loaded.config, options.settings(tls)?, flags)
-        .map_err(|flaws| flaws.join("\n"))?;
+    let mut plan =
+        Plan::new(loaded.config, options.settings(tls)?, flags).map_err(ConfigError::Unusable)?;
     files.extend(options.tls.server_auth_file.iter().map(|path| path.display().to_string()));
     plan.count_pools(counted.clone());
     if let Some(path) = &options.runtime_vars_file {
         let name = path.display().to_string();
-        let text = FileSources::read_path(path).map_err(|error| format!("{name}: {error}"))?;
-        let variables = Variables::parse(&name, &text).map_err(|rejected| rejected.render())?;
-        plan.set_variables(variables).map_err(|error| format!("{name}: {error}"))?;
+        let wrong = |error| ConfigError::Variables { file: name.clone(), error };
+        let text = FileSources::read_path(path).map_err(|error| wrong(error.into()))?;
+        let variables = Variables::parse(&name, &text)?;
+        plan.set_variables(variables).map_err(|error| wrong(error.into()))?;
         files.push(name);
     }
     let cluster = match &options.serve_cluster {
         None => None,
         Some(name) => match plan.servers_of(name) {
-            None => return Err(format!("--serve-cluster: there is no pool '{name}'")),
+            None => return Err(ConfigError::NoCluster(name.clone())),
             Some(servers) => Some(servers.iter().filter_map(member).collect()),
         },
     };
     let listeners = &plan.config().listeners;
     let listens: Vec<_> = listeners.iter().filter_map(|listener| listener.listen.clone()).collect();
     if listens.len() > 1 && options.enable_flush_cmd {
-        return Err("--enable-flush-cmd: a flush would be of all pools' servers".to_owned());
+        return Err(ConfigError::FlushOfAllPools);
     }
     let targets = plan.targets();
     let is_dynamic = plan.has_names() || !sources.is_empty();

@@ -1,16 +1,29 @@
 //! Starts the spooler of failed deletes as the options ask.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use routes::{Spooler, Target};
 use spool::{Settings, Spool};
+use thiserror::Error;
 use upstream::Registry;
 
 use crate::options::Options;
 
 /// mcrouter's `--async-dir`.
 const DEFAULT_FOLDER: &str = "/var/spool/mcrouter";
+
+/// The reason why failed deletes cannot be kept.
+#[derive(Debug, Error)]
+pub(crate) enum SpoolError {
+    #[error("{}: it does not exist", .0.display())]
+    NoFolder(PathBuf),
+    #[error("cannot start a thread: {0}")]
+    NoThread(io::Error),
+    #[error("{}: {error}", folder.display())]
+    Unusable { folder: PathBuf, error: io::Error },
+}
 
 /// Starts the spooler that the options ask for. If no option names a folder and mcrouter's cannot
 /// be used, logs a warning and returns `None`.
@@ -23,7 +36,7 @@ pub(crate) fn start(
     registry: Registry,
     targets: Vec<Target>,
     log: impl Fn(&str) + Send + 'static,
-) -> Result<Option<Spooler>, String> {
+) -> Result<Option<Spooler>, SpoolError> {
     if options.asynclog_disable {
         return Ok(None);
     }
@@ -32,7 +45,7 @@ pub(crate) fn start(
     let spool = if is_named || folder.is_dir() {
         open(&folder, options.first_port(), &settings(options))
     } else {
-        Err(format!("{}: it does not exist", folder.display()))
+        Err(SpoolError::NoFolder(folder.clone()))
     };
     let spool = match spool {
         Ok(spool) => spool,
@@ -45,13 +58,13 @@ pub(crate) fn start(
     let worker = u32::try_from(options.num_proxies).unwrap_or(u32::MAX);
     let holds_gets = options.asynclog_hold_gets;
     let spooler = Spooler::start(spool, Some(folder), registry, worker, holds_gets, targets, log);
-    spooler.map(Some).map_err(|error| format!("cannot start a thread: {error}"))
+    spooler.map(Some).map_err(SpoolError::NoThread)
 }
 
 /// Each port has a spool of its own, so that proxies may share the folder.
-fn open(folder: &Path, port: u16, settings: &Settings) -> Result<Spool, String> {
-    let own = folder.join(format!("holdall-{port}"));
-    Spool::open(&own, *settings).map_err(|error| format!("{}: {error}", own.display()))
+fn open(folder: &Path, port: u16, settings: &Settings) -> Result<Spool, SpoolError> {
+    let folder = folder.join(format!("holdall-{port}"));
+    Spool::open(&folder, *settings).map_err(|error| SpoolError::Unusable { folder, error })
 }
 
 fn settings(options: &Options) -> Settings {

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use routeconf::Sources;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use crate::new_file::{Readers, make_folder, put};
 use crate::options::Options;
@@ -45,6 +46,26 @@ pub(crate) struct Dump {
     age_max: Duration,
 }
 
+/// The reason why a dump cannot be written or used.
+#[derive(Debug, Error)]
+#[error("{}: {fault}", path.display())]
+pub(crate) struct DumpError {
+    path: PathBuf,
+    fault: DumpFault,
+}
+
+#[derive(Debug, Error)]
+enum DumpFault {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it is no dump")]
+    NoDump,
+    #[error(transparent)]
+    NoJson(#[from] serde_json::Error),
+    #[error("it is {age_secs} s old, and may be {max_secs}")]
+    TooOld { age_secs: u64, max_secs: u64 },
+}
+
 impl Dump {
     /// As the options say; `None` if they do not.
     pub(crate) fn of(options: &Options) -> Option<Self> {
@@ -58,8 +79,8 @@ impl Dump {
     ///
     /// # Errors
     ///
-    /// The system's, for people.
-    pub(crate) fn save(&self, snapshot: &Snapshot) -> Result<(), String> {
+    /// The system's.
+    pub(crate) fn save(&self, snapshot: &Snapshot) -> Result<(), DumpError> {
         let imports = snapshot.imports.iter();
         let imports: serde_json::Map<String, Value> = imports
             .map(|(name, (text, shown))| (name.clone(), json!({"text": text, "name": shown})))
@@ -68,7 +89,7 @@ impl Dump {
         let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
         let written =
             make_folder(folder, Readers::Own).and_then(|()| put(&self.path, &text, Readers::Own));
-        written.map_err(|error| format!("{}: {error}", self.path.display()))
+        written.map_err(|error| self.wrong(error.into()))
     }
 
     /// It is still in use.
@@ -82,19 +103,24 @@ impl Dump {
     ///
     /// # Errors
     ///
-    /// Why it cannot be used.
-    pub(crate) fn last(&self) -> Result<(Snapshot, Duration), String> {
-        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
-        let modified = fs::metadata(&self.path).and_then(|data| data.modified());
-        let age = modified.map_err(|error| named(&error))?.elapsed().unwrap_or_default();
+    /// The reason why it cannot be used.
+    pub(crate) fn last(&self) -> Result<(Snapshot, Duration), DumpError> {
+        self.read().map_err(|fault| self.wrong(fault))
+    }
+
+    fn read(&self) -> Result<(Snapshot, Duration), DumpFault> {
+        let age = fs::metadata(&self.path)?.modified()?.elapsed().unwrap_or_default();
         if age >= self.age_max {
-            let (age, max) = (age.as_secs(), self.age_max.as_secs());
-            return Err(named(&format!("it is {age} s old, and may be {max}")));
+            let (age_secs, max_secs) = (age.as_secs(), self.age_max.as_secs());
+            return Err(DumpFault::TooOld { age_secs, max_secs });
         }
-        let text = fs::read_to_string(&self.path).map_err(|error| named(&error))?;
-        let value = serde_json::from_str(&text).map_err(|error| named(&error))?;
-        let snapshot = understood(&value).ok_or_else(|| named(&"it is no dump"))?;
+        let value = serde_json::from_str(&fs::read_to_string(&self.path)?)?;
+        let snapshot = understood(&value).ok_or(DumpFault::NoDump)?;
         Ok((snapshot, age))
+    }
+
+    fn wrong(&self, fault: DumpFault) -> DumpError {
+        DumpError { path: self.path.clone(), fault }
     }
 }
 
@@ -149,7 +175,7 @@ mod tests {
         );
         assert_eq!(dump(9000).last().unwrap().0, snapshot);
         // mcrouter's 0: it is never used.
-        assert!(dump(0).last().unwrap_err().contains("s old"));
+        assert!(dump(0).last().unwrap_err().to_string().contains("s old"));
         for wrong in ["", "{}", "[]", r#"{"config": 1, "imports": {}}"#, "{\"config\": \"x\""] {
             fs::write(&dump(0).path, wrong).unwrap();
             assert!(dump(9000).last().is_err(), "{wrong}");

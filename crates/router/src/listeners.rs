@@ -1,10 +1,12 @@
 //! Addresses to listen on: those of the command line or, if it names none, those of the pools in a
 //! twemproxy configuration.
 
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use net::{Listen, ListenAddress};
+use thiserror::Error;
 
 use crate::options::Options;
 
@@ -27,6 +29,22 @@ impl Listeners {
     }
 }
 
+/// The reason why there is nothing to listen on.
+#[derive(Debug, Error)]
+pub(crate) enum ListenError {
+    /// The command line names one address, and this number of pools have theirs.
+    #[error("{0} pools listen at addresses of their own: leave out -p and --unix-domain-sock")]
+    ManyPools(usize),
+    #[error("{0}: the name has no address")]
+    NoAddress(String),
+    #[error("{0}: one unix socket is supported")]
+    SecondUnix(String),
+    #[error("{0}: two pools listen there")]
+    Twice(String),
+    #[error("{name}: {error}")]
+    Unresolved { name: String, error: io::Error },
+}
+
 /// The permission bits of a unix socket.
 const MODE: u32 = 0o700;
 
@@ -39,15 +57,12 @@ const MODE: u32 = 0o700;
 pub(crate) fn listeners(
     options: &Options,
     named: &[String],
-) -> Result<(Listen, Listeners), String> {
+) -> Result<(Listen, Listeners), ListenError> {
     if options.names_no_address() && !named.is_empty() {
         return by_pools(named);
     }
     if named.len() > 1 {
-        let count = named.len();
-        return Err(format!(
-            "{count} pools listen at addresses of their own: leave out -p and --unix-domain-sock"
-        ));
+        return Err(ListenError::ManyPools(named.len()));
     }
     let all = |ports: &[u16]| -> Vec<SocketAddr> {
         let on = |port: &u16| {
@@ -63,22 +78,23 @@ pub(crate) fn listeners(
 
 const BACKLOG: i32 = 1024;
 
-fn by_pools(named: &[String]) -> Result<(Listen, Listeners), String> {
+fn by_pools(named: &[String]) -> Result<(Listen, Listeners), ListenError> {
     let mut listen = Listen { backlog: BACKLOG, ..Listen::default() };
     let mut listeners = Listeners::default();
     for (listener, name) in (0..).zip(named) {
         if name.starts_with('/') {
             if listen.unix.replace((PathBuf::from(name), MODE)).is_some() {
-                return Err(format!("{name}: one unix socket is supported"));
+                return Err(ListenError::SecondUnix(name.clone()));
             }
             listeners.unix = listener;
             continue;
         }
-        let addresses = name.to_socket_addrs().map_err(|error| format!("{name}: {error}"))?;
-        let address = addresses.into_iter().next();
-        let address = address.ok_or_else(|| format!("{name}: the name has no address"))?;
+        let addresses = name.to_socket_addrs();
+        let mut addresses =
+            addresses.map_err(|error| ListenError::Unresolved { name: name.clone(), error })?;
+        let address = addresses.next().ok_or_else(|| ListenError::NoAddress(name.clone()))?;
         if listen.tcp.contains(&address) {
-            return Err(format!("{name}: two pools listen there"));
+            return Err(ListenError::Twice(name.clone()));
         }
         listen.tcp.push(address);
         listeners.tcp.push(listener);
@@ -91,7 +107,7 @@ mod tests {
     use super::*;
     use crate::options::Parser;
 
-    fn listening(words: &[&str], named: &[&str]) -> Result<(Listen, Listeners), String> {
+    fn listening(words: &[&str], named: &[&str]) -> Result<(Listen, Listeners), ListenError> {
         let options = Options::try_parse_from(["route"].iter().chain(words)).unwrap();
         listeners(&options, &named.iter().map(ToString::to_string).collect::<Vec<_>>())
     }

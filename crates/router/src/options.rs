@@ -1,12 +1,15 @@
 //! The command line of `holdall route`: mcrouter's names, where mcrouter has one.
 
 use std::fmt::Write;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use clap::Parser;
+use routeconf::FileSources;
 use spool::Fsync;
+use thiserror::Error;
 
 use crate::flag_values::{WORKERS_MAX, WrongValue, fsync, millis};
 pub use crate::routing::RoutingFlags;
@@ -274,6 +277,22 @@ pub struct TlsFlags {
     pub server_auth_file: Option<PathBuf>,
 }
 
+/// The reason why the file of the login for servers cannot be used.
+#[derive(Debug, Error)]
+#[error("{}: {fault}", path.display())]
+pub(crate) struct LoginFileError {
+    path: PathBuf,
+    fault: LoginFault,
+}
+
+#[derive(Debug, Error)]
+enum LoginFault {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("holds no user:password")]
+    NoLogin,
+}
+
 impl TlsFlags {
     /// TLS settings of the listeners; `None` without a certificate.
     pub(crate) fn listener(&self) -> Option<net::TlsOptions> {
@@ -311,7 +330,7 @@ impl TlsFlags {
     /// # Errors
     ///
     /// Names the file that cannot be used, and the reason.
-    pub(crate) fn open(&self) -> Result<Option<upstream::Tls>, String> {
+    pub(crate) fn open(&self) -> Result<Option<upstream::Tls>, upstream::CertsError> {
         self.servers().map(upstream::Tls::open).transpose()
     }
 
@@ -320,13 +339,11 @@ impl TlsFlags {
     /// # Errors
     ///
     /// The reason why the file cannot be used.
-    fn login(&self) -> Result<Option<upstream::Login>, String> {
+    fn login(&self) -> Result<Option<upstream::Login>, LoginFileError> {
         let Some(path) = &self.server_auth_file else { return Ok(None) };
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-        let login = text.and_then(|text| {
-            upstream::Login::parse(&text).ok_or_else(|| "holds no user:password".to_owned())
-        });
-        login.map(Some).map_err(|error| format!("{}: {error}", path.display()))
+        let wrong = |fault| LoginFileError { path: path.clone(), fault };
+        let text = FileSources::read_path(path).map_err(|error| wrong(error.into()))?;
+        upstream::Login::parse(&text).map(Some).ok_or_else(|| wrong(LoginFault::NoLogin))
     }
 }
 
@@ -437,7 +454,7 @@ impl Options {
     pub(crate) fn settings(
         &self,
         tls: Option<&upstream::Tls>,
-    ) -> Result<upstream::Settings, String> {
+    ) -> Result<upstream::Settings, LoginFileError> {
         let timeout = Duration::from_millis(self.server_timeout);
         Ok(upstream::Settings {
             timeout,

@@ -10,40 +10,68 @@ use std::time::{Duration, Instant, SystemTime};
 use discovery::Discovery;
 use routes::Target;
 use signal_hook::iterator::Handle;
+use thiserror::Error;
 
-use crate::config::{Configuration, Reader};
-use crate::dump::{Dump, Snapshot};
+use crate::config::{ConfigError, Configuration, Reader};
+use crate::dump::{Dump, DumpError, Snapshot};
 use crate::options::{Options, Source, Validate};
 use crate::shared::{Shared, unix_secs};
 use crate::stats::files::Counted;
+
+/// The reason why there is no configuration to begin with.
+#[derive(Debug, Error)]
+pub(crate) enum FirstError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The one that was kept cannot be used either.
+    #[error("{config}\n{kept}")]
+    Kept { config: ConfigError, kept: KeptError },
+}
+
+/// The reason why the configuration that was kept cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum KeptError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+}
 
 /// The configuration to begin with, and whether it is the one that was kept.
 pub(crate) fn first(
     reader: &Reader<'_>,
     log: &impl Fn(&str),
-) -> Result<(Configuration, bool), String> {
+) -> Result<(Configuration, bool), FirstError> {
     let options = reader.options;
-    let error = match reader.read() {
+    let config = match reader.read() {
         Ok(configuration) => {
             if options.validate_config != Some(Validate::Exit) {
                 keep(options, &configuration.snapshot, log);
             }
             return Ok((configuration, false));
         }
-        Err(error) => error,
+        Err(config) => config,
     };
     // Whoever has a configuration checked asks for this one.
     let dump = Dump::of(options).filter(|_| options.validate_config.is_none());
-    let Some(dump) = dump else { return Err(error) };
-    let kept = dump.last().and_then(|(kept, age)| Ok((reader.read_kept(kept)?, age)));
-    let (configuration, age) = kept.map_err(|kept| format!("{error}\n{kept}"))?;
-    log(&error);
+    let Some(dump) = dump else { return Err(config.into()) };
+    let (configuration, age) = match last_good(reader, &dump) {
+        Ok(last) => last,
+        Err(kept) => return Err(FirstError::Kept { config, kept }),
+    };
+    log(&config.to_string());
     log(&format!(
         "the configuration is the last good one, in use {} s ago, of {}",
         age.as_secs(),
         dump.path.display()
     ));
     Ok((configuration, true))
+}
+
+/// The configuration that was kept, and how long ago it was in use.
+fn last_good(reader: &Reader<'_>, dump: &Dump) -> Result<(Configuration, Duration), KeptError> {
+    let (kept, age) = dump.last()?;
+    Ok((reader.read_kept(kept)?, age))
 }
 
 /// Keeps a configuration that was taken, if that is wanted.
@@ -130,12 +158,12 @@ pub(crate) fn reload(
                 log("the configuration has been replaced");
             }
             // A source that stays away is reported once.
-            Err(error) if !is_changed && error == told => {}
+            Err(error) if !is_changed && error.to_string() == told => {}
             Err(error) => {
                 // Relaxed, here and below: counts and times, which order nothing else.
                 shared.config.failures.fetch_add(1, Ordering::Relaxed);
                 log(&format!("the configuration stays as it was: {error}"));
-                told = error;
+                told = error.to_string();
             }
         }
     }
@@ -147,7 +175,7 @@ fn take(
     shared: &Shared,
     watched: &mut Watched,
     is_changed: bool,
-) -> Result<Option<(Vec<String>, Snapshot)>, String> {
+) -> Result<Option<(Vec<String>, Snapshot)>, ConfigError> {
     shared.config.attempts.fetch_add(1, Ordering::Relaxed);
     shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
     let Watched { source, tls, discovery, counted, .. } = &*watched;
@@ -157,7 +185,7 @@ fn take(
         return Ok(None);
     }
     if read.listens != watched.listens {
-        return Err("where pools listen cannot change while the proxy runs".to_owned());
+        return Err(ConfigError::ListensMoved);
     }
     watched.files = read.files;
     watched.seen.retain(|file, _| watched.files.contains(file));

@@ -1,5 +1,6 @@
 //! From options to a running proxy, and to its end.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -7,10 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use discovery::Discovery;
-use net::{Consolidation, Control, Inherited, Placement, TlsAcceptor, TlsMode, inherited_listener};
+use net::{
+    Consolidation, Control, Inherited, Placement, TlsAcceptor, TlsError, TlsMode,
+    inherited_listener,
+};
 use routes::{Core, Spooler, Target, host_id};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use thiserror::Error;
 use upstream::Upstream;
 
 use crate::config::Reader;
@@ -43,13 +48,22 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn fatal(message: impl Into<String>) -> Self {
-        Self { status: EXIT_FATAL, message: message.into() }
+    fn fatal(error: impl fmt::Display) -> Self {
+        Self { status: EXIT_FATAL, message: error.to_string() }
     }
 
     fn transient(what: &str, error: &io::Error) -> Self {
         Self { status: EXIT_TRANSIENT, message: format!("{what}: {error}") }
     }
+}
+
+/// The reason why clients cannot speak TLS.
+#[derive(Debug, Error)]
+enum AcceptorError {
+    #[error("--ssl-port needs --pem-cert-path and --pem-key-path")]
+    NoCertificate,
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Runs a proxy until a signal ends it; `log` takes a line for people. `started` receives
@@ -169,7 +183,8 @@ fn keep_deletes(
     log: impl Fn(&str) + Send + 'static,
 ) -> Result<Option<Spooler>, Failure> {
     let spooler = delete_spool::start(&shared.options, shared.registry.clone(), targets, log);
-    let spooler = spooler.map_err(|error| Failure { status: EXIT_TRANSIENT, message: error })?;
+    let spooler =
+        spooler.map_err(|error| Failure { status: EXIT_TRANSIENT, message: error.to_string() })?;
     if let Some(spooler) = &spooler {
         // Nobody else sets it.
         let _ = shared.deletes.set(spooler.deletes().clone());
@@ -178,18 +193,17 @@ fn keep_deletes(
 }
 
 /// What makes the TLS sessions of clients; `None` when no port asks for it.
-fn acceptor(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, String> {
+fn acceptor(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, AcceptorError> {
     if options.ssl_ports.is_empty() {
         return Ok(None);
     }
     let Some(tls) = options.tls.listener() else {
-        return Err("--ssl-port needs --pem-cert-path and --pem-key-path".to_owned());
+        return Err(AcceptorError::NoCertificate);
     };
     let count = |ports: &[u16]| ports.len() * options.listen_addresses.len();
     let mut modes = vec![TlsMode::Plain; count(options.plain_ports())];
     modes.resize(modes.len() + count(&options.ssl_ports), TlsMode::Standard);
-    let acceptor = TlsAcceptor::open(tls, modes).map_err(|error| error.to_string())?;
-    Ok(Some(Arc::new(acceptor)))
+    Ok(Some(Arc::new(TlsAcceptor::open(tls, modes)?)))
 }
 
 /// The event loops' settings.
@@ -216,7 +230,8 @@ impl Certificates {
         let acceptor = self.acceptor.as_ref();
         let acceptor =
             acceptor.map(|acceptor| acceptor.reload().map_err(|error| error.to_string()));
-        let servers = self.servers.as_ref().map(upstream::Tls::reload);
+        let servers = self.servers.as_ref();
+        let servers = servers.map(|servers| servers.reload().map_err(|error| error.to_string()));
         for result in acceptor.into_iter().chain(servers) {
             match result {
                 Ok(()) => log("the certificates have been read again"),

@@ -29,4 +29,4 @@ pub use context::{Asking, Context, Sleep};
 pub use core::{Core, Submitted, Tree};
 pub use deletes::{DeleteCounts, Deletes, Spooler, Target};
 pub use host::host_id;
-pub use plan::{BigValues, Distances, Plan, TreeFlags};
+pub use plan::{BigValues, Distances, Plan, TreeFlags, VariableError};

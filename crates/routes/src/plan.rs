@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use routeconf::Variables;
 use routeconf::ast::{self, Config, Entry, Member, RouteId, Security, ServerAddress};
+use thiserror::Error;
 
 use crate::core::Tree;
 use crate::deletes::Target;
@@ -46,6 +47,14 @@ pub struct Plan {
     pairs: BTreeMap<String, Arc<LeasePairs>>,
     /// What rate limits have left, by the number of their route; all workers' trees share it.
     buckets: Mutex<BTreeMap<usize, Arc<Buckets>>>,
+}
+
+/// A runtime variable whose numbers are no weights or shares of keys.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("{name}: {numbers:?} are not from 0 to 1")]
+pub struct VariableError {
+    name: String,
+    numbers: Vec<f64>,
 }
 
 impl Plan {
@@ -90,10 +99,10 @@ impl Plan {
     /// # Errors
     ///
     /// A weight or a share of keys that is none, by the variable's name.
-    pub fn set_variables(&mut self, variables: Variables) -> Result<(), String> {
+    pub fn set_variables(&mut self, variables: Variables) -> Result<(), VariableError> {
         for (name, numbers) in variables.iter() {
             if numbers.iter().any(|number| !(0.0..=1.0).contains(number)) {
-                return Err(format!("{name}: {numbers:?} are not from 0 to 1"));
+                return Err(VariableError { name: name.to_owned(), numbers: numbers.to_vec() });
             }
         }
         self.variables = variables;

@@ -608,7 +608,7 @@ fn variables_give_weights_and_fractions() {
     cluster.comes_to(1, "k", "v");
     let mut refused = plan(&config(&[], r#""NullRoute""#)).unwrap();
     let variables = Variables::parse("vars", r#"{"w": [2]}"#).unwrap();
-    assert!(refused.set_variables(variables).unwrap_err().starts_with("w: "));
+    assert!(refused.set_variables(variables).unwrap_err().to_string().starts_with("w: "));
 }
 
 #[test]

@@ -7,15 +7,34 @@
 //!
 //! Connections without either have none.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use proto::binary::answer::{Parsed, parse};
 use rustls::ClientConnection;
+use thiserror::Error;
 
 use crate::login::Login;
-use crate::sasl::{Sasl, Step};
+use crate::sasl::{Sasl, SaslError, Step};
 use crate::settings::Protocol;
-use crate::tls::Tls;
+use crate::tls::{SessionError, Tls};
+
+/// The reason why a connection cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum GuardError {
+    #[error("the login is not answered")]
+    LoginUnanswered,
+    #[error("the login is answered by no packet")]
+    NoPacket,
+    /// The server's line.
+    #[error("the login is refused: {}", .0.escape_ascii())]
+    Refused(Box<[u8]>),
+    #[error(transparent)]
+    Sasl(#[from] SaslError),
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("TLS: {0}")]
+    TlsBytes(#[from] io::Error),
+}
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
@@ -58,7 +77,7 @@ impl Guard {
     pub(crate) fn new(
         tls: Option<(&Tls, &str)>,
         login: Option<(&Login, Protocol)>,
-    ) -> Result<Option<Box<Self>>, String> {
+    ) -> Result<Option<Box<Self>>, SessionError> {
         if tls.is_none() && login.is_none() {
             return Ok(None);
         }
@@ -97,8 +116,12 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Why the connection cannot be used, for people. An alert about it may be outgoing.
-    pub(crate) fn receive(&mut self, received: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
+    /// The reason why the connection cannot be used. An alert about it may be outgoing.
+    pub(crate) fn receive(
+        &mut self,
+        received: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<(), GuardError> {
         let begin = plain.len();
         let opened = self.open(received, plain);
         self.seal();
@@ -110,7 +133,7 @@ impl Guard {
                 plain.append(&mut self.answer);
                 self.stage = Stage::Open;
             } else if self.answer.len() > ANSWER_BYTES_MAX {
-                return Err("the login is not answered".to_owned());
+                return Err(GuardError::LoginUnanswered);
             }
         }
         self.seal();
@@ -118,11 +141,11 @@ impl Guard {
     }
 
     /// Takes what is whole of the answers to the login, up to the one that accepts it.
-    fn is_let_in(&mut self) -> Result<bool, String> {
+    fn is_let_in(&mut self) -> Result<bool, GuardError> {
         let Some(mut sasl) = self.sasl.take() else { return self.is_stored() };
         loop {
             let (step, consumed) = match parse(&self.answer, SASL_ANSWER_BYTES_MAX) {
-                Parsed::Bad => return Err("the login is answered by no packet".to_owned()),
+                Parsed::Bad => return Err(GuardError::NoPacket),
                 Parsed::Incomplete { .. } => {
                     self.sasl = Some(sasl);
                     return Ok(false);
@@ -138,28 +161,28 @@ impl Guard {
     }
 
     /// Takes the answer to the text login, which is a line. False: it is not whole yet.
-    fn is_stored(&mut self) -> Result<bool, String> {
+    fn is_stored(&mut self) -> Result<bool, GuardError> {
         let Some(end) = memchr::memchr(b'\n', &self.answer) else { return Ok(false) };
         let rest = self.answer.split_off(end + 1);
         let line = std::mem::replace(&mut self.answer, rest);
         if line == b"STORED\r\n" {
             return Ok(true);
         }
-        Err(format!("the login is refused: {}", line.trim_ascii_end().escape_ascii()))
+        Err(GuardError::Refused(line.trim_ascii_end().into()))
     }
 
-    fn open(&mut self, mut received: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
+    fn open(&mut self, mut received: &[u8], plain: &mut Vec<u8>) -> Result<(), GuardError> {
         let Some(session) = &mut self.session else {
             plain.extend_from_slice(received);
             return Ok(());
         };
         while !received.is_empty() && !self.is_ended {
-            session.read_tls(&mut received).map_err(|error| format!("TLS: {error}"))?;
-            let state = session.process_new_packets().map_err(|error| format!("TLS: {error}"))?;
+            session.read_tls(&mut received)?;
+            let state = session.process_new_packets()?;
             let (start, room) = (plain.len(), state.plaintext_bytes_to_read());
             plain.resize(start + room, 0);
             let fresh = plain.get_mut(start..).unwrap_or_default();
-            session.reader().read_exact(fresh).map_err(|error| format!("TLS: {error}"))?;
+            session.reader().read_exact(fresh)?;
             self.is_ended = state.peer_has_closed();
         }
         Ok(())
@@ -249,7 +272,7 @@ mod tests {
     fn a_refused_login_is_an_error_that_has_the_servers_words() {
         let (mut plain, mut guard) = (Vec::new(), asking());
         let why = guard.receive(b"CLIENT_ERROR no\r\n", &mut plain).unwrap_err();
-        assert_eq!(why, "the login is refused: CLIENT_ERROR no");
+        assert_eq!(why.to_string(), "the login is refused: CLIENT_ERROR no");
         let mut guard = asking();
         assert!(guard.receive(&[b'x'; 2000], &mut plain).is_err());
         assert!(!format!("{:?}", Login::new("app", "secret")).contains("secret"));

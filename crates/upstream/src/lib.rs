@@ -43,7 +43,7 @@ mod window;
 mod wire;
 
 pub use address::Address;
-pub use certs::ClientOptions as TlsOptions;
+pub use certs::{CertsError, ClientOptions as TlsOptions};
 pub use counters::{Counters, Totals};
 pub use destination::LOGIN_PATIENCE;
 pub use destination_id::DestinationId;

@@ -13,7 +13,8 @@
 use proto::binary::answer::Response;
 use proto::binary::opcode::{SASL_AUTH, SASL_LIST, SASL_STEP};
 use proto::binary::{Status, request};
-use scram::{Client, Hash, Proven};
+use scram::{Client, ClientError, Hash, NoRandomness, Proven};
+use thiserror::Error;
 
 use crate::login::Login;
 use narrow::to_u32;
@@ -54,6 +55,25 @@ pub(crate) enum Step {
     Send(Vec<u8>),
 }
 
+/// The reason why there is no login.
+#[derive(Debug, Error)]
+pub(crate) enum SaslError {
+    #[error("the login is answered wrongly: {0}")]
+    Challenge(#[from] ClientError),
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+    #[error("the login is answered by something out of shape")]
+    OutOfShape,
+    #[error("the login is refused")]
+    Refused,
+    #[error("the login is refused: {}", .0.text())]
+    RefusedWith(Status),
+    #[error("the login is answered by something else")]
+    Unasked,
+    #[error("the server does not know the password")]
+    Unproven,
+}
+
 impl Sasl {
     /// With what to begin.
     pub(crate) fn new(login: Login) -> (Self, Vec<u8>) {
@@ -64,35 +84,33 @@ impl Sasl {
     ///
     /// # Errors
     ///
-    /// Why there is no login, for people.
-    pub(crate) fn take(&mut self, response: &Response<'_>) -> Result<Step, String> {
+    /// The reason why there is no login.
+    pub(crate) fn take(&mut self, response: &Response<'_>) -> Result<Step, SaslError> {
         let expected = match self.stage {
             Stage::Listing => SASL_LIST,
             Stage::Plain | Stage::First(_) => SASL_AUTH,
             Stage::Final(_) | Stage::Confirming => SASL_STEP,
         };
         if response.opcode != expected || response.opaque != 0 {
-            return Err("the login is answered by something else".to_owned());
+            return Err(SaslError::Unasked);
         }
         let status = match (&self.stage, response.status) {
             // A server need not tell; whether it takes a name and a password is seen.
             (Stage::Listing, _) => Status::Ok,
             (_, Some(status @ (Status::Ok | Status::AuthContinue))) => status,
-            (_, Some(status)) => return Err(format!("the login is refused: {}", status.text())),
-            (_, None) => return Err("the login is refused".to_owned()),
+            (_, Some(status)) => return Err(SaslError::RefusedWith(status)),
+            (_, None) => return Err(SaslError::Refused),
         };
         match (std::mem::replace(&mut self.stage, Stage::Confirming), status) {
             (Stage::Listing, _) => self.begin(response),
             (Stage::First(client), Status::AuthContinue) => {
-                let (proof, proven) = client
-                    .prove(response.value, ITERATIONS_MAX)
-                    .map_err(|error| format!("the login is answered wrongly: {error}"))?;
+                let (proof, proven) = client.prove(response.value, ITERATIONS_MAX)?;
                 self.stage = Stage::Final(proven);
                 Ok(Step::Send(packet(SASL_STEP, SCRAM, proof.as_bytes())))
             }
             (Stage::Final(proven), _) => {
                 if !proven.is_answered_by(response.value) {
-                    return Err("the server does not know the password".to_owned());
+                    return Err(SaslError::Unproven);
                 }
                 match status {
                     Status::Ok => Ok(Step::Done),
@@ -100,11 +118,11 @@ impl Sasl {
                 }
             }
             (Stage::Plain | Stage::Confirming, Status::Ok) => Ok(Step::Done),
-            _ => Err("the login is answered by something out of shape".to_owned()),
+            _ => Err(SaslError::OutOfShape),
         }
     }
 
-    fn begin(&mut self, response: &Response<'_>) -> Result<Step, String> {
+    fn begin(&mut self, response: &Response<'_>) -> Result<Step, SaslError> {
         let (user, password) = self.login.parts();
         let has_scram = response.status == Some(Status::Ok)
             && response.value.split(|byte| *byte == b' ').any(|name| name == SCRAM);
@@ -113,8 +131,7 @@ impl Sasl {
             let message = ["\0", user, "\0", password].concat();
             return Ok(Step::Send(packet(SASL_AUTH, PLAIN, message.as_bytes())));
         }
-        let client =
-            Client::new(Hash::Sha256, user, password).map_err(|error| error.to_string())?;
+        let client = Client::new(Hash::Sha256, user, password)?;
         let first = client.first();
         self.stage = Stage::First(client);
         Ok(Step::Send(packet(SASL_AUTH, SCRAM, first.as_bytes())))
@@ -166,7 +183,7 @@ mod tests {
         for status in [Status::AuthFailure, Status::UnknownCommand, Status::AuthContinue] {
             let (mut sasl, _) = Sasl::new(Login::new("app", "secret"));
             drop(sasl.take(&response(SASL_LIST, Status::UnknownCommand, b"no")).unwrap());
-            let why = sasl.take(&response(SASL_AUTH, status, b"no")).unwrap_err();
+            let why = sasl.take(&response(SASL_AUTH, status, b"no")).unwrap_err().to_string();
             assert!(why.starts_with("the login is ") && !why.contains("secret"), "{why}");
         }
         let (mut sasl, _) = Sasl::new(Login::new("app", "secret"));

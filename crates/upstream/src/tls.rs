@@ -3,9 +3,20 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use certs::ClientOptions;
-use rustls::pki_types::ServerName;
+use certs::{CertsError, ClientOptions};
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, ClientConnection};
+use thiserror::Error;
+
+/// The reason why there is no session with a server.
+#[derive(Debug, Error)]
+pub(crate) enum SessionError {
+    /// No certificate can have the name.
+    #[error(transparent)]
+    Name(#[from] InvalidDnsNameError),
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
 
 /// The encryption of connections. All connections share the certificates; a clone is cheap.
 #[derive(Clone)]
@@ -22,7 +33,7 @@ impl Tls {
     /// # Errors
     ///
     /// The file that cannot be used, and why.
-    pub fn open(options: ClientOptions) -> Result<Self, String> {
+    pub fn open(options: ClientOptions) -> Result<Self, CertsError> {
         let config = RwLock::new(certs::client_config(&options)?);
         Ok(Self(Arc::new(Shared { options, config })))
     }
@@ -32,7 +43,7 @@ impl Tls {
     /// # Errors
     ///
     /// The file that cannot be used, and why.
-    pub fn reload(&self) -> Result<(), String> {
+    pub fn reload(&self) -> Result<(), CertsError> {
         let config = certs::client_config(&self.0.options)?;
         *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
@@ -48,10 +59,10 @@ impl Tls {
     /// # Errors
     ///
     /// The name that no certificate can have, or the configuration's fault.
-    pub(crate) fn session(&self, name: &str) -> Result<ClientConnection, String> {
-        let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
+    pub(crate) fn session(&self, name: &str) -> Result<ClientConnection, SessionError> {
+        let name = ServerName::try_from(name.to_owned())?;
         let config = Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner));
-        let mut session = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
+        let mut session = ClientConnection::new(config, name)?;
         // What is not sent yet is bounded by the pipeline.
         session.set_buffer_limit(None);
         Ok(session)

@@ -45,10 +45,15 @@ struct Arguments {
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// An interval that `--interval` does not take.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("0.1 to 3600 seconds")]
+struct WrongInterval;
+
+fn seconds(text: &str) -> Result<f64, WrongInterval> {
     match text.parse() {
         Ok(secs) if (0.1..=3600.0).contains(&secs) => Ok(secs),
-        _ => Err("0.1 to 3600 seconds".to_owned()),
+        _ => Err(WrongInterval),
     }
 }
 

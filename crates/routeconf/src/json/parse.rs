@@ -259,10 +259,14 @@ const HALF: &str = "\\u names half a character";
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Node, String> {
-        let mut warnings = Vec::new();
-        parse(text, 0, &mut warnings)
-            .map_err(|error| format!("{}:{} {}", error.at.line, error.at.column, error.message))
+    fn read(text: &str) -> Fallible<Node> {
+        parse(text, 0, &mut Vec::new())
+    }
+
+    /// Place and message.
+    fn refusal(text: &str) -> String {
+        let error = read(text).unwrap_err();
+        format!("{}:{} {}", error.at.line, error.at.column, error.message)
     }
 
     #[test]
@@ -309,7 +313,7 @@ mod tests {
             ("\"\\ud800x\"", "1:2 \\u names half a character"),
             ("\"ä\" ä", "1:5 something follows the end of the configuration"),
         ] {
-            assert_eq!(read(text).unwrap_err(), error, "{text}");
+            assert_eq!(refusal(text), error, "{text}");
         }
     }
 
@@ -317,7 +321,7 @@ mod tests {
     fn depth_is_bounded() {
         assert!(read(&format!("{}{}", "[".repeat(100), "]".repeat(100))).is_ok());
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(read(&deep).unwrap_err().contains("levels"), "and the stack is left whole");
+        assert!(refusal(&deep).contains("levels"), "and the stack is left whole");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use routeconf::FileSources;
 use serde_json::{Map, Number, Value};
+use thiserror::Error;
 use upstream::PoolCounts;
 use upstream::{Place, Registry};
 
@@ -20,6 +21,24 @@ use crate::stats::mean;
 
 /// What comes of the requests to pools, by their names.
 pub(crate) type Counted = BTreeMap<String, Arc<PoolCounts>>;
+
+/// The reason why the files cannot be written.
+#[derive(Debug, Error)]
+#[error("{}: {fault}", path.display())]
+pub(crate) struct FilesError {
+    path: PathBuf,
+    fault: Fault,
+}
+
+#[derive(Debug, Error)]
+enum Fault {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("it has no list 'stats_enabled_pools'")]
+    NoList,
+}
 
 /// Where they go, and what they hold besides `stats ods`.
 #[derive(Debug)]
@@ -37,7 +56,7 @@ impl Files {
     /// # Errors
     ///
     /// What cannot be made or read.
-    pub(crate) fn open(options: &Options) -> Result<Option<Self>, String> {
+    pub(crate) fn open(options: &Options) -> Result<Option<Self>, FilesError> {
         // Whoever has a configuration checked wants no files.
         let is_wanted = options.validate_config != Some(Validate::Exit)
             && !options.test_mode
@@ -45,9 +64,11 @@ impl Files {
         let Some(folder) = options.stats_root.clone().filter(|_| is_wanted) else {
             return Ok(None);
         };
-        let named = |error: io::Error, path: &Path| format!("{}: {error}", path.display());
-        make_folder(&folder, Readers::All).map_err(|error| named(error, &folder))?;
-        let pools = options.pool_stats_config_file.as_deref().map(pools).transpose()?;
+        let wrong = |path: &Path, fault| FilesError { path: path.to_owned(), fault };
+        make_folder(&folder, Readers::All).map_err(|error| wrong(&folder, error.into()))?;
+        let pools = options.pool_stats_config_file.as_deref();
+        let pools = pools.map(|path| pools_in(path).map_err(|fault| wrong(path, fault)));
+        let pools = pools.transpose()?;
         let port = options.first_port();
         let prefix = format!("libmcrouter.mcrouter.{port}");
         Ok(Some(Self { folder, prefix, pools: pools.unwrap_or_default() }))
@@ -122,12 +143,9 @@ fn startup_options(options: &Options) -> Map<String, Value> {
 }
 
 /// `{"stats_enabled_pools": ["A", "B"]}`
-fn pools(path: &Path) -> Result<Counted, String> {
-    let name = path.display();
-    let text = FileSources::read_path(path).map_err(|error| format!("{name}: {error}"))?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
+fn pools_in(path: &Path) -> Result<Counted, Fault> {
+    let value: Value = serde_json::from_str(&FileSources::read_path(path)?)?;
     let pools = value.get("stats_enabled_pools").and_then(Value::as_array);
-    let pools = pools.ok_or_else(|| format!("{name}: it has no list 'stats_enabled_pools'"))?;
-    let pools = pools.iter().filter_map(Value::as_str);
+    let pools = pools.ok_or(Fault::NoList)?.iter().filter_map(Value::as_str);
     Ok(pools.map(|pool| (pool.to_owned(), Arc::default())).collect())
 }

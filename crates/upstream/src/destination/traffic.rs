@@ -97,7 +97,7 @@ impl Destination {
             }
             // What was asked may have been done: nobody must believe that there was no connection.
             let failure = if was_open { Failure::RemoteError } else { Failure::ConnectError };
-            return self.close(End::Refused(&reason, failure), now_us, sink);
+            return self.close(End::Refused(&reason.to_string(), failure), now_us, sink);
         }
         if is_open && !was_open {
             self.opened(now_us);
