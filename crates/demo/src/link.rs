@@ -2,7 +2,8 @@
 //! side.
 //!
 //! A delay holds up no later bytes, and a cut loses none: both are a wide-area link's. The tests'
-//! `testkit::FaultProxy` refuses and resets instead, and has no queue of delayed pieces.
+//! `testkit::FaultProxy` refuses and resets instead, and delays by waiting. This program is
+//! published and cannot use it: `testkit` is not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

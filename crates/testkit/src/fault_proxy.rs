@@ -4,10 +4,15 @@
 //! It has a port of its own and passes bytes on to the server's. The server runs on and keeps its
 //! items, so a test can connect to it directly and see what came through.
 //!
-//! The demo has a relay of its own, `demo::link`. That one models a wide-area link for many
-//! connections at once: each piece is delayed without holding up the next, which takes a task and a
-//! queue for each direction. This one refuses and resets, and a change is in force when
-//! [`FaultProxy::set`] returns; it needs no runtime in the tests. Only the copying loop is common.
+//! Two other relays have another use, and none could stand in for the others:
+//!
+//! * `demo::link` models a wide-area link. Each piece is delayed without holding up the next, and a
+//!   cut loses nothing, which takes a task and a queue for each direction. It belongs to a
+//!   published program, which uses no test support, and this crate has no runtime for it.
+//! * `e2e/tests/invalidate/cut.rs` reads the packets of a database and changes one of them.
+//!
+//! This one refuses and resets connections, and a change is in force when [`FaultProxy::set`]
+//! returns.
 //!
 //! `set` and `drop` write `epoch` and `is_ending` with SeqCst, and the accepting and passing
 //! threads read them so: speed does not count here, and one order of all is the easiest to reason

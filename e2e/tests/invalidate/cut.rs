@@ -1,5 +1,8 @@
 //! A log whose packets arrive cut, changed, or as half of one: the invalidator goes on, as the same
 //! process, and loses nothing.
+//!
+//! The relay here reads packets, to find the event that it changes. `testkit::FaultProxy` passes
+//! bytes on and knows no protocol.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
