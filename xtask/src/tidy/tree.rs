@@ -9,8 +9,8 @@ const ENDINGS: [&str; 21] = [
 /// Files without an ending that may be tracked.
 const NAMES: [&str; 4] = [".ci/run", ".gitignore", "LICENSE", "NOTICE"];
 
-/// The folder whose files are inputs of fuzz targets and named for what they show.
-const SEEDS: &str = "fuzz/seeds/";
+/// The folders whose files are inputs of fuzz targets and tests, and named for what they show.
+const INPUTS: [&str; 2] = ["fuzz/seeds/", "crates/invalidator/tests/data/"];
 
 /// Tracked files of a kind that the repository does not have: dumps, editors' and the system's.
 pub(super) fn endings<'a>(tracked: impl IntoIterator<Item = &'a str>) -> Vec<String> {
@@ -18,7 +18,7 @@ pub(super) fn endings<'a>(tracked: impl IntoIterator<Item = &'a str>) -> Vec<Str
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
         let ending = name.rsplit_once('.').map(|(_, ending)| ending);
         NAMES.contains(&path)
-            || path.starts_with(SEEDS)
+            || INPUTS.iter().any(|folder| path.starts_with(folder))
             || ending.is_some_and(|ending| ENDINGS.contains(&ending))
     };
     tracked

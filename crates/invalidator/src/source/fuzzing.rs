@@ -1,4 +1,4 @@
-//! Checks of whatever a database may send, for the fuzz targets and the replay of their seeds.
+//! Checks of whatever a database may send, for the fuzz targets and the replay of stored inputs.
 
 use std::collections::BTreeMap;
 
@@ -50,21 +50,21 @@ mod tests {
     use super::*;
     use crate::source::{mysql, postgres};
 
-    /// The keys of each seed of `target`, by its name.
-    fn replay(target: &str, keys: impl Fn(&[u8]) -> Vec<Bytes>) -> BTreeMap<String, Vec<Bytes>> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
-        let seeds = fs::read_dir(folder).unwrap().map(|seed| seed.unwrap());
-        seeds
-            .map(|seed| {
-                let name = seed.file_name().into_string().unwrap();
-                (name, keys(&fs::read(seed.path()).unwrap()))
+    /// The keys of each file in `folder`, which is named from the package's, by the file's name.
+    fn replay(folder: &str, keys: impl Fn(&[u8]) -> Vec<Bytes>) -> BTreeMap<String, Vec<Bytes>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+        files
+            .map(|file| {
+                let name = file.file_name().into_string().unwrap();
+                (name, keys(&fs::read(file.path()).unwrap()))
             })
             .collect()
     }
 
     #[test]
-    fn seeds_of_binlog_packets_hold() {
-        let keys = replay("binlog_packets", mysql::fuzzing::keys);
+    fn stored_binlog_packets_give_their_keys() {
+        let keys = replay("tests/data/binlog_packets", mysql::replay::keys);
         let rows = ["t:1", "n:one:1", "t:2", "n:two:2"];
         assert_eq!(keys["mysql-insert"], rows);
         assert_eq!(keys["mysql-statement"], ["k1", "k2"]);
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn seeds_of_pgoutput_messages_hold() {
-        let keys = replay("pgoutput_messages", postgres::fuzzing::keys);
+        let keys = replay("../../fuzz/seeds/pgoutput_messages", postgres::fuzzing::keys);
         assert_eq!(keys["outbox-and-messages"], ["k1", "k2", "k3"]);
         assert_eq!(keys["insert"], ["t:1", "n:a:1"]);
     }

@@ -13,10 +13,10 @@ mod check;
 mod compressed;
 mod decode;
 mod event_type;
-#[cfg(test)]
-pub(in crate::source) mod fuzzing;
 mod lag;
 mod probe;
+#[cfg(test)]
+pub(in crate::source) mod replay;
 mod rows;
 mod server;
 mod statement;

@@ -1,5 +1,5 @@
-//! Replays stored packets of a binary log. They are no fuzz target: `mysql_common` panics at
-//! malformed events before this crate sees them.
+//! Replays stored packets of a binary log, for a test. They are no fuzz target: `mysql_common`
+//! panics at malformed events before this crate sees them.
 
 use std::collections::BTreeMap;
 
@@ -33,22 +33,11 @@ pub(in crate::source) fn keys(bytes: &[u8]) -> Vec<Bytes> {
         let len = usize::from(u16::from_le_bytes(*len)).min(after.len());
         let (packet, next) = after.split_at(len);
         rest = next;
-        let Some(packet) = framed(packet) else { break };
-        let Ok(Some(event)) = reader.read(&packet[..]) else { break };
+        let Ok(Some(event)) = reader.read(packet) else { break };
         if decoder.push(&event, |id| reader.get_tme(id)).is_err() {
             break;
         }
         events.extend(std::iter::from_fn(|| decoder.pop()));
     }
     fuzzing::keys(start, events)
-}
-
-/// The packet with its own length in the event's header: the library panics at any other, and the
-/// program restarts (`restart_on_panic`). `None` if it is too short for a header and a checksum.
-fn framed(packet: &[u8]) -> Option<Vec<u8>> {
-    const BYTES_LEAST: usize = 19 + 5;
-    let len = u32::try_from(packet.len()).ok().filter(|_| packet.len() >= BYTES_LEAST)?;
-    let mut packet = packet.to_vec();
-    packet.get_mut(9..13)?.copy_from_slice(&len.to_le_bytes());
-    Some(packet)
 }
