@@ -10,8 +10,6 @@
 //! * `sh not-run: REASON`: commands that no test can run, with the reason.
 //! * any other language: text that is not executed.
 
-use std::fmt;
-
 /// A fenced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -57,7 +55,8 @@ pub struct Command {
 }
 
 /// A line of a page that breaks the rules of blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {fault}")]
 pub struct BadBlock {
     /// The line in the page, from 1 on.
     pub line: usize,
@@ -66,37 +65,27 @@ pub struct BadBlock {
 }
 
 /// The rules of blocks that a page can break.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// A block is indented, not fenced.
+    #[error("an indented block; fence it")]
     Indented,
     /// A block has no end.
+    #[error("the block has no end")]
     NoEnd,
     /// A block names no language.
+    #[error("the block names no language")]
     NoLanguage,
     /// Commands stand in a block that is not executed.
+    #[error("commands belong into a console block")]
     NotExecuted,
     /// Output stands before the first command.
+    #[error("output without a command")]
     NoCommand,
     /// A line behind `?` is no exit status.
+    #[error("`{0}` is no exit status")]
     NoStatus(String),
 }
-
-impl fmt::Display for BadBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        match &self.fault {
-            Fault::Indented => f.write_str("an indented block; fence it"),
-            Fault::NoEnd => f.write_str("the block has no end"),
-            Fault::NoLanguage => f.write_str("the block names no language"),
-            Fault::NotExecuted => f.write_str("commands belong into a console block"),
-            Fault::NoCommand => f.write_str("output without a command"),
-            Fault::NoStatus(text) => write!(f, "`{text}` is no exit status"),
-        }
-    }
-}
-
-impl std::error::Error for BadBlock {}
 
 /// The fenced blocks of a page.
 ///

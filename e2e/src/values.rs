@@ -1,22 +1,23 @@
 //! Values that describe themselves: whose they are and which version, in every 32 bytes, so that a
 //! reader sees bytes of two versions, or of another key, wherever they meet.
 
-use std::fmt;
-
 use testkit::Wire;
 use testkit::wire::show;
+use thiserror::Error;
 
 const BLOCK: usize = 32;
 
 /// A value that is not whole, or not the key's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadValue {
     /// It has too few bytes to name a key and a version.
+    #[error("only {len} bytes")]
     Short {
         /// The number of its bytes.
         len: usize,
     },
     /// A block differs from the first one.
+    #[error("{key}: at byte {at}: {block} after {head}")]
     Torn {
         /// The key that was asked for.
         key: String,
@@ -28,6 +29,7 @@ pub enum BadValue {
         head: String,
     },
     /// The first block names another key.
+    #[error("{key}: a value of another key: {head}")]
     OtherKey {
         /// The key that was asked for.
         key: String,
@@ -35,6 +37,7 @@ pub enum BadValue {
         head: String,
     },
     /// The first block names no version.
+    #[error("{key}: no version in {head}")]
     NoVersion {
         /// The key that was asked for.
         key: String,
@@ -43,32 +46,10 @@ pub enum BadValue {
     },
 }
 
-impl fmt::Display for BadValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Short { len } => write!(f, "only {len} bytes"),
-            Self::Torn { key, at, block, head } => {
-                write!(f, "{key}: at byte {at}: {block} after {head}")
-            }
-            Self::OtherKey { key, head } => write!(f, "{key}: a value of another key: {head}"),
-            Self::NoVersion { key, head } => write!(f, "{key}: no version in {head}"),
-        }
-    }
-}
-
-impl std::error::Error for BadValue {}
-
 /// The `SERVER_ERROR` line by which a server refused to store a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct Refused(pub String);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// A value of `len` bytes for `key`, unlike that of any other key or version.
 #[must_use]

@@ -159,7 +159,10 @@ impl Launch {
                 child.kill();
                 let log = fs::read_to_string(&log_path).unwrap_or_default();
                 let _ = fs::remove_file(&log_path);
-                return Err(StartError::NotServing { status: ended, log });
+                return Err(match ended {
+                    Some(status) => StartError::Ended { status, log },
+                    None => StartError::NotServing { log },
+                });
             }
             thread::sleep(Duration::from_millis(10));
         }
