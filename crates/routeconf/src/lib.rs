@@ -11,6 +11,7 @@
 pub mod ast;
 pub mod cli;
 mod count;
+mod fanout;
 mod interval;
 mod json;
 pub mod lint;
@@ -25,6 +26,7 @@ mod twemproxy;
 mod variables;
 pub mod walk;
 
+pub use fanout::{DEPTH_MAX, REQUESTS_MAX};
 pub use load::{Language, Loaded, Rejected, load, load_file};
 pub use params::{ParamValue, Params};
 pub use source::{

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::ast::Config;
+use crate::fanout;
 use crate::json;
 use crate::macros::Expander;
 use crate::params::Params;
@@ -122,6 +123,10 @@ fn finish(
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.at));
     findings.dedup();
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
+        return Err(Rejected { files, findings });
+    }
+    if let Some(error) = fanout::excess(&config) {
+        findings.insert(0, error);
         return Err(Rejected { files, findings });
     }
     config.files = files;

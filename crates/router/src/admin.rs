@@ -76,24 +76,20 @@ pub(crate) fn answer<'a>(
         }
         ("get_bucket", [key]) => {
             let mut lines = Vec::new();
-            buckets(
-                core,
-                &core.tree().root,
-                Request::new(Command::Get, key.as_bytes()),
-                &mut lines,
-            );
+            let request = Request::new(Command::Get, key.as_bytes());
+            buckets(&mut Walk { core, steps: 0 }, &core.tree().root, request, &mut lines);
             Ok(lines.join("\r\n"))
         }
         ("route_handles", [op, key]) => {
             let request = Request::new(op_of(op)?, key.as_bytes());
             let mut lines = String::new();
-            describe(core, &core.tree().root, request, 0, &mut lines);
+            describe(&mut Walk { core, steps: 0 }, &core.tree().root, request, 0, &mut lines);
             Ok(lines)
         }
         ("route", [op, key]) => {
             let request = Request::new(op_of(op)?, key.as_bytes());
             let mut servers = Vec::new();
-            leaves(core, &core.tree().root, request, &mut servers);
+            leaves(&mut Walk { core, steps: 0 }, &core.tree().root, request, &mut servers);
             Ok(servers.join("\r\n"))
         }
         _ => Err(Refused::Unknown(name)),
@@ -107,8 +103,29 @@ fn op_of(name: &str) -> Result<Command, Refused<'_>> {
 /// Depth of a tree that is shown. Configurations are trees, so this only ends what is absurd.
 const DEPTH_MAX: usize = 64;
 
+/// Routes that one answer looks at. Routes of which one is chosen for each request are all shown,
+/// and there may be more ways through them than anybody wants to see.
+const STEPS_MAX: u32 = 20_000;
+
+/// A walk over the tree that ends after [`STEPS_MAX`] routes.
+struct Walk<'c> {
+    core: &'c Core,
+    steps: u32,
+}
+
+impl Walk<'_> {
+    /// The routes behind this one; none when the walk is over.
+    fn next(&mut self, route: &RouteRef, request: &mut Request<'_>) -> Vec<RouteRef> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            return Vec::new();
+        }
+        route.next(self.core.context(), request)
+    }
+}
+
 fn describe(
-    core: &Core,
+    walk: &mut Walk<'_>,
     route: &RouteRef,
     mut request: Request<'_>,
     depth: usize,
@@ -120,30 +137,40 @@ fn describe(
     lines.push_str(&route.name());
     lines.push_str("\r\n");
     if depth < DEPTH_MAX {
-        for next in route.next(core.context(), &mut request) {
-            describe(core, &next, request, depth + 1, lines);
+        for next in walk.next(route, &mut request) {
+            describe(walk, &next, request, depth + 1, lines);
         }
     }
 }
 
-fn leaves(core: &Core, route: &RouteRef, mut request: Request<'_>, servers: &mut Vec<String>) {
+fn leaves(
+    walk: &mut Walk<'_>,
+    route: &RouteRef,
+    mut request: Request<'_>,
+    servers: &mut Vec<String>,
+) {
     if let Some(server) = route.name().strip_prefix("host|") {
         servers.push(server.to_owned());
     }
-    for next in route.next(core.context(), &mut request) {
-        leaves(core, &next, request, servers);
+    for next in walk.next(route, &mut request) {
+        leaves(walk, &next, request, servers);
     }
 }
 
 /// The key's buckets, as mcrouter tells them: the key without its routing prefix, the bucket, its
 /// keyspace.
-fn buckets(core: &Core, route: &RouteRef, mut request: Request<'_>, lines: &mut Vec<String>) {
+fn buckets(
+    walk: &mut Walk<'_>,
+    route: &RouteRef,
+    mut request: Request<'_>,
+    lines: &mut Vec<String>,
+) {
     if let Some((bucket, keyspace)) = route.bucket(&request) {
         let key = String::from_utf8_lossy(request.key);
         lines.push(format!("{key}\t{bucket}\t{keyspace}"));
         return;
     }
-    for next in route.next(core.context(), &mut request) {
-        buckets(core, &next, request, lines);
+    for next in walk.next(route, &mut request) {
+        buckets(walk, &next, request, lines);
     }
 }
