@@ -109,7 +109,12 @@ impl Dump {
     }
 
     fn read(&self) -> Result<(Snapshot, Duration), DumpFault> {
-        let age = fs::metadata(&self.path)?.modified()?.elapsed().unwrap_or_default();
+        let data = fs::metadata(&self.path)?;
+        // Opening a FIFO would wait for its writer.
+        if !data.is_file() {
+            return Err(DumpFault::NoDump);
+        }
+        let age = data.modified()?.elapsed().unwrap_or_default();
         if age >= self.age_max {
             let (age_secs, max_secs) = (age.as_secs(), self.age_max.as_secs());
             return Err(DumpFault::TooOld { age_secs, max_secs });

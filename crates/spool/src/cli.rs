@@ -112,7 +112,15 @@ impl Show<'_> {
         paths.sort();
         let own = |path: &PathBuf| matches!(path.file_name(), Some(name) if name == "lock" || name == "position");
         paths.retain(|path| !own(path));
-        paths.iter().try_for_each(|path| self.path(path))
+        paths.iter().try_for_each(|path| {
+            let kind = fs::metadata(path)?;
+            if kind.is_file() || kind.is_dir() {
+                return self.path(path);
+            }
+            // Reading a FIFO would wait for its writer.
+            self.eprint_error(&format!("{}: it is not a regular file", path.display()));
+            Ok(())
+        })
     }
 
     fn file(&mut self, path: &Path) -> io::Result<()> {

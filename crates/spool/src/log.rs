@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::record;
 use crate::scan::{Item, Record, Scanner};
-use crate::segment::{FILE_MODE, Segment, make_folder};
+use crate::segment::{FILE_MODE, Segment, check_file, make_folder};
 
 /// Bytes of the position's file: the number of the oldest record that is not acknowledged, and its
 /// checksum.
@@ -64,6 +64,7 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::NotFound => VecDeque::new(),
             other => other?.into(),
         };
+        check_file(&folder.join("position"))?;
         let acknowledged = position(&folder);
         let mut next = acknowledged;
         let mut cut = 0;
@@ -333,7 +334,9 @@ impl Log {
             make_folder(&self.folder)?;
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(FILE_MODE);
-            self.position = Some(options.open(self.folder.join("position"))?);
+            let path = self.folder.join("position");
+            check_file(&path)?;
+            self.position = Some(options.open(path)?);
         }
         let number = self.begin.to_le_bytes();
         let sum = crc32fast::hash(&number).to_le_bytes();

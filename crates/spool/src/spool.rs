@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::log::{Gaps, Log};
 use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
 use crate::scan::Record;
-use crate::segment::{FILE_MODE, destination_of, folder_name, make_folder};
+use crate::segment::{FILE_MODE, check_file, destination_of, folder_name, make_folder};
 
 /// The time at which written records are brought to the disk. Whatever it is, they survive the end
 /// of the process.
@@ -153,7 +153,9 @@ impl Spool {
         make_folder(folder)?;
         let mut options = File::options();
         options.write(true).create(true).truncate(false).mode(FILE_MODE);
-        let lock = options.open(folder.join("lock"))?;
+        let path = folder.join("lock");
+        check_file(&path)?;
+        let lock = options.open(path)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

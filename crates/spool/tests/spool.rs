@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -292,6 +293,55 @@ fn scopeguard(path: &Path) -> impl Drop {
         }
     }
     Unmount(path.to_owned())
+}
+
+fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// What `act` gives, which must not wait for anybody.
+#[track_caller]
+fn at_once<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, hear) = mpsc::channel();
+    thread::spawn(move || tell.send(act()));
+    hear.recv_timeout(Duration::from_secs(60)).expect("it waits for the other end of a FIFO")
+}
+
+#[test]
+fn what_is_no_file_is_refused_by_name() {
+    type Make = fn(&Path);
+    let kinds: [Make; 3] = [
+        make_fifo,
+        |path| fs::create_dir(path).unwrap(),
+        |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+    ];
+    for name in ["lock", "d/position"] {
+        for make in kinds {
+            let folder = Folder::new("kinds");
+            fill(&mut folder.open(small()), 0..3);
+            let path = folder.0.join(name);
+            let _ = fs::remove_file(&path);
+            make(&path);
+            let root = folder.0.clone();
+            let error = at_once(move || Spool::open(&root, small()).unwrap_err().to_string());
+            assert_eq!(error, format!("{}: it is not a regular file", path.display()));
+        }
+    }
+}
+
+#[test]
+fn the_tool_reads_no_fifo_of_a_folder() {
+    let folder = Folder::new("tool-fifo");
+    fill(&mut folder.open(small()), 0..1);
+    make_fifo(&folder.0.join("d/pipe"));
+    let root = folder.0.display().to_string();
+    let (status, out, err) = at_once(move || {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let status = cli::main([root].into_iter(), &mut out, &mut err);
+        (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    });
+    assert_eq!((status, out.lines().count()), (1, 1), "{out}");
+    assert!(err.ends_with("pipe: it is not a regular file\n"), "{err}");
 }
 
 #[test]

@@ -43,6 +43,10 @@ pub(super) fn all(folder: &Path, spool: &mut Spool, bytes_free: u64, secs: u64) 
 
 /// One file; it is removed when all of it is in the spool.
 fn file(path: &Path, spool: &mut Spool) -> io::Result<(u64, u64)> {
+    // Opening a FIFO would wait for its writer.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let (mut taken, mut bad) = (0, 0);
     for line in BufReader::new(fs::File::open(path)?).split(b'\n') {
         let line = line?;

@@ -1,0 +1,84 @@
+//! A FIFO in place of a file: what is to be read from it is refused, and nobody waits for its other
+//! end.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{ask, eventually, proxy, stat};
+
+const NULL: &str = r#"{"route": "NullRoute"}"#;
+const ERROR: &str = r#"{"route": "ErrorRoute"}"#;
+
+/// A folder of this test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("router-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Puts a file in the place of another in one piece.
+fn put(path: &str, text: &str) {
+    let part = format!("{path}.part");
+    fs::write(&part, text).unwrap();
+    fs::rename(part, path).unwrap();
+}
+
+fn put_fifo(path: &str) {
+    let part = format!("{path}.part");
+    assert!(Command::new("mkfifo").arg(&part).status().unwrap().success());
+    fs::rename(part, path).unwrap();
+}
+
+#[test]
+fn a_configuration_that_is_no_file_is_refused_and_the_next_one_taken() {
+    let folder = Folder::new("fifo");
+    let file = folder.file("c.json");
+    put(&file, NULL);
+    let address = proxy(&["-f", &file]).unwrap();
+    assert_eq!(ask(address, "get a\r\n"), "END\r\n");
+    put_fifo(&file);
+    eventually("it is refused", || stat(address, "config_failures") == 1);
+    put(&file, ERROR);
+    eventually("the next is taken", || ask(address, "get a\r\n").contains("ERROR"));
+}
+
+#[test]
+fn a_start_from_what_is_no_file_is_refused() {
+    let folder = Folder::new("fifo-start");
+    let (file, kept, fifo) = (folder.file("c.json"), folder.file("kept"), folder.file("fifo"));
+    put_fifo(&fifo);
+    for flag in ["-f", "--runtime-vars-file", "--server-auth-file"] {
+        let words = ["--config-str", NULL, flag, &fifo];
+        let words = if flag == "-f" { &words[2..] } else { &words[..] };
+        let why = proxy(words).unwrap_err();
+        assert!(why.contains("it is not a regular file"), "{flag}: {why}");
+    }
+    // What was kept is none either.
+    put(&file, NULL);
+    let words = ["-f", &file, "--config-dump-root", &kept];
+    proxy(&words).unwrap();
+    let dump = Path::new(&kept).join("holdall-0.json");
+    put_fifo(&dump.display().to_string());
+    put(&file, "{");
+    let why = proxy(&words).unwrap_err();
+    assert!(why.contains("holdall-0.json: it is no dump"), "{why}");
+}
