@@ -10,6 +10,8 @@
 //! * `sh not-run: REASON`: commands that no test can run, with the reason.
 //! * any other language: text that is not executed.
 
+use thiserror::Error;
+
 /// A fenced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {

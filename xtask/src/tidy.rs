@@ -38,7 +38,6 @@ use std::process::Command;
 /// Which crates each crate may use, by the names that code has for them. One that is not here has
 /// no place yet.
 const MAY_USE: &[(&str, &[&str])] = &[
-    ("access", &["net", "proto", "scram"]),
     ("access", &["files", "net", "proto", "scram"]),
     ("arena", &["narrow"]),
     ("bench", &["generator", "processes"]),
@@ -48,7 +47,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("discovery", &["routeconf"]),
     ("e2e", &["bench", "client", "proto", "testkit"]),
     ("engine", &["narrow", "proto", "sampling", "store"]),
-    ("engine", &["proto", "sampling", "store"]),
     ("files", &[]),
     ("generator", &["certs", "proto"]),
     ("hashing", &[]),
