@@ -56,6 +56,7 @@ fn classic(request: &Request, key: &str, out: &mut Vec<u8>) {
         Op::Cas(_, unique) => format!("cas {key} 0 0 {len} {unique}\r\n"),
         Op::Decr(by) => format!("decr {key} {by}\r\n"),
         Op::Delete => format!("delete {key}\r\n"),
+        Op::Flush => format!("flush_prefix {key}\r\n"),
         Op::Get => format!("gets {key}\r\n"),
         Op::Incr(by) => format!("incr {key} {by}\r\n"),
         Op::LeaseGet => format!("lease-get {key}\r\n"),
@@ -91,6 +92,7 @@ fn read_classic(op: Op, wire: &mut Wire) -> Out {
         "EXISTS" => Out::Exists,
         "NOT_FOUND" => Out::NotFound,
         "NOT_STORED" => Out::NotStored,
+        "OK" => Out::Flushed,
         "STORED" => Out::Stored,
         "TOUCHED" => Out::Touched,
         number => Out::Number(number.parse().unwrap_or_else(|_| panic!("{op:?}: {line:?}"))),
@@ -105,6 +107,7 @@ fn meta(request: &Request, key: &str, out: &mut Vec<u8>) {
         Op::Cas(_, unique) => format!("ms {key} {len} C{unique}\r\n"),
         Op::Decr(by) => format!("ma {key} v MD D{by}\r\n"),
         Op::Delete => format!("md {key}\r\n"),
+        Op::Flush => format!("md {key} U\r\n"),
         Op::Get => format!("mg {key} v c\r\n"),
         Op::Incr(by) => format!("ma {key} v D{by}\r\n"),
         Op::LeaseGet => format!("mg {key} v c G\r\n"),
@@ -141,6 +144,7 @@ fn read_meta(op: Op, wire: &mut Wire) -> Out {
         (Op::Touch, "EN") | (_, "NF") => Out::NotFound,
         (Op::Touch, "HD") => Out::Touched,
         (Op::Delete, "HD") => Out::Deleted,
+        (Op::Flush, "HD") => Out::Flushed,
         (_, "HD") => Out::Stored,
         (_, "NS") => Out::NotStored,
         (_, "EX") => Out::Exists,
@@ -156,7 +160,10 @@ fn data_block(request: &Request, out: &mut Vec<u8>) {
 }
 
 const fn carries_data(op: Op) -> bool {
-    !matches!(op, Op::Decr(_) | Op::Delete | Op::Get | Op::Incr(_) | Op::LeaseGet | Op::Touch)
+    !matches!(
+        op,
+        Op::Decr(_) | Op::Delete | Op::Flush | Op::Get | Op::Incr(_) | Op::LeaseGet | Op::Touch
+    )
 }
 
 fn binary(request: &Request, key: &[u8]) -> Vec<u8> {
@@ -173,7 +180,9 @@ fn binary(request: &Request, key: &[u8]) -> Vec<u8> {
         Op::Delete => Packet { opcode: 0x04, ..base },
         Op::Get => Packet { opcode: 0x00, ..base },
         Op::Incr(by) => return Packet { opcode: 0x05, extras: &number_extras(by), ..base }.bytes(),
-        Op::LeaseGet | Op::LeaseSet(..) => unreachable!("the binary protocol has no leases"),
+        Op::Flush | Op::LeaseGet | Op::LeaseSet(..) => {
+            unreachable!("the binary protocol has no {:?}", request.op)
+        }
         Op::Prepend(_) => Packet { opcode: 0x0f, value, ..base },
         Op::Replace(_) => Packet { opcode: 0x03, ..store },
         Op::Set(_) => Packet { opcode: 0x01, ..store },

@@ -27,6 +27,8 @@ pub mod control;
 pub mod qsbr;
 pub mod region;
 pub mod retired;
+#[cfg(all(not(loom), feature = "schedule"))]
+pub mod schedule;
 pub mod sync;
 pub mod version;
 

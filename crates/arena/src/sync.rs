@@ -9,10 +9,13 @@
 //! holdall_tsan` a SeqCst fence is also an exchange on one global atomic, so all fences are ordered
 //! as it sees it. That hides no race but one between threads whose only order is that both passed
 //! such a fence.
+//!
+//! With the feature `schedule` each operation is a point at which a seeded schedule may stop the
+//! thread (`sync_scheduled.rs`).
 
 pub use std::sync::atomic::Ordering;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, feature = "schedule")))]
 mod real {
     pub use parking_lot::{Mutex, MutexGuard};
     pub use std::hint::spin_loop;
@@ -36,6 +39,10 @@ mod real {
 
 #[cfg(loom)]
 #[path = "sync_loom.rs"]
+mod real;
+
+#[cfg(all(not(loom), feature = "schedule"))]
+#[path = "sync_scheduled.rs"]
 mod real;
 
 pub use real::*;

@@ -73,11 +73,49 @@ pub struct Output<'a> {
     sent: Sent,
 }
 
+/// A connection without a socket, for tests of a service: it takes as many bytes as it has room for.
+#[derive(Debug)]
+pub struct SimulatedSocket {
+    /// The connection's name.
+    pub conn: ConnId,
+    /// Bytes that are still taken.
+    pub room: usize,
+    /// Bytes that were taken.
+    pub taken: Vec<u8>,
+    /// Bytes that wait for room, in front of all that is to come.
+    pub pending: Vec<u8>,
+}
+
+impl SimulatedSocket {
+    /// The connection with this number, which takes nothing yet.
+    #[must_use]
+    pub fn new(number: u32) -> Self {
+        let conn = ConnId(Token { slot: number, generation: 0 });
+        Self { conn, room: 0, taken: Vec::new(), pending: Vec::new() }
+    }
+
+    /// Takes what waits for room, as far as there is some now. True if nothing is left.
+    pub fn take_pending(&mut self) -> bool {
+        let pending = std::mem::take(&mut self.pending);
+        let taken = self.take(&pending);
+        self.pending.extend_from_slice(&pending[taken..]);
+        self.pending.is_empty()
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.room);
+        self.taken.extend_from_slice(&bytes[..count]);
+        self.room -= count;
+        count
+    }
+}
+
 /// The destination of an [`Output`]'s bytes.
 #[derive(Debug)]
 enum Target<'a> {
     /// They stay in the scratch buffer, which is never full.
     Memory,
+    Simulated(&'a mut SimulatedSocket),
     Socket {
         socket: BorrowedFd<'a>,
         pending: &'a mut Vec<u8>,
@@ -123,6 +161,12 @@ impl<'a> Output<'a> {
         Self::new(scratch, Target::Memory)
     }
 
+    /// Output to a simulated connection, of which nothing is pending; `scratch` is empty.
+    #[must_use]
+    pub fn to_simulated(scratch: &'a mut Vec<u8>, socket: &'a mut SimulatedSocket) -> Self {
+        Self::new(scratch, Target::Simulated(socket))
+    }
+
     /// Output to `socket`; `scratch` and `pending` are empty.
     pub(crate) fn to_socket(
         scratch: &'a mut Vec<u8>,
@@ -152,7 +196,7 @@ impl<'a> Output<'a> {
     #[must_use]
     pub fn is_full(&self) -> bool {
         let is_long = self.scratch.len() >= FLUSH_BYTES;
-        is_long && matches!(self.target, Target::Socket { .. }) || self.blocked || self.failed
+        is_long && !matches!(self.target, Target::Memory) || self.blocked || self.failed
     }
 
     /// Sends what was appended. True when all of it has left; false when the socket is full or
@@ -176,7 +220,12 @@ impl<'a> Output<'a> {
         } else {
             self.send(&[IoSlice::new(&scratch)]).unwrap_or(0)
         };
-        if let (Target::Socket { pending, .. }, false) = (&mut self.target, self.failed) {
+        let pending = match &mut self.target {
+            Target::Memory => None,
+            Target::Simulated(socket) => Some(&mut socket.pending),
+            Target::Socket { pending, .. } => Some(&mut **pending),
+        };
+        if let (Some(pending), false) = (pending, self.failed) {
             self.failed = !try_extend(pending, &scratch[taken..]);
         }
         scratch.clear();
@@ -255,7 +304,7 @@ impl<'a> Output<'a> {
     #[must_use]
     pub fn waker(&self) -> Option<Waker> {
         match &self.target {
-            Target::Memory => None,
+            Target::Memory | Target::Simulated(_) => None,
             Target::Socket { mailbox, token, .. } => Some(Waker::new(Arc::clone(mailbox), *token)),
         }
     }
@@ -265,6 +314,7 @@ impl<'a> Output<'a> {
     pub fn conn_id(&self) -> Option<ConnId> {
         match &self.target {
             Target::Memory => None,
+            Target::Simulated(socket) => Some(socket.conn),
             Target::Socket { token, .. } => Some(ConnId(*token)),
         }
     }
@@ -277,10 +327,18 @@ impl<'a> Output<'a> {
 
     /// One write. Short and refused writes set `blocked`, errors set `failed`.
     fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Target::Socket { socket, .. } = &self.target else { return Ok(0) };
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+        let socket = match &mut self.target {
+            Target::Memory => return Ok(0),
+            Target::Simulated(socket) => {
+                let taken = slices.iter().map(|slice| socket.take(slice)).sum();
+                self.blocked = taken < wanted;
+                return Ok(taken);
+            }
+            Target::Socket { socket, .. } => *socket,
+        };
         self.sent.writes += 1;
-        match send_slices(*socket, slices) {
+        match send_slices(socket, slices) {
             Ok(taken) => {
                 self.sent.bytes += taken as u64;
                 self.blocked = taken < wanted;

@@ -32,7 +32,7 @@ pub use conn_id::ConnId;
 pub use control::{ConnInfo, ConnState, Control, Stats};
 pub use datagrams::DATAGRAM_BYTES;
 pub use inherited_fd::inherited_listener;
-pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output};
+pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output, SimulatedSocket};
 pub use listen::Listen;
 pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};

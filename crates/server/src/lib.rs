@@ -16,3 +16,5 @@ mod prefixes;
 pub mod run;
 pub mod session;
 mod shared;
+#[cfg(test)]
+mod simulation;

@@ -110,8 +110,7 @@ pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) 
 mod tests {
     use super::*;
 
-    const MAP: &str =
-        "# The map\n\n## Unsafe code\n\n- `crates/arena/src/chunks.rs`: memory\n";
+    const MAP: &str = "# The map\n\n## Unsafe code\n\n- `crates/arena/src/chunks.rs`: memory\n";
 
     #[test]
     fn a_good_file_has_no_breach() {

@@ -39,6 +39,18 @@ pub(crate) fn options(flags: &[&str]) -> Options {
     *options
 }
 
+/// The control of a loop that has ended.
+pub(crate) fn control() -> net::Control {
+    let budget = Arc::new(net::Unbudgeted);
+    let config = net::Config { workers: 1, ..net::Config::default() };
+    let handle =
+        net::start(net::Sockets::default(), &config, budget, |_, _| Silent).expect("threads");
+    let control = handle.control().clone();
+    handle.stop();
+    handle.join();
+    control
+}
+
 /// A worker as the command line `flags` make it, with 64 MB.
 pub(crate) fn worker(flags: &[&str]) -> Worker {
     let options = options(flags);
@@ -48,13 +60,7 @@ pub(crate) fn worker(flags: &[&str]) -> Worker {
         ..Config::default()
     };
     let store = Store::new(config).unwrap();
-    let budget = Arc::new(net::Unbudgeted);
-    let config = net::Config { workers: 1, ..net::Config::default() };
-    let handle =
-        net::start(net::Sockets::default(), &config, budget, |_, _| Silent).expect("threads");
-    let control = handle.control().clone();
-    handle.stop();
-    handle.join();
+    let control = control();
     let entry = Entry::open(&options, Vec::new(), &Log::new(&options)).unwrap();
     let shared = Shared::new(&options, &store, Clock::start(), &entry);
     let mut worker = Worker::new(&shared, 0, &control);

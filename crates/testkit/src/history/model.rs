@@ -71,6 +71,8 @@ pub enum Op {
     Decr(u64),
     /// `delete`
     Delete,
+    /// `flush_all`, or `flush_prefix` with a prefix of the key
+    Flush,
     /// `get` or `gets`
     Get,
     /// `incr`
@@ -96,6 +98,8 @@ pub enum Out {
     Deleted,
     /// `EXISTS`
     Exists,
+    /// `OK`
+    Flushed,
     /// a value, with its cas unique when it was asked for
     Hit {
         /// The bytes.
@@ -150,9 +154,10 @@ impl State {
     /// An answer nobody saw: the command did what the state let it do. That it never happened at
     /// all is the checker's business.
     fn after_unknown(self, op: &Op, mode: Mode) -> [Option<Self>; 2] {
-        const ANSWERS: [Out; 7] = [
+        const ANSWERS: [Out; 8] = [
             Out::Deleted,
             Out::Exists,
+            Out::Flushed,
             Out::Miss,
             Out::NotFound,
             Out::NotStored,
@@ -212,9 +217,9 @@ impl State {
             }
             // A delete of nothing has changed the database, too: whoever has a token has read the
             // older value.
-            (Op::Delete, Out::Deleted, Some(_)) | (Op::Delete, Out::NotFound, None) => {
-                Some(Self::default())
-            }
+            (Op::Delete, Out::Deleted, Some(_))
+            | (Op::Delete, Out::NotFound, None)
+            | (Op::Flush, Out::Flushed, _) => Some(Self::default()),
             (Op::Incr(by), Out::Number(answer), Some((Val::Number(now), _)))
                 if answer == now.wrapping_add(by) =>
             {

@@ -1,0 +1,173 @@
+//! With the feature `schedule`: `std`'s atomics and `parking_lot`'s mutex, each of whose operations
+//! is a point of [`crate::schedule`].
+
+use crate::schedule;
+use crate::sync::Ordering;
+use std::sync::atomic as real;
+
+pub use parking_lot::MutexGuard;
+
+/// A thread that spins waits for another one.
+pub fn spin_loop() {
+    schedule::wait();
+}
+
+/// `std`'s fence.
+pub fn fence(order: Ordering) {
+    schedule::point();
+    real::fence(order);
+}
+
+macro_rules! scheduled {
+    ($name:ident, $value:ty) => {
+        /// `std`'s atomic, each of whose operations is a point.
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(real::$name);
+
+        #[allow(missing_docs, reason = "as std's")]
+        #[allow(dead_code, reason = "not every kind needs every operation")]
+        impl $name {
+            pub const fn new(value: $value) -> Self {
+                Self(real::$name::new(value))
+            }
+
+            pub fn load(&self, order: Ordering) -> $value {
+                schedule::point();
+                self.0.load(order)
+            }
+
+            pub fn store(&self, value: $value, order: Ordering) {
+                schedule::point();
+                self.0.store(value, order);
+            }
+
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                schedule::point();
+                self.0.swap(value, order)
+            }
+
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                schedule::point();
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                schedule::point();
+                self.0.compare_exchange_weak(current, new, success, failure)
+            }
+
+            pub fn get_mut(&mut self) -> &mut $value {
+                self.0.get_mut()
+            }
+
+            pub fn into_inner(self) -> $value {
+                self.0.into_inner()
+            }
+        }
+    };
+}
+
+macro_rules! number {
+    ($name:ident, $value:ty) => {
+        scheduled!($name, $value);
+
+        #[allow(missing_docs, reason = "as std's")]
+        #[allow(dead_code, reason = "not every kind needs every operation")]
+        impl $name {
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                schedule::point();
+                self.0.fetch_add(value, order)
+            }
+
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                schedule::point();
+                self.0.fetch_sub(value, order)
+            }
+
+            pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                schedule::point();
+                self.0.fetch_and(value, order)
+            }
+
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                schedule::point();
+                self.0.fetch_or(value, order)
+            }
+
+            pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                schedule::point();
+                self.0.fetch_max(value, order)
+            }
+
+            pub fn fetch_min(&self, value: $value, order: Ordering) -> $value {
+                schedule::point();
+                self.0.fetch_min(value, order)
+            }
+
+            pub fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                update: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                schedule::point();
+                self.0.fetch_update(set, fetch, update)
+            }
+        }
+    };
+}
+
+scheduled!(AtomicBool, bool);
+number!(AtomicI32, i32);
+number!(AtomicI64, i64);
+number!(AtomicU32, u32);
+number!(AtomicU64, u64);
+number!(AtomicUsize, usize);
+
+/// `parking_lot`'s mutex. A thread that finds it locked waits in the schedule.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(parking_lot::Mutex<T>);
+
+#[allow(missing_docs, reason = "as parking_lot's")]
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        schedule::point();
+        loop {
+            match self.0.try_lock() {
+                Some(guard) => return guard,
+                None if schedule::is_running() => schedule::wait(),
+                None => return self.0.lock(),
+            }
+        }
+    }
+
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        schedule::point();
+        self.0.try_lock()
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}

@@ -1,0 +1,243 @@
+//! Workers, cleaner, clock, memory, sockets and clients under a seed.
+//!
+//! ```text
+//!     clients -> simulated sockets -> Worker -> engine -> store (a few megabytes)
+//!                                     Cleaner ------------^
+//! ```
+//!
+//! Each worker is a thread of an [`arena::schedule`]: it stops at any use of an atomic or a lock in
+//! the store, now and then for long, and the others go on. Clients speak three protocols, send
+//! their requests in pieces, and take their replies when it suits them. Time advances by the turn.
+//!
+//! What clients saw is judged:
+//!
+//! * each request has one reply, its own, in its order;
+//! * what is known of each key has an order of commands that explains it
+//!   ([`testkit::history`]), whatever was evicted meanwhile: so no value is torn, of another key,
+//!   or back from the dead;
+//! * a connection is closed only where its client held much and took nothing;
+//! * memory stays within its limit, and everything ends.
+//!
+//! `SEEDS=100000` makes more runs than CI does. A run that fails prints the line that repeats it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    reason = "a test stops where it fails, and its numbers are small"
+)]
+
+mod client;
+mod connection;
+mod keys;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arena::schedule;
+use net::{ConnId, Service};
+use store::{Automove, Cleaner, Config, Policy, Store};
+use testkit::Rng;
+use testkit::history::{self, Mode};
+
+use crate::clock::Clock;
+use crate::entry::Entry;
+use crate::log::Log;
+use crate::session::Worker;
+use crate::session::tests::{control, options};
+use crate::shared::Shared;
+use client::Client;
+use connection::Connection;
+use keys::Seen;
+
+/// Runs of CI.
+const SEEDS: u64 = 100;
+
+/// What the threads of a run share, besides the server itself.
+#[derive(Debug)]
+struct World {
+    shared: Arc<Shared>,
+    store: Arc<Store>,
+    control: net::Control,
+    started: Instant,
+    now_ms: AtomicU64,
+    /// Workers whose clients are not done.
+    busy: AtomicUsize,
+    seen: Mutex<Vec<Seen>>,
+}
+
+/// What a run showed, to tell runs that show nothing.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Shown {
+    requests: usize,
+    evictions: u64,
+    closed: usize,
+}
+
+#[test]
+fn clients_see_one_cache_whatever_stops() {
+    let seeds = match std::env::var("SEED") {
+        Ok(seed) => {
+            let seed: u64 = seed.parse().expect("SEED is a number");
+            seed..seed + 1
+        }
+        Err(_) => {
+            let count = std::env::var("SEEDS").map_or(SEEDS, |count| count.parse().unwrap());
+            0..count
+        }
+    };
+    let is_one = seeds.end - seeds.start == 1;
+    let control = control();
+    let mut all = Shown::default();
+    for seed in seeds {
+        let repeat = PrintedOnPanic(seed);
+        let shown = run(seed, &control);
+        std::mem::forget(repeat);
+        all.requests += shown.requests;
+        all.evictions += shown.evictions;
+        all.closed += shown.closed;
+    }
+    println!("{all:?}");
+    assert!(is_one || all.requests > 0 && all.evictions > 0, "nothing was tried: {all:?}");
+}
+
+#[test]
+fn a_seed_names_one_run() {
+    let control = control();
+    for seed in [1, 2, 3] {
+        assert_eq!(run(seed, &control), run(seed, &control), "seed {seed}");
+    }
+}
+
+/// Says how a failing run is repeated.
+struct PrintedOnPanic(u64);
+
+impl Drop for PrintedOnPanic {
+    fn drop(&mut self) {
+        eprintln!("repeat: SEED={} cargo test -p holdall-server --lib simulation", self.0);
+    }
+}
+
+/// One run.
+fn run(seed: u64, control: &net::Control) -> Shown {
+    let mut rng = Rng::new(seed);
+    let workers = 2 + rng.below(2);
+    let world = World::new(&mut rng, workers, control);
+    let mut bodies: Vec<schedule::Body<'_>> = Vec::new();
+    for index in 0..workers {
+        let (world, rng) = (&world, Rng::new(rng.next_u64()));
+        bodies.push(Box::new(move || world.work(index, rng)));
+    }
+    bodies.push(Box::new(|| world.clean()));
+    schedule::run(rng.next_u64(), bodies);
+
+    let evictions = world.store.stats().evictions;
+    let seen = world.seen.into_inner().unwrap();
+    let mut histories: BTreeMap<usize, Vec<history::Event>> = BTreeMap::new();
+    let requests = seen.len();
+    for Seen { key, event } in seen {
+        histories.entry(key).or_default().push(event);
+    }
+    for (key, events) in histories {
+        if let Err(violation) = history::check(&events, Mode::Evicting) {
+            panic!("key {}: {violation:?}", keys::name(key));
+        }
+    }
+    Shown { requests, evictions, closed: 0 }
+}
+
+impl World {
+    fn new(rng: &mut Rng, workers: usize, control: &net::Control) -> Self {
+        let megabytes = 2 + rng.below(2);
+        let threads = workers.to_string();
+        let memory = megabytes.to_string();
+        let options = options(&["-m", &memory, "-I", "256k", "-t", &threads]);
+        let store = Store::new(Config {
+            memory_bytes: (megabytes as u64) << 20,
+            item_bytes_max: options.item_bytes_max,
+            policy: *rng.pick(&[Policy::Bag, Policy::Lru]),
+            automove: *rng.pick(&[Automove::Off, Automove::Age, Automove::Eager]),
+            stripes: *rng.pick(&[1, 4, 256]),
+            threads_max: workers + 1,
+            seed: rng.next_u64(),
+            ..Config::default()
+        })
+        .unwrap();
+        let entry = Entry::open(&options, Vec::new(), &Log::new(&options)).unwrap();
+        let clock = Clock::start();
+        let shared = Shared::new(&options, &store, clock, &entry);
+        Self {
+            shared,
+            store,
+            control: control.clone(),
+            started: clock.started_at(),
+            now_ms: AtomicU64::new(0),
+            busy: AtomicUsize::new(workers),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// The present, which is later at each call. Relaxed: one thread runs at a time.
+    fn now(&self, rng: &mut Rng) -> Instant {
+        let passed = if rng.one_in(40) { rng.below(1500) } else { rng.below(20) };
+        let now = self.now_ms.fetch_add(passed as u64, Ordering::Relaxed);
+        self.started + Duration::from_millis(now)
+    }
+
+    /// A worker and its clients.
+    fn work(&self, index: usize, mut rng: Rng) {
+        let mut worker = Worker::new(&self.shared, index, &self.control);
+        let mut connections: Vec<Connection> = (0..2 + rng.below(2))
+            .map(|number| {
+                let client = Client::new(&mut rng, (index * 8 + number) as u64);
+                Connection::new(&mut worker, number as u32, client, rng.one_in(5))
+            })
+            .collect();
+        let mut scratch = Vec::new();
+        while connections.iter().any(|connection| !connection.is_done()) {
+            worker.begin_turn(self.now(&mut rng));
+            for connection in &mut connections {
+                if !rng.one_in(3) {
+                    connection.turn(&mut worker, &mut rng, &mut scratch);
+                }
+            }
+            let mut names: Vec<ConnId> = Vec::new();
+            worker.after_turn(&mut names);
+            for connection in &mut connections {
+                if names.contains(&connection.name()) {
+                    connection.resume(&mut worker, &mut scratch);
+                }
+            }
+            names.clear();
+            worker.take_dropped(&mut names);
+            for connection in &mut connections {
+                if names.contains(&connection.name()) {
+                    connection.drop_by_server(&mut worker);
+                }
+            }
+            if rng.one_in(4) {
+                worker.before_park();
+                schedule::wait();
+            }
+        }
+        let mut seen = Vec::new();
+        for connection in connections {
+            seen.append(&mut connection.close(&mut worker));
+        }
+        // Nothing stops while this lock is held.
+        self.seen.lock().unwrap().append(&mut seen);
+        worker.before_park();
+        self.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The cleaner, until the workers are done.
+    fn clean(&self) {
+        let mut cleaner = Cleaner::new(&self.store).unwrap();
+        while self.busy.load(Ordering::Relaxed) > 0 {
+            let now = self.started + Duration::from_millis(self.now_ms.load(Ordering::Relaxed));
+            cleaner.step(self.shared.clock.secs_at(now), 100);
+            schedule::wait();
+        }
+    }
+}
