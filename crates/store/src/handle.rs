@@ -105,7 +105,7 @@ impl Handle {
                 }
             })
         });
-        self.thread.set_observer(by_chunk);
+        *self.thread.observer.borrow_mut() = by_chunk;
     }
 
     /// Visits the next linked items, about `limit` chunks' worth. `false` when the walk is

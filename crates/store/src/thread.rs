@@ -49,7 +49,7 @@ pub(crate) struct ThreadState {
     pub touched: RefCell<Vec<ChunkRef>>,
     /// Deadlines of items linked or touched since the last announcement, for the transient ring.
     pub notes: RefCell<Vec<Note>>,
-    observer: RefCell<Option<ChunkObserver>>,
+    pub observer: RefCell<Option<ChunkObserver>>,
     /// Varies the pages that are sampled for a page move.
     pub sample_start: Cell<usize>,
 }
@@ -288,22 +288,6 @@ impl ThreadState {
         self.store.counters.set(self.slot, class, count, to);
     }
 
-    /// Calls `observer` for each item that the thread is about to evict. `None` stops it.
-    pub(crate) fn set_observer(&self, observer: Option<ChunkObserver>) {
-        let is_some = observer.is_some();
-        let before = self.observer.replace(observer);
-        if before.is_some() != is_some {
-            self.store.count_observer(is_some);
-        }
-    }
-
-    /// Shows the observer an item that is about to be evicted.
-    pub(crate) fn show_evicted(self: &Rc<Self>, chunk: ChunkRef) {
-        if let Some(observer) = &*self.observer.borrow() {
-            observer(self, chunk);
-        }
-    }
-
     /// Remembers a touched item for the end of the section, if the store keeps a strict LRU.
     #[inline]
     pub(crate) fn note_touch(&self, chunk: ChunkRef) {
@@ -339,7 +323,6 @@ impl ThreadState {
 impl Drop for ThreadState {
     fn drop(&mut self) {
         self.rest();
-        self.set_observer(None);
         self.store.qsbr.unregister(self.slot);
     }
 }

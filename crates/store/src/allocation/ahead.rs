@@ -45,8 +45,7 @@ impl Ahead {
     /// Evicts what the next stores will need, in all classes at most `budget` items.
     pub(crate) fn step(&mut self, thread: &Rc<ThreadState>, budget: usize) {
         let store = &*thread.store;
-        // Each thread shows its evictions to its own observer, and the cleaner has none.
-        if !store.evict || store.is_observed() {
+        if !store.evict {
             return;
         }
         self.classes.resize_with(usize::from(store.slabs.count()) + 1, Seen::default);

@@ -158,5 +158,7 @@ pub(crate) fn count_evicted(thread: &Rc<ThreadState>, class: ClassId, item: &Ite
         thread.count(class, Count::EvictedNonzero, 1);
     }
     thread.set_count(class, Count::EvictedAge, u64::from(item.idle_secs()));
-    thread.show_evicted(item.chunk);
+    if let Some(observer) = &*thread.observer.borrow() {
+        observer(thread, item.chunk);
+    }
 }

@@ -4,8 +4,7 @@
 //! `requests` to the cleaner, `statistics`, joining in `handle`, opening and closing in
 //! `restart::warm`. The last two need modules above this one.
 //!
-//! Relaxed is enough for the numbers of charged bytes, opened bags and observers: they guard
-//! nothing.
+//! Relaxed is enough for the numbers of charged bytes and of opened bags: they guard nothing.
 
 use crate::config::regions::Memory;
 use crate::config::{Automove, Config, Layout, Policy};
@@ -67,8 +66,6 @@ pub struct Store {
     pub(crate) orphans: Orphans,
     buffers: AtomicI64,
     fixed: AtomicU64,
-    /// Threads that show their evictions to somebody.
-    observers: AtomicU64,
     pub(crate) cleaner_rounds: AtomicU64,
     secrets: RapidSecrets,
     pub(crate) item_bytes_max: u64,
@@ -130,7 +127,6 @@ impl Store {
             orphans: Orphans::new(Vec::new()),
             buffers: AtomicI64::new(0),
             fixed: AtomicU64::new(0),
-            observers: AtomicU64::new(0),
             cleaner_rounds: AtomicU64::new(0),
             secrets: RapidSecrets::seed(seed),
             item_bytes_max: config.item_bytes_max,
@@ -266,20 +262,6 @@ impl Store {
     pub fn charge_fixed(&self, bytes: u64) {
         self.fixed.fetch_add(bytes, Ordering::Relaxed);
         self.budget.charge(bytes);
-    }
-
-    /// Counts a thread that begins to show its evictions, or ends.
-    pub(crate) fn count_observer(&self, begins: bool) {
-        if begins {
-            self.observers.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.observers.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// `true` if a thread shows its evictions to somebody.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.observers.load(Ordering::Relaxed) > 0
     }
 
     #[inline]
