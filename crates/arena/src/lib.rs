@@ -9,7 +9,7 @@
 //!     sync  barrier                          atomics and locks; a fence that one side pays for
 //!     birth  budget  codec  control          codes of births; the limit; words beside the items
 //!     version  region                        cas uniques with their marks; reserved memory
-//!     chunks                                 chunks and their headers
+//!     chunks  blocks                         chunks and their headers; lists of chunks
 //!     qsbr  retired                          grace periods, and what waits for their end
 //! ```
 //!
@@ -19,6 +19,7 @@
 
 mod barrier;
 pub mod birth;
+pub mod blocks;
 pub mod budget;
 #[cfg(not(loom))]
 pub mod chunks;

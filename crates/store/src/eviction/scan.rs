@@ -2,13 +2,13 @@
 
 use crate::item::{Item, Liveness};
 use crate::linked::{Verdict, hash_of, with_linked};
-use crate::lru::blocks::SLOTS;
 use crate::lru::recency;
 use crate::lru::{Bag, BagList, Cursor, Order};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
+use arena::blocks::SLOTS;
 use arena::sync::Ordering;
 use std::rc::Rc;
 

@@ -35,8 +35,8 @@
 //! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 6.3. Threshold and
 //! notes are ours.
 
-use crate::lru::blocks::{BlockId, Blocks};
 use arena::ChunkRef;
+use arena::blocks::{BlockId, Blocks};
 use arena::budget::Budget;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 

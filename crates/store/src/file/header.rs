@@ -95,7 +95,7 @@ impl Settings {
             layout.unit as u64,
             arena::chunks::HEADER as u64,
             arena::chunks::CHUNK_BYTES_MAX as u64,
-            u64::from(crate::lru::blocks::SLOTS),
+            u64::from(arena::blocks::SLOTS),
             // The key hash, should another version of its library compute it otherwise.
             rapidhash_v3_seeded(b"holdall", &RapidSecrets::seed(1)),
         ];

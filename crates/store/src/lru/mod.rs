@@ -46,17 +46,16 @@
 //! error of this LRU.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5. The
-//! slots are ours, see [`blocks`].
+//! slots are ours, see `arena::blocks`.
 
 use self::recency::{AGE_MAX, SLACK, Tick, tick_of};
 use arena::ChunkRef;
+use arena::blocks::{BlockId, Blocks, Owner, Position, SLOTS};
 use arena::budget::Budget;
 use arena::qsbr::Qsbr;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use blocks::{BlockId, Blocks, Owner, Position, SLOTS};
 use std::collections::VecDeque;
 
-pub(crate) mod blocks;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod recency;

@@ -4,7 +4,7 @@
 //! in `set_queue`, is that of `BagList::open`.
 
 use super::{BAGS, Bag, BagList, Cursor, Order};
-use crate::lru::blocks::Blocks;
+use arena::blocks::Blocks;
 use arena::codec::{Reader, Writer};
 use arena::sync::{AtomicU32, AtomicU64, Ordering};
 use narrow::to_u32;

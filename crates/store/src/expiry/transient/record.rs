@@ -4,7 +4,7 @@
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::{List, Note, RING_SECS, Ring, Transients};
-use crate::lru::blocks::Blocks;
+use arena::blocks::Blocks;
 use arena::budget::Budget;
 use arena::codec::{Reader, Writer};
 use arena::sync::Ordering;

@@ -25,19 +25,19 @@
 //! and no page could be emptied without a walk over its whole class. Slots cost as many bytes as
 //! the pointer, and a pass reads references side by side, so it can fetch the items ahead of time.
 
-use arena::ChunkRef;
-use arena::budget::Budget;
-use arena::region::Region;
-use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::ChunkRef;
+use crate::budget::Budget;
+use crate::region::Region;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use narrow::to_u32;
 
-#[cfg(not(any(loom, miri)))]
+#[cfg(not(loom))]
 mod record;
 
 /// Number of a block; zero is none.
-pub(crate) type BlockId = u32;
+pub type BlockId = u32;
 /// Index of a slot over all blocks; zero is none.
-pub(crate) type Position = u32;
+pub type Position = u32;
 
 #[cfg(not(loom))]
 const WORDS: u32 = 64;
@@ -46,7 +46,7 @@ const WORDS: u32 = 64;
 const WORDS: u32 = 6;
 const HEADER_WORDS: u32 = 4;
 /// Slots of one block.
-pub(crate) const SLOTS: u32 = WORDS - HEADER_WORDS;
+pub const SLOTS: u32 = WORDS - HEADER_WORDS;
 /// Blocks of a group (64 KiB).
 const GROUP: u32 = 256;
 const GROUP_BYTES: u64 = 64 << 10;
@@ -55,8 +55,10 @@ const EMPTY_KEPT: u32 = 2;
 
 /// The bag that a block belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
+pub struct Owner {
+    /// The list of the bag.
     pub list: u8,
+    /// The bag's number in it.
     pub bag: u8,
     /// The tick at which the bag was opened, below 2^48.
     pub opened: u64,
@@ -65,7 +67,7 @@ pub(crate) struct Owner {
 /// All blocks of one store. Blocks are taken from the first group that has one, so that the last
 /// groups become empty and give their memory back.
 #[derive(Debug)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     words: Region<AtomicU32>,
     free: Mutex<FreeBlocks>,
     in_use: AtomicU64,
@@ -105,7 +107,8 @@ impl Owner {
 
 impl Blocks {
     /// Blocks in `words`, none in use.
-    pub(crate) fn new(words: Region<AtomicU32>) -> Self {
+    #[must_use]
+    pub fn new(words: Region<AtomicU32>) -> Self {
         Self {
             words,
             free: Mutex::new(FreeBlocks::default()),
@@ -116,7 +119,7 @@ impl Blocks {
 
     /// A fresh block for this bag, or for none, all slots empty. `None` when the reservation or the
     /// file system is used up.
-    pub(crate) fn take(&self, budget: &Budget, owner: Option<Owner>) -> Option<BlockId> {
+    pub fn take(&self, budget: &Budget, owner: Option<Owner>) -> Option<BlockId> {
         let block = self.take_free(&mut self.free.lock(), budget)?;
         self.in_use.fetch_add(1, Ordering::Relaxed);
         let [bag, opened] = owner.map_or([0; 2], Owner::words);
@@ -172,7 +175,7 @@ impl Blocks {
     }
 
     /// Takes back a block whose slots are all empty and that no appender can still hold.
-    pub(crate) fn put(&self, block: BlockId) {
+    pub fn put(&self, block: BlockId) {
         let mut free = self.free.lock();
         let number = (block / GROUP) as usize;
         let group = &mut free.groups[number];
@@ -187,7 +190,7 @@ impl Blocks {
 
     /// Gives the memory of empty groups back, but for a few.
     #[cfg(not(loom))]
-    pub(crate) fn give_back(&self, budget: &Budget) {
+    pub fn give_back(&self, budget: &Budget) {
         let mut free = self.free.lock();
         if free.empty <= EMPTY_KEPT {
             return;
@@ -218,42 +221,44 @@ impl Blocks {
 
     /// The slot at a position.
     #[inline]
-    pub(crate) fn slot(&self, position: Position) -> &AtomicU32 {
+    pub fn slot(&self, position: Position) -> &AtomicU32 {
         &self.words[position as usize]
     }
 
     /// Fetches the line that is written when the item at this position leaves its bag.
     #[inline]
-    pub(crate) fn prefetch(&self, position: Position) {
-        arena::region::prefetch(self.slot(position));
+    pub fn prefetch(&self, position: Position) {
+        crate::region::prefetch(self.slot(position));
     }
 
     /// Position of the block's slot `index`.
     #[inline]
-    pub(crate) fn position(block: BlockId, index: u32) -> Position {
+    pub fn position(block: BlockId, index: u32) -> Position {
         block * WORDS + HEADER_WORDS + index
     }
 
     /// The list and the number of the bag that owns the slot at a position; list 0 if none does.
-    pub(crate) fn bag_at(&self, position: Position) -> (u8, u8) {
+    #[inline]
+    pub fn bag_at(&self, position: Position) -> (u8, u8) {
         let [bag, list, ..] = self.word(position / WORDS, 0).load(Ordering::Relaxed).to_le_bytes();
         (list, bag)
     }
 
     /// Claims the block's next slot; `None` when all have been handed out.
-    pub(crate) fn claim(&self, block: BlockId) -> Option<Position> {
+    #[inline]
+    pub fn claim(&self, block: BlockId) -> Option<Position> {
         let index = self.word(block, 2).fetch_add(1, Ordering::Relaxed);
         (index < SLOTS).then(|| Self::position(block, index))
     }
 
     /// Slots handed out so far.
     #[inline]
-    pub(crate) fn claimed(&self, block: BlockId) -> u32 {
+    pub fn claimed(&self, block: BlockId) -> u32 {
         self.word(block, 2).load(Ordering::Relaxed).min(SLOTS)
     }
 
     /// Items in the block's slots.
-    pub(crate) fn items(&self, block: BlockId) -> u32 {
+    pub fn items(&self, block: BlockId) -> u32 {
         let is_taken =
             |index: &u32| self.slot(Self::position(block, *index)).load(Ordering::Relaxed) != 0;
         to_u32((0..self.claimed(block)).filter(is_taken).count())
@@ -261,33 +266,33 @@ impl Blocks {
 
     /// The block that follows; zero if none.
     #[inline]
-    pub(crate) fn next(&self, block: BlockId) -> BlockId {
+    pub fn next(&self, block: BlockId) -> BlockId {
         // Acquire: partner of the Release in `link`; the next block's header is visible.
         self.word(block, 1).load(Ordering::Acquire)
     }
 
     /// Makes `next` follow `block`.
-    pub(crate) fn link(&self, block: BlockId, next: BlockId) {
+    pub fn link(&self, block: BlockId, next: BlockId) {
         // Release: partner of the Acquire in `next`.
         self.word(block, 1).store(next, Ordering::Release);
     }
 
     /// The item in the block's slot `index`; zero if none.
     #[inline]
-    pub(crate) fn item(&self, block: BlockId, index: u32) -> ChunkRef {
+    pub fn item(&self, block: BlockId, index: u32) -> ChunkRef {
         self.item_at(Self::position(block, index))
     }
 
     /// The item in the slot at a position; zero if none.
     #[inline]
-    pub(crate) fn item_at(&self, position: Position) -> ChunkRef {
+    pub fn item_at(&self, position: Position) -> ChunkRef {
         // Acquire: pairs with the Release in `BagList::append`; the item's header and key are
         // visible.
         self.slot(position).load(Ordering::Acquire)
     }
 
     /// Bytes charged to the budget.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
     }
 }

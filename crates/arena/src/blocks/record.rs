@@ -3,13 +3,14 @@
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::{Blocks, FreeBlocks, GROUP, GROUP_BYTES, Group, Position, WORDS};
-use arena::budget::Budget;
-use arena::codec::{Reader, Writer};
-use arena::sync::Ordering;
+use crate::budget::Budget;
+use crate::codec::{Reader, Writer};
+use crate::sync::Ordering;
 use narrow::to_u32;
 
 impl Blocks {
-    pub(crate) fn save(&self, out: &mut Writer) {
+    /// Writes what the blocks' own words do not say.
+    pub fn save(&self, out: &mut Writer) {
         let free = self.free.lock();
         out.numbers(free.groups.iter().map(|group| u64::from(group.is_charged)));
         out.numbers(free.groups.iter().map(|group| u64::from(group.used)));
@@ -19,7 +20,7 @@ impl Blocks {
     }
 
     /// Loads what `save` wrote, and charges the blocks' memory. `None` if it makes no sense.
-    pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
+    pub fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
         let charged: Vec<u64> = input.numbers()?;
         let (used, heads) = (input.numbers()?, input.numbers()?);
         let touched: Vec<u32> = input.numbers()?;
@@ -57,24 +58,24 @@ impl Blocks {
 
     /// The tick at which the bag was opened that a dead process had in this position; 0 if the
     /// position makes no sense.
-    pub(crate) fn opened_tick_left(&self, position: Position) -> u64 {
+    pub fn opened_tick_left(&self, position: Position) -> u64 {
         let block = (position / WORDS * WORDS) as usize;
         let word = |at: usize| self.words.get(block + at).map_or(0, |w| w.load(Ordering::Relaxed));
         u64::from(word(3)) | u64::from(word(0) >> 16) << 32
     }
 
     /// Forgets all blocks of an earlier process; none is in use yet.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         self.words.release(0, self.words.len());
     }
 
     /// `true` if this may be a block in use.
-    pub(crate) fn is_known(&self, block: u32) -> bool {
+    pub fn is_known(&self, block: u32) -> bool {
         ((block / GROUP) as usize) < self.free.lock().groups.len().max(1)
     }
 
     /// Bytes of blocks that have been in use.
-    pub(crate) fn touched_bytes(&self) -> u64 {
+    pub fn touched_bytes(&self) -> u64 {
         self.free.lock().groups.len() as u64 * GROUP_BYTES
     }
 }
