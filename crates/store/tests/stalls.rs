@@ -74,20 +74,22 @@ fn a_thread_that_stops_between_requests_holds_nobody_up() {
 fn a_thread_that_stops_amid_a_request_keeps_its_item_and_no_store_waits_twice() {
     let store = store_of(16);
     let me = store.join().unwrap();
-    assert_eq!(store_many(&me, 0..1000), 1000);
+    assert_eq!(store_many(&me, 0..300_000), 300_000);
+    me.rest();
     let (thread, end) = stopped(&store, |me, stop| {
+        let key = key(299_999);
         let section = me.section();
-        let item = section.find(me.store().hash(&key(7)), &key(7)).unwrap();
+        let item = section.find(me.store().hash(&key), &key).unwrap();
         stop();
-        assert_eq!((item.key(), item.inline_value()), (&*key(7), Some(&[b'v'; 100][..])));
+        assert_eq!((item.key(), item.inline_value()), (&*key, Some(&[b'v'; 100][..])));
     });
-    let stored = store_many(&me, 1000..300_000);
-    assert!(stored < 200_000, "what was found may be reused after {stored} stores");
+    let stored = store_many(&me, 300_000..600_000);
+    assert!(stored < 100_000, "what was found may be reused after {stored} stores");
     // Were each to wait for as long as the first, this would take hours.
     assert!((0..100_000).all(|number| store_many(&me, number..number + 1) == 0));
     drop(end);
     thread.join().unwrap();
-    assert_eq!(store_many(&me, 300_000..400_000), 100_000);
+    assert_eq!(store_many(&me, 600_000..700_000), 100_000);
 }
 
 #[test]
