@@ -129,9 +129,11 @@ fn no_reuse_before_the_reader_quiesces() {
 /// A reader that stays online and announces nothing is passed by force only outside of its
 /// sections: it never sees the reuse, and its use is ordered before it.
 ///
-/// Method: one section amid a turn, against an unlinking with two forced advances.
-/// Seen to fail: `enter` without its barrier; a forced advance without its barrier; a relaxed store
-/// in `leave`; a relaxed load in `is_outside`; an `enter` that stores nothing.
+/// Method: one section amid a turn, against an unlinking with two forced advances. In a model both
+/// halves of the barrier are fences, and the scan has another one: so no model fails without the
+/// heavy half.
+/// Seen to fail: `enter` without its barrier; a relaxed store in `leave`; a relaxed load in
+/// `is_outside`; an `enter` that stores nothing.
 #[test]
 fn no_reuse_within_a_section_that_is_not_announced() {
     model(|| {
@@ -159,7 +161,8 @@ fn no_reuse_within_a_section_that_is_not_announced() {
 ///
 /// Method: a reader whose section lies in a turn that it announces, against an unlinking with two
 /// plain advances and a third thread with a forced one.
-/// Seen to fail: a forced advance without its barrier, or without the fence of its scan.
+/// Seen to fail: `enter` without its barrier; a relaxed store in `leave`; a relaxed load in
+/// `is_outside`; an `enter` that stores nothing.
 #[test]
 fn a_forced_scan_by_another_thread_counts() {
     model(|| {
