@@ -10,6 +10,9 @@ pub(crate) const WORKERS_MAX: usize = 256;
 /// A value that its flag does not take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum WrongValue {
+    /// Of an option of a server.
+    #[error("expected rights=FILE")]
+    Extended,
     /// Of a time on disk.
     #[error("expected never, always, or 1 to 3600000 milliseconds")]
     Fsync,

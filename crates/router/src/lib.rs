@@ -13,6 +13,7 @@ mod history;
 pub mod ignored_flags;
 mod latency;
 mod listeners;
+mod logins;
 mod metrics;
 mod new_file;
 pub mod options;

@@ -76,6 +76,43 @@ pub(crate) fn listeners(
     Ok((Listen { tcp, unix, backlog: BACKLOG, ..Listen::default() }, Listeners::default()))
 }
 
+/// Warnings of addresses that other machines reach and where clients show no login, or where others
+/// can read what they send.
+pub(crate) fn warnings(options: &Options, listen: &Listen) -> Vec<String> {
+    let others = |range: &[SocketAddr]| -> Vec<String> {
+        let reached = range.iter().filter(|address| !address.ip().to_canonical().is_loopback());
+        reached.map(ToString::to_string).collect()
+    };
+    let is_by_pools = options.names_no_address();
+    let plain_count = options.plain_ports().len() * options.listen_addresses.len();
+    let plain_count = if is_by_pools { listen.tcp.len() } else { plain_count };
+    let (plain, encrypted) = listen.tcp.split_at(plain_count.min(listen.tcp.len()));
+    let (plain, encrypted) = (others(plain), others(encrypted));
+    let has_logins = options.logins.are_required();
+    let mut warnings = Vec::new();
+    let open = match (has_logins, options.tls.ssl_require_peer_certs) {
+        (true, _) => Vec::new(),
+        (false, true) => plain.clone(),
+        (false, false) => [&plain[..], &encrypted].concat(),
+    };
+    if !open.is_empty() {
+        warnings.push(format!(
+            "warning: listening on {} without authentication: whoever reaches it can read and \
+             change everything; --listen-addresses 127.0.0.1 limits it to this machine, -Y and -S \
+             ask for a password",
+            open.join(", ")
+        ));
+    }
+    if has_logins && !plain.is_empty() {
+        warnings.push(format!(
+            "warning: listening on {} without TLS: whoever sees the traffic can read it, passwords \
+             included; --ssl-port encrypts it",
+            plain.join(", ")
+        ));
+    }
+    warnings
+}
+
 const BACKLOG: i32 = 1024;
 
 fn by_pools(named: &[String]) -> Result<(Listen, Listeners), ListenError> {
@@ -110,6 +147,35 @@ mod tests {
     fn listening(words: &[&str], named: &[&str]) -> Result<(Listen, Listeners), ListenError> {
         let options = Options::try_parse_from(["route"].iter().chain(words)).unwrap();
         listeners(&options, &named.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn an_address_that_others_reach_is_warned_of() {
+        let warned = |words: &[&str], named: &[&str]| {
+            let options = Options::try_parse_from(["route"].iter().chain(words)).unwrap();
+            let (listen, _) = listening(words, named).unwrap();
+            let texts = warnings(&options, &listen);
+            let of = |text: &str| {
+                let found = texts.iter().find(|warning| warning.contains(text));
+                found.map(|text| text.split(' ').nth(3).unwrap().to_owned())
+            };
+            (of("without authentication"), of("without TLS"))
+        };
+        let at = |address: &str| Some(address.to_owned());
+        let everywhere = ["--listen-addresses", "0.0.0.0", "-p", "1"];
+        let tls = ["--listen-addresses", "10.0.0.5,::1", "--ssl-port", "2"];
+        for (words, named, want) in [
+            (&[][..], &[][..], (None, None)),
+            (&["--listen-addresses", "127.0.0.2,::1,::ffff:127.0.0.1"], &[], (None, None)),
+            (&everywhere, &[], (at("0.0.0.0:1"), None)),
+            (&[&everywhere[..], &["-Y", "users"]].concat(), &[], (None, at("0.0.0.0:1"))),
+            (&tls, &[], (at("10.0.0.5:2"), None)),
+            (&[&tls[..], &["--ssl-require-peer-certs"]].concat(), &[], (None, None)),
+            (&[&tls[..], &["-S"]].concat(), &[], (None, None)),
+            (&[], &["0.0.0.0:22121", "127.0.0.1:22122"], (at("0.0.0.0:22121"), None)),
+        ] {
+            assert_eq!(warned(words, named), want, "{words:?} {named:?}");
+        }
     }
 
     #[test]

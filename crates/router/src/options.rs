@@ -42,9 +42,13 @@ pub struct Options {
     #[arg(long = "ssl-port", value_name = "PORT", value_delimiter = ',')]
     pub ssl_ports: Vec<u16>,
 
-    /// TLS and logins
+    /// TLS, and the login for servers
     #[command(flatten)]
     pub tls: TlsFlags,
+
+    /// Logins of clients
+    #[command(flatten)]
+    pub logins: LoginFlags,
 
     /// Addresses to listen on
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1")]
@@ -277,6 +281,31 @@ pub struct TlsFlags {
     pub server_auth_file: Option<PathBuf>,
 }
 
+/// Logins of clients, by a server's flags.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct LoginFlags {
+    /// Require a login from clients that speak text: a set whose data is `user password`. The file
+    /// has `user:password` on each line
+    #[arg(short = 'Y', long, value_name = "FILE")]
+    pub auth_file: Option<PathBuf>,
+
+    /// Require a login by SASL from clients that speak the binary protocol; users by -Y or
+    /// MEMCACHED_SASL_PWDB
+    #[arg(short = 'S', long)]
+    pub enable_sasl: bool,
+
+    /// Limit each user to the rights that a file gives
+    #[arg(short = 'o', long = "extended", value_name = "rights=FILE", value_parser = rights)]
+    pub rights: Option<PathBuf>,
+}
+
+impl LoginFlags {
+    /// Whether clients have to log in.
+    pub(crate) const fn are_required(&self) -> bool {
+        self.auth_file.is_some() || self.enable_sasl
+    }
+}
+
 /// The reason why the file of the login for servers cannot be used.
 #[derive(Debug, Error)]
 #[error("{}: {fault}", path.display())]
@@ -351,6 +380,14 @@ fn param(text: &str) -> Result<(String, String), WrongValue> {
     match text.split_once(':') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(WrongValue::Param),
+    }
+}
+
+/// `-o rights=FILE`
+fn rights(text: &str) -> Result<PathBuf, WrongValue> {
+    match text.split_once('=') {
+        Some(("rights", path)) if !path.is_empty() => Ok(PathBuf::from(path)),
+        _ => Err(WrongValue::Extended),
     }
 }
 

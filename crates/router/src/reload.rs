@@ -25,7 +25,7 @@ pub(crate) enum FirstError {
     Config(#[from] ConfigError),
     /// The one that was kept cannot be used either.
     #[error("{config}\n{kept}")]
-    Kept { config: ConfigError, kept: KeptError },
+    Kept { config: Box<ConfigError>, kept: Box<KeptError> },
 }
 
 /// The reason why the configuration that was kept cannot be used.
@@ -57,7 +57,10 @@ pub(crate) fn first(
     let Some(dump) = dump else { return Err(config.into()) };
     let (configuration, age) = match last_good(reader, &dump) {
         Ok(last) => last,
-        Err(kept) => return Err(FirstError::Kept { config, kept }),
+        Err(kept) => {
+            let (config, kept) = (Box::new(config), Box::new(kept));
+            return Err(FirstError::Kept { config, kept });
+        }
     };
     log(&config.to_string());
     log(&format!(

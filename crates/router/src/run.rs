@@ -21,13 +21,17 @@ use upstream::Upstream;
 use crate::config::Reader;
 use crate::delete_spool;
 use crate::front::Front;
-use crate::listeners::listeners;
+use crate::listeners::{listeners, warnings};
+use crate::logins::Logins;
 use crate::metrics;
 use crate::options::{Options, Validate};
 use crate::periodic;
 use crate::reload::{Watched, first, reload, seen_before};
 use crate::shared::Shared;
 use crate::stats::files::Files;
+
+/// How long a client may take for its login, as at a server.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long clients have, at the end, for the replies to what was read from them.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
@@ -99,13 +103,17 @@ pub fn run(
     let acceptor = acceptor(&options).map_err(Failure::fatal)?;
     let (listen, listeners) =
         listeners(&options, &configuration.listens).map_err(Failure::fatal)?;
+    warnings(&options, &listen).iter().for_each(|warning| log(warning));
     let sockets = listen.bind_or_inherit(&mut handed);
     let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
-    let config = net_config(&options, acceptor.clone());
-    let shared = Arc::new(Shared::new(options, listeners, configuration.read, is_kept));
-    let log = Arc::new(log);
+    let logins = Logins::open(&options.logins, &log).map_err(Failure::fatal)?;
+    let login_timeout = logins.as_ref().map(|_| LOGIN_PATIENCE);
+    let config = net::Config { login_timeout, ..net_config(&options, acceptor.clone()) };
+    let shared = Shared::new(options, logins, listeners, configuration.read, is_kept);
+    let (shared, log) = (Arc::new(shared), Arc::new(log));
+    let _auth_worker = check_logins(&shared, &log)?;
     let spooler = {
         let log = Arc::clone(&log);
         keep_deletes(&shared, configuration.targets.clone(), move |line: &str| log(line))?
@@ -144,6 +152,19 @@ pub fn run(
     // Everything that was answered is written.
     drop(spooler);
     Ok(())
+}
+
+/// Starts the thread that checks logins, where clients have to log in. It ends with what is
+/// returned.
+fn check_logins(
+    shared: &Shared,
+    log: &Arc<impl Fn(&str) + Send + Sync + 'static>,
+) -> Result<Option<access::Working>, Failure> {
+    let started = shared.logins.as_ref().map(|logins| {
+        let log = Arc::clone(log);
+        logins.start(move |line| log(line))
+    });
+    started.transpose().map_err(|error| Failure::transient("cannot start a thread", &error))
 }
 
 /// The socket that was handed over, if one was: the options name its address from then on.
@@ -270,7 +291,7 @@ fn watch(
     files: Option<Files>,
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> io::Result<signal_hook::iterator::Handle> {
-    let handle = signals.handle();
+    let (handle, logins) = (signals.handle(), shared.logins.clone());
     let log = Arc::new(log);
     let reload = {
         let (shared, handle, log) = (Arc::clone(shared), handle.clone(), Arc::clone(&log));
@@ -289,7 +310,12 @@ fn watch(
         let mut is_ending = false;
         for signal in signals.forever() {
             match signal {
-                SIGHUP => certificates.reload(&*log),
+                SIGHUP => {
+                    certificates.reload(&*log);
+                    if let Some(logins) = &logins {
+                        logins.reload();
+                    }
+                }
                 _ if is_ending => control.stop(),
                 _ => {
                     control.drain(DRAIN_PATIENCE);

@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::config_info::ConfigInfo;
 use crate::history::History;
 use crate::listeners::Listeners;
+use crate::logins::Logins;
 use crate::options::Options;
 
 /// Bytes of lines that a watcher may owe; as in a server.
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
     pub(crate) listeners: Listeners,
+    /// The users of clients, where they have to log in.
+    pub(crate) logins: Option<Arc<Logins>>,
     /// Verbosity of stderr: at 1, servers that are knocked out or come back are logged, too.
     pub(crate) verbosity: AtomicU32,
     generation: AtomicU64,
@@ -96,7 +99,13 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     /// `is_kept`: the configuration is the last good one, from the disk.
-    pub(crate) fn new(options: Options, listeners: Listeners, read: Read, is_kept: bool) -> Self {
+    pub(crate) fn new(
+        options: Options,
+        logins: Option<Logins>,
+        listeners: Listeners,
+        read: Read,
+        is_kept: bool,
+    ) -> Self {
         let (now, registry) = (Instant::now(), Registry::default());
         let config = ConfigState::default();
         config.attempts.store(1, Ordering::Relaxed);
@@ -119,6 +128,7 @@ impl Shared {
             watchers: Watchers::new(WATCHER_BYTES),
             config,
             listeners,
+            logins: logins.map(Arc::new),
             generation: AtomicU64::new(1),
             current: Mutex::new(read.taken(1, now)),
         }

@@ -304,7 +304,8 @@ fn make_fifo(path: &Path) {
 fn at_once<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, hear) = mpsc::channel();
     thread::spawn(move || tell.send(act()));
-    hear.recv_timeout(Duration::from_secs(60)).expect("it waits for the other end of a FIFO")
+    // Past that, it waits for the other end of a FIFO.
+    hear.recv_timeout(Duration::from_secs(60)).unwrap()
 }
 
 #[test]

@@ -12,7 +12,7 @@ use testkit::{Kind, Launch, Server, Wire};
 use crate::{Folder, output, python};
 
 /// What `holdall passwd` prints.
-fn passwd(user: &str, password: &str) -> String {
+pub(crate) fn passwd(user: &str, password: &str) -> String {
     let script = format!("printf '%s\\n' '{password}' | '{}' passwd {user}", holdall().display());
     output(Command::new("sh").args(["-c", &script]))
 }

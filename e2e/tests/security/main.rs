@@ -8,6 +8,7 @@ mod handover;
 mod login;
 mod onward;
 mod packets;
+mod proxied;
 mod tls;
 mod unauthenticated;
 

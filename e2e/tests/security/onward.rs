@@ -37,7 +37,7 @@ impl Secured {
 }
 
 /// A proxy over one pool; what its object has beside its servers, and other arguments.
-fn proxy(server: &str, pool: &str, args: &[&str]) -> Router {
+pub(crate) fn proxy(server: &str, pool: &str, args: &[&str]) -> Router {
     let config = format!(
         r#"{{"pools": {{"A": {{"servers": ["{server}"]{pool}}}}}, "route": "PoolRoute|A"}}"#
     );

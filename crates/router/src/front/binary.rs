@@ -23,7 +23,13 @@ impl Front {
     /// Reads one packet.
     pub(super) fn packet(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         let bytes = input.bytes();
-        let (request, consumed) = match binary::parse(bytes) {
+        let parsed = binary::parse(bytes);
+        if session.client_login.is_some()
+            && let Some(step) = self.guard_packet(session, input, &parsed)
+        {
+            return step;
+        }
+        let (request, consumed) = match parsed {
             Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
             Parsed::BadMagic => {
                 session.closes = true;
@@ -87,7 +93,7 @@ impl Front {
     }
 
     /// What this program answers itself.
-    fn without_server(&mut self, session: &mut Session, packet: &binary::Request<'_>) {
+    pub(super) fn without_server(&mut self, session: &mut Session, packet: &binary::Request<'_>) {
         let header = &packet.header;
         let (version, shared) = (self.shared.version, &self.shared);
         let queue = self.queues.get(session.queue);

@@ -6,14 +6,16 @@
 //! ```
 //!
 //! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server
-//! in one write. The methods of `Front` lie in a file for each protocol and one for stores: each
-//! reads requests of its own, and all fill one queue.
+//! in one write. The methods of `Front` lie in a file for each protocol, one for stores, one for
+//! logins and one for rights: each reads requests of its own, and all fill one queue.
 
 mod account;
 mod batch;
 mod binary;
 mod format;
+mod login;
 mod packet;
+mod permit;
 mod queue;
 mod slot;
 mod store;
@@ -24,6 +26,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use access::Refusals;
 use net::{CloseReason, ConnId, Flow, Input, Output, Peer, Service};
 use proto::text::GetLine;
 use routes::{Core, Submitted};
@@ -51,6 +54,8 @@ pub(crate) struct Front {
     /// Memory is refused: connections are let go of.
     is_short: bool,
     batch: Batch,
+    /// Refused logins whose answers are due later.
+    refusals: Refusals,
     /// The words of the meta command that is being made; kept for its memory.
     words: Vec<u8>,
 }
@@ -76,6 +81,8 @@ pub(crate) struct Session {
     asks_to_watch: Option<Events>,
     /// What it speaks, by its first byte.
     dialect: Option<Dialect>,
+    /// Its login, where clients have to log in.
+    client_login: Option<Box<login::Client>>,
 }
 
 /// The protocols that clients speak.
@@ -99,8 +106,16 @@ impl Front {
         let traffic = Arc::clone(core.context().traffic());
         let account = Account::new(Arc::clone(&shared.budget), worker);
         let queues = Queues::new(watch::Reporter::new(&shared.watchers), account, traffic);
-        let (batch, words) = (Batch::default(), Vec::new());
-        Self { core, shared, queues, generation, is_short: false, batch, words }
+        Self {
+            core,
+            shared,
+            queues,
+            generation,
+            is_short: false,
+            batch: Batch::default(),
+            refusals: Refusals::default(),
+            words: Vec::new(),
+        }
     }
 
     /// Sends what is ready. False when the output is full.
@@ -239,6 +254,11 @@ impl Service for Front {
             watching: None,
             asks_to_watch: None,
             dialect: None,
+            client_login: self
+                .shared
+                .logins
+                .as_deref()
+                .map(|logins| Box::new(login::Client::new(logins, peer))),
         }
     }
 
@@ -250,6 +270,11 @@ impl Service for Front {
     ) -> Flow {
         if self.is_short || self.queues.get(session.queue).is_broken() {
             return Flow::CloseNow;
+        }
+        if session.client_login.is_some()
+            && let Some(flow) = self.go_on_login(session, output)
+        {
+            return flow;
         }
         let flow = self.go_on(session, input, output);
         self.queues.recount(session.queue);
@@ -273,7 +298,7 @@ impl Service for Front {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.core.deadline()
+        self.core.deadline().into_iter().chain(self.refusals.deadline()).min()
     }
 
     fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
@@ -293,6 +318,11 @@ impl Service for Front {
             control.wake();
         }
         resumed.append(&mut self.queues.resumed);
+        self.refusals.take_due(resumed);
+    }
+
+    fn is_unauthenticated(&self, session: &Session) -> bool {
+        session.client_login.as_ref().is_some_and(|client| client.login.is_missing())
     }
 
     fn take_dropped(&mut self, dropped: &mut Vec<ConnId>) {
@@ -304,10 +334,12 @@ impl Service for Front {
     }
 
     fn may_move(&self, session: &Session) -> bool {
-        // What it speaks, its next request tells again.
-        let Session { line, receiving, swallow, closes, watching, asks_to_watch, .. } = session;
+        // What it speaks, its next request tells again; who it is, it does not.
+        let Session { line, receiving, swallow, closes, watching, .. } = session;
+        let Session { asks_to_watch, client_login, .. } = session;
         let is_asking = line.is_some() || receiving.is_some() || *swallow > 0;
-        !is_asking && !closes && watching.is_none() && asks_to_watch.is_none()
+        let watches = watching.is_some() || asks_to_watch.is_some();
+        !is_asking && !closes && !watches && client_login.is_none()
     }
 
     fn moved(&mut self, session: Session) {
@@ -315,6 +347,7 @@ impl Service for Front {
     }
 
     fn owes(&self, session: &Session) -> bool {
-        !self.queues.is_empty(session.queue)
+        let is_pending = session.client_login.as_ref().is_some_and(|client| client.is_pending());
+        is_pending || !self.queues.is_empty(session.queue)
     }
 }

@@ -243,6 +243,11 @@ impl Queue {
         self.is_resumed = false;
     }
 
+    /// The connection that answers resume.
+    pub(super) const fn conn(&self) -> Option<ConnId> {
+        self.conn
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

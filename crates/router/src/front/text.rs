@@ -18,7 +18,13 @@ impl Front {
     pub(super) fn command(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         let mut key_buf = KeyBuf::new();
         let bytes = input.bytes();
-        match text::parse(bytes, &mut key_buf) {
+        let parsed = text::parse(bytes, &mut key_buf);
+        if session.client_login.is_some()
+            && let Some(step) = self.guard_line(session, input, &parsed)
+        {
+            return step;
+        }
+        match parsed {
             Parsed::Incomplete => Step::Stop(Flow::NeedInput),
             Parsed::LineTooLong | Parsed::Http => {
                 session.closes = true;
@@ -186,6 +192,15 @@ impl Front {
             match line.next_key(input.bytes()) {
                 KeyToken::Key { key, consumed } => {
                     input.consume(consumed);
+                    if let Some(client) = &session.client_login
+                        && client.forbids_key(&line, key)
+                    {
+                        self.count_denied();
+                        // As after a key that is too long: what was found stays, the rest of the
+                        // line goes.
+                        line.refuse_rest(Error::Permission);
+                        continue;
+                    }
                     let slot = Slot::new(op, Kind::Key);
                     if key.starts_with(ADMIN_PREFIX) {
                         self.admin_key(session.queue, slot, key);

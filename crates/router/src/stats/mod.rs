@@ -135,6 +135,9 @@ impl Shared {
         lines.put(Kind::Ods, "uptime", self.started.elapsed().as_secs());
         lines.put(Kind::Ods, "num_proxies", self.options.num_proxies);
         let (watchers, sent, skipped) = self.watchers.counts();
+        for (name, count) in self.logins.iter().flat_map(|logins| logins.counts()) {
+            lines.put(Kind::Own, name, count);
+        }
         lines.put(Kind::Own, "log_watchers", watchers);
         lines.put(Kind::Own, "log_watcher_sent", sent);
         lines.put(Kind::Own, "log_watcher_skipped", skipped);

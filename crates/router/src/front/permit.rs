@@ -1,0 +1,143 @@
+//! Requests that a client's user has no right to are refused. [`access::Needs`] has what each
+//! needs; keys that ask this program, and no server, need the right to administer.
+
+use access::{Needs, Permission};
+use net::Input;
+use proto::Error;
+use proto::binary::{self, Status};
+use proto::meta::Command as Meta;
+use proto::reply;
+use proto::text::{GetLine, Parsed, Request};
+
+use super::login::Client;
+use super::text::ADMIN_PREFIX;
+use super::{Front, Session, Step};
+use crate::logins::Count;
+
+impl Client {
+    /// Whether the user may not ask this of one key of a retrieval line.
+    pub(super) fn forbids_key(&self, line: &GetLine, key: &[u8]) -> bool {
+        let changes = line.exptime.is_some() || line.with_lease;
+        let permission = if changes { Permission::ReadWrite } else { Permission::Read };
+        self.login.lacks(if key.starts_with(ADMIN_PREFIX) {
+            Needs::Admin
+        } else {
+            Needs::Key(permission, key)
+        })
+    }
+}
+
+/// What a packet needs.
+fn packet_needs<'b>(command: &binary::Command<'b>) -> Needs<'b> {
+    match *command {
+        binary::Command::Get { key, .. } if key.starts_with(ADMIN_PREFIX) => Needs::Admin,
+        _ => Needs::of_binary(command),
+    }
+}
+
+impl Front {
+    /// Serves a line of a client that has to log in, if it is no login or not the user's to send.
+    /// `None`: it is served as everybody's.
+    pub(super) fn guard_line(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        parsed: &Parsed<'_>,
+    ) -> Option<Step> {
+        let client = session.client_login.as_ref()?;
+        if client.login.is_missing() {
+            return Some(self.line_before_login(session, input));
+        }
+        let Parsed::Request { request, consumed } = parsed else { return None };
+        if !client.login.is_limited() {
+            return None;
+        }
+        if let Request::Get(line) = request {
+            // Its keys are judged one by one.
+            input.consume(*consumed);
+            return Some(self.keys(session, *line, input));
+        }
+        if !client.login.lacks(Needs::of_text(request)) {
+            return None;
+        }
+        let (data_bytes, is_mute) = data_and_noreply(request);
+        input.consume(*consumed);
+        skip(session, input, data_bytes);
+        self.count_denied();
+        self.tell(session.queue, is_mute, Error::Permission.line());
+        Some(Step::Next)
+    }
+
+    /// Serves a packet of a client that has to log in, if it is a login or not the user's to send.
+    /// `None`: it is served as everybody's.
+    pub(super) fn guard_packet(
+        &mut self,
+        session: &mut Session,
+        input: &mut Input<'_>,
+        parsed: &binary::Parsed<'_>,
+    ) -> Option<Step> {
+        let client = session.client_login.as_ref()?;
+        if client.login.is_missing() {
+            return Some(self.packet_before_login(session, input));
+        }
+        let binary::Parsed::Request { request, consumed } = parsed else { return None };
+        let value_bytes = match request.command {
+            binary::Command::SaslList
+            | binary::Command::SaslAuth { .. }
+            | binary::Command::SaslStep { .. } => {
+                input.consume(*consumed);
+                return Some(self.sasl(session, request));
+            }
+            binary::Command::Store { value_len, .. }
+            | binary::Command::Concat { value_len, .. } => u64::from(value_len),
+            _ => 0,
+        };
+        if !client.login.lacks(packet_needs(&request.command)) {
+            return None;
+        }
+        input.consume(*consumed);
+        skip(session, input, value_bytes);
+        self.count_denied();
+        self.queues.get(session.queue).push_with(|heap| {
+            binary::reply::write_error(heap, &request.header, Status::AccessDenied);
+        });
+        Some(Step::Next)
+    }
+
+    /// A request was refused.
+    #[cold]
+    pub(super) fn count_denied(&self) {
+        if let Some(logins) = &self.shared.logins {
+            logins.count(Count::Denied);
+        }
+    }
+}
+
+/// Drops the data block of a refused request: what there is of it now, and the rest as it comes.
+fn skip(session: &mut Session, input: &mut Input<'_>, data_bytes: u64) {
+    let here = (input.bytes().len() as u64).min(data_bytes);
+    // No more than there is.
+    input.consume(usize::try_from(here).unwrap_or(0));
+    session.swallow = data_bytes - here;
+}
+
+/// The bytes of data behind a request, and whether it wants no answer.
+fn data_and_noreply(request: &Request<'_>) -> (u64, bool) {
+    let data_bytes = |len: u32| u64::from(len) + reply::CRLF.len() as u64;
+    match *request {
+        Request::Admin(ref admin) => (0, admin.noreply),
+        Request::Arithmetic(text) => (0, text.noreply),
+        Request::FlushAll { noreply, .. }
+        | Request::FlushPrefix { noreply, .. }
+        | Request::Delete { noreply, .. }
+        | Request::Touch { noreply, .. } => (0, noreply),
+        Request::Meta(ref meta) => match meta.command {
+            Meta::Set { len, .. } => (data_bytes(len), false),
+            Meta::Arithmetic { .. } | Meta::Debug | Meta::Delete | Meta::Get | Meta::NoOp => {
+                (0, false)
+            }
+        },
+        Request::Store(store) => (data_bytes(store.len), store.noreply),
+        Request::Get(_) | Request::Quit | Request::Version => (0, false),
+    }
+}

@@ -1,0 +1,49 @@
+"""Rights by prefix, of python-binary-memcached after SASL and of pymemcache after a login by token: user app may read and
+write keys under app:, and nothing else."""
+
+import sys
+
+import bmemcached
+from bmemcached.exceptions import MemcachedException
+from pymemcache.client.base import Client
+from pymemcache.exceptions import MemcacheClientError, MemcacheError
+
+address = sys.argv[1]
+checks = 0
+
+
+def same(got, want, what):
+    global checks
+    if got != want:
+        raise SystemExit(f"{what}: {got!r}, not {want!r}")
+    checks += 1
+
+
+def fails(call, kind, what):
+    global checks
+    try:
+        got = call()
+    except kind:
+        checks += 1
+    else:
+        raise SystemExit(f"{what}: {got!r}, not an error")
+
+
+binary = bmemcached.Client((address,), "app", "secret")
+same(binary.set("app:b", "value"), True, "bmemcached sets its key")
+same(binary.get("app:b"), "value", "bmemcached gets its key")
+fails(lambda: binary.get("other"), MemcachedException, "bmemcached gets another's key")
+fails(lambda: binary.set("other", "x"), MemcachedException, "bmemcached sets another's key")
+same(binary.get("app:b"), "value", "bmemcached is in step behind a refusal")
+fails(lambda: bmemcached.Client((address,), "app", "wrong").get("app:b"), MemcachedException, "a wrong password")
+
+text = Client(address)
+fails(lambda: text.get("app:b"), MemcacheError, "pymemcache gets without a login")
+text = Client(address)
+same(text.raw_command(b"set login 0 0 10\r\napp secret", b"\r\n"), b"STORED", "pymemcache logs in")
+same(text.get("app:b"), b"value", "pymemcache gets what bmemcached has set")
+same(text.set("app:t", "x", noreply=False), True, "pymemcache sets its key")
+fails(lambda: text.get_many(["app:t", "other"]), MemcacheClientError, "pymemcache gets another's key")
+text = Client(address)
+same(text.raw_command(b"set login 0 0 9\r\napp wrong", b"\r\n"), b"CLIENT_ERROR authentication failure", "a wrong password")
+print(f"{checks} checks passed")
