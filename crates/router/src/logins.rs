@@ -18,8 +18,6 @@ use crate::options::LoginFlags;
 const SASL_USERS: &str = "MEMCACHED_SASL_PWDB";
 
 /// The users of a proxy whose clients have to log in, and what came of their logins.
-///
-/// The counters are relaxed: they order nothing else.
 #[derive(Debug)]
 pub(crate) struct Logins {
     pub(crate) auth: Auth,
@@ -123,6 +121,7 @@ impl Logins {
     }
 
     pub(crate) fn count(&self, count: Count) {
+        // Relaxed, here and below: counts, which order nothing else.
         self.counts[count as usize].fetch_add(1, Ordering::Relaxed);
     }
 

@@ -318,7 +318,7 @@ fn admin_requests_and_watchers_need_the_right() {
     let mut report = guarded.user("report r");
     report.expect(b"watch proxyreqs\r\n", DENIED.as_bytes());
     report.expect(b"get k\r\n", b"END\r\n");
-    // What the watcher is told from then on.
+    // The watcher receives lines from then on.
     loop {
         report.expect(b"get k\r\n", b"END\r\n");
         let (line, _) = ops.read_until_or_end(b"\n", Duration::from_millis(50));

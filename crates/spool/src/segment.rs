@@ -15,8 +15,8 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Refuses what is no regular file at `path`, where nothing need be. A FIFO would wait for its other
-/// end when it is opened, and a link leads to a file that is not the spool's.
+/// Refuses what is no regular file at `path`, where nothing need be. A FIFO would wait for its
+/// other end when it is opened, and a link leads to a file that is not the spool's.
 pub(crate) fn check_file(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(data) if data.is_file() => Ok(()),

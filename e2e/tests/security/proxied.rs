@@ -82,6 +82,6 @@ fn the_proxy_reads_its_users_again() {
     old.send(b"get k\r\n");
     assert_eq!(old.read_until_or_end(b"never", Duration::from_secs(60)).1, End::Closed);
     stays.expect(b"get k\r\nset k 0 0 1\r\nx\r\n", b"END\r\nCLIENT_ERROR permission denied\r\n");
-    // A watcher that may not watch any more is told nothing more.
+    // A watcher that may not watch any more receives nothing more.
     assert_eq!(watcher.read_to_end(Duration::from_secs(60)).1, End::Closed);
 }
