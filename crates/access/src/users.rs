@@ -70,8 +70,8 @@ pub(crate) enum Check {
 }
 
 impl Users {
-    /// Reads the file's text. Without `rights`, everybody may do everything. Salts are made up under
-    /// `key`: with the same key a name has the same salt after a reload, as a real one has.
+    /// Reads the file's text. Without `rights`, everybody may do everything. Salts are made up
+    /// under `key`: with the same key a name has the same salt after a reload, as a real one has.
     ///
     /// # Errors
     ///

@@ -73,7 +73,8 @@ pub struct Output<'a> {
     sent: Sent,
 }
 
-/// A connection without a socket, for tests of a service: it takes as many bytes as it has room for.
+/// A connection without a socket, for tests of a service: it takes as many bytes as it has room
+/// for.
 #[derive(Debug)]
 pub struct SimulatedSocket {
     /// The connection's name.

@@ -84,8 +84,8 @@ impl Clock {
         self.started_at
     }
 
-    /// The Unix time, in seconds, at which this clock would have been zero, by the wall clock at the
-    /// start.
+    /// The Unix time, in seconds, at which this clock would have been zero, by the wall clock at
+    /// the start.
     #[must_use]
     pub fn zero_at_unix(&self) -> u64 {
         self.zero_at_unix
@@ -128,8 +128,8 @@ impl Moment {
     }
 }
 
-/// The Unix time, in seconds, of the zero of a clock that shows `own_ms`; `known` while that is true
-/// to half a second, so that it does not go to and fro.
+/// The Unix time, in seconds, of the zero of a clock that shows `own_ms`; `known` while that is
+/// true to half a second, so that it does not go to and fro.
 fn followed(unix: Duration, own_ms: u64, known: u64) -> u64 {
     let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
     let zero_ms = unix_ms.saturating_sub(own_ms);

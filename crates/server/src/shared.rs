@@ -127,8 +127,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// Takes note of a wall clock that was set: absolute exptimes are understood by it. To be called
-    /// once a second.
+    /// Takes note of a wall clock that was set: absolute exptimes are understood by it. To be
+    /// called once a second.
     pub(crate) fn follow_wall_clock(&self, now: Instant) {
         let known = self.engine.started_at_unix();
         let zero_at_unix = self.clock.zero_at_unix_now(now, known);

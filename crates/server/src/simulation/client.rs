@@ -297,8 +297,8 @@ impl Client {
         self.asked.front_mut().expect("just looked at")
     }
 
-    /// The first request is over, with this answer to each of its commands that has no hit. Where it
-    /// was refused, nothing is known of them.
+    /// The first request is over, with this answer to each of its commands that has no hit. Where
+    /// it was refused, nothing is known of them.
     fn finish(&mut self, out: Out) {
         let Some(Asked { called, ops, hits, is_refused, .. }) = self.asked.pop_front() else {
             return;
