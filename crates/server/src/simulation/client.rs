@@ -160,7 +160,8 @@ impl Client {
             Op::Incr(by) => format!("incr {name} {by}"),
             Op::Prepend(_) => format!("prepend {name} 0 0 {len}"),
             Op::Replace(_) => format!("replace {name} 0 0 {len}"),
-            Op::Set(_) => format!("set {name} 0 0 {len}"),
+            // It may die; it may not come back.
+            Op::Set(_) => format!("set {name} 0 {} {len}", self.rng.pick(&[0, 0, 0, 1, 20])),
             Op::Touch => format!("touch {name} 0"),
             Op::Get | Op::Flush | Op::LeaseGet | Op::LeaseSet(..) => {
                 reply = Reply::Values;

@@ -65,6 +65,8 @@ struct World {
     /// Workers whose clients are not done.
     busy: AtomicUsize,
     seen: Mutex<Vec<Seen>>,
+    /// Connections that the server closed for their memory.
+    closed: AtomicUsize,
 }
 
 /// What a run showed, to tell runs that show nothing.
@@ -132,7 +134,7 @@ fn run(seed: u64, control: &net::Control) -> Shown {
     bodies.push(Box::new(|| world.clean()));
     schedule::run(rng.next_u64(), bodies);
 
-    let evictions = world.store.stats().evictions;
+    let (evictions, closed) = (world.store.stats().evictions, world.closed.into_inner());
     let seen = world.seen.into_inner().unwrap();
     let mut histories: BTreeMap<usize, Vec<history::Event>> = BTreeMap::new();
     let requests = seen.len();
@@ -144,7 +146,7 @@ fn run(seed: u64, control: &net::Control) -> Shown {
             panic!("key {}: {violation:?}", keys::name(key));
         }
     }
-    Shown { requests, evictions, closed: 0 }
+    Shown { requests, evictions, closed }
 }
 
 impl World {
@@ -175,6 +177,7 @@ impl World {
             now_ms: AtomicU64::new(0),
             busy: AtomicUsize::new(workers),
             seen: Mutex::default(),
+            closed: AtomicUsize::new(0),
         }
     }
 
@@ -214,6 +217,7 @@ impl World {
             for connection in &mut connections {
                 if names.contains(&connection.name()) {
                     connection.drop_by_server(&mut worker);
+                    self.closed.fetch_add(1, Ordering::Relaxed);
                 }
             }
             if rng.one_in(4) {
@@ -237,6 +241,9 @@ impl World {
         while self.busy.load(Ordering::Relaxed) > 0 {
             let now = self.started + Duration::from_millis(self.now_ms.load(Ordering::Relaxed));
             cleaner.step(self.shared.clock.secs_at(now), 100);
+            let memory = self.store.memory();
+            let used = memory.arena + memory.index + memory.bags + memory.buffers + memory.fixed;
+            assert!(used <= memory.limit, "more than the limit: {memory:?}");
             schedule::wait();
         }
     }
