@@ -25,7 +25,7 @@ macro_rules! scheduled {
         #[repr(transparent)]
         pub struct $name(real::$name);
 
-        #[allow(missing_docs, reason = "as std's")]
+        #[allow(missing_docs, clippy::missing_errors_doc, reason = "as in std")]
         #[allow(dead_code, reason = "not every kind needs every operation")]
         impl $name {
             pub const fn new(value: $value) -> Self {
@@ -84,7 +84,7 @@ macro_rules! number {
     ($name:ident, $value:ty) => {
         scheduled!($name, $value);
 
-        #[allow(missing_docs, reason = "as std's")]
+        #[allow(missing_docs, clippy::missing_errors_doc, reason = "as in std")]
         #[allow(dead_code, reason = "not every kind needs every operation")]
         impl $name {
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
@@ -141,7 +141,7 @@ number!(AtomicUsize, usize);
 #[derive(Debug, Default)]
 pub struct Mutex<T>(parking_lot::Mutex<T>);
 
-#[allow(missing_docs, reason = "as parking_lot's")]
+#[allow(missing_docs, reason = "as in parking_lot")]
 impl<T> Mutex<T> {
     pub const fn new(value: T) -> Self {
         Self(parking_lot::Mutex::new(value))
