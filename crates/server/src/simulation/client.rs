@@ -310,7 +310,7 @@ impl Client {
             if let Some(Out::Hit { cas: Some(unique), .. }) = hit {
                 self.uniques.insert(key, unique);
             }
-            if let Some(out) = hit.or((!is_refused).then_some(out)) {
+            if let Some(out) = hit.or_else(|| (!is_refused).then_some(out)) {
                 self.seen.push(Seen { key, event: Event { call: called, ret, op, out } });
             }
         }
