@@ -52,6 +52,21 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Connections that each worker's table has room for from the start: some megabytes of address
+    /// space at the most.
+    pub(crate) fn connections_expected(&self) -> usize {
+        self.max_connections.min(CONNECTIONS_EXPECTED_MAX)
+    }
+}
+
+/// Most connections that a table has room for from the start.
+const CONNECTIONS_EXPECTED_MAX: usize = 16_384;
+
+/// Connections that a full table grows by. A table so large takes more than the allocator holds
+/// back, so that no part of one is ever made of that.
+pub(crate) const CONNECTIONS_MORE: usize = 4096;
+
 /// Counts the bytes that connections hold towards a memory limit.
 pub trait BufferBudget: Send + Sync {
     /// Connections hold `delta` bytes more than before (fewer, if negative). Called by any worker

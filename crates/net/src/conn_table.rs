@@ -2,16 +2,13 @@
 
 use crate::conn_id::Token;
 
-/// A growing table whose free places are used again, each time under a new generation.
+/// A table whose free places are used again, each time under a new generation.
 ///
-/// It grows by small blocks that stay where they are. A table in one piece would double, and ask
-/// for a megabyte at a time at which a connection could still be served.
+/// It has room from the start, which costs address space alone: it does not have to grow at a time
+/// when there is no memory. Beyond that it grows only if it can.
 #[derive(Debug)]
 pub(crate) struct ConnTable<T> {
-    blocks: Vec<Box<[Slot<T>]>>,
-    /// Slots that were used; the others are behind them.
-    begun: usize,
-    /// Used slots that are free. There is room for all, so that giving one back allocates nothing.
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
 
@@ -23,83 +20,59 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// Slots of a block: some ten kilobytes of connections.
-const BLOCK_SLOTS: usize = 64;
-
 /// No connection has this generation: the poller's other sources use it.
 pub(crate) const NO_GENERATION: u32 = u32::MAX;
 
 impl<T> ConnTable<T> {
-    pub(crate) fn new() -> Self {
-        Self { blocks: Vec::new(), begun: 0, free: Vec::new() }
+    /// A table with room for `connections`.
+    pub(crate) fn with_room(connections: usize) -> Self {
+        Self { slots: Vec::with_capacity(connections), free: Vec::with_capacity(connections) }
     }
 
-    /// Makes room for one more connection; false when there is no memory for it.
-    pub(crate) fn try_make_room(&mut self) -> bool {
-        let slots = self.blocks.len() * BLOCK_SLOTS;
-        if !self.free.is_empty() || self.begun < slots {
-            return true;
-        }
-        let mut block = Vec::new();
-        let has_memory = block.try_reserve_exact(BLOCK_SLOTS).is_ok()
-            && self.blocks.try_reserve(1).is_ok()
-            && self.free.try_reserve(slots + BLOCK_SLOTS).is_ok();
-        if has_memory {
-            block.resize_with(BLOCK_SLOTS, || Slot {
-                generation: 0,
-                has_timer: false,
-                value: None,
-            });
-            self.blocks.push(block.into_boxed_slice());
-        }
-        has_memory
+    /// True if one more connection can come in without more memory.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < self.slots.capacity()
     }
 
-    fn slot(&self, slot: u32) -> Option<&Slot<T>> {
-        self.blocks.get(slot as usize / BLOCK_SLOTS)?.get(slot as usize % BLOCK_SLOTS)
-    }
-
-    fn slot_mut(&mut self, slot: u32) -> Option<&mut Slot<T>> {
-        self.blocks.get_mut(slot as usize / BLOCK_SLOTS)?.get_mut(slot as usize % BLOCK_SLOTS)
+    /// Makes room for `connections` more; false when there is no memory for them.
+    pub(crate) fn try_grow(&mut self, connections: usize) -> bool {
+        // Room for all to be free, so that giving one back allocates nothing.
+        let free = self.slots.len() + connections - self.free.len();
+        self.slots.try_reserve_exact(connections).is_ok()
+            && self.free.try_reserve_exact(free).is_ok()
     }
 
     /// The token that the next [`Self::insert`] will use.
     pub(crate) fn next_token(&self) -> Token {
-        let slot = self.free.last().copied().unwrap_or_else(|| {
-            // A slot is a connection, and a process has far fewer descriptors than 2^32.
-            assert!(self.begun <= u32::MAX as usize, "too many connections");
-            #[allow(clippy::cast_possible_truncation, reason = "just checked")]
-            let slot = self.begun as u32;
-            slot
-        });
-        Token { slot, generation: self.slot(slot).map_or(0, |slot| slot.generation) }
+        match self.free.last() {
+            Some(&slot) => Token { slot, generation: self.slots[slot as usize].generation },
+            None => {
+                // A slot is a connection, and a process has far fewer descriptors than 2^32.
+                assert!(self.slots.len() <= u32::MAX as usize, "too many connections");
+                #[allow(clippy::cast_possible_truncation, reason = "just checked")]
+                let slot = self.slots.len() as u32;
+                Token { slot, generation: 0 }
+            }
+        }
     }
 
-    /// Takes a connection in, for which [`Self::try_make_room`] made room.
-    ///
-    /// # Panics
-    ///
-    /// When there is no room, and no memory for any.
     pub(crate) fn insert(&mut self, value: T) -> Token {
-        let has_room = self.try_make_room();
-        assert!(has_room, "no memory for a connection that was let in");
         let token = self.next_token();
-        if self.free.pop().is_none() {
-            self.begun += 1;
-        }
-        if let Some(slot) = self.slot_mut(token.slot) {
-            slot.value = Some(value);
+        if self.free.pop().is_some() {
+            self.slots[token.slot as usize].value = Some(value);
+        } else {
+            self.slots.push(Slot { generation: 0, has_timer: false, value: Some(value) });
         }
         token
     }
 
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
-        let slot = self.slot_mut(token.slot)?;
+        let slot = self.slots.get_mut(token.slot as usize)?;
         if slot.generation == token.generation { slot.value.as_mut() } else { None }
     }
 
     pub(crate) fn remove(&mut self, token: Token) -> Option<T> {
-        let slot = self.slot_mut(token.slot)?;
+        let slot = self.slots.get_mut(token.slot as usize)?;
         if slot.generation != token.generation {
             return None;
         }
@@ -111,28 +84,28 @@ impl<T> ConnTable<T> {
 
     /// The occupant of a slot, whatever its generation.
     pub(crate) fn occupant(&self, slot: u32) -> Option<(Token, &T)> {
-        let found = self.slot(slot)?;
+        let found = self.slots.get(slot as usize)?;
         let value = found.value.as_ref()?;
         Some((Token { slot, generation: found.generation }, value))
     }
 
     /// Sets whether the timer wheel holds `slot`; returns what it was.
     pub(crate) fn set_timer(&mut self, slot: u32, has_timer: bool) -> bool {
-        match self.slot_mut(slot) {
+        match self.slots.get_mut(slot as usize) {
             Some(found) => std::mem::replace(&mut found.has_timer, has_timer),
             None => true,
         }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
-        (0u32..).zip(self.blocks.iter().flatten()).filter_map(|(slot, found)| {
+        (0u32..).zip(&self.slots).filter_map(|(slot, found)| {
             let value = found.value.as_ref()?;
             Some((Token { slot, generation: found.generation }, value))
         })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.begun - self.free.len()
+        self.slots.len() - self.free.len()
     }
 }
 
@@ -141,22 +114,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_beyond_a_block_are_found() {
-        let mut slots = ConnTable::new();
-        let tokens: Vec<_> = (0..1000).map(|number| slots.insert(number)).collect();
-        for (number, token) in (0..).zip(&tokens) {
-            assert_eq!(slots.get_mut(*token), Some(&mut number.clone()));
-        }
-        for token in &tokens[100..] {
-            slots.remove(*token);
-        }
-        assert_eq!((slots.len(), slots.iter().count()), (100, 100));
-        assert!(slots.insert(7).slot >= 100);
+    fn a_table_that_has_grown_keeps_its_connections() {
+        let mut slots = ConnTable::with_room(1);
+        let first = slots.insert('a');
+        assert!(!slots.has_room() && slots.try_grow(100) && slots.has_room());
+        assert!(!slots.try_grow(isize::MAX as usize), "there is no memory for so many");
+        assert_eq!(slots.get_mut(first), Some(&mut 'a'));
+        slots.remove(first);
+        assert_eq!(slots.insert('b').slot, first.slot);
     }
 
     #[test]
     fn a_used_again_slot_refuses_the_old_token() {
-        let mut slots = ConnTable::new();
+        let mut slots = ConnTable::with_room(2);
         let (first, second) = (slots.insert('a'), slots.insert('b'));
         assert_eq!(slots.remove(first), Some('a'));
         assert_eq!(slots.remove(first), None);

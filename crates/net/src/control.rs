@@ -219,12 +219,13 @@ impl Shared {
         workers: usize,
         listeners: Vec<Arc<ListenAddress>>,
         max_connections: usize,
+        connections_expected: usize,
     ) -> io::Result<Self> {
         let worker = || {
             Ok(WorkerShared {
                 mailbox: Arc::new(Mailbox::new()?),
                 connections: AtomicUsize::new(0),
-                conn_handles: Mutex::new(Vec::new()),
+                conn_handles: Mutex::new(Vec::with_capacity(connections_expected)),
                 counters: Counters::default(),
                 load: Load::default(),
             })

@@ -12,6 +12,10 @@ use crate::conn_id::Token;
 use crate::peer::Peer;
 use crate::tls::Tls;
 
+/// Capacity of a queue of messages that is kept. What a crowd made it grow to may be memory that was
+/// held back for such a time.
+pub(crate) const MESSAGES_KEPT: usize = 64;
+
 /// One message to a worker.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -64,7 +68,9 @@ impl Mailbox {
     /// Takes everything posted, into `into`, and lets the eventfd ring again.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
         self.eventfd.drain();
-        into.append(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        into.append(&mut messages);
+        messages.shrink_to(MESSAGES_KEPT);
     }
 
     pub(crate) fn eventfd(&self) -> BorrowedFd<'_> {

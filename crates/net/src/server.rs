@@ -76,7 +76,12 @@ where
 {
     let workers = config.workers.max(1);
     let addresses = sockets.addresses().cloned().collect();
-    let shared = Arc::new(Shared::new(workers, addresses, config.max_connections)?);
+    let shared = Arc::new(Shared::new(
+        workers,
+        addresses,
+        config.max_connections,
+        config.connections_expected(),
+    )?);
     let control = Control { shared: Arc::clone(&shared) };
     let acceptor = Acceptor::new(Arc::clone(&shared), sockets.streams, config)?;
     let mut datagrams = one_each(sockets.datagrams, workers);

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::time::Timespec;
 
-use crate::config::{BufferBudget, Config};
+use crate::config::{BufferBudget, CONNECTIONS_MORE, Config};
 use crate::conn::{Conn, Served};
 use crate::conn_id::ConnId;
 use crate::conn_id::Token;
@@ -43,7 +43,7 @@ use crate::conn_table::{ConnTable, NO_GENERATION};
 use crate::control::{ConnHandle, ConnState, Shared, WorkerShared, add};
 use crate::datagrams::{DatagramSocket, Datagrams};
 use crate::io::{FLUSH_BYTES, INPUT_MAX};
-use crate::mailbox::Message;
+use crate::mailbox::{MESSAGES_KEPT, Message};
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Placement;
 use crate::service::{CloseReason, DatagramFate, Flow, Service};
@@ -72,6 +72,8 @@ pub(crate) struct Limits {
     login: Option<Duration>,
     stall: Option<Duration>,
     buffer_bytes_max: usize,
+    /// Connections that there is room for from the start.
+    connections_expected: usize,
     placement: Placement,
 }
 
@@ -82,6 +84,7 @@ impl Limits {
             login: config.login_timeout,
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
+            connections_expected: config.connections_expected(),
             placement: config.placement,
         }
     }
@@ -173,7 +176,7 @@ impl<S: Service> Worker<S> {
             poller,
             udp,
             udp_ports,
-            conns: ConnTable::new(),
+            conns: ConnTable::with_room(limits.connections_expected),
             ready: Vec::new(),
             wheel: limits.shortest(tls.is_some()).map(|shortest| TimerWheel::new(shortest, now_ms)),
             buffered: 0,
@@ -216,6 +219,7 @@ impl<S: Service> Worker<S> {
             for message in mail.drain(..) {
                 self.on_message(message);
             }
+            mail.shrink_to(MESSAGES_KEPT);
             for token in turn.drain(..) {
                 self.on_ready(token);
             }
@@ -301,13 +305,13 @@ impl<S: Service> Worker<S> {
     fn on_message(&mut self, message: Message) {
         match message {
             Message::Accepted(socket, _)
-                if self.service.is_short_of_memory() || !self.conns.try_make_room() =>
+                if self.service.is_short_of_memory() || !self.make_room() =>
             {
                 drop(socket);
                 self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
                 self.count_off();
             }
-            Message::Moved(socket, ..) if !self.conns.try_make_room() => {
+            Message::Moved(socket, ..) if !self.make_room() => {
                 drop(socket);
                 self.count_off();
             }
@@ -320,6 +324,11 @@ impl<S: Service> Worker<S> {
             Message::Stop => self.draining = Some(Instant::now()),
             Message::Wake(token) => self.resume(token),
         }
+    }
+
+    /// Makes room for one more connection; false when there is no memory for it.
+    fn make_room(&mut self) -> bool {
+        self.conns.has_room() || self.conns.try_grow(CONNECTIONS_MORE)
     }
 
     fn open(&mut self, socket: OwnedFd, peer: Peer, tls: Result<Option<Box<Tls>>, rustls::Error>) {
@@ -397,7 +406,7 @@ impl<S: Service> Worker<S> {
         let slot = slot as usize;
         let missing = (slot + 1).saturating_sub(conn_handles.len());
         // Without memory for it, the connection is not among those that are listed.
-        if missing > 0 && conn_handles.try_reserve(missing).is_ok() {
+        if missing > 0 && conn_handles.try_reserve_exact(missing.max(CONNECTIONS_MORE)).is_ok() {
             conn_handles.resize(slot + 1, None);
         }
         if let Some(place) = conn_handles.get_mut(slot) {
