@@ -16,7 +16,7 @@ pub(crate) fn page(page: Page, style: Style) -> String {
     }
 }
 
-/// The text of `docs/flags.md`.
+/// The text of `docs/flags.md` about `holdall serve`.
 #[must_use]
 pub fn reference() -> String {
     let mut text = String::from(REFERENCE_HEAD);
@@ -168,9 +168,10 @@ holdall contains no code of memcached, whose names and protocols it follows.\n";
 
 const REFERENCE_HEAD: &str = "# Flags of `holdall serve`
 
-Names and meanings are memcached's. Under the name `memcached`, holdall takes the same flags. This
-page is made from the table that the parser uses, and a test compares the two. After a change of the
-table, `UPDATE_DOCS=1 cargo test -p holdall-options flags_page` rewrites the page.
+Names and meanings are memcached's. Under the name `memcached`, holdall takes the same flags. The
+proxy's are [below](#flags-of-holdall-route). This page is made from the tables that the parsers
+use, and a test compares them. After a change of a flag, `UPDATE_DOCS=1 cargo test -p holdall --test
+flags_page` rewrites the page.
 
 Short flags may be joined (`-vv`, `-dp11211`). Long ones may be shortened as long as they stay
 unique. An argument may follow at once, after a space, or, on a long flag, after `=`. When a flag

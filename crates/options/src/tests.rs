@@ -398,19 +398,6 @@ fn a_bad_line_of_a_file_is_named() {
     assert_eq!(refused(&["--config", "/nonexistent/x"]).status, 1);
 }
 
-/// `UPDATE_DOCS=1` writes the page anew.
-#[test]
-fn flags_page_is_made_from_the_table() {
-    let page = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/flags.md"));
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&page, reference()).unwrap();
-    }
-    assert!(
-        std::fs::read_to_string(&page).unwrap_or_default() == reference(),
-        "docs/flags.md is not what the table says; UPDATE_DOCS=1 cargo test -p holdall-options flags_page writes it"
-    );
-}
-
 #[test]
 fn a_login_settles_the_protocol_as_in_memcached() {
     assert_eq!(options(&["-Y", "/tmp/x"]).protocol, Protocol::Ascii);
