@@ -4,6 +4,7 @@
 
 use e2e::values::{fetch, make, read_values, store, version};
 use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::process::{limit_open_files, raise_open_files};
@@ -287,21 +288,49 @@ fn a_failing_accept_is_survived() {
     assert!(failed >= 5, "only {failed} accepts failed; the test shows nothing");
 }
 
+/// A server whose wall clock is ahead by what the file says.
+fn with_wall_clock(launch: Launch, name: &str) -> (Server, PathBuf) {
+    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+    assert!(fs::exists(library).unwrap(), "{library} is missing: run `cargo xtask install`");
+    let clock = std::env::temp_dir().join(format!("e2e-clock-{name}-{}", std::process::id()));
+    fs::write(&clock, "+0s\n").unwrap();
+    let launch = launch
+        .env("LD_PRELOAD", library)
+        .env("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap())
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("DONT_FAKE_MONOTONIC", "1");
+    (launch.start(), clock)
+}
+
+/// A Unix time as exptime is understood by the wall clock as it is, not as it was at the start.
+#[test]
+fn absolute_times_follow_a_wall_clock_that_is_set() {
+    let (server, clock) = with_wall_clock(Launch::new(Kind::Holdall), "absolute");
+    let mut wire = server.connect();
+    for offset in [3600, -3600] {
+        fs::write(&clock, format!("{offset:+}s\n")).unwrap();
+        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let now = unix.as_secs().saturating_add_signed(offset);
+        let begun = Instant::now();
+        while server.stat("time").abs_diff(now) > 30 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the clock is not followed");
+            thread::sleep(Duration::from_millis(50));
+        }
+        wire.send(format!("ms k 1 T{}\r\nv\r\nmg k t\r\n", now + 1000).as_bytes());
+        assert_eq!(wire.line(), "HD");
+        let line = wire.line();
+        let left: i64 = line.strip_prefix("HD t").unwrap().parse().unwrap();
+        assert!((960..=1002).contains(&left), "{left} s are left after {offset:+} s");
+    }
+    fs::remove_file(&clock).unwrap();
+}
+
 /// The clock of the wall jumps by up to 400 days both ways: nothing dies early, and what was to die
 /// dies.
 #[test]
 fn jumps_of_the_clock_expire_nothing_early() {
     const DAY: i64 = 86_400;
-    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
-    assert!(fs::exists(library).unwrap(), "{library} is missing: run `cargo xtask install`");
-    let clock = std::env::temp_dir().join(format!("e2e-clock-{}", std::process::id()));
-    fs::write(&clock, "+0s\n").unwrap();
-    let mut server = Launch::under_test()
-        .env("LD_PRELOAD", library)
-        .env("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap())
-        .env("FAKETIME_NO_CACHE", "1")
-        .env("DONT_FAKE_MONOTONIC", "1")
-        .start();
+    let (mut server, clock) = with_wall_clock(Launch::under_test(), "jumps");
     let mut wire = server.connect();
     wire.expect(b"set forever 0 0 1\r\nx\r\nset long 0 1000 1\r\nx\r\n", b"STORED\r\nSTORED\r\n");
     let offsets = [1, -1, DAY, -DAY, 60, -3600, 30 * DAY, -30 * DAY, 400 * DAY, -400 * DAY];
