@@ -38,7 +38,7 @@ fn sasl_with_the_clients_people_have() {
     let text = output(Command::new("/usr/bin/python3").args([script, &address]));
     assert!(text.ends_with("4 checks passed\n"), "{text}");
     assert!(server.is_alive());
-    assert!(server.log().contains("a login from tcp:127.0.0.1"), "{}", server.log());
+    server.wait_for_log("a login from tcp:127.0.0.1");
 }
 
 /// Debian's memcached and ours answer the same, before a login and after it, to what is right and

@@ -241,7 +241,7 @@ fn a_server_that_is_not_trusted_hears_of_it() {
     let mut both = Both::start(&certificates, "", "", &[]);
     assert!(connect(both.tls, &client(&certificates, "other-ca", None)).is_err());
     both.wait_for_failed_handshakes(1);
-    assert!(both.server.log().contains("UnknownCA"), "{}", both.server.log());
+    both.server.wait_for_log("UnknownCA");
     both.assert_alive(&certificates, "a client that does not trust us");
 }
 
@@ -306,7 +306,7 @@ fn what_is_not_tls_is_turned_away() {
         wire.read_for(Duration::from_secs(1));
         assert!(both.stat("ssl_handshake_errors") > before, "{}", input.escape_ascii());
     }
-    assert!(both.server.log().contains("not TLS"), "{}", both.server.log());
+    both.server.wait_for_log("not TLS");
     // A handshake message that never ends is cut off where a client's certificates would still fit.
     let mut wire = Wire::connect(both.tls);
     let record = [&[0x16, 3, 1, 0x40, 0][..], &[1, 0, 0xff, 0xff], &vec![0; 0x4000 - 4]].concat();
