@@ -81,6 +81,7 @@
 use crate::barrier;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;
+use std::sync::Arc;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -100,7 +101,7 @@ const GRACE: u64 = 2;
 #[derive(Debug)]
 pub struct Qsbr {
     epoch: CachePadded<AtomicU64>,
-    slots: Box<[CachePadded<Slot>]>,
+    slots: Box<[Arc<CachePadded<Slot>>]>,
     taken: Mutex<Vec<bool>>,
     /// The system has the barriers of a forced advance.
     can_force: bool,
@@ -108,7 +109,7 @@ pub struct Qsbr {
 
 /// The announcements of one thread, the only one that stores them.
 #[derive(Debug)]
-struct Slot {
+pub struct Slot {
     /// The epoch announced last, or [`OFFLINE`].
     epoch: AtomicU64,
     /// Not zero within a section.
@@ -118,6 +119,23 @@ struct Slot {
 impl Slot {
     fn offline() -> Self {
         Self { epoch: AtomicU64::new(OFFLINE), section: AtomicU32::new(0) }
+    }
+
+    /// Begins a section: lookups after this are protected until [`leave`](Self::leave). The slot is
+    /// online.
+    #[inline]
+    pub fn enter(&self) {
+        // Relaxed: the barrier orders it before the lookups, as far as a forced advance can tell.
+        self.section.store(1, Ordering::Relaxed);
+        // Partner: the heavy half in `force_advance`.
+        barrier::light();
+    }
+
+    /// Ends the section: the thread holds no reference.
+    #[inline]
+    pub fn leave(&self) {
+        // Release: partner of the Acquire in `is_outside`; the section's uses come before it.
+        self.section.store(0, Ordering::Release);
     }
 
     /// `true` if the thread has announced this epoch, or is offline.
@@ -140,7 +158,7 @@ impl Qsbr {
     pub fn new(slots: usize) -> Self {
         Self {
             epoch: CachePadded::new(AtomicU64::new(FIRST)),
-            slots: (0..slots).map(|_| CachePadded::new(Slot::offline())).collect(),
+            slots: (0..slots).map(|_| Arc::new(CachePadded::new(Slot::offline()))).collect(),
             taken: Mutex::new(vec![false; slots]),
             can_force: barrier::register(),
         }
@@ -157,6 +175,12 @@ impl Qsbr {
         let slot = taken.iter().position(|&is_taken| !is_taken)?;
         taken[slot] = true;
         Some(slot)
+    }
+
+    /// The announcements of the thread that has taken this slot.
+    #[must_use]
+    pub fn slot(&self, slot: usize) -> Arc<CachePadded<Slot>> {
+        Arc::clone(&self.slots[slot])
     }
 
     /// Gives the slot back, offline. The thread holds no reference and makes no lookup under it any
@@ -177,23 +201,6 @@ impl Qsbr {
     pub fn offline(&self, slot: usize) {
         // Release: partner of the Acquire in `has_announced`; the turn's uses come before it.
         self.slots[slot].epoch.store(OFFLINE, Ordering::Release);
-    }
-
-    /// Begins a section: lookups after this are protected until [`leave`](Self::leave). The slot is
-    /// online.
-    #[inline]
-    pub fn enter(&self, slot: usize) {
-        // Relaxed: the barrier orders it before the lookups, as far as a forced advance can tell.
-        self.slots[slot].section.store(1, Ordering::Relaxed);
-        // Partner: the heavy half in `force_advance`.
-        barrier::light();
-    }
-
-    /// Ends the section: the thread holds no reference.
-    #[inline]
-    pub fn leave(&self, slot: usize) {
-        // Release: partner of the Acquire in `is_outside`; the section's uses come before it.
-        self.slots[slot].section.store(0, Ordering::Release);
     }
 
     /// Ends the turn and begins the next one: the thread holds no reference at this moment.
@@ -251,7 +258,7 @@ impl Qsbr {
         let epoch = self.begin_scan();
         // Partner: the light half in `enter`. `B` of the header.
         let is_forced = self.can_force && barrier::heavy();
-        let passes = |slot: &CachePadded<Slot>| slot.has_announced(epoch) || slot.is_outside();
+        let passes = |slot: &Arc<CachePadded<Slot>>| slot.has_announced(epoch) || slot.is_outside();
         if !is_forced || !self.slots.iter().all(passes) {
             return epoch;
         }

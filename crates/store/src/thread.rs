@@ -18,9 +18,10 @@ use crate::stats::Count;
 use crate::store::Store;
 use arena::ChunkRef;
 use arena::control::Control;
-use arena::qsbr::Qsbr;
+use arena::qsbr::{Qsbr, Slot};
 use arena::retired::RetireList;
 use arena::sync::Ordering;
+use crossbeam_utils::CachePadded;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub(crate) struct ThreadState {
     pub store: Arc<Store>,
     /// The thread's number in reclamation and in the counters.
     pub slot: usize,
+    /// Its announcements in reclamation. Held here, so that a section costs two stores and no more.
+    own: Arc<CachePadded<Slot>>,
     /// Read sections open now, one in the other.
     depth: Cell<u32>,
     online: Cell<bool>,
@@ -82,6 +85,7 @@ impl ThreadState {
         Rc::new(Self {
             store: Arc::clone(store),
             slot,
+            own: store.qsbr.slot(slot),
             depth: Cell::new(0),
             online: Cell::new(false),
             now_secs: Cell::new(0),
@@ -120,7 +124,7 @@ impl ThreadState {
     pub(crate) fn enter(&self) {
         if self.depth.replace(self.depth.get() + 1) == 0 {
             self.wake();
-            self.store.qsbr.enter(self.slot);
+            self.own.enter();
         }
     }
 
@@ -130,7 +134,7 @@ impl ThreadState {
         let depth = self.depth.get() - 1;
         self.depth.set(depth);
         if depth == 0 {
-            self.store.qsbr.leave(self.slot);
+            self.own.leave();
         }
     }
 

@@ -143,9 +143,9 @@ fn no_reuse_within_a_section_that_is_not_announced() {
         let reader = thread::spawn({
             let world = Arc::clone(&world);
             move || {
-                world.qsbr.enter(slot);
+                world.qsbr.slot(slot).enter();
                 let is_found = world.look_up();
-                world.qsbr.leave(slot);
+                world.qsbr.slot(slot).leave();
                 is_found
             }
         });
@@ -172,9 +172,9 @@ fn a_forced_scan_by_another_thread_counts() {
             let world = Arc::clone(&world);
             move || {
                 world.qsbr.online(slot);
-                world.qsbr.enter(slot);
+                world.qsbr.slot(slot).enter();
                 let is_found = world.look_up();
-                world.qsbr.leave(slot);
+                world.qsbr.slot(slot).leave();
                 is_found
             }
         });

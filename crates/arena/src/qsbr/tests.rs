@@ -39,9 +39,9 @@ fn a_section_holds_a_forced_advance_back_and_a_turn_does_not() {
     qsbr.online(other);
     let first = qsbr.try_advance();
     assert_eq!(qsbr.try_advance(), first, "neither has announced this epoch");
-    qsbr.enter(slot);
+    qsbr.slot(slot).enter();
     assert_eq!(qsbr.force_advance(), first, "one is in a section");
-    qsbr.leave(slot);
+    qsbr.slot(slot).leave();
     assert_eq!((qsbr.force_advance(), qsbr.force_advance()), (first + 1, first + 2));
 }
 
