@@ -51,6 +51,7 @@ pub const SLOTS: u32 = WORDS - HEADER_WORDS;
 const GROUP: u32 = 256;
 const GROUP_BYTES: u64 = 64 << 10;
 /// Empty groups that are kept for the next blocks.
+#[cfg(not(loom))]
 const EMPTY_KEPT: u32 = 2;
 
 /// The bag that a block belongs to.
