@@ -118,7 +118,7 @@ mod tests {
         let mut slots = ConnTable::with_room(1);
         let first = slots.insert('a');
         assert!(!slots.has_room() && slots.try_grow(100) && slots.has_room());
-        assert!(!slots.try_grow(isize::MAX as usize), "there is no memory for so many");
+        assert!(!slots.try_grow(isize::MAX as usize), "more than the address space was granted");
         assert_eq!(slots.get_mut(first), Some(&mut 'a'));
         slots.remove(first);
         assert_eq!(slots.insert('b').slot, first.slot);

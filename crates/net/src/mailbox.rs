@@ -12,8 +12,8 @@ use crate::conn_id::Token;
 use crate::peer::Peer;
 use crate::tls::Tls;
 
-/// Capacity of a queue of messages that is kept. What a crowd made it grow to may be memory that was
-/// held back for such a time.
+/// Capacity of a queue of messages that is kept. Memory that a crowd made it take may be needed
+/// elsewhere when the crowd has gone.
 pub(crate) const MESSAGES_KEPT: usize = 64;
 
 /// One message to a worker.
