@@ -68,6 +68,7 @@ mod tests {
         let rows = ["t:1", "n:one:1", "t:2", "n:two:2"];
         assert_eq!(keys["mysql-insert"], rows);
         assert_eq!(keys["mysql-statement"], ["k1", "k2"]);
+        assert_eq!(keys["mysql-update-delete"], ["t:1", "t:2", "n:one:1", "n:two:2"]);
         assert_eq!(keys["mysql-xa"], ["t:1", "n:one:1"]);
         assert_eq!(keys["checksums"], ["t:1", "n:one:1"]);
         assert_eq!(keys["mariadb-insert"], ["t:1", "n:one:1"]);
