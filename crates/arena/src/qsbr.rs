@@ -7,7 +7,7 @@
 //! # Picture
 //!
 //! There is one global epoch, a counter that starts at 1, and one slot for each registered thread.
-//! A slot has a word that is either [`OFFLINE`] or the epoch its thread last announced, and another
+//! A slot has a word that is either `OFFLINE` or the epoch its thread last announced, and another
 //! that says whether the thread is in a section.
 //!
 //! * *Online.* Before its first lookup a thread reads the global epoch and stores it into its slot.
