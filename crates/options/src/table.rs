@@ -184,7 +184,7 @@ const MEMORY: &[Flag] = &[
         default: "64",
         help: "memory for items, index and connection buffers together: megabytes, or with k, m, g",
         meaning: Meaning::Used(|draft, text| {
-            draft.options.memory_bytes = number::size(text, 1 << 20, 1 << 20..=1 << 42)?;
+            draft.options.memory_bytes = number::size(text, 1 << 20, 1 << 20..=1 << 44)?;
             Ok(())
         }),
     },

@@ -302,6 +302,8 @@ fn short_flags_join_and_the_last_value_counts() {
 #[test]
 fn sizes_have_memcacheds_units() {
     assert_eq!(options(&["-m", "100"]).memory_bytes, 100 << 20);
+    // As much as a store takes.
+    assert_eq!(options(&["-m", "16777216"]).memory_bytes, 1 << 44);
     assert_eq!(options(&["-I", "2m"]).item_bytes_max, 2 << 20);
     assert_eq!(options(&["-I", "65536"]).item_bytes_max, 65536);
     assert_eq!(options(&["-m", "1"]).item_bytes_max, 512 << 10, "the default shrinks to fit");
