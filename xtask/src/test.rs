@@ -10,13 +10,17 @@ use std::process::Command;
 const FUZZ_SECS: u64 = 60;
 
 /// What the README promises: installs what is missing, then runs everything.
+///
+/// The tests are one call of cargo: packages chosen apart would want other features of the same
+/// dependencies, and have them compiled again.
 pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     install::all(steps)?;
-    let unit = ["test", "--workspace", "--exclude", "e2e", "--locked", "--no-fail-fast"];
-    steps.run_tests("tests of the workspace", cargo(unit))?;
+    release_server(steps)?;
+    let words = ["test", "--workspace", "--locked", "--no-fail-fast"];
+    steps.run_tests("tests, also against live servers", with_tools(cargo(words)))?;
+    under_other_conditions(steps)?;
     loom(steps)?;
-    fuzz::all(steps, FUZZ_SECS)?;
-    e2e(steps, &[])
+    fuzz::all(steps, FUZZ_SECS)
 }
 
 /// Every interleaving of the small models of the lock-free protocols.
@@ -70,30 +74,32 @@ pub(crate) fn tsan(steps: &mut Steps) -> Result<(), Failure> {
 
 /// The tests against live servers; `names` are test files of `e2e/tests`, none means all.
 pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), Failure> {
-    if !names.is_empty() {
-        install::all(steps)?;
-    }
-    steps.run("release server", cargo(["build", "--release", "-p", "holdall", "--locked"]))?;
-    let files: Vec<String> =
-        names.iter().flat_map(|name| ["--test".into(), name.clone()]).collect();
+    install::all(steps)?;
+    release_server(steps)?;
     let mut command = cargo(["test", "-p", "e2e", "--locked", "--no-fail-fast", "--lib"]);
-    if files.is_empty() {
+    if names.is_empty() {
         command.arg("--tests");
     }
-    command.args(files);
-    steps.run_tests("end to end", with_tools(command))?;
-    if !names.is_empty() {
-        return Ok(());
-    }
-    // Once more with overflow checks and debug assertions in the server.
-    steps.run("debug server", cargo(["build", "-p", "holdall", "--locked"]))?;
-    let mut hostile = cargo(["test", "-p", "e2e", "--locked", "--test", "hostile"]);
+    command.args(names.iter().flat_map(|name| ["--test", name]));
+    steps.run_tests("end to end", with_tools(command))
+}
+
+/// The program that the tests against live servers start.
+fn release_server(steps: &mut Steps) -> Result<(), Failure> {
+    steps.run("release server", cargo(["build", "--release", "-p", "holdall", "--locked"]))
+}
+
+/// Some of the tests against live servers once more.
+fn under_other_conditions(steps: &mut Steps) -> Result<(), Failure> {
+    let again = |test| with_tools(cargo(["test", "--workspace", "--locked", "--test", test]));
+    // With overflow checks and debug assertions in the server.
+    let mut hostile = again("hostile");
     hostile.env("HOLDALL_BIN", target().join("debug/holdall"));
-    steps.run_tests("hostile input, debug server", with_tools(hostile))?;
-    // And once with the process confined: what a filter of system calls lacks would be missed here.
-    let mut wire = cargo(["test", "-p", "e2e", "--locked", "--test", "wire"]);
+    steps.run_tests("hostile input, debug server", hostile)?;
+    // With the process confined: what a filter of system calls lacks would be missed here.
+    let mut wire = again("wire");
     wire.env("E2E_FLAGS", "-o drop_privileges");
-    steps.run_tests("wire, confined", with_tools(wire))
+    steps.run_tests("wire, confined", wire)
 }
 
 fn with_tools(mut command: Command) -> Command {
