@@ -5,6 +5,7 @@
 //! of its key.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
+use crate::expiry::invalidation::Births;
 use crate::item::{Item, Liveness};
 use crate::lru::{BagList, recency};
 use crate::stats::Count;
@@ -113,14 +114,15 @@ pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
 }
 
 /// Makes an item of a finished draft's chunk, in the newest bag but not yet in the table. `None`,
-/// and the chunk is freed, if no bag block could be had. The caller holds the key's stripe.
+/// and the chunk is freed, if no bag block could be had. The caller holds the key's stripe,
+/// and took `births` under it before it decided to store.
 #[inline]
-pub(crate) fn link(thread: &ThreadState, chunk: ChunkRef, cas: u64) -> Option<()> {
+pub(crate) fn link(thread: &ThreadState, chunk: ChunkRef, cas: u64, births: Births) -> Option<()> {
     let store = &*thread.store;
     let header = store.arena.header(chunk);
     let drafted = header.shape();
     // A draft with room for a stamp has the code of a stamped item.
-    let birth = store.invalidations.birth(drafted.birth() == STAMPED);
+    let birth = births.of(drafted.birth() == STAMPED);
     let shape = drafted.with_birth(birth.code);
     let class = store.slabs.class_of(&store.arena, chunk);
     // Relaxed: no other thread reads these words before a position or a slot publishes them.

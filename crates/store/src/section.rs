@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::draft::Draft;
+use crate::expiry::invalidation::Births;
 use crate::item::Item;
 use crate::linked::{self, ReadGuard};
 use crate::reaping::deleted;
@@ -196,6 +197,7 @@ impl<'s> Section<'s> {
         decide: impl FnOnce(Option<&Item<'_>>) -> Change,
     ) -> Applied {
         let mut locked = self.store().table.lock(hash);
+        let births = self.store().invalidations.births();
         let slot = locked.find_from(hint, |chunk| self.has_key(chunk, key));
         // SAFETY: just read from a table slot inside this section.
         let old = slot.as_ref().map(|slot| unsafe { Item::found(self.thread(), slot.reference()) });
@@ -221,7 +223,7 @@ impl<'s> Section<'s> {
             (Change::Put { draft, cas }, Some(slot)) => {
                 let old = slot.reference();
                 let replaced = self.store().arena.header(old).cas.load(Ordering::Relaxed);
-                let Some((new, cas)) = self.prepare(draft, cas, replaced) else {
+                let Some((new, cas)) = self.prepare(draft, cas, replaced, births) else {
                     return Applied::OutOfMemory;
                 };
                 locked.replace(slot, new);
@@ -230,7 +232,7 @@ impl<'s> Section<'s> {
             }
             // The key is new: it needs a slot.
             (Change::Put { draft, cas }, None) => {
-                let Some((new, cas)) = self.prepare(draft, cas, 0) else {
+                let Some((new, cas)) = self.prepare(draft, cas, 0, births) else {
                     return Applied::OutOfMemory;
                 };
                 let budget = &self.store().budget;
@@ -253,10 +255,16 @@ impl<'s> Section<'s> {
 
     /// Makes an item of a draft, not yet in the table: its chunk and its cas unique. `old` is the
     /// replaced item's cas unique. The caller holds the key's stripe.
-    fn prepare(&self, draft: Draft, cas: Option<u64>, old: u64) -> Option<(ChunkRef, u64)> {
+    fn prepare(
+        &self,
+        draft: Draft,
+        cas: Option<u64>,
+        old: u64,
+        births: Births,
+    ) -> Option<(ChunkRef, u64)> {
         let cas = cas.unwrap_or_else(|| self.thread().next_cas(old));
         let chunk = draft.into_chunk();
-        linked::link(self.thread(), chunk, cas)?;
+        linked::link(self.thread(), chunk, cas, births)?;
         Some((chunk, cas))
     }
 

@@ -52,6 +52,35 @@ fn a_prefix_dies_and_nothing_else_does() {
     assert!(is_live(&me, b"user:1") && !is_live(&me, b"user:2"));
 }
 
+/// An append reads the present value, and stores what it makes of it. A flush between the two is
+/// of both.
+#[test]
+fn what_is_flushed_during_a_decision_is_not_stored_again() {
+    for others_before in [0, 3, 100] {
+        let store = store_of(64);
+        let (me, other) = (store.join().unwrap(), store.join().unwrap());
+        me.begin_turn(1);
+        other.begin_turn(1);
+        for number in 0..others_before {
+            other.flush_prefix(format!("other{number}:").as_bytes()).unwrap();
+        }
+        let key = b"user:1";
+        set(&me, key, b"v");
+        let new = NewItem { key, flags: 0, deadline: 0, value_len: 2, base64_key: false };
+        let mut draft = me.draft(new).unwrap();
+        draft.push(b"vv").unwrap();
+        let applied = me.section().update(me.store().hash(key), key, |present| {
+            assert_eq!(present.map(|item| item.liveness()), Some(Liveness::Live));
+            other.flush_prefix(b"user:").unwrap();
+            Change::Put { draft, cas: None }
+        });
+        assert!(matches!(applied, Applied::Stored { .. }), "{applied:?}");
+        assert!(!is_live(&me, key), "after {others_before} other flushes");
+        set(&me, key, b"new");
+        assert!(is_live(&me, key));
+    }
+}
+
 /// Many more than can be outstanding, with and without a cleaner that purges behind them; every
 /// survivor is looked at after each.
 #[test]

@@ -91,6 +91,21 @@ pub(crate) struct Birth {
     pub(crate) stamp: u32,
 }
 
+/// The births of an item that is stored now: with room for a stamp, and without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Births {
+    roomy: Birth,
+    tight: Birth,
+}
+
+impl Births {
+    /// The birth of an item that `has_room` for a stamp or not.
+    #[inline]
+    pub(crate) fn of(self, has_room: bool) -> Birth {
+        if has_room { self.roomy } else { self.tight }
+    }
+}
+
 /// No place in the table is free for a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
@@ -146,14 +161,20 @@ impl Invalidations {
         self.plain() == NONE
     }
 
-    /// The birth of an item that is stored now, which `has_room` for a stamp or not. The caller is
-    /// in a section.
+    /// The births of an item that is stored by a decision taken after this call. So what is
+    /// invalidated during the decision is not stored again under a later birth. The caller is in a
+    /// section.
     #[inline]
-    pub(crate) fn birth(&self, has_room: bool) -> Birth {
+    pub(crate) fn births(&self) -> Births {
         match self.plain() {
-            NONE if has_room => Birth { code: STAMPED, stamp: low_u32(self.count()) },
-            NONE => Birth { code: self.newest_code(), stamp: 0 },
-            plain => Birth { code: plain >> CODE_SHIFT, stamp: 0 },
+            NONE => Births {
+                roomy: Birth { code: STAMPED, stamp: low_u32(self.count()) },
+                tight: Birth { code: self.newest_code(), stamp: 0 },
+            },
+            plain => {
+                let birth = Birth { code: plain >> CODE_SHIFT, stamp: 0 };
+                Births { roomy: birth, tight: birth }
+            }
         }
     }
 

@@ -31,7 +31,7 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 fn loom_an_item_that_is_not_plain_is_dead() {
     model(|| {
         let all = Arc::new(new());
-        let birth = all.birth(false);
+        let birth = all.births().of(false);
         let invalidator = thread::spawn({
             let all = Arc::clone(&all);
             move || all.add(prefix(b'k')).unwrap()
@@ -73,7 +73,7 @@ fn loom_an_overwritten_place_is_forgotten() {
 fn loom_a_renewed_item_still_dies() {
     model(|| {
         let all = Arc::new(new());
-        let item = Arc::new(AtomicU32::new(all.birth(false).code));
+        let item = Arc::new(AtomicU32::new(all.births().of(false).code));
         all.add(prefix(b'a')).unwrap();
         let purge = thread::spawn({
             let (all, item) = (Arc::clone(&all), Arc::clone(&item));

@@ -25,14 +25,14 @@ fn is_dead(all: &Invalidations, key: &str, birth: Birth) -> bool {
 fn an_item_dies_by_what_comes_after_its_birth_and_names_its_prefix() {
     let all = new();
     add(&all, "user:");
-    let birth = all.birth(false);
+    let birth = all.births().of(false);
     add(&all, "cart:");
     assert!(!is_dead(&all, "user:1", birth));
     assert!(is_dead(&all, "cart:1", birth));
     assert!(!is_dead(&all, "cart", birth), "shorter than the prefix");
     add(&all, "");
     assert!(is_dead(&all, "user:1", birth));
-    assert!(!is_dead(&all, "user:1", all.birth(false)));
+    assert!(!is_dead(&all, "user:1", all.births().of(false)));
 }
 
 /// Each of a hundred items is born between two invalidations of its prefix, and none is purged.
@@ -42,7 +42,7 @@ fn a_stamp_tells_the_birth_where_codes_have_run_out() {
     let births: Vec<Birth> = (0..100)
         .map(|_| {
             add(&all, "a");
-            let birth = all.birth(true);
+            let birth = all.births().of(true);
             assert!(!is_dead(&all, "a1", birth));
             birth
         })
@@ -67,7 +67,7 @@ fn an_item_without_room_for_a_stamp_is_as_old_as_its_draft_or_younger() {
     }
     let (_, drafted_at) = all.newest();
     add(&all, "since");
-    let birth = all.birth(false);
+    let birth = all.births().of(false);
     assert!(all.needs_stamps() && all.born(birth.code, || 0) >= drafted_at);
     assert!(!is_dead(&all, "old", birth) && is_dead(&all, "since", birth));
 }
@@ -118,5 +118,5 @@ fn words_of_a_damaged_file_stop_nothing() {
     add(&all, "");
     add(&all, "k");
     all.end_purge(all.begin_purge());
-    assert!(!is_dead(&all, "k", all.birth(true)));
+    assert!(!is_dead(&all, "k", all.births().of(true)));
 }
