@@ -1,8 +1,8 @@
 //! A schedule: threads that run one at a time, and stop at any use of an atomic or a lock.
 //!
 //! With the feature `schedule`, each operation of [`crate::sync`] is a point. A thread of a
-//! [`run`] that comes to a point goes on, or waits while others run, as a seeded sequence of random
-//! numbers decides. So a seed names one interleaving, and a failure can be repeated. Now and then
+//! [`run`] that comes to a point goes on, or waits while others run, as the caller's random
+//! numbers decide. So their seed names one interleaving, and a failure can be repeated. Now and then
 //! a thread is stopped for thousands of turns, like one whose processor was given to others.
 //!
 //! The threads of a run are coroutines of one thread of the system: a turn takes nanoseconds to
@@ -30,10 +30,13 @@ const NO_TURN: u64 = u64::MAX;
 /// A thread's work.
 pub type Body<'a> = Box<dyn FnOnce() + Send + 'a>;
 
+/// Where the choices of a run come from.
+struct Random<'a>(Box<dyn FnMut() -> u64 + 'a>);
+
 /// The threads of a run that have not ended, and what decides about the next turn.
 struct Schedule<'a> {
     threads: Vec<Thread<'a>>,
-    random: Random,
+    random: Random<'a>,
     points_max: u64,
     turns: u64,
 }
@@ -50,13 +53,14 @@ thread_local! {
     static MOMENTS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `bodies`, each as a thread, in the order that `seed` names, to their ends.
+/// Runs `bodies`, each as a thread, in the order that the numbers of `random` choose, to their
+/// ends.
 ///
 /// # Panics
 ///
 /// When a body panics, with its panic; and when no progress is made.
-pub fn run(seed: u64, bodies: Vec<Body<'_>>) {
-    let mut random = Random(seed);
+pub fn run<'a>(random: impl FnMut() -> u64 + 'a, bodies: Vec<Body<'a>>) {
+    let mut random = Random(Box::new(random));
     let points_max = POINTS_MAX[random.below(POINTS_MAX.len())];
     let threads = bodies.into_iter().map(Thread::new).collect();
     let mut schedule = Schedule { threads, random, points_max, turns: 0 };
@@ -176,17 +180,9 @@ impl Drop for Turn {
     }
 }
 
-/// splitmix64 (Sebastiano Vigna, public domain): a seed has to name one interleaving for ever.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
+impl Random<'_> {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        (self.0)()
     }
 
     /// Below `bound`, which is not 0.
@@ -200,6 +196,11 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    fn random(seed: u64) -> impl FnMut() -> u64 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        move || random.u64(..)
+    }
+
     /// Two threads add one by a load and a store.
     fn lost_updates(seed: u64) -> usize {
         let sum = AtomicUsize::new(0);
@@ -211,7 +212,7 @@ mod tests {
                 sum.store(seen + 1, Ordering::Relaxed);
             }
         };
-        run(seed, vec![Box::new(add), Box::new(add)]);
+        run(random(seed), vec![Box::new(add), Box::new(add)]);
         40 - sum.into_inner()
     }
 
@@ -238,6 +239,6 @@ mod tests {
             point();
             panic!("the cause");
         };
-        run(1, vec![Box::new(endless), Box::new(fails), Box::new(endless)]);
+        run(random(1), vec![Box::new(endless), Box::new(fails), Box::new(endless)]);
     }
 }

@@ -24,6 +24,7 @@ mod real {
     pub use std::sync::atomic::{
         AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
     };
+    pub use std::thread::{sleep, yield_now};
 
     /// The fence, visible to ThreadSanitizer; see the header.
     #[cfg(holdall_tsan)]

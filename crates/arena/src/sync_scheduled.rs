@@ -4,12 +4,31 @@
 use crate::schedule;
 use crate::sync::Ordering;
 use std::sync::atomic as real;
+use std::time::Duration;
 
 pub use parking_lot::MutexGuard;
 
 /// A thread that spins waits for another one.
 pub fn spin_loop() {
     schedule::wait();
+}
+
+/// A thread that lets others run waits for them, however long it means to sleep.
+pub fn sleep(time: Duration) {
+    if schedule::is_running() {
+        schedule::wait();
+    } else {
+        std::thread::sleep(time);
+    }
+}
+
+/// See [`sleep`].
+pub fn yield_now() {
+    if schedule::is_running() {
+        schedule::wait();
+    } else {
+        std::thread::yield_now();
+    }
 }
 
 /// `std`'s fence.

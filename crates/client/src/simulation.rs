@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use testkit::Rng;
+use testkit::{Rng, seeds};
 
 use crate::builder::Builder;
 use crate::client::{Client, Inner};
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::inbox::{Inbox, Limits};
 use crate::value::Value;
 use routes::Core;
-use simulation::{Clock, Net, address, is_of, mark, now_us, seeds, system, unit};
+use simulation::{Clock, Net, address, is_of, mark, now_us, system, unit};
 use upstream::{Registry, Upstream};
 
 /// What came of a call that was waited for.

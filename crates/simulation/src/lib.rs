@@ -18,7 +18,6 @@
     clippy::expect_used,
     clippy::missing_panics_doc,
     clippy::missing_errors_doc,
-    clippy::print_stdout,
     clippy::cast_possible_truncation,
     reason = "a test stops where it fails"
 )]
@@ -36,35 +35,6 @@ pub use call::{is_of, mark, unit};
 pub use net::{Net, Trouble, address};
 pub use server::Server;
 use testkit::Rng;
-
-/// Calls `run` with one seed after the other: `by_default` seeds, or those that the environment
-/// names. `name` is the test's, for the line that repeats a failed run.
-pub fn seeds(by_default: u64, name: &str, mut run: impl FnMut(u64)) {
-    let number = |name, default| {
-        std::env::var(name).map_or(default, |text| text.parse::<u64>().expect("a number"))
-    };
-    let (first, count) = (number("SEED", 1), number("SEEDS", by_default));
-    for seed in first..first + count {
-        let _repeat = Repeat { name, seed };
-        run(seed);
-    }
-}
-
-/// Prints how to repeat a run that fails.
-struct Repeat<'a> {
-    name: &'a str,
-    seed: u64,
-}
-
-impl Drop for Repeat<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self { name, seed } = self;
-            let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
-            println!("again: SEED={seed} SEEDS=1 cargo test -p {package} --lib {name}");
-        }
-    }
-}
 
 /// The passing of time in one run.
 #[derive(Debug)]

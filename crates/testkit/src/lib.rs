@@ -25,7 +25,7 @@ pub mod wire;
 
 pub use fault_proxy::{FaultProxy, Mode};
 pub use faulty_server::{Fault, FaultyServer};
-pub use rng::Rng;
+pub use rng::{Rng, seeds};
 pub use router::Router;
 pub use server::{Kind, Launch, Server};
 pub use staleness;

@@ -63,6 +63,36 @@ pub fn seed_from_env() -> u64 {
     }
 }
 
+/// Calls `run` with one seed after the other: `by_default` seeds, or those that the environment
+/// names (`SEED`, `SEEDS`). `name` is the test's, for the line that repeats a failed run.
+pub fn seeds(by_default: u64, name: &str, mut run: impl FnMut(u64)) {
+    let number = |name, default| {
+        std::env::var(name).map_or(default, |text| text.parse::<u64>().expect("a number"))
+    };
+    let (first, count) = (number("SEED", 1), number("SEEDS", by_default));
+    for seed in first..first + count {
+        let _repeat = Repeat { name, seed };
+        run(seed);
+    }
+}
+
+/// Prints how to repeat a run that fails.
+struct Repeat<'a> {
+    name: &'a str,
+    seed: u64,
+}
+
+impl Drop for Repeat<'_> {
+    #[expect(clippy::print_stdout, reason = "a failed test's own output")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { name, seed } = self;
+            let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+            println!("again: SEED={seed} SEEDS=1 cargo test -p {package} --lib {name}");
+        }
+    }
+}
+
 /// The seeds of `list` that belong to `test`: one a line, after the test's name. Lines that begin
 /// with `#` say why a seed is there. Known seeds are run every time, before the new one; not with
 /// `SEED`, which asks for one alone.

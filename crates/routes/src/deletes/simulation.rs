@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use routeconf::{MemorySources, Params, load};
 use spool::{Fsync, Spool};
-use testkit::Rng;
+use testkit::{Rng, seeds};
 
 use super::spooler::Work;
 use super::{Counters, Deletes, Inbox, Shared};
 use crate::core::{Core, Submitted};
 use crate::plan::{Plan, TreeFlags};
-use simulation::{Clock, Net, address, now_us, seeds, system};
+use simulation::{Clock, Net, address, now_us, system};
 use upstream::{
     Command, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream, Wake,
 };

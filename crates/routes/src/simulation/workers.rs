@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use proto::answer::MetaCode;
 use routeconf::{MemorySources, Params, load};
-use testkit::Rng;
+use testkit::{Rng, seeds};
 
 use super::recovery;
 use super::shape::Shape;
 use crate::core::{Core, Submitted};
 use crate::plan::{Plan, TreeFlags};
-use simulation::{Clock, Net, is_of, mark, now_us, seeds, system, unit};
+use simulation::{Clock, Net, is_of, mark, now_us, system, unit};
 use upstream::{
     Address, Command, Failure, Outcome, Registry, Reply, Request, Sink, Ticket, Upstream,
 };

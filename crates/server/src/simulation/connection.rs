@@ -95,8 +95,7 @@ impl Connection {
         }
     }
 
-    /// The service wants the memory that the client holds. Only one that did not take what it asked
-    /// for, or did not send what it announced, may lose its connection so.
+    /// The account of large values wants the memory that the client holds.
     pub(super) fn drop_by_server(&mut self, worker: &mut Worker) {
         if let Some(session) = self.session.take() {
             worker.close(session, CloseReason::SlowClient);

@@ -94,7 +94,7 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
             // These end.
             fruitless += 1;
             if store.evict {
-                std::thread::sleep(NAP);
+                arena::sync::sleep(NAP);
             }
         }
     }
@@ -132,9 +132,9 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Waited {
         if turn % LOOKS_PER_FORCE == 0 {
             thread.force();
         } else if turn < YIELDS {
-            std::thread::yield_now();
+            arena::sync::yield_now();
         } else {
-            std::thread::sleep(NAP);
+            arena::sync::sleep(NAP);
         }
         thread.adopt();
         thread.settle();

@@ -196,7 +196,7 @@ pub(crate) fn take_page(thread: &Rc<ThreadState>, class: ClassId, to: ClassId) -
     for _ in 0..YIELDS {
         match page_move.empty_some(usize::MAX) {
             Progress::Over => break,
-            Progress::More | Progress::Waits => std::thread::yield_now(),
+            Progress::More | Progress::Waits => arena::sync::yield_now(),
         }
     }
     page_move.evict_rest();
