@@ -2,8 +2,8 @@
 //!
 //! With the feature `schedule`, each operation of [`crate::sync`] is a point. A thread of a
 //! [`run`] that comes to a point goes on, or waits while others run, as the caller's random
-//! numbers decide. So their seed names one interleaving, and a failure can be repeated. Now and then
-//! a thread is stopped for thousands of turns, like one whose processor was given to others.
+//! numbers decide. So their seed names one interleaving, and a failure can be repeated. Now and
+//! then a thread is stopped for thousands of turns, like one whose processor was given to others.
 //!
 //! The threads of a run are coroutines of one thread of the system: a turn takes nanoseconds to
 //! give, however busy the machine is.

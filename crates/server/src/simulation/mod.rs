@@ -18,8 +18,8 @@
 //! * no connection is closed but by the account of large values;
 //! * memory stays within its limit, and everything ends.
 //!
-//! `SEEDS=n` sets the number of runs, `SEED=n` the first seed. A run that fails prints the line that
-//! repeats it.
+//! `SEEDS=n` sets the number of runs, `SEED=n` the first seed. A run that fails prints the command
+//! that repeats it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
