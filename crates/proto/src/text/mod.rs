@@ -107,6 +107,44 @@ pub enum Request<'b> {
     Version,
 }
 
+impl Request<'_> {
+    /// Bytes of the data block that follows the line, with its `\r\n`; 0 where none follows.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        let len = match self {
+            Self::Meta(meta::Request { command: meta::Command::Set { len, .. }, .. })
+            | Self::Store(Store { len, .. }) => *len,
+            Self::Admin(_)
+            | Self::Arithmetic(_)
+            | Self::Delete { .. }
+            | Self::FlushAll { .. }
+            | Self::FlushPrefix { .. }
+            | Self::Get(_)
+            | Self::Meta(_)
+            | Self::Quit
+            | Self::Touch { .. }
+            | Self::Version => return 0,
+        };
+        u64::from(len) + crate::reply::CRLF.len() as u64
+    }
+
+    /// Whether the client wrote `noreply`. Quiet meta commands are not meant: theirs are told of
+    /// errors.
+    #[must_use]
+    pub const fn noreply(&self) -> bool {
+        match *self {
+            Self::Admin(ref admin) => admin.noreply,
+            Self::Arithmetic(ref arithmetic) => arithmetic.noreply,
+            Self::Delete { noreply, .. }
+            | Self::FlushAll { noreply, .. }
+            | Self::FlushPrefix { noreply, .. }
+            | Self::Touch { noreply, .. } => noreply,
+            Self::Store(ref store) => store.noreply,
+            Self::Get(_) | Self::Meta(_) | Self::Quit | Self::Version => false,
+        }
+    }
+}
+
 /// set, add, replace, append, prepend, cas or lease-set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Store<'b> {

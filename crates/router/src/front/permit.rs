@@ -5,8 +5,6 @@ use access::{Needs, Permission};
 use net::Input;
 use proto::Error;
 use proto::binary::{self, Status};
-use proto::meta::Command as Meta;
-use proto::reply;
 use proto::text::{GetLine, Parsed, Request};
 
 use super::login::Client;
@@ -60,11 +58,10 @@ impl Front {
         if !client.login.lacks(Needs::of_text(request)) {
             return None;
         }
-        let (data_bytes, is_mute) = data_and_noreply(request);
         input.consume(*consumed);
-        skip(session, input, data_bytes);
+        skip(session, input, request.data_bytes());
         self.count_denied();
-        self.tell(session.queue, is_mute, Error::Permission.line());
+        self.tell(session.queue, request.noreply(), Error::Permission.line());
         Some(Step::Next)
     }
 
@@ -119,25 +116,4 @@ fn skip(session: &mut Session, input: &mut Input<'_>, data_bytes: u64) {
     // No more than there is.
     input.consume(usize::try_from(here).unwrap_or(0));
     session.swallow = data_bytes - here;
-}
-
-/// The bytes of data behind a request, and whether it wants no answer.
-fn data_and_noreply(request: &Request<'_>) -> (u64, bool) {
-    let data_bytes = |len: u32| u64::from(len) + reply::CRLF.len() as u64;
-    match *request {
-        Request::Admin(ref admin) => (0, admin.noreply),
-        Request::Arithmetic(text) => (0, text.noreply),
-        Request::FlushAll { noreply, .. }
-        | Request::FlushPrefix { noreply, .. }
-        | Request::Delete { noreply, .. }
-        | Request::Touch { noreply, .. } => (0, noreply),
-        Request::Meta(ref meta) => match meta.command {
-            Meta::Set { len, .. } => (data_bytes(len), false),
-            Meta::Arithmetic { .. } | Meta::Debug | Meta::Delete | Meta::Get | Meta::NoOp => {
-                (0, false)
-            }
-        },
-        Request::Store(store) => (data_bytes(store.len), store.noreply),
-        Request::Get(_) | Request::Quit | Request::Version => (0, false),
-    }
 }

@@ -5,8 +5,6 @@ use engine::Counter;
 use net::Output;
 use proto::Error;
 use proto::binary::{self, Command as Binary};
-use proto::meta::Command as Meta;
-use proto::reply;
 use proto::text::Request;
 
 use super::pending_reply::{PendingReply, Replied};
@@ -32,13 +30,12 @@ pub(crate) fn denies_text(
     if !session.login.lacks(Needs::of_text(request)) {
         return Permit::Granted(pending);
     }
-    let (data_bytes, noreply) = data_and_noreply(request);
-    if data_bytes > 0 {
-        session.state = State::Swallowing(data_bytes);
+    if request.data_bytes() > 0 {
+        session.state = State::Swallowing(request.data_bytes());
     }
     engine.count(Counter::AccessDenied);
     let line = Error::Permission.line();
-    Permit::Denied(pending.line_unless(noreply, output.buf(), line))
+    Permit::Denied(pending.line_unless(request.noreply(), output.buf(), line))
 }
 
 /// Whether a key of a retrieval line is not the user's to see. Counted.
@@ -76,23 +73,4 @@ pub(crate) fn denies_binary(
     let status = binary::Status::AccessDenied;
     let write = || binary::reply::write_error(output.buf(), &request.header, status);
     Permit::Denied(pending.write(write))
-}
-
-/// The bytes of data behind a request, and whether it wants no answer.
-fn data_and_noreply(request: &Request<'_>) -> (u64, bool) {
-    let data_bytes = |len: u32| u64::from(len) + reply::CRLF.len() as u64;
-    match *request {
-        Request::Admin(ref admin) => (0, admin.noreply),
-        Request::Arithmetic(text) => (0, text.noreply),
-        Request::FlushAll { noreply, .. }
-        | Request::FlushPrefix { noreply, .. }
-        | Request::Delete { noreply, .. }
-        | Request::Touch { noreply, .. } => (0, noreply),
-        Request::Meta(ref meta) => match meta.command {
-            Meta::Set { len, .. } => (data_bytes(len), false),
-            _ => (0, false),
-        },
-        Request::Store(store) => (data_bytes(store.len), store.noreply),
-        Request::Get(_) | Request::Quit | Request::Version => (0, false),
-    }
 }
