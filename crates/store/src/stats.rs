@@ -3,7 +3,9 @@
 //! A counter is written by its owner alone, with a plain load and store, so counting costs no
 //! shared cache line. A reset remembers what the sums were.
 //!
-//! Relaxed is enough: a counter guards nothing, and a sum may miss what is being counted.
+//! Relaxed is enough: a counter guards nothing, and a sum may miss what is being counted. One
+//! thread may have counted an item down that another is about to count up: a gauge that would be
+//! below zero is shown as 0.
 
 use arena::sync::{AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
@@ -94,7 +96,10 @@ impl Counters {
             return cells.max().unwrap_or(0);
         }
         let sum = cells.fold(0u64, u64::wrapping_add);
-        if (count as usize) < GAUGES { sum } else { sum - self.at_reset.lock()[at].min(sum) }
+        if (count as usize) < GAUGES {
+            return sum.cast_signed().max(0).cast_unsigned();
+        }
+        sum - self.at_reset.lock()[at].min(sum)
     }
 
     /// The counter over all classes.
@@ -275,4 +280,19 @@ pub struct StoreStats {
     pub transient_listed: u64,
     /// Items freed in the second in which they expired.
     pub transient_reclaimed: u64,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_is_never_below_zero() {
+        let counters = Counters::new(2, 1);
+        // Thread 0 is about to count an item that thread 1 has removed.
+        counters.add_items(1, 1, -1, -100);
+        assert_eq!((counters.of_class(1, Count::Items), counters.total(Count::Bytes)), (0, 0));
+        counters.add_items(0, 1, 2, 150);
+        assert_eq!((counters.of_class(1, Count::Items), counters.total(Count::Bytes)), (1, 50));
+    }
 }
