@@ -106,6 +106,31 @@ pub fn check(events: &[Event], mode: Mode) -> Result<Summary, Violation> {
     Ok(summary)
 }
 
+/// Judges the values of one key alone: each hit has a value that a command stored, which was
+/// called before the hit returned, and a unique of its own. Sums and texts put together are not
+/// for it.
+///
+/// # Errors
+///
+/// The commands around the first hit of a value that nobody had stored.
+pub fn check_values(events: &[Event]) -> Result<(), Violation> {
+    unique_cas(events)?;
+    for (index, event) in events.iter().enumerate() {
+        let Out::Hit { val: hit, .. } = event.out else { continue };
+        let is_stored = events.iter().any(|other| {
+            let stores = match other.op {
+                Op::Add(val) | Op::Cas(val, _) | Op::Replace(val) | Op::Set(val) => val == hit,
+                _ => false,
+            };
+            stores && other.call <= event.ret
+        });
+        if !is_stored {
+            return Err(Violation { text: around(events, index) });
+        }
+    }
+    Ok(())
+}
+
 /// A cas unique names one version of a key: seen with two values, it names two.
 fn unique_cas(events: &[Event]) -> Result<(), Violation> {
     let mut versions: BTreeMap<u64, (Val, usize)> = BTreeMap::new();

@@ -160,8 +160,10 @@ impl Client {
             Op::Incr(by) => format!("incr {name} {by}"),
             Op::Prepend(_) => format!("prepend {name} 0 0 {len}"),
             Op::Replace(_) => format!("replace {name} 0 0 {len}"),
-            // It may die; it may not come back.
-            Op::Set(_) => format!("set {name} 0 {} {len}", self.rng.pick(&[0, 0, 0, 1, 20])),
+            Op::Set(_) if keys::kind(key) == Kind::Mortal => {
+                format!("set {name} 0 {} {len}", self.rng.pick(&[0, 1, 2, 20]))
+            }
+            Op::Set(_) => format!("set {name} 0 0 {len}"),
             Op::Touch => format!("touch {name} 0"),
             Op::Get | Op::Flush | Op::LeaseGet | Op::LeaseSet(..) => {
                 reply = Reply::Values;
@@ -179,18 +181,13 @@ impl Client {
             reply = Reply::None;
         }
         let asked = self.asked(reply, ops);
-        bytes.extend_from_slice(line.as_bytes());
-        bytes.extend_from_slice(b"\r\n");
-        if has_value(op) {
-            bytes.extend_from_slice(value);
-            bytes.extend_from_slice(b"\r\n");
-        }
+        write(bytes, &line, has_value(op).then_some(value));
         asked
     }
 
     fn flush(&mut self, bytes: &mut Vec<u8>) -> Asked {
         let (prefix, keys) = keys::pick_prefix(&mut self.rng);
-        bytes.extend_from_slice(format!("flush_prefix {prefix}\r\n").as_bytes());
+        write(bytes, &format!("flush_prefix {prefix}"), None);
         self.asked(Reply::One, keys.into_iter().map(|key| (key, Op::Flush)).collect())
     }
 
@@ -217,12 +214,7 @@ impl Client {
         };
         let reply = if is_quiet { Reply::HitThenNoop } else { Reply::One };
         let asked = self.asked(reply, vec![(key, op)]);
-        bytes.extend_from_slice(line.as_bytes());
-        bytes.extend_from_slice(b"\r\n");
-        if has_value(op) {
-            bytes.extend_from_slice(value);
-            bytes.extend_from_slice(b"\r\n");
-        }
+        write(bytes, &line, has_value(op).then_some(value));
         asked
     }
 
@@ -466,6 +458,14 @@ impl Client {
     pub(super) fn end(mut self) -> Vec<Seen> {
         self.lose();
         self.seen
+    }
+}
+
+/// A line, and the value that follows it.
+fn write(bytes: &mut Vec<u8>, line: &str, value: Option<&[u8]>) {
+    for part in std::iter::once(line.as_bytes()).chain(value) {
+        bytes.extend_from_slice(part);
+        bytes.extend_from_slice(b"\r\n");
     }
 }
 

@@ -19,18 +19,27 @@ pub(super) enum Kind {
     Text,
     /// Anything up to the largest value: what fills the memory.
     Bytes,
+    /// The same sizes, with a deadline now and then. Workers read the clock at the beginnings of
+    /// their turns, so one can find an item that is expired for another.
+    Mortal,
 }
 
 const NUMBERS: usize = 3;
 const TEXTS: usize = 3;
-const FILLERS: usize = 150;
+const FILLERS: usize = 110;
+const MORTALS: usize = 40;
+const KEYS: usize = NUMBERS + TEXTS + FILLERS + MORTALS;
 
 /// Most bytes of a value: a little less than the largest item.
 const VALUE_BYTES_MAX: usize = 200_000;
 
 /// A key that several clients use at once: a third of all picks are of the first two kinds.
 pub(super) fn pick(rng: &mut Rng) -> usize {
-    if rng.one_in(3) { rng.below(NUMBERS + TEXTS) } else { NUMBERS + TEXTS + rng.below(FILLERS) }
+    if rng.one_in(3) {
+        rng.below(NUMBERS + TEXTS)
+    } else {
+        NUMBERS + TEXTS + rng.below(FILLERS + MORTALS)
+    }
 }
 
 /// The kind of a key.
@@ -38,14 +47,15 @@ pub(super) fn kind(key: usize) -> Kind {
     match key {
         0..NUMBERS => Kind::Number,
         key if key < NUMBERS + TEXTS => Kind::Text,
-        _ => Kind::Bytes,
+        key if key < NUMBERS + TEXTS + FILLERS => Kind::Bytes,
+        _ => Kind::Mortal,
     }
 }
 
 /// The beginning of one name or of several, and their keys.
 pub(super) fn pick_prefix(rng: &mut Rng) -> (String, Vec<usize>) {
     let prefix = rng.pick(&["key:", "key:1", "key:4", "key:14"]).to_string();
-    let keys = (0..NUMBERS + TEXTS + FILLERS).filter(|key| name(*key).starts_with(&prefix));
+    let keys = (0..KEYS).filter(|key| name(*key).starts_with(&prefix));
     let keys = keys.collect();
     (prefix, keys)
 }
@@ -66,7 +76,7 @@ pub(super) fn value(rng: &mut Rng, key: usize, serial: u64) -> Vec<u8> {
     match kind(key) {
         Kind::Number => (serial * 1000).to_string().into_bytes(),
         Kind::Text => format!("<{serial}>").into_bytes(),
-        Kind::Bytes => {
+        Kind::Bytes | Kind::Mortal => {
             let len = match rng.below(10) {
                 0..=5 => 1 + rng.below(8_000),
                 6..=8 => 8_000 + rng.below(50_000),

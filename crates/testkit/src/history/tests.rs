@@ -272,3 +272,25 @@ fn a_long_history_is_judged_quickly_and_one_wrong_read_in_it_is_found() {
     events.push(at(150_000, 150_005, Op::Get, hit("v3")));
     refused(Mode::Strict, &events);
 }
+
+#[test]
+fn a_hit_of_what_nobody_stored_or_not_yet_is_found_where_values_alone_are_judged() {
+    let set = at(10, 12, Op::Set(val("a")), Out::Stored);
+    // Whatever came before or after it, the item may be gone, or seen again.
+    let explained = [
+        set.clone(),
+        at(13, 14, Op::Get, Out::Miss),
+        at(15, 16, Op::Get, hit_cas("a", 1)),
+        at(17, 18, Op::Cas(val("b"), 1), Out::NotFound),
+        at(19, 20, Op::Get, hit_cas("b", 2)),
+    ];
+    check_values(&explained).unwrap();
+    let of_nobody = at(15, 16, Op::Get, hit("c"));
+    let too_early = at(7, 9, Op::Get, hit("a"));
+    let with_two_values = at(21, 22, Op::Get, hit_cas("a", 2));
+    for wrong in [of_nobody, too_early] {
+        assert!(check_values(&[set.clone(), wrong.clone()]).is_err(), "accepted: {wrong:?}");
+    }
+    let events: Vec<Event> = explained.into_iter().chain([with_two_values]).collect();
+    assert!(check_values(&events).is_err(), "accepted: {events:?}");
+}
