@@ -1,33 +1,13 @@
 """Rights by prefix, of python-binary-memcached after SASL and of pymemcache after a login by token: user app may read and
 write keys under app:, and nothing else."""
 
-import sys
-
 import bmemcached
 from bmemcached.exceptions import MemcachedException
+from common import HOST, PORT, done, fails, same
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError, MemcacheError
 
-address = sys.argv[1]
-checks = 0
-
-
-def same(got, want, what):
-    global checks
-    if got != want:
-        raise SystemExit(f"{what}: {got!r}, not {want!r}")
-    checks += 1
-
-
-def fails(call, kind, what):
-    global checks
-    try:
-        got = call()
-    except kind:
-        checks += 1
-    else:
-        raise SystemExit(f"{what}: {got!r}, not an error")
-
+address = f"{HOST}:{PORT}"
 
 binary = bmemcached.Client((address,), "app", "secret")
 same(binary.set("app:b", "value"), True, "bmemcached sets its key")
@@ -46,4 +26,4 @@ same(text.set("app:t", "x", noreply=False), True, "pymemcache sets its key")
 fails(lambda: text.get_many(["app:t", "other"]), MemcacheClientError, "pymemcache gets another's key")
 text = Client(address)
 fails(lambda: text.raw_command(b"set login 0 0 9\r\napp wrong", b"\r\n"), MemcacheClientError, "a wrong password")
-print(f"{checks} checks passed")
+done("rights")

@@ -2,29 +2,18 @@
 
 import socket
 import struct
-import sys
 import time
 
 import bmemcached
+from common import HOST, PORT, done, same
 from scramp import ScramClient
-
-address = sys.argv[1]
-host, port = address.rsplit(":", 1)
-checks = 0
-
-
-def same(got, want, what):
-    global checks
-    if got != want:
-        raise SystemExit(f"{what}: {got!r}, not {want!r}")
-    checks += 1
 
 
 class Raw:
     """One connection in the binary protocol."""
 
     def __init__(self):
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((HOST, PORT), timeout=20)
 
     def ask(self, opcode, key=b"", value=b""):
         body = key + value
@@ -59,7 +48,7 @@ def scram(mechanism, user, password):
 
 
 for user in ("plain", "hashed"):
-    client = bmemcached.Client((address,), user, "secret")
+    client = bmemcached.Client((f"{HOST}:{PORT}",), user, "secret")
     same(client.set(f"b-{user}", "value"), True, "bmemcached sets")
     same(client.get(f"b-{user}"), "value", "bmemcached gets")
     client.disconnect_all()
@@ -83,4 +72,4 @@ for mechanism, user, password in (
 for message in (b"\0plain\0wrong", b"\0hashed\0wrong", b"\0nobody\0secret", b"", b"plain"):
     raw = Raw()
     same(raw.ask(0x21, b"PLAIN", message)[0], 0x20, f"PLAIN of {message!r}")
-print(f"{checks} checks passed")
+done("sasl")

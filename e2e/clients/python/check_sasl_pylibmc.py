@@ -1,20 +1,13 @@
 """pylibmc, and with it libmemcached and libsasl, log in by the strongest mechanism that they know. Debian's build of it: that
 from the package index lacks libsasl's modules."""
 
-import sys
-
 import pylibmc
+from common import HOST, PORT, done, fails, same
 
-checks = 0
 for user in ("plain", "hashed"):
-    client = pylibmc.Client([sys.argv[1]], binary=True, username=user, password="secret")
-    if not client.set(f"p-{user}", "value") or client.get(f"p-{user}") != "value":
-        raise SystemExit(f"{user} was not served")
-    checks += 1
-    client = pylibmc.Client([sys.argv[1]], binary=True, username=user, password="wrong")
-    try:
-        client.set(f"p-{user}", "other")
-        raise SystemExit(f"{user} was let in by a wrong password")
-    except pylibmc.Error:
-        checks += 1
-print(f"{checks} checks passed")
+    client = pylibmc.Client([f"{HOST}:{PORT}"], binary=True, username=user, password="secret")
+    same(client.set(f"p-{user}", "value"), True, f"{user} sets")
+    same(client.get(f"p-{user}"), "value", f"{user} gets")
+    client = pylibmc.Client([f"{HOST}:{PORT}"], binary=True, username=user, password="wrong")
+    fails(lambda: client.set(f"p-{user}", "other"), pylibmc.Error, f"{user} with a wrong password")
+done("sasl")

@@ -19,6 +19,17 @@ def same(got, want, what):
         raise SystemExit(f"{what}: got {got!r}, want {want!r}")
 
 
+def fails(call, kind, what):
+    """Fails unless the call raises an exception of this kind."""
+    global CHECKS
+    CHECKS += 1
+    try:
+        got = call()
+    except kind:
+        return
+    raise SystemExit(f"{what}: got {got!r}, want an error")
+
+
 def done(client):
     """The last line, which the runner asks for."""
     print(f"{client}: {CHECKS} checks passed")

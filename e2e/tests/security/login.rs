@@ -36,7 +36,7 @@ fn sasl_with_the_clients_people_have() {
     python("check_sasl.py", &[&address]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/check_sasl_pylibmc.py");
     let text = output(Command::new("/usr/bin/python3").args([script, &address]));
-    assert!(text.ends_with("4 checks passed\n"), "{text}");
+    assert!(text.ends_with("6 checks passed\n"), "{text}");
     assert!(server.is_alive());
     server.wait_for_log("a login from tcp:127.0.0.1");
 }

@@ -21,7 +21,7 @@ fn libraries_log_in_at_the_proxy() {
     python("check_sasl.py", &[&address]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/check_sasl_pylibmc.py");
     let text = output(Command::new("/usr/bin/python3").args([script, &address]));
-    assert!(text.ends_with("4 checks passed\n"), "{text}");
+    assert!(text.ends_with("6 checks passed\n"), "{text}");
     assert!(proxy.is_running());
 }
 
