@@ -128,8 +128,8 @@ impl Request<'_> {
         u64::from(len) + crate::reply::CRLF.len() as u64
     }
 
-    /// Whether the client wrote `noreply`. Quiet meta commands are not meant: theirs are told of
-    /// errors.
+    /// True if the client wrote `noreply`. Quiet meta commands do not count: their errors are
+    /// told.
     #[must_use]
     pub const fn noreply(&self) -> bool {
         match *self {
