@@ -88,7 +88,8 @@ impl Datagrams {
         Some(Self {
             socket: Socket::datagrams(address).ok()?,
             lines: VecDeque::new(),
-            first_id: 0,
+            // Whoever cannot see a request must not be able to answer it.
+            first_id: fastrand::u16(..),
             spare: Vec::new(),
             silent: 0,
             paused_until_us: 0,
