@@ -4,8 +4,12 @@
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use e2e::clients::Client;
+use rustix::process::Signal;
 use testkit::server::holdall_path;
 use testkit::{Kind, Launch, Router, Server, Wire};
 
@@ -153,5 +157,25 @@ fn a_descriptor_that_does_not_listen_is_refused() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{told}");
         assert!(told.contains(&format!("--listen-sock-fd {number}: ")), "{told}");
+    }
+}
+
+/// A stopped server holds a reply up; the proxy waits for it and ends behind it.
+#[test]
+fn each_signal_that_asks_for_the_end_lets_the_last_reply_out() {
+    for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
+        let server = Launch::new(Kind::Holdall).start();
+        let proxy = Router::over(&[server.addr()], r#""PoolRoute|all""#, &[]);
+        let mut wire = proxy.connect();
+        wire.expect(b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
+        server.signal(Signal::STOP);
+        wire.send(b"get k\r\n");
+        proxy.wait_for("proxy_request_num_outstanding", 1);
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || ended.send(proxy.end_by(signal)));
+        assert!(end.recv_timeout(Duration::from_millis(300)).is_err(), "{signal:?}: too early");
+        server.signal(Signal::CONT);
+        assert_eq!(wire.read_until(b"END\r\n"), b"VALUE k 0 1\r\nv\r\nEND\r\n");
+        assert!(end.recv().unwrap().success(), "{signal:?}");
     }
 }

@@ -13,7 +13,7 @@ use net::{
     inherited_listener,
 };
 use routes::{Core, Spooler, Target, host_id};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
 use upstream::Upstream;
@@ -106,7 +106,7 @@ pub fn run(
     warnings(&options, &listen).iter().for_each(|warning| log(warning));
     let sockets = listen.bind_or_inherit(&mut handed);
     let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
     let logins = Logins::open(&options.logins, &log).map_err(Failure::fatal)?;
     let login_timeout = logins.as_ref().map(|_| LOGIN_PATIENCE);

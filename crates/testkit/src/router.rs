@@ -4,11 +4,12 @@ use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use processes::{ChildGuard, wait_until_accepts};
+use rustix::process::Signal;
 
 use crate::process::free_port;
 use crate::server::holdall_path;
@@ -81,6 +82,13 @@ impl Router {
         self.child.kill();
         self.child = spawn(&self.command);
         self.wait_until_it_accepts();
+    }
+
+    /// Sends it a signal, and waits for the end that it brings about.
+    #[must_use]
+    pub fn end_by(mut self, signal: Signal) -> ExitStatus {
+        self.child.signal(signal).unwrap();
+        self.child.wait().unwrap()
     }
 
     /// The file of its configuration.
