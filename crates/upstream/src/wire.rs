@@ -18,9 +18,10 @@ pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
         Command::MetaInfo => word_and_key(out, b"metaget ", request.key),
         Command::Delete => {
             word_and_key(out, b"delete ", request.key);
-            if request.exptime > 0 {
+            // A last word `noreply` asks for no reply, though it be the key.
+            if request.exptime > 0 || request.key == b"noreply" {
                 out.push(b' ');
-                write_i64(out, request.exptime);
+                write_i64(out, request.exptime.max(0));
             }
         }
         Command::Gat | Command::Gats => {
@@ -185,6 +186,8 @@ mod tests {
         let encoded =
             Request { base64: true, words: b"b", ..Request::new(Command::MetaGet, b"k\n") };
         assert_eq!(written(&encoded), "mg awo= b\r\n");
+        let named_noreply = Request::new(Command::Delete, b"noreply");
+        assert_eq!(written(&named_noreply), "delete noreply 0\r\n");
         assert_eq!(written(&Request::new(Command::FlushAll, b"")), "flush_all\r\n");
         let flush = Request { exptime: -1, ..Request::new(Command::FlushAll, b"") };
         assert_eq!(written(&flush), "flush_all -1\r\n");

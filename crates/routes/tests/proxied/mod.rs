@@ -11,10 +11,11 @@ use upstream::{Command, Outcome, OwnedReply, Request};
 use super::common::{Rig, patient};
 
 /// Pieces of keys: letters, and what ends words, lines and strings for some parser.
-const KEYS: [&[u8]; 12] = [
+const KEYS: [&[u8]; 13] = [
     b"k",
     b"j",
     b"other",
+    b"noreply",
     b"\0",
     b"\r\n",
     b" ",
