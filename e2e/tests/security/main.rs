@@ -5,6 +5,7 @@
 mod confined;
 mod damaged;
 mod handover;
+mod hostile;
 mod login;
 mod onward;
 mod packets;
