@@ -21,7 +21,7 @@ fn load() -> Load {
         keys: 16,
         ops: 0,
         pipelined: 6,
-        cut_one_in: 1000,
+        cut_one_in: 200,
         padding: 0,
         leases: false,
         seed: rng::seed_from_env(),
