@@ -92,7 +92,8 @@ fn release_server(steps: &mut Steps) -> Result<(), Failure> {
 /// Some of the tests against live servers once more.
 fn under_other_conditions(steps: &mut Steps) -> Result<(), Failure> {
     let again = |test| with_tools(cargo(["test", "--workspace", "--locked", "--test", test]));
-    // With overflow checks and debug assertions in the server.
+    // With overflow checks and debug assertions in the server. It was built with the tests, so its
+    // atomics look for a schedule (feature `schedule` of arena), and find none.
     let mut hostile = again("hostile");
     hostile.env("HOLDALL_BIN", target().join("debug/holdall"));
     steps.run_tests("hostile input, debug server", hostile)?;
