@@ -20,7 +20,6 @@ pub mod key_space;
 pub mod load;
 pub mod lookaside;
 pub mod memory;
-pub mod quota;
 pub mod report;
 pub mod restart;
 pub mod rng;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::compare::{Outcome, Spread};
 use bench::process::{Launch, Running, Server};
+use processes::Quota;
 
 /// The name of ours.
 const HOLDALL: &str = "holdall route";
@@ -120,6 +121,16 @@ impl Drop for Configs {
         // Files for temporary use are no loss.
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The proxy, with its children, within this share of a processor.
+#[must_use]
+pub fn within(quota: &Quota, proxy: &Server) -> Server {
+    let Launch::Command(words) = &proxy.launch else { return proxy.clone() };
+    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", quota.folder().display());
+    let shell = ["sh", "-c", &enter, "sh"].map(str::to_owned);
+    let words = shell.into_iter().chain(words.iter().cloned()).collect();
+    Server { name: proxy.name.clone(), launch: Launch::Command(words) }
 }
 
 /// The table: medians of the rounds, and each round's rate and CPU divided by the best that another

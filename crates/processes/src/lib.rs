@@ -1,4 +1,5 @@
-//! Child processes: guards that end them, free ports, and readings from `/proc`.
+//! Child processes: guards that end them, free ports, readings from `/proc`, and shares of a
+//! processor.
 //!
 //! The bench, the demo, the lab and the tests start servers and databases. Each describes its own
 //! programs; ends, ports and readings are here. Linux alone has the files that are read.
@@ -6,7 +7,9 @@
 
 mod child;
 mod port;
+mod quota;
 pub mod usage;
 
 pub use child::{ChildGuard, StartError, wait_until_accepts};
 pub use port::free_port;
+pub use quota::Quota;

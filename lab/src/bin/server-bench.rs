@@ -17,7 +17,6 @@ use lab::expiry::{self, ExpiryPlan};
 use lab::instructions;
 use lab::key_space::{self, KeySpacePlan};
 use lab::memory;
-use lab::quota::Quota;
 use lab::report;
 use lab::restart;
 use lab::routed;
@@ -25,6 +24,7 @@ use lab::size_shift::{self, ShiftPlan};
 use lab::thundering_herd::{self, HerdPlan};
 use lab::transient::{self, TransientPlan, Variant};
 use lab::udp_compare::{self, UdpPlan};
+use processes::Quota;
 
 /// Compares holdall with memcached and with a server that looks nothing up, on loopback, taking
 /// turns.
@@ -415,7 +415,7 @@ fn router(args: &RouterArgs) -> Result<()> {
     if let Some(percent) = args.share {
         for (number, proxy) in proxies.iter_mut().enumerate() {
             let quota = Quota::new(&number.to_string(), percent)?;
-            *proxy = quota.around(proxy);
+            *proxy = routed::within(&quota, proxy);
             quotas.push(quota);
         }
     }

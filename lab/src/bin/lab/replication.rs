@@ -2,13 +2,9 @@
 //! share them (section 3.2.3 of the paper). Each server may use a tenth of a processor (by a
 //! control group, so as root), so that servers are what is short.
 
-use std::fs;
-use std::path::PathBuf;
+use anyhow::Result;
+use processes::Quota;
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
-
-use anyhow::{Context, Result};
 
 use crate::rig::{self, Running, free_port, median};
 
@@ -16,49 +12,12 @@ const ROUNDS: usize = 5;
 const SECONDS: &str = "2";
 const KEYS: u32 = 100;
 
-/// Microseconds of a processor that a server has in each period.
-const PERIOD_US: u32 = 20_000;
-const QUOTA_US: u32 = 2_000;
+/// The percentage of a processor that a server has.
+const SHARE: u32 = 10;
 
 /// Measures, and prints a table.
 pub(crate) fn run() -> ExitCode {
     rig::ended("replication", measure())
-}
-
-/// Control groups; removed when dropped, which needs their processes gone.
-struct Groups(Vec<PathBuf>);
-
-impl Drop for Groups {
-    fn drop(&mut self) {
-        // The kernel lets go of ended processes a moment later.
-        thread::sleep(Duration::from_millis(200));
-        for folder in &self.0 {
-            let _ = fs::remove_dir(folder);
-        }
-    }
-}
-
-impl Groups {
-    /// Puts a process into a group of its own.
-    fn confine(&mut self, pid: u32) -> Result<()> {
-        let old = PathBuf::from("/sys/fs/cgroup/cpu");
-        let is_old = old.join("cpu.cfs_quota_us").exists();
-        let root = if is_old { old } else { PathBuf::from("/sys/fs/cgroup") };
-        let folder = root.join(format!("holdall-bench-{pid}"));
-        let write = |file: &str, text: String| {
-            let path = folder.join(file);
-            fs::write(&path, text).with_context(|| path.display().to_string())
-        };
-        fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        self.0.push(folder.clone());
-        if is_old {
-            write("cpu.cfs_period_us", PERIOD_US.to_string())?;
-            write("cpu.cfs_quota_us", QUOTA_US.to_string())?;
-        } else {
-            write("cpu.max", format!("{QUOTA_US} {PERIOD_US}"))?;
-        }
-        write("cgroup.procs", pid.to_string())
-    }
 }
 
 /// The routers, and where both of them take clients: one by 127.0.0.1, the other by ::1, which are
@@ -71,7 +30,7 @@ struct Setup {
 fn measure() -> Result<()> {
     rig::build(&["-p", "holdall"])?;
     // Ended before the groups are removed.
-    let mut groups = Groups(Vec::new());
+    let mut quotas = Vec::new();
     let mut running = Running::new();
     let servers = [free_port()?, free_port()?];
     for port in servers {
@@ -80,7 +39,9 @@ fn measure() -> Result<()> {
         let pid = running.start(&words, port)?;
         let fill = format!("127.0.0.1:{port}");
         rig::run(&["-s", &fill, "--preload", "--keys", "20000", "--time", "0.2"])?;
-        groups.confine(pid)?;
+        let quota = Quota::new(&pid.to_string(), SHARE)?;
+        quota.enter(pid)?;
+        quotas.push(quota);
     }
     let [a, b] = servers.map(|port| format!(r#"["127.0.0.1:{port}"]"#));
     let both = format!(r#"["127.0.0.1:{}", "127.0.0.1:{}"]"#, servers[0], servers[1]);
@@ -111,7 +72,7 @@ fn measure() -> Result<()> {
         }
     }
     println!(
-        "| 100 keys a request, servers with {QUOTA_US} of {PERIOD_US} us each | items/s | to one server, round by round |"
+        "| 100 keys a request, servers with {SHARE} % of a processor each | items/s | to one server, round by round |"
     );
     println!("| --- | ---: | --- |");
     for (setup, of_setup) in setups.iter().zip(&rates) {
