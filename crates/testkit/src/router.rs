@@ -1,7 +1,7 @@
 //! The proxy as a child process, on a port and with a configuration of its own.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -21,6 +21,7 @@ pub struct Router {
     child: ChildGuard,
     addr: SocketAddr,
     config: PathBuf,
+    log: PathBuf,
     command: Vec<String>,
 }
 
@@ -46,8 +47,9 @@ impl Router {
             command.extend(["-t", "60000"].map(str::to_owned));
         }
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let child = spawn(&command);
-        let mut router = Self { child, addr, config: path, command };
+        let log = path.with_extension("log");
+        let child = spawn(&command, &log);
+        let mut router = Self { child, addr, config: path, log, command };
         router.wait_until_it_accepts();
         router
     }
@@ -79,16 +81,37 @@ impl Router {
 
     /// Ends it by SIGKILL and starts it again, on the same port.
     pub fn kill_and_restart(&mut self) {
+        self.kill();
+        self.restart();
+    }
+
+    /// Ends it by SIGKILL.
+    pub fn kill(&mut self) {
         self.child.kill();
-        self.child = spawn(&self.command);
+    }
+
+    /// Starts it again after [`Self::kill`], on the same port.
+    pub fn restart(&mut self) {
+        self.child = spawn(&self.command, &self.log);
         self.wait_until_it_accepts();
+    }
+
+    /// Sends the process a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.child.signal(signal).expect("one's own child");
     }
 
     /// Sends it a signal, and waits for the end that it brings about.
     #[must_use]
     pub fn end_by(mut self, signal: Signal) -> ExitStatus {
-        self.child.signal(signal).unwrap();
+        self.signal(signal);
         self.child.wait().unwrap()
+    }
+
+    /// The file of all that it printed, also before it was killed.
+    #[must_use]
+    pub fn log_path(&self) -> &Path {
+        &self.log
     }
 
     /// The file of its configuration.
@@ -142,14 +165,20 @@ impl Drop for Router {
     fn drop(&mut self) {
         self.child.kill();
         let _ = fs::remove_file(&self.config);
+        let _ = fs::remove_file(&self.log);
     }
 }
 
-fn spawn(command: &[String]) -> ChildGuard {
+fn spawn(command: &[String], log: &Path) -> ChildGuard {
+    let stderr = if env::var_os("ROUTER_LOG").is_some() {
+        Stdio::inherit()
+    } else {
+        File::options().create(true).append(true).open(log).unwrap().into()
+    };
     Command::new(&command[0])
         .args(&command[1..])
         .stdin(Stdio::null())
-        .stderr(if env::var_os("ROUTER_LOG").is_some() { Stdio::inherit() } else { Stdio::null() })
+        .stderr(stderr)
         .spawn()
         .unwrap()
         .into()

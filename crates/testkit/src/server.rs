@@ -153,7 +153,8 @@ impl Launch {
         loop {
             let ended = child.try_wait()?;
             if ended.is_none() && is_up(&log_path) {
-                return Ok(Server { child: Some(child), addr, port, log_path, kind: self.kind });
+                let launch = Some(self.clone());
+                return Ok(Server { child: Some(child), addr, port, log_path, launch });
             }
             if ended.is_some() || Instant::now() > deadline {
                 child.kill();
@@ -197,7 +198,8 @@ pub struct Server {
     /// The argument of `-p`.
     port: u16,
     log_path: PathBuf,
-    kind: Kind,
+    /// None when the server was there before the test.
+    launch: Option<Launch>,
 }
 
 impl Server {
@@ -206,8 +208,8 @@ impl Server {
     pub fn under_test(args: &[&str]) -> Self {
         if let Ok(text) = env::var("MEMCACHED_ADDR") {
             let addr: SocketAddr = text.parse().expect("MEMCACHED_ADDR is an address and a port");
-            let (kind, port) = (Kind::under_test(), addr.port());
-            return Self { child: None, addr, port, log_path: PathBuf::new(), kind };
+            let port = addr.port();
+            return Self { child: None, addr, port, log_path: PathBuf::new(), launch: None };
         }
         Launch::under_test().args(args).start()
     }
@@ -226,8 +228,8 @@ impl Server {
 
     /// The program that this is.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
-        self.kind
+    pub fn kind(&self) -> Kind {
+        self.launch.as_ref().map_or_else(Kind::under_test, |launch| launch.kind)
     }
 
     /// The address that it listens at.
@@ -334,6 +336,24 @@ impl Server {
     pub fn kill(&mut self) {
         self.signal(rustix::process::Signal::KILL);
         self.wait();
+    }
+
+    /// Starts it again after [`Self::kill`], as it was started and on the same port, and waits
+    /// until it answers.
+    ///
+    /// # Errors
+    ///
+    /// With its log, when it ends instead, or does not answer within 20 seconds.
+    pub fn restart(&mut self) -> Result<(), StartError> {
+        let launch = self.launch.clone().expect("this test needs a server of its own");
+        *self = launch.start_on(self.port)?;
+        Ok(())
+    }
+
+    /// The file of all that it printed since its start.
+    #[must_use]
+    pub fn log_path(&self) -> &Path {
+        &self.log_path
     }
 
     /// Ends the process in order; answers what it printed.
