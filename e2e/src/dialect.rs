@@ -3,7 +3,8 @@
 use crate::generate::binary::Packet;
 use testkit::Wire;
 use testkit::history::{Op, Out, Val};
-use testkit::wire::show;
+use testkit::wire::{End, PATIENCE, show};
+use thiserror::Error;
 
 /// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,20 @@ pub enum Dialect {
     Classic,
     /// `mg`, `ms`, ...
     Meta,
+}
+
+/// The reason why a request has no answer of its own kind.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NoAnswer {
+    /// The connection ended, or the time was up, before the end of the reply.
+    #[error("no reply: {0:?}")]
+    Lost(End),
+    /// The server's error: it did not do as it was asked, or does not know whether it did.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// No reply to such a request.
+    #[error("a reply to something else: {0}")]
+    Wrong(String),
 }
 
 /// A command to send: what it is to the checker, and the bytes of its value.
@@ -28,23 +43,74 @@ pub struct Request {
 }
 
 impl Dialect {
-    /// Appends the request's bytes to `out`.
-    pub fn encode(self, request: &Request, out: &mut Vec<u8>) {
-        let key = format!("lin{}", request.key);
+    /// Appends the bytes of a request for `key` to `out`.
+    pub fn encode(self, key: &str, request: &Request, out: &mut Vec<u8>) {
         match self {
             Self::Binary => out.extend(binary(request, key.as_bytes())),
-            Self::Classic => classic(request, &key, out),
-            Self::Meta => meta(request, &key, out),
+            Self::Classic => classic(request, key, out),
+            Self::Meta => meta(request, key, out),
         }
     }
 
     /// Reads the reply to a request of this kind.
-    pub fn read(self, op: Op, wire: &mut Wire) -> Out {
+    ///
+    /// # Errors
+    ///
+    /// [`NoAnswer`]. After [`NoAnswer::Refused`] the next reply can be read.
+    pub fn try_read(self, op: Op, wire: &mut Wire) -> Result<Out, NoAnswer> {
         match self {
             Self::Binary => read_binary(op, wire),
             Self::Classic => read_classic(op, wire),
             Self::Meta => read_meta(op, wire),
         }
+    }
+
+    /// Reads the reply to a request of this kind, which must be there.
+    pub fn read(self, op: Op, wire: &mut Wire) -> Out {
+        self.try_read(op, wire).unwrap_or_else(|error| panic!("{op:?}: {error}"))
+    }
+}
+
+/// Reads one line, without its end.
+///
+/// # Errors
+///
+/// [`NoAnswer::Lost`].
+pub fn line(wire: &mut Wire) -> Result<String, NoAnswer> {
+    let (bytes, end) = wire.read_until_or_end(b"\r\n", PATIENCE);
+    match bytes.strip_suffix(b"\r\n") {
+        Some(line) if end == End::Found => Ok(String::from_utf8_lossy(line).into_owned()),
+        _ => Err(NoAnswer::Lost(end)),
+    }
+}
+
+/// Reads a value of this length and the end of its line.
+///
+/// # Errors
+///
+/// [`NoAnswer::Lost`]; [`NoAnswer::Wrong`], when the value has another length.
+pub fn value(len: &str, wire: &mut Wire) -> Result<Val, NoAnswer> {
+    let len: usize = len.parse().map_err(|_| NoAnswer::Wrong(format!("a length of {len:?}")))?;
+    let data = exact(len + 2, wire)?;
+    match data.strip_suffix(b"\r\n") {
+        Some(data) => Ok(Val::of(data)),
+        None => Err(NoAnswer::Wrong(format!("{len} bytes that do not end: {}", show(&data)))),
+    }
+}
+
+fn exact(len: usize, wire: &mut Wire) -> Result<Vec<u8>, NoAnswer> {
+    match wire.read_some_exact(len, PATIENCE) {
+        (bytes, End::Found) => Ok(bytes),
+        (_, end) => Err(NoAnswer::Lost(end)),
+    }
+}
+
+/// A line that is no reply of success.
+fn failure(line: &str) -> NoAnswer {
+    if line.starts_with("SERVER_ERROR") {
+        NoAnswer::Refused(line.to_owned())
+    } else {
+        NoAnswer::Wrong(line.to_owned())
     }
 }
 
@@ -70,32 +136,42 @@ fn classic(request: &Request, key: &str, out: &mut Vec<u8>) {
     data_block(request, out);
 }
 
-fn read_classic(op: Op, wire: &mut Wire) -> Out {
-    let line = wire.line();
-    if let Some(rest) = line.strip_prefix("VALUE ") {
-        let words: Vec<&str> = rest.split(' ').collect();
-        let data = wire.read_exact(words[2].parse::<usize>().unwrap() + 2);
-        assert_eq!(wire.line(), "END");
-        let val = Val::of(&data[..data.len() - 2]);
-        return Out::Hit { val, cas: words.get(3).and_then(|word| word.parse().ok()) };
-    }
-    if let Some(rest) = line.strip_prefix("LVALUE ") {
-        let words: Vec<&str> = rest.split(' ').collect();
-        // The value as it was before a delete, perhaps.
-        wire.read_exact(words[3].parse::<usize>().unwrap() + 2);
-        assert_eq!(wire.line(), "END");
-        return Out::Token(words[1].parse().unwrap());
-    }
-    match line.as_str() {
-        "DELETED" => Out::Deleted,
-        "END" => Out::Miss,
-        "EXISTS" => Out::Exists,
-        "NOT_FOUND" => Out::NotFound,
-        "NOT_STORED" => Out::NotStored,
-        "OK" => Out::Flushed,
-        "STORED" => Out::Stored,
-        "TOUCHED" => Out::Touched,
-        number => Out::Number(number.parse().unwrap_or_else(|_| panic!("{op:?}: {line:?}"))),
+fn read_classic(op: Op, wire: &mut Wire) -> Result<Out, NoAnswer> {
+    let text = line(wire)?;
+    let words: Vec<&str> = text.split(' ').collect();
+    let out = match *words {
+        ["VALUE", _, _, len, ref cas @ ..] => {
+            let val = value(len, wire)?;
+            end(wire)?;
+            Out::Hit { val, cas: cas.first().and_then(|word| word.parse().ok()) }
+        }
+        ["LVALUE", _, token, _, len] => {
+            // The value as it was before a delete, perhaps.
+            value(len, wire)?;
+            end(wire)?;
+            Out::Token(token.parse().map_err(|_| failure(&text))?)
+        }
+        ["DELETED"] => Out::Deleted,
+        ["END"] => Out::Miss,
+        ["EXISTS"] => Out::Exists,
+        ["NOT_FOUND"] => Out::NotFound,
+        ["NOT_STORED"] => Out::NotStored,
+        ["OK"] => Out::Flushed,
+        ["STORED"] => Out::Stored,
+        ["TOUCHED"] => Out::Touched,
+        [number] if matches!(op, Op::Incr(_) | Op::Decr(_)) => {
+            Out::Number(number.parse().map_err(|_| failure(&text))?)
+        }
+        _ => return Err(failure(&text)),
+    };
+    Ok(out)
+}
+
+/// The line that ends the reply to a get.
+fn end(wire: &mut Wire) -> Result<(), NoAnswer> {
+    match line(wire)?.as_str() {
+        "END" => Ok(()),
+        other => Err(failure(other)),
     }
 }
 
@@ -121,34 +197,30 @@ fn meta(request: &Request, key: &str, out: &mut Vec<u8>) {
     data_block(request, out);
 }
 
-fn read_meta(op: Op, wire: &mut Wire) -> Out {
-    let line = wire.line();
-    if let Some(rest) = line.strip_prefix("VA ") {
+fn read_meta(op: Op, wire: &mut Wire) -> Result<Out, NoAnswer> {
+    let text = line(wire)?;
+    if let Some(rest) = text.strip_prefix("VA ") {
         let words: Vec<&str> = rest.split(' ').collect();
-        let data = wire.read_exact(words[0].parse::<usize>().unwrap() + 2);
-        let val = Val::of(&data[..data.len() - 2]);
+        let val = value(words[0], wire)?;
+        let flag = |flag| words.iter().find_map(|word| word.strip_prefix(flag)?.parse().ok());
         return match (op, val) {
-            (Op::Incr(_) | Op::Decr(_), Val::Number(number)) => Out::Number(number),
+            (Op::Incr(_) | Op::Decr(_), Val::Number(number)) => Ok(Out::Number(number)),
             (Op::LeaseGet, _) if words.contains(&"W") => {
-                let token = words.iter().find_map(|word| word.strip_prefix('G')?.parse().ok());
-                Out::Token(token.unwrap_or_else(|| panic!("W without a token: {line:?}")))
+                flag('G').map(Out::Token).ok_or_else(|| failure(&text))
             }
-            _ => {
-                let cas = words.iter().find_map(|word| word.strip_prefix('c')?.parse().ok());
-                Out::Hit { val, cas }
-            }
+            _ => Ok(Out::Hit { val, cas: flag('c') }),
         };
     }
-    match (op, line.as_str()) {
-        (Op::Get, "EN") => Out::Miss,
-        (Op::Touch, "EN") | (_, "NF") => Out::NotFound,
-        (Op::Touch, "HD") => Out::Touched,
-        (Op::Delete, "HD") => Out::Deleted,
-        (Op::Flush, "HD") => Out::Flushed,
-        (_, "HD") => Out::Stored,
-        (_, "NS") => Out::NotStored,
-        (_, "EX") => Out::Exists,
-        _ => panic!("{op:?}: {line:?}"),
+    match (op, text.as_str()) {
+        (Op::Get, "EN") => Ok(Out::Miss),
+        (Op::Touch, "EN") | (_, "NF") => Ok(Out::NotFound),
+        (Op::Touch, "HD") => Ok(Out::Touched),
+        (Op::Delete, "HD") => Ok(Out::Deleted),
+        (Op::Flush, "HD") => Ok(Out::Flushed),
+        (_, "HD") => Ok(Out::Stored),
+        (_, "NS") => Ok(Out::NotStored),
+        (_, "EX") => Ok(Out::Exists),
+        _ => Err(failure(&text)),
     }
 }
 
@@ -191,11 +263,14 @@ fn binary(request: &Request, key: &[u8]) -> Vec<u8> {
     .bytes()
 }
 
-fn read_binary(op: Op, wire: &mut Wire) -> Out {
-    let header = wire.read_exact(24);
+fn read_binary(op: Op, wire: &mut Wire) -> Result<Out, NoAnswer> {
+    let header = exact(24, wire)?;
     let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |n, &byte| n << 8 | u64::from(byte));
-    let body = wire.read_exact(usize::try_from(number(&header[8..12])).unwrap());
-    match (op, number(&header[6..8])) {
+    if header[0] != 0x81 {
+        return Err(NoAnswer::Wrong(show(&header)));
+    }
+    let body = exact(usize::try_from(number(&header[8..12])).unwrap(), wire)?;
+    let out = match (op, number(&header[6..8])) {
         (Op::Get, 0) => {
             let val = Val::of(&body[usize::from(header[4])..]);
             Out::Hit { val, cas: Some(number(&header[16..24])) }
@@ -208,6 +283,11 @@ fn read_binary(op: Op, wire: &mut Wire) -> Out {
         (Op::Replace(_), 1) | (Op::Add(_), 2) | (_, 5) => Out::NotStored,
         (_, 1) => Out::NotFound,
         (_, 2) => Out::Exists,
-        (_, status) => panic!("{op:?}: status {status} {}", show(&body)),
-    }
+        // The server's own errors: out of memory, busy, unavailable.
+        (_, status @ 0x80..) => {
+            return Err(NoAnswer::Refused(format!("status {status:#x} {}", show(&body))));
+        }
+        (_, status) => return Err(NoAnswer::Wrong(format!("status {status} {}", show(&body)))),
+    };
+    Ok(out)
 }

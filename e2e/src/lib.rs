@@ -1,5 +1,6 @@
 //! Shared parts of the tests against live servers: generators of command streams, the comparison of
-//! two servers' replies, a small client that keeps a history, and the client libraries' runner.
+//! two servers' replies, a small client that keeps a history, the client libraries' runner, and the
+//! processes and disks of the tests.
 //!
 //! `cargo xtask e2e` runs them all; docs/testing.md says how to run one, or against which server.
 #![forbid(unsafe_code)]
@@ -16,9 +17,14 @@ pub mod compare;
 pub mod console;
 pub mod dialect;
 pub mod differences;
+pub mod folder;
 pub mod generate;
 pub mod hostile;
+pub mod invalidator;
 pub mod load;
+pub mod mix;
 pub mod mutate;
 pub mod replies;
+pub mod rows;
 pub mod values;
+pub mod wall_clock;

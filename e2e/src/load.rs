@@ -1,11 +1,12 @@
 //! Concurrent clients that write down what they asked and what they were told.
 
-use crate::dialect::{Dialect, Request};
+use crate::dialect::Request;
+use crate::mix::{Mix, Shape};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::history::{self, Event, Mode, Op, Out, Summary, Val};
+use testkit::history::{self, Event, Mode, Out, Summary};
 use testkit::wire::End;
 use testkit::{Rng, Wire};
 
@@ -77,45 +78,25 @@ pub fn judge(histories: &Histories, mode: Mode) -> Summary {
 
 struct Client {
     load: Load,
-    number: usize,
     addr: SocketAddr,
     epoch: Instant,
-    dialect: Dialect,
     wire: Wire,
-    rng: Rng,
-    /// Values stored so far: makes each one unlike any other.
-    stored: u64,
-    /// The last cas unique seen of each key.
-    uniques: Vec<u64>,
-    /// The last lease token seen of each key.
-    tokens: Vec<u64>,
+    mix: Mix,
 }
 
 impl Client {
     fn new(load: Load, number: usize, addr: SocketAddr, epoch: Instant) -> Self {
-        let dialect = [Dialect::Classic, Dialect::Meta, Dialect::Binary][number % 3];
         let rng = Rng::new(load.seed ^ (u64::try_from(number).unwrap_or(0) << 40));
-        // One that no server gives, until a `gets` has told a real one.
-        let uniques = vec![u64::MAX; load.keys];
-        Self {
-            load,
-            number,
-            addr,
-            epoch,
-            dialect,
-            wire: Wire::connect(addr),
-            rng,
-            stored: 0,
-            uniques,
-            tokens: vec![u64::MAX; load.keys],
-        }
+        let Load { keys, pipelined, padding, leases, .. } = load;
+        let mix = Mix::new(number, rng, Shape { keys, pipelined, padding, leases });
+        Self { load, addr, epoch, wire: Wire::connect(addr), mix }
     }
 
     fn run(mut self, left: &AtomicUsize) -> Vec<(usize, Event)> {
         let mut events = Vec::new();
         let mut bytes = Vec::new();
         loop {
-            let batch = self.batch();
+            let batch = self.mix.batch();
             // Relaxed: the count alone is shared, and each batch is taken once.
             let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 Some(left.saturating_sub(batch.len()))
@@ -124,7 +105,9 @@ impl Client {
                 return events;
             }
             bytes.clear();
-            batch.iter().for_each(|request| self.dialect.encode(request, &mut bytes));
+            for request in &batch {
+                self.mix.dialect.encode(&format!("lin{}", request.key), request, &mut bytes);
+            }
             let call = self.now();
             self.wire.send(&bytes);
             if let Some(ret) = self.cut(call) {
@@ -134,13 +117,8 @@ impl Client {
                 continue;
             }
             for request in &batch {
-                let out = self.dialect.read(request.op, &mut self.wire);
-                if let Out::Hit { cas: Some(unique), .. } = out {
-                    self.uniques[request.key] = unique;
-                }
-                if let Out::Token(token) = out {
-                    self.tokens[request.key] = token;
-                }
+                let out = self.mix.dialect.read(request.op, &mut self.wire);
+                self.mix.saw(request.key, out);
                 events.push((request.key, Event { call, ret: self.now(), op: request.op, out }));
             }
         }
@@ -150,10 +128,10 @@ impl Client {
     /// it have happened or never will: when the server has closed after the last of them, or, once
     /// in twenty times, a time after a reset that may have overtaken them.
     fn cut(&mut self, call: u64) -> Option<u64> {
-        if self.load.cut_one_in == 0 || !self.rng.one_in(self.load.cut_one_in) {
+        if self.load.cut_one_in == 0 || !self.mix.rng.one_in(self.load.cut_one_in) {
             return None;
         }
-        let settled = if self.rng.one_in(20) {
+        let settled = if self.mix.rng.one_in(20) {
             call + u64::try_from(SETTLED.as_nanos()).unwrap_or(0)
         } else {
             self.wire.finish_sending();
@@ -171,63 +149,6 @@ impl Client {
 
     fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).expect("a test takes less than 584 years")
-    }
-
-    /// The next commands, on different keys: the checker then never has two pending of one client.
-    fn batch(&mut self) -> Vec<Request> {
-        let count = 1 + self.rng.below(self.load.pipelined.min(self.load.keys));
-        let (keys, first) = (self.load.keys, self.rng.below(self.load.keys));
-        (first..first + count).map(|key| self.request(key % keys)).collect()
-    }
-
-    fn request(&mut self, key: usize) -> Request {
-        if key % 4 == 3 { self.on_number(key) } else { self.on_text(key) }
-    }
-
-    fn on_text(&mut self, key: usize) -> Request {
-        let data = self.text();
-        let val = Val::of(&data);
-        let has_leases = self.load.leases && self.dialect != Dialect::Binary;
-        let op = match self.rng.below(100) {
-            0..=24 if has_leases => Op::LeaseGet,
-            40..=54 if has_leases => Op::LeaseSet(val, self.tokens[key]),
-            0..=39 => Op::Get,
-            40..=59 => Op::Set(val),
-            60..=65 => Op::Add(val),
-            66..=70 => Op::Replace(val),
-            71..=74 => Op::Append(val),
-            75 | 76 => Op::Prepend(val),
-            77..=86 => Op::Cas(val, self.uniques[key]),
-            87..=94 => Op::Delete,
-            _ => Op::Touch,
-        };
-        Request { key, op, data }
-    }
-
-    fn on_number(&mut self, key: usize) -> Request {
-        self.stored += 1;
-        let number = self.stored * 1000 + u64::try_from(self.number).unwrap_or(0);
-        let data = number.to_string().into_bytes();
-        let val = Val::Number(number);
-        let by = 1 + u64::try_from(self.rng.below(100)).unwrap_or(0);
-        let op = match self.rng.below(100) {
-            0..=29 => Op::Get,
-            30..=64 => Op::Incr(by),
-            65..=79 => Op::Decr(by),
-            80..=87 => Op::Set(val),
-            88..=93 => Op::Add(val),
-            _ => Op::Delete,
-        };
-        Request { key, op, data }
-    }
-
-    fn text(&mut self) -> Vec<u8> {
-        self.stored += 1;
-        let mut data = format!("<{}.{}>", self.number, self.stored).into_bytes();
-        if self.load.padding > 0 {
-            data.resize(data.len() + self.rng.below(self.load.padding), b'.');
-        }
-        data
     }
 }
 

@@ -1,5 +1,6 @@
-//! Files as an accident may leave them.
+//! Files as an accident may leave them, and requests as a broken client may send them.
 
+use crate::generate::{self, binary, meta, text};
 use testkit::Rng;
 
 /// Cuts, repeats or changes a part of the bytes, which are not empty.
@@ -23,4 +24,30 @@ pub fn mutated(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Ten commands of one protocol, on keys of their own, with bytes flipped, removed, doubled and
+/// cut.
+#[must_use]
+pub fn stream(rng: &mut Rng) -> Vec<u8> {
+    let keys = generate::keys(rng);
+    let make = [text::valid, text::edge, meta::valid, meta::edge, binary::valid][rng.below(5)];
+    let mut stream: Vec<u8> = (0..10).flat_map(|_| make(rng, &keys).bytes).collect();
+    for _ in 0..=rng.below(8) {
+        let at = rng.below(stream.len());
+        match rng.below(5) {
+            0 => stream[at] ^= 1 << rng.below(8),
+            1 => stream[at] = *rng.pick(&[0, 0x80, 0xff, b' ', b'\r', b'\n', b'-', b'9']),
+            2 => stream.truncate(at.max(1)),
+            3 => {
+                let piece = stream[at..(at + rng.below(40)).min(stream.len())].to_vec();
+                stream.splice(at..at, piece);
+            }
+            _ => {
+                stream.remove(at);
+                stream.push(b'\n');
+            }
+        }
+    }
+    stream
 }

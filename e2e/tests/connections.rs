@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::values::{fetch, make, read_values, store, version};
+use e2e::wall_clock::WallClock;
 use std::fs;
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::process::{limit_open_files, raise_open_files};
@@ -288,18 +288,11 @@ fn a_failing_accept_is_survived() {
     assert!(failed >= 5, "only {failed} accepts failed; the test shows nothing");
 }
 
-/// A server whose wall clock is ahead by what the file says.
-fn with_wall_clock(launch: Launch, name: &str) -> (Server, PathBuf) {
-    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
-    assert!(fs::exists(library).unwrap(), "{library} is missing: run `cargo xtask install`");
-    let clock = std::env::temp_dir().join(format!("e2e-clock-{name}-{}", std::process::id()));
-    fs::write(&clock, "+0s\n").unwrap();
-    let launch = launch
-        .env("LD_PRELOAD", library)
-        .env("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap())
-        .env("FAKETIME_NO_CACHE", "1")
-        .env("DONT_FAKE_MONOTONIC", "1");
-    (launch.start(), clock)
+/// A server whose wall clock can be set.
+fn with_wall_clock(launch: Launch, name: &str) -> (Server, WallClock) {
+    let clock = WallClock::new(name)
+        .unwrap_or_else(|| panic!("faketime is missing: run `cargo xtask install`"));
+    (clock.given_to(launch).start(), clock)
 }
 
 /// A Unix time as exptime is understood by the wall clock as it is, not as it was at the start.
@@ -308,7 +301,7 @@ fn absolute_times_follow_a_wall_clock_that_is_set() {
     let (server, clock) = with_wall_clock(Launch::new(Kind::Holdall), "absolute");
     let mut wire = server.connect();
     for offset in [3600, -3600] {
-        fs::write(&clock, format!("{offset:+}s\n")).unwrap();
+        clock.set(offset);
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let now = unix.as_secs().saturating_add_signed(offset);
         let begun = Instant::now();
@@ -322,7 +315,6 @@ fn absolute_times_follow_a_wall_clock_that_is_set() {
         let left: i64 = line.strip_prefix("HD t").unwrap().parse().unwrap();
         assert!((960..=1002).contains(&left), "{left} s are left after {offset:+} s");
     }
-    fs::remove_file(&clock).unwrap();
 }
 
 /// The clock of the wall jumps by up to 400 days both ways: nothing dies early, and what was to die
@@ -335,7 +327,7 @@ fn jumps_of_the_clock_expire_nothing_early() {
     wire.expect(b"set forever 0 0 1\r\nx\r\nset long 0 1000 1\r\nx\r\n", b"STORED\r\nSTORED\r\n");
     let offsets = [1, -1, DAY, -DAY, 60, -3600, 30 * DAY, -30 * DAY, 400 * DAY, -400 * DAY];
     for (turn, offset) in offsets.into_iter().enumerate() {
-        fs::write(&clock, format!("{offset:+}s\n")).unwrap();
+        clock.set(offset);
         wire.expect(format!("set short{turn} 0 2 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
         thread::sleep(Duration::from_millis(300));
         wire.expect(
@@ -350,5 +342,4 @@ fn jumps_of_the_clock_expire_nothing_early() {
     }
     wire.expect(b"get forever\r\n", b"VALUE forever 0 1\r\nx\r\nEND\r\n");
     server.assert_alive("the jumps");
-    fs::remove_file(&clock).unwrap();
 }

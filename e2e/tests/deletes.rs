@@ -7,55 +7,17 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use e2e::folder::Folder;
 use testkit::rng::seed_from_env;
 use testkit::wire::End;
 use testkit::{FaultProxy, Kind, Launch, Mode, Rng, Router, Server, Wire, router};
 
 /// Short times, so that tests are short.
 const QUICK: [&str; 6] = ["-t", "500", "-r", "10", "--probe-timeout-max", "20"];
-
-/// A folder of this test's own, perhaps a file system of its own.
-struct Folder {
-    path: PathBuf,
-    is_mounted: bool,
-}
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("deletes-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self { path, is_mounted: false }
-    }
-
-    /// A file system in memory; mounting takes root.
-    fn small(name: &str, bytes: &str) -> Self {
-        let mut folder = Self::new(name);
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "deletes-test"]);
-        folder.is_mounted = mount.arg(&folder.path).status().unwrap().success();
-        assert!(folder.is_mounted, "mounting takes root");
-        folder
-    }
-
-    fn name(&self) -> &str {
-        self.path.to_str().unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if self.is_mounted {
-            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
-        }
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
 
 /// A server behind a fault relay, and a proxy before it that keeps failed deletes.
 struct Rig {
@@ -130,7 +92,7 @@ fn keys(round: u64, part: usize, count: usize) -> Vec<String> {
 fn a_killed_proxy_loses_no_delete_that_was_acknowledged() {
     let rounds = rounds();
     let mut rng = Rng::new(seed_from_env());
-    let mut rig = Rig::new(Folder::new("killed"), &[]);
+    let mut rig = Rig::new(Folder::new("deletes-killed"), &[]);
     let (mut acknowledged, mut kills, mut asked) = (0, 0, 0);
     for round in 0..rounds {
         let parts: Vec<_> = (0..3).map(|part| keys(round, part, 200)).collect();
@@ -180,7 +142,7 @@ fn a_killed_application_loses_no_delete_that_was_acknowledged() {
     let (rounds, mut rng) = (rounds(), Rng::new(seed_from_env()));
     let server = Launch::new(Kind::Holdall).start();
     let fault_proxy = FaultProxy::before(server.addr());
-    let folder = Folder::new("library");
+    let folder = Folder::new("deletes-library");
     let address = fault_proxy.addr().to_string();
     let start = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_deleter"));
@@ -233,7 +195,7 @@ fn a_killed_application_loses_no_delete_that_was_acknowledged() {
 
 #[test]
 fn deletes_are_kept_told_and_replayed() {
-    let rig = Rig::new(Folder::new("kept"), &[]);
+    let rig = Rig::new(Folder::new("deletes-kept"), &[]);
     let keys = keys(0, 0, 300);
     rig.store(&keys);
     rig.fault_proxy.set(Mode::Refuse);
@@ -275,7 +237,7 @@ fn deletes_are_kept_told_and_replayed() {
 
 #[test]
 fn a_black_hole_delays_a_delete_and_does_not_lose_it() {
-    let rig = Rig::new(Folder::new("hole"), &[]);
+    let rig = Rig::new(Folder::new("deletes-hole"), &[]);
     let keys = keys(0, 0, 20);
     rig.store(&keys);
     rig.fault_proxy.set(Mode::BlackHole);
@@ -290,7 +252,10 @@ fn a_black_hole_delays_a_delete_and_does_not_lose_it() {
 
 #[test]
 fn a_delete_that_cannot_be_kept_is_an_error() {
-    let rig = Rig::new(Folder::small("full", "256k"), &["--asynclog-fsync", "always"]);
+    let rig = Rig::new(
+        Folder::small("deletes-full", "256k").unwrap_or_else(|| panic!("mounting takes root")),
+        &["--asynclog-fsync", "always"],
+    );
     let keys = keys(0, 0, 6000);
     rig.store(&keys);
     rig.fault_proxy.set(Mode::Refuse);
@@ -324,7 +289,7 @@ fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
     for call in ["pwrite64:error=EIO:when=5+3", "fdatasync:error=EIO:when=5+3"] {
         let server = Launch::new(Kind::Holdall).start();
         let fault_proxy = FaultProxy::before(server.addr());
-        let folder = Folder::new("eio");
+        let folder = Folder::new("deletes-eio");
         let config = router::config(&[fault_proxy.addr()], r#""PoolRoute|A""#);
         let inject = format!("inject={call}");
         let args: Vec<&str> = QUICK
@@ -370,10 +335,10 @@ fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
 /// mcrouter's leftovers are executed, too.
 #[test]
 fn files_of_mcrouter_are_taken_over() {
-    let folder = Folder::new("mcrouter");
+    let folder = Folder::new("deletes-mcrouter");
     let server = Launch::new(Kind::Holdall).start();
     let addr = server.addr();
-    let hour = folder.path.join("20261121T10-1795255200");
+    let hour = folder.path().join("20261121T10-1795255200");
     fs::create_dir_all(&hour).unwrap();
     let lines = format!(
         "[\"AS1.0\",1795255200,\"C\",[\"{ip}\",{port},\"delete one\\r\\n\"]]\n\
@@ -403,7 +368,7 @@ fn files_of_mcrouter_are_taken_over() {
 
 #[test]
 fn without_a_spool_the_client_reads_the_error() {
-    let mut rig = Rig::new(Folder::new("none"), &["--asynclog-disable"]);
+    let mut rig = Rig::new(Folder::new("deletes-none"), &["--asynclog-disable"]);
     rig.fault_proxy.set(Mode::Refuse);
     rig.proxy.connect().expect(b"delete k\r\n", b"SERVER_ERROR Connection error\r\n");
     assert!(rig.proxy.is_running());

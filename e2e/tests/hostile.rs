@@ -4,8 +4,8 @@
 //! After each named input the server must serve a new connection and one that was there all along.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
-use e2e::generate::{self, binary, meta, text};
 use e2e::hostile::{self, Input};
+use e2e::mutate;
 use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
@@ -97,10 +97,7 @@ fn mutated_streams() {
     let known = rng::known_seeds(include_str!("../seeds.txt"), "mutated_streams").into_iter();
     for (turn, seed) in known.chain((0..3000).map(|turn| seed.wrapping_add(turn))).enumerate() {
         let mut rng = Rng::new(seed);
-        let keys = generate::keys(&mut rng);
-        let make = [text::valid, text::edge, meta::valid, meta::edge, binary::valid][rng.below(5)];
-        let mut stream: Vec<u8> = (0..10).flat_map(|_| make(&mut rng, &keys).bytes).collect();
-        mutate(&mut rng, &mut stream);
+        let stream = mutate::stream(&mut rng);
         // 1.6.18 does not survive an opaque of more than 31 bytes.
         if server.kind() == Kind::Memcached && stream.windows(2).any(|two| two == b" O") {
             continue;
@@ -115,25 +112,6 @@ fn mutated_streams() {
         }
     }
     server.assert_alive(&format!("seed {seed}"));
-}
-
-fn mutate(rng: &mut Rng, stream: &mut Vec<u8>) {
-    for _ in 0..=rng.below(8) {
-        let at = rng.below(stream.len());
-        match rng.below(5) {
-            0 => stream[at] ^= 1 << rng.below(8),
-            1 => stream[at] = *rng.pick(&[0, 0x80, 0xff, b' ', b'\r', b'\n', b'-', b'9']),
-            2 => stream.truncate(at.max(1)),
-            3 => {
-                let piece = stream[at..(at + rng.below(40)).min(stream.len())].to_vec();
-                stream.splice(at..at, piece);
-            }
-            _ => {
-                stream.remove(at);
-                stream.push(b'\n');
-            }
-        }
-    }
 }
 
 /// CVE-2009-1255: no reply contains an address of the process.

@@ -45,7 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
     ("demo", &["bench", "client", "plan", "processes", "staleness"]),
     ("discovery", &["routeconf"]),
-    ("e2e", &["bench", "client", "proto", "testkit"]),
+    ("e2e", &["bench", "client", "processes", "proto", "testkit"]),
     ("engine", &["narrow", "proto", "sampling", "store"]),
     ("files", &[]),
     ("generator", &["certs", "proto"]),

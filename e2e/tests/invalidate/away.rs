@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use testkit::Router;
 use testkit::database::Mysqld;
 
-use crate::harness::{Invalidator, Process, absent, cache, fill, until_absent};
-use crate::mysql::{purge, source};
+use e2e::invalidator::{Invalidator, mysqld_source};
+
+use crate::harness::{Process, absent, cache, fill, until_absent};
+use crate::mysql::purge;
 
 const ITEMS: &str = "CREATE TABLE items (id INT PRIMARY KEY, v INT)";
 const ITEM_KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
@@ -36,7 +38,7 @@ fn a_cluster_that_is_away_holds_up_no_other_and_gets_everything() {
     let delivery = "[delivery]\nwindow_keys = 50\naway_after_ms = 100";
     let clusters = [near.addr(), proxy.address];
     let mut invalidator =
-        Invalidator::new(&source(&[&database], ""), ITEM_KEYS, &clusters, delivery);
+        Invalidator::new(&mysqld_source(&[&database], ""), ITEM_KEYS, &clusters, delivery);
     invalidator.start(&[]);
     let names: Vec<String> = (0..400).map(|id| format!("item:{id}")).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -77,7 +79,7 @@ fn a_purged_log_costs_what_begins_as_the_keys_do_and_no_more() {
     let args = ["--num-proxies", "1", "--enable-flush-cmd"];
     let router = Router::over(&[first.addr(), second.addr()], "\"PoolRoute|all\"", &args);
     let mut invalidator =
-        Invalidator::new(&source(&[&database], ""), ITEM_KEYS, &[router.addr()], "");
+        Invalidator::new(&mysqld_source(&[&database], ""), ITEM_KEYS, &[router.addr()], "");
     invalidator.start(&[]);
     replace(&database, 0..1);
     invalidator.until("checkpoints", |count| count > 0);

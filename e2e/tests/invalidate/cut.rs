@@ -10,10 +10,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use e2e::invalidator::{Invalidator, mysqld_source};
 use testkit::database::Mysqld;
 
-use crate::harness::{Invalidator, cache, fill, until_absent};
-use crate::mysql::source;
+use crate::harness::{cache, fill, until_absent};
 
 /// Types of events, as MariaDB writes them for an inserted row.
 const XID: u8 = 16;
@@ -113,7 +113,7 @@ fn a_log_that_is_cut_and_changed_on_its_way_is_read_again_and_nothing_is_lost() 
     let relayed = relay(database.addr(), &faults);
     let server = cache();
     let lines =
-        source(&[&database], "").replace(&database.addr().to_string(), &relayed.to_string());
+        mysqld_source(&[&database], "").replace(&database.addr().to_string(), &relayed.to_string());
     let keys = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
     let mut invalidator = Invalidator::new(&lines, keys, &[server.addr()], "");
     // Its begin is kept before anything is read, so `now` does not count again.

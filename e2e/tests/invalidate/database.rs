@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use testkit::database::{Brand, Mysqld, Postgres, Session};
 
-use crate::{mysql, postgres};
+use e2e::invalidator::mysqld_source;
+
+use crate::postgres;
 
 /// One of them.
 pub(crate) enum Database {
@@ -57,7 +59,7 @@ impl Database {
     /// The source's lines in a configuration.
     pub(crate) fn source(&self) -> String {
         match self {
-            Self::Mysqld(database) => mysql::source(&[database], ""),
+            Self::Mysqld(database) => mysqld_source(&[database], ""),
             Self::Postgres(database) => postgres::source(database),
         }
     }

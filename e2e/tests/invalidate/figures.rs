@@ -14,10 +14,10 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use e2e::invalidator::Invalidator;
 use testkit::{Kind, Launch, Router, Server};
 
 use crate::database::Database;
-use crate::harness::Invalidator;
 
 /// Rows that one transaction changes.
 const ROWS: u32 = 10;

@@ -11,17 +11,18 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use e2e::invalidator::Invalidator;
+use e2e::rows::{self, Shared};
 use testkit::Rng;
 use testkit::database::{Brand, Session};
 use testkit::rng::seed_from_env;
-use testkit::staleness::{Read, Write, WriteOutcome, judge};
+use testkit::staleness::judge;
 
 use crate::cut::{Faults, relay};
 use crate::database::Database;
-use crate::harness::{Invalidator, Process};
-use crate::load::{self, Cache, Found, KEYS, Shared};
+use crate::harness::Process;
 use crate::troubles::{self, Trouble};
 
 fn rounds(default: u64) -> u64 {
@@ -97,7 +98,7 @@ struct World {
 fn campaign(database: Database) -> String {
     let seed = seed_from_env();
     let mut rng = Rng::new(seed);
-    database.make("items", KEYS + 1);
+    database.make("items", rows::KEYS + 1);
     let clusters = Clusters::start();
     let keys = format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"));
     // A window so small that a cluster that is away for a moment sends its deletes to the disk.
@@ -119,7 +120,8 @@ fn campaign(database: Database) -> String {
     let database = Arc::clone(&world.database);
     let session: Arc<dyn Fn() -> Session + Send + Sync> =
         Arc::new(move || database.read().unwrap().session());
-    let threads = load::start(&world.shared, &session, &world.clusters.addresses(), seed);
+    let threads =
+        rows::start(&world.shared, &session, &world.clusters.addresses(), seed, Duration::ZERO);
     let mut last = None;
     let rounds = rounds(world.troubles.len() as u64);
     for round in 0..rounds {
@@ -140,7 +142,7 @@ fn campaign(database: Database) -> String {
         verdict.assert_consistent();
         last = Some((verdict.fresh_within(1_000_000_000), verdict.stale_ns.len()));
     }
-    world.shared.stop.store(true, Ordering::Release);
+    world.shared.end();
     for thread in threads {
         thread.join().unwrap();
     }
@@ -205,75 +207,15 @@ impl World {
         }
     }
 
-    /// Waits until what was written before has come to every cluster: the mark's key, which is
-    /// filled first, is gone.
+    /// Waits until what was written before has come to every cluster.
     fn settle(&self, round: u64) {
-        let end = Instant::now() + Duration::from_secs(120);
-        let ask = |command: &str, address| Cache::connect(address)?.ask(command);
-        let until = |what: &str, done: &dyn Fn(SocketAddr) -> bool| {
-            for address in self.clusters.addresses() {
-                while !done(address) {
-                    let log = || self.invalidator.log();
-                    assert!(Instant::now() < end, "{what} in round {round}:\n{}", log());
-                    thread::sleep(Duration::from_millis(10));
-                }
-            }
-        };
-        until("no mark", &|address| {
-            ask(&format!("set item:{KEYS} 0 0 1\r\n1\r\n"), address)
-                .is_ok_and(|line: String| line == "STORED")
-        });
-        let version = 10_000_000 + round;
-        let called = self.shared.now();
-        let update = format!("UPDATE items SET v = {version} WHERE id = {KEYS}");
-        self.database.read().unwrap().sql(&update);
-        let outcome = WriteOutcome::Committed(self.shared.now());
-        self.shared.writes.lock().unwrap().push(Write { key: KEYS, version, called, outcome });
-        until("the mark stays", &|address| {
-            ask(&format!("mg item:{KEYS}\r\n"), address).is_ok_and(|line| line == "EN")
-        });
-        // What was on the disk is deleted twice.
-        for cluster in ["c0", "c1"] {
-            for name in ["waiting", "spool_records"] {
-                self.invalidator.until(&format!("cluster:{cluster}:{name}"), |count| count == 0);
-            }
-        }
+        let write = |statement: &str| drop(self.database.read().unwrap().sql(statement));
+        rows::settle(&self.shared, &self.invalidator, &self.clusters.addresses(), round, &write);
     }
 
-    /// Reads every key in every cluster, and compares it with the database; the proxy may take a
-    /// moment to see that a server is back.
+    /// Reads every key in every cluster, and compares it with the database.
     fn look_at_all(&self) {
-        let order = "SELECT v FROM items ORDER BY id";
-        let rows = self.database.read().unwrap().sql(order);
-        let truth: Vec<u64> = rows.lines().map(|row| row.parse().unwrap()).collect();
-        let end = Instant::now() + Duration::from_secs(120);
-        for (cluster, address) in (0..).zip(self.clusters.addresses()) {
-            let mut cache = Cache::connect(address).unwrap();
-            for (key, newest) in (0..KEYS).zip(&truth) {
-                let (called, found) = loop {
-                    let called = self.shared.now();
-                    match cache.lease_get(key) {
-                        Ok(found) => break (called, found),
-                        Err(error) => {
-                            assert!(
-                                Instant::now() < end,
-                                "item:{key} in cluster {cluster}: {error}"
-                            )
-                        }
-                    }
-                    thread::sleep(Duration::from_millis(50));
-                    cache = Cache::connect(address).unwrap();
-                };
-                let version =
-                    if let Found::Version(version) = found { Some(version) } else { None };
-                assert!(
-                    version.is_none_or(|version| version == *newest),
-                    "item:{key} in cluster {cluster} is {version:?}, and in the database {newest}"
-                );
-                let returned = self.shared.now();
-                let read = Read { cluster, key, called, returned, version };
-                self.shared.reads.lock().unwrap().push(read);
-            }
-        }
+        let rows = self.database.read().unwrap().sql(rows::ALL);
+        self.shared.compare(&self.clusters.addresses(), &rows);
     }
 }

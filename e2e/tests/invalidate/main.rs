@@ -13,7 +13,6 @@ mod database;
 mod figures;
 mod harness;
 mod kills;
-mod load;
 mod mysql;
 mod postgres;
 mod troubles;

@@ -5,20 +5,10 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use e2e::invalidator::{Invalidator, mysqld_source};
 use testkit::database::{Brand, Mysqld};
 
-use crate::harness::{Invalidator, cache, fill, until_absent};
-
-/// The source's lines.
-pub(crate) fn source(databases: &[&Mysqld], more: &str) -> String {
-    let servers: Vec<_> =
-        databases.iter().map(|database| format!("\"{}\"", database.addr())).collect();
-    let servers = servers.join(", ");
-    format!(
-        "kind = \"{}\"\nservers = [{servers}]\nuser = \"holdall\"\npassword = \"secret\"\nserver_id = 4001\n{more}",
-        databases[0].brand().name()
-    )
-}
+use crate::harness::{cache, fill, until_absent};
 
 const USERS: &str = "CREATE TABLE users (id BIGINT UNSIGNED PRIMARY KEY, mail VARCHAR(100), note TEXT) ENGINE=InnoDB";
 const USER_KEYS: &str = "[keys.tables]\n\"shop.users\" = [\"user:{id}\", \"mail:{mail}\"]";
@@ -40,8 +30,12 @@ fn committed_rows_delete_their_keys_and_no_others() {
         let database = Mysqld::start(brand, 1, flags);
         database.sql(USERS);
         let server = cache();
-        let mut invalidator =
-            Invalidator::new(&source(&[&database], position), USER_KEYS, &[server.addr()], "");
+        let mut invalidator = Invalidator::new(
+            &mysqld_source(&[&database], position),
+            USER_KEYS,
+            &[server.addr()],
+            "",
+        );
         invalidator.start(&[]);
         let fill = || fill(&server, &KEYS);
         let gone = |gone: &[&str]| until_absent(&server, &KEYS, gone, &invalidator);
@@ -78,7 +72,7 @@ fn prepared(brand: Brand) {
     database.sql(USERS);
     let server = cache();
     let mut invalidator =
-        Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+        Invalidator::new(&mysqld_source(&[&database], ""), USER_KEYS, &[server.addr()], "");
     invalidator.start(&[]);
     fill(&server, &KEYS);
     for (xid, id) in [("one", 1), ("two", 2)] {
@@ -104,7 +98,8 @@ fn outbox_and_comments(brand: Brand) {
     database.sql("CREATE TABLE outbox (k VARCHAR(250)) ENGINE=BLACKHOLE; CREATE TABLE t (a INT)");
     let server = cache();
     let keys = "[keys.outbox]\ntable = \"shop.outbox\"\ncolumn = \"k\"";
-    let mut invalidator = Invalidator::new(&source(&[&database], ""), keys, &[server.addr()], "");
+    let mut invalidator =
+        Invalidator::new(&mysqld_source(&[&database], ""), keys, &[server.addr()], "");
     invalidator.start(&[]);
     fill(&server, &KEYS);
     database.sql("BEGIN; INSERT INTO t VALUES (1); INSERT INTO outbox VALUES ('user:1'), ('mail:a@x'); COMMIT");
@@ -114,7 +109,7 @@ fn outbox_and_comments(brand: Brand) {
     let database = Mysqld::start(brand, 1, &["--binlog-format=STATEMENT"]);
     database.sql("CREATE TABLE t (a INT); CREATE TABLE m (a INT) ENGINE=MyISAM");
     let mut invalidator =
-        Invalidator::new(&source(&[&database], ""), "comments = true", &[server.addr()], "");
+        Invalidator::new(&mysqld_source(&[&database], ""), "comments = true", &[server.addr()], "");
     invalidator.start(&[]);
     fill(&server, &KEYS);
     let done = database.session().run(
@@ -144,8 +139,12 @@ fn failover(brand: Brand) {
     replica.follow(&primary);
     let server = cache();
     primary.sql("INSERT INTO users VALUES (1, NULL, '')");
-    let mut invalidator =
-        Invalidator::new(&source(&[&primary, &replica], ""), USER_KEYS, &[server.addr()], "");
+    let mut invalidator = Invalidator::new(
+        &mysqld_source(&[&primary, &replica], ""),
+        USER_KEYS,
+        &[server.addr()],
+        "",
+    );
     invalidator.start(&[]);
     fill(&server, &KEYS);
     primary.sql("UPDATE users SET mail = 'a@x' WHERE id = 1");
@@ -168,7 +167,7 @@ fn restarts(brand: Brand) {
     for more in ["", "position = \"file\""] {
         database.sql("DELETE FROM users");
         let mut invalidator =
-            Invalidator::new(&source(&[&database], more), USER_KEYS, &[server.addr()], "");
+            Invalidator::new(&mysqld_source(&[&database], more), USER_KEYS, &[server.addr()], "");
         invalidator.start(&[]);
         let since = database.gtids();
         database.sql("INSERT INTO users VALUES (1, NULL, '')");
@@ -199,7 +198,7 @@ fn purged(brand: Brand) {
     database.sql(USERS);
     let server = cache();
     let start = |more: &str, position: &str| {
-        Invalidator::new(&source(&[&database], position), USER_KEYS, &[server.addr()], more)
+        Invalidator::new(&mysqld_source(&[&database], position), USER_KEYS, &[server.addr()], more)
     };
     for position in ["", "position = \"file\""] {
         database.sql("DELETE FROM users");
@@ -245,7 +244,8 @@ pub(crate) fn purge(database: &Mysqld) {
 fn what_is_not_in_the_log_is_refused_at_the_start() {
     let server = cache();
     let refusal = |database: &Mysqld, keys: &str| {
-        Invalidator::new(&source(&[database], ""), keys, &[server.addr()], "").refusal("check", &[])
+        Invalidator::new(&mysqld_source(&[database], ""), keys, &[server.addr()], "")
+            .refusal("check", &[])
     };
     let database = Mysqld::mariadb(
         1,
@@ -275,7 +275,7 @@ fn what_is_not_in_the_log_is_refused_at_the_start() {
     let said = refusal(&database, "comments = true\n[keys.tables]\n\"shop.users\" = \"{id}\"");
     assert!(!said.contains("binlog_row_image"), "the primary key is in every image: {said}");
 
-    let wrong = source(&[&database], "").replace("secret", "wrong");
+    let wrong = mysqld_source(&[&database], "").replace("secret", "wrong");
     let mut invalidator = Invalidator::new(&wrong, "comments = true", &[server.addr()], "");
     assert!(invalidator.refusal("run", &[]).contains("Access denied"));
 }
@@ -286,7 +286,7 @@ fn a_damaged_checkpoint_is_refused() {
     database.sql(USERS);
     let server = cache();
     let mut invalidator =
-        Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+        Invalidator::new(&mysqld_source(&[&database], ""), USER_KEYS, &[server.addr()], "");
     invalidator.start(&[]);
     database.sql("INSERT INTO users VALUES (1, NULL, '')");
     invalidator.until("checkpoints", |count| count > 0);
@@ -313,9 +313,9 @@ fn without_rows(brand: Brand) {
         "TRUNCATE TABLE users",
     ] {
         let mut stopping =
-            Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+            Invalidator::new(&mysqld_source(&[&database], ""), USER_KEYS, &[server.addr()], "");
         let flush = "[delivery]\non_gap = \"flush\"";
-        let other = source(&[&database], "").replace("4001", "4002");
+        let other = mysqld_source(&[&database], "").replace("4001", "4002");
         let mut flushing = Invalidator::new(&other, USER_KEYS, &[server.addr()], flush);
         fill(&server, &KEYS);
         stopping.start(&[]);
@@ -336,7 +336,8 @@ fn two_followers(brand: Brand) {
     let database = Mysqld::start(brand, 1, &[]);
     database.sql(USERS);
     let server = cache();
-    let make = || Invalidator::new(&source(&[&database], ""), USER_KEYS, &[server.addr()], "");
+    let make =
+        || Invalidator::new(&mysqld_source(&[&database], ""), USER_KEYS, &[server.addr()], "");
     let (mut first, mut second) = (make(), make());
     first.start(&[]);
     second.start(&[]);

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use e2e::certificates::Certificates;
+use e2e::invalidator::Invalidator;
 use testkit::database::Postgres;
 
-use crate::harness::{Invalidator, cache, fill, until_absent};
+use crate::harness::{cache, fill, until_absent};
 
 /// The source's lines.
 pub(crate) fn source(database: &Postgres) -> String {

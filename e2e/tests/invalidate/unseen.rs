@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use e2e::invalidator::Invalidator;
 use testkit::Server;
 
 use crate::database::Database;
-use crate::harness::{Invalidator, absent, cache, fill, until_absent};
+use crate::harness::{absent, cache, fill, until_absent};
 
 /// A commit stays in the log for so long, many times as long as deletes that cannot be told are
 /// repeated after.

@@ -1,5 +1,7 @@
 //! A load that can be judged: writers of rising versions, look-aside readers with leases, and what
 //! both saw.
+//!
+//! Relaxed is enough for the number of writes: it is only printed and compared.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -8,28 +10,39 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::invalidator::Invalidator;
 use testkit::Rng;
 use testkit::database::Session;
 use testkit::staleness::{Read, Write, WriteOutcome};
 
-pub(crate) const KEYS: u64 = 200;
-pub(crate) const WRITERS: u64 = 2;
+/// Rows that are written and read; there is one more, for [`settle`].
+pub const KEYS: u64 = 200;
 
-/// What writers and readers share.
-pub(crate) struct Shared {
+/// Selects the version of each row, in the order of their numbers.
+pub const ALL: &str = "SELECT v FROM items ORDER BY id";
+
+const WRITERS: u64 = 2;
+
+/// The state that writers and readers share.
+#[derive(Debug)]
+pub struct Shared {
     begin: Instant,
-    pub(crate) stop: AtomicBool,
+    stop: AtomicBool,
     /// While set, writers and readers rest; `resting` counts those that do.
     pause: AtomicBool,
     resting: AtomicU64,
-    pub(crate) writes: Mutex<Vec<Write>>,
-    pub(crate) reads: Mutex<Vec<Read>>,
-    pub(crate) written: AtomicU64,
+    /// The history of writes.
+    pub writes: Mutex<Vec<Write>>,
+    /// The history of reads.
+    pub reads: Mutex<Vec<Read>>,
+    /// The number of writes.
+    pub written: AtomicU64,
 }
 
 impl Shared {
     /// Nothing but the first version of every key, which is one more than its number.
-    pub(crate) fn new() -> Arc<Self> {
+    #[must_use]
+    pub fn new() -> Arc<Self> {
         let first =
             |key| Write { key, version: key + 1, called: 0, outcome: WriteOutcome::Committed(0) };
         Arc::new(Self {
@@ -43,23 +56,28 @@ impl Shared {
         })
     }
 
-    pub(crate) fn now(&self) -> u64 {
+    /// Nanoseconds since the start.
+    pub fn now(&self) -> u64 {
         u64::try_from(self.begin.elapsed().as_nanos()).unwrap()
     }
 
     fn rest(&self) {
+        // Acquire and AcqRel: partners of `pause` and `go_on`, and `stop` of `end`. Who waits for
+        // all to rest sees what they have recorded.
         if !self.pause.load(Ordering::Acquire) {
             return;
         }
+        // AcqRel: partner of `pause`.
         self.resting.fetch_add(1, Ordering::AcqRel);
-        while self.pause.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire) {
+        while self.pause.load(Ordering::Acquire) && !self.is_over() {
             thread::sleep(Duration::from_millis(2));
         }
         self.resting.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Lets writers and readers rest, and waits until all of them do.
-    pub(crate) fn pause(&self, threads: usize) {
+    pub fn pause(&self, threads: usize) {
+        // Release and Acquire: partners of `rest`.
         self.pause.store(true, Ordering::Release);
         let end = Instant::now() + Duration::from_secs(120);
         while self.resting.load(Ordering::Acquire) < threads as u64 {
@@ -69,10 +87,55 @@ impl Shared {
     }
 
     /// Lets them go on, and waits until none rests.
-    pub(crate) fn go_on(&self) {
+    pub fn go_on(&self) {
+        // Release and Acquire: partners of `rest`.
         self.pause.store(false, Ordering::Release);
         while self.resting.load(Ordering::Acquire) > 0 {
             thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ends writers and readers.
+    pub fn end(&self) {
+        // Release: partner of `is_over`.
+        self.stop.store(true, Ordering::Release);
+    }
+
+    fn is_over(&self) -> bool {
+        // Acquire: partner of `end`.
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Reads every key in every cluster, and compares it with the rows that [`ALL`] selects; a
+    /// proxy may take a moment to see that a server is back.
+    pub fn compare(&self, clusters: &[SocketAddr], rows: &str) {
+        let truth: Vec<u64> = rows.lines().map(|row| row.parse().unwrap()).collect();
+        let end = Instant::now() + Duration::from_secs(120);
+        for (cluster, &address) in (0..).zip(clusters) {
+            let mut cache = Cache::connect(address).unwrap();
+            for (key, newest) in (0..KEYS).zip(&truth) {
+                let (called, found) = loop {
+                    let called = self.now();
+                    match cache.lease_get(key) {
+                        Ok(found) => break (called, found),
+                        Err(error) => {
+                            let late = Instant::now() > end;
+                            assert!(!late, "item:{key} in cluster {cluster}: {error}");
+                        }
+                    }
+                    thread::sleep(Duration::from_millis(50));
+                    cache = Cache::connect(address).unwrap();
+                };
+                let version =
+                    if let Found::Version(version) = found { Some(version) } else { None };
+                assert!(
+                    version.is_none_or(|version| version == *newest),
+                    "item:{key} in cluster {cluster} is {version:?}, and in the database {newest}"
+                );
+                let returned = self.now();
+                let read = Read { cluster, key, called, returned, version };
+                self.reads.lock().unwrap().push(read);
+            }
         }
     }
 }
@@ -82,7 +145,7 @@ fn writer(shared: &Shared, connect: &dyn Fn() -> Session, share: u64, seed: u64)
     let mut session = connect();
     let mut rng = Rng::new(seed);
     let mut version = 1_000_000 * (share + 1);
-    while !shared.stop.load(Ordering::Acquire) {
+    while !shared.is_over() {
         shared.rest();
         let key = rng.next_u64() % (KEYS / WRITERS) * WRITERS + share;
         version += 1;
@@ -111,19 +174,21 @@ fn writer(shared: &Shared, connect: &dyn Fn() -> Session, share: u64, seed: u64)
 }
 
 /// A connection to a cache or proxy.
-pub(crate) struct Cache {
+#[derive(Debug)]
+struct Cache {
     stream: BufReader<TcpStream>,
 }
 
 /// What a lease-get answered.
-pub(crate) enum Found {
+#[derive(Debug)]
+enum Found {
     Version(u64),
     Token(u64),
     Nothing,
 }
 
 impl Cache {
-    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
+    fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -131,7 +196,7 @@ impl Cache {
     }
 
     /// Sends a command and answers the first line of its reply.
-    pub(crate) fn ask(&mut self, command: &str) -> io::Result<String> {
+    fn ask(&mut self, command: &str) -> io::Result<String> {
         self.stream.get_mut().write_all(command.as_bytes())?;
         self.line()
     }
@@ -144,7 +209,7 @@ impl Cache {
         Ok(line.trim_end().to_owned())
     }
 
-    pub(crate) fn lease_get(&mut self, key: u64) -> io::Result<Found> {
+    fn lease_get(&mut self, key: u64) -> io::Result<Found> {
         self.stream.get_mut().write_all(format!("lease-get item:{key}\r\n").as_bytes())?;
         let mut found = Found::Nothing;
         loop {
@@ -185,12 +250,14 @@ fn reader(
     address: SocketAddr,
     connect: &dyn Fn() -> Session,
     seed: u64,
+    pause: Duration,
 ) {
     let mut session = connect();
     let mut rng = Rng::new(seed);
     let mut cache = None;
-    while !shared.stop.load(Ordering::Acquire) {
+    while !shared.is_over() {
         shared.rest();
+        thread::sleep(pause);
         let key = rng.next_u64() % KEYS;
         let once = |cache: &mut Option<Cache>, session: &mut Session| -> io::Result<()> {
             if cache.is_none() {
@@ -225,12 +292,13 @@ fn reader(
 }
 
 /// Starts writers, and a reader for each cluster; `session` makes connections to the database,
-/// which may be away.
-pub(crate) fn start(
+/// which may be away. Readers pause before each read.
+pub fn start(
     shared: &Arc<Shared>,
     session: &Arc<dyn Fn() -> Session + Send + Sync>,
     clusters: &[SocketAddr],
     seed: u64,
+    pause: Duration,
 ) -> Vec<JoinHandle<()>> {
     let mut threads = Vec::new();
     for share in 0..WRITERS {
@@ -240,8 +308,49 @@ pub(crate) fn start(
     for (cluster, &address) in (0..).zip(clusters) {
         let (shared, session) = (Arc::clone(shared), Arc::clone(session));
         threads.push(thread::spawn(move || {
-            reader(&shared, cluster, address, session.as_ref(), seed ^ u64::from(cluster) << 8);
+            let seed = seed ^ u64::from(cluster) << 8;
+            reader(&shared, cluster, address, session.as_ref(), seed, pause);
         }));
     }
     threads
+}
+
+/// Waits until what was written before has come to every cluster: the key of one more row, which is
+/// filled first, is gone after a write of that row. Nobody else writes; `write` runs a statement.
+pub fn settle(
+    shared: &Shared,
+    invalidator: &Invalidator,
+    clusters: &[SocketAddr],
+    round: u64,
+    write: &dyn Fn(&str),
+) {
+    let end = Instant::now() + Duration::from_secs(120);
+    let ask = |command: &str, address| Cache::connect(address)?.ask(command);
+    let until = |what: &str, done: &dyn Fn(SocketAddr) -> bool| {
+        for &address in clusters {
+            while !done(address) {
+                let log = || invalidator.log();
+                assert!(Instant::now() < end, "{what} in round {round}:\n{}", log());
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    };
+    until("no mark", &|address| {
+        ask(&format!("set item:{KEYS} 0 0 1\r\n1\r\n"), address)
+            .is_ok_and(|line: String| line == "STORED")
+    });
+    let version = 10_000_000 + round;
+    let called = shared.now();
+    write(&format!("UPDATE items SET v = {version} WHERE id = {KEYS}"));
+    let outcome = WriteOutcome::Committed(shared.now());
+    shared.writes.lock().unwrap().push(Write { key: KEYS, version, called, outcome });
+    until("the mark stays", &|address| {
+        ask(&format!("mg item:{KEYS}\r\n"), address).is_ok_and(|line| line == "EN")
+    });
+    // What was on the disk is deleted twice.
+    for cluster in 0..clusters.len() {
+        for name in ["waiting", "spool_records"] {
+            invalidator.until(&format!("cluster:c{cluster}:{name}"), |count| count == 0);
+        }
+    }
 }

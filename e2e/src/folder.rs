@@ -1,0 +1,79 @@
+//! Folders of a test's own, perhaps small file systems of their own, which can be filled.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A folder that is removed at the end.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    is_mounted: bool,
+}
+
+impl Folder {
+    /// An empty one, by a name that this process uses once.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("e2e-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self { path, is_mounted: false }
+    }
+
+    /// A file system in memory of this size, in words of `mount`; none where this process may not
+    /// mount, which takes root.
+    #[must_use]
+    pub fn small(name: &str, bytes: &str) -> Option<Self> {
+        let mut folder = Self::new(name);
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "e2e"]).arg(&folder.path);
+        folder.is_mounted =
+            mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        folder.is_mounted.then_some(folder)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its path as an argument of a command.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    /// Writes until the file system has no room; the file that takes it goes with the answer.
+    #[must_use]
+    pub fn fill(&self) -> Filler {
+        let filler = Filler(self.path.join("filler"));
+        let mut file = File::create(&filler.0).unwrap();
+        for piece in [1 << 16, 1 << 9, 1] {
+            while file.write_all(&vec![0; piece]).is_ok() {}
+        }
+        filler
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        }
+        let _: io::Result<()> = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The file that fills a file system; removed at the end.
+#[derive(Debug)]
+pub struct Filler(PathBuf);
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

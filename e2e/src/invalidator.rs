@@ -1,0 +1,193 @@
+//! A running `holdall invalidate`, with a configuration, a checkpoint and a log of its own.
+//!
+//! Relaxed is enough for the counter of folders: only the number counts.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use processes::{ChildGuard, usage};
+use rustix::process::Signal;
+use testkit::Wire;
+use testkit::database::Mysqld;
+use testkit::process::free_port;
+use testkit::server::holdall_path;
+
+/// An invalidator's files and its process.
+#[derive(Debug)]
+pub struct Invalidator {
+    folder: PathBuf,
+    child: Option<ChildGuard>,
+    /// The address of its statistics.
+    pub status: SocketAddr,
+}
+
+impl Invalidator {
+    /// Writes a configuration: the source's lines, the keys' lines, and clusters of one address
+    /// each.
+    #[must_use]
+    pub fn new(source: &str, keys: &str, clusters: &[SocketAddr], more: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            std::env::temp_dir().join(format!("holdall-invalidate-{}-{turn}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let status = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut text = format!(
+            "checkpoint = \"{}\"\nstatus = \"{status}\"\n",
+            folder.join("checkpoint").display()
+        );
+        text += &format!("[source]\n{source}\n[keys]\n{keys}\n{more}\n");
+        for (at, address) in clusters.iter().enumerate() {
+            text += &format!("[[cluster]]\nname = \"c{at}\"\nrouters = [\"{address}\"]\n");
+        }
+        fs::write(folder.join("invalidate.toml"), text).unwrap();
+        Self { folder, child: None, status }
+    }
+
+    fn command(&self, word: &str) -> Command {
+        let mut command = Command::new(holdall_path());
+        command.args(["invalidate", word, "-c"]).arg(self.folder.join("invalidate.toml"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Starts it; answers when it reads the log.
+    pub fn start(&mut self, more: &[&str]) {
+        self.spawn(more);
+        self.until("source_connected", |value| value == 1);
+    }
+
+    /// Starts it and does not wait.
+    pub fn spawn(&mut self, more: &[&str]) {
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        self.child = Some(self.command("run").args(more).stderr(log).spawn().unwrap().into());
+    }
+
+    /// Runs it to its end, which must be a failure; answers what it said.
+    pub fn refusal(&mut self, word: &str, more: &[&str]) -> String {
+        let output = self.command(word).args(more).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "it did not fail: {said}");
+        said
+    }
+
+    /// Waits for it to end by itself, with a failure.
+    pub fn ended(&mut self) -> String {
+        let end = Instant::now() + Duration::from_secs(30);
+        let status = loop {
+            if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < end, "it does not end:\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        };
+        assert!(!status.success(), "it ended well");
+        self.log()
+    }
+
+    /// True while the process that was started has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(ChildGuard::is_running)
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn kill(&mut self) {
+        self.child = None;
+    }
+
+    /// Sends the process a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.child.as_ref().expect("it was started").signal(signal).expect("one's own child");
+    }
+
+    /// Its process id; none when it was killed.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(ChildGuard::id)
+    }
+
+    /// Runs another command to its end; answers what it printed.
+    pub fn run(&self, word: &str, more: &[&str]) -> String {
+        let output = self.command(word).args(more).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{word} {more:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// CPU time that it has used.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        usage::cpu_time(self.pid().unwrap()).unwrap()
+    }
+
+    /// All that it printed.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// The file of all that it printed.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    /// The file of its checkpoint.
+    #[must_use]
+    pub fn checkpoint(&self) -> PathBuf {
+        self.folder.join("checkpoint")
+    }
+
+    /// A number of its stats; none while it does not answer.
+    #[must_use]
+    pub fn stat(&self, name: &str) -> Option<u64> {
+        let mut wire = Wire::try_connect(self.status).ok()?;
+        wire.try_send(b"stats\r\nquit\r\n").ok()?;
+        let (text, _) = wire.read_to_end(Duration::from_secs(5));
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")))?;
+        line.trim().parse().ok()
+    }
+
+    /// Waits until a number is as wanted.
+    #[track_caller]
+    pub fn until(&self, name: &str, is_wanted: impl Fn(u64) -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !self.stat(name).is_some_and(&is_wanted) {
+            assert!(Instant::now() < end, "{name} stays {:?}:\n{}", self.stat(name), self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Invalidator {
+    fn drop(&mut self) {
+        self.kill();
+        if thread::panicking() {
+            eprint_log(&self.log());
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a failing test shows what its invalidator said")]
+fn eprint_log(log: &str) {
+    eprintln!("the invalidator said:\n{log}");
+}
+
+/// The lines of a configuration's source: MariaDB's or MySQL's servers, the first one in use.
+#[must_use]
+pub fn mysqld_source(databases: &[&Mysqld], more: &str) -> String {
+    let servers: Vec<_> =
+        databases.iter().map(|database| format!("\"{}\"", database.addr())).collect();
+    let servers = servers.join(", ");
+    format!(
+        "kind = \"{}\"\nservers = [{servers}]\nuser = \"holdall\"\npassword = \"secret\"\nserver_id = 4001\n{more}",
+        databases[0].brand().name()
+    )
+}

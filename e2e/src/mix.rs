@@ -1,0 +1,123 @@
+//! The requests of a client of the checked histories: commands drawn by a seed, each with a value
+//! of its own.
+
+use crate::dialect::{Dialect, Request};
+use testkit::Rng;
+use testkit::history::{Op, Out, Val};
+
+/// The sort of commands.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// The number of keys. Every fourth holds numbers.
+    pub keys: usize,
+    /// The most commands that are sent together, each on another key.
+    pub pipelined: usize,
+    /// The most bytes that are added to a stored text.
+    pub padding: usize,
+    /// Text and meta read by leases, and fill with their tokens. For a server that gives every miss
+    /// one.
+    pub leases: bool,
+}
+
+/// A client's choices, and what it has seen that later commands need.
+#[derive(Debug)]
+pub struct Mix {
+    /// The protocol that it speaks.
+    pub dialect: Dialect,
+    /// The choices.
+    pub rng: Rng,
+    /// The sort of the next commands.
+    pub shape: Shape,
+    number: usize,
+    /// Values stored so far: makes each one unlike any other.
+    stored: u64,
+    /// The last cas unique seen of each key.
+    uniques: Vec<u64>,
+    /// The last lease token seen of each key.
+    tokens: Vec<u64>,
+}
+
+/// A cas unique, or a token, that no server gives.
+const NONE: u64 = u64::MAX;
+
+impl Mix {
+    /// The commands of client `number`: the protocols take turns with the numbers.
+    #[must_use]
+    pub fn new(number: usize, rng: Rng, shape: Shape) -> Self {
+        let dialect = [Dialect::Classic, Dialect::Meta, Dialect::Binary][number % 3];
+        let (uniques, tokens) = (vec![NONE; shape.keys], vec![NONE; shape.keys]);
+        Self { dialect, rng, shape, number, stored: 0, uniques, tokens }
+    }
+
+    /// Keeps what later commands on the key need of an answer.
+    pub fn saw(&mut self, key: usize, out: Out) {
+        match out {
+            Out::Hit { cas: Some(unique), .. } => self.uniques[key] = unique,
+            Out::Token(token) => self.tokens[key] = token,
+            _ => {}
+        }
+    }
+
+    /// Forgets the key's version and token.
+    pub fn forget(&mut self, key: usize) {
+        (self.uniques[key], self.tokens[key]) = (NONE, NONE);
+    }
+
+    /// The next commands, on different keys: the checker then never has two pending of one client.
+    pub fn batch(&mut self) -> Vec<Request> {
+        let count = 1 + self.rng.below(self.shape.pipelined.min(self.shape.keys));
+        let (keys, first) = (self.shape.keys, self.rng.below(self.shape.keys));
+        (first..first + count).map(|key| self.request(key % keys)).collect()
+    }
+
+    fn request(&mut self, key: usize) -> Request {
+        if key % 4 == 3 { self.on_number(key) } else { self.on_text(key) }
+    }
+
+    fn on_text(&mut self, key: usize) -> Request {
+        let data = self.text();
+        let val = Val::of(&data);
+        let has_leases = self.shape.leases && self.dialect != Dialect::Binary;
+        let op = match self.rng.below(100) {
+            0..=24 if has_leases => Op::LeaseGet,
+            40..=54 if has_leases => Op::LeaseSet(val, self.tokens[key]),
+            0..=39 => Op::Get,
+            40..=59 => Op::Set(val),
+            60..=65 => Op::Add(val),
+            66..=70 => Op::Replace(val),
+            71..=74 => Op::Append(val),
+            75 | 76 => Op::Prepend(val),
+            77..=86 => Op::Cas(val, self.uniques[key]),
+            87..=94 => Op::Delete,
+            _ => Op::Touch,
+        };
+        Request { key, op, data }
+    }
+
+    fn on_number(&mut self, key: usize) -> Request {
+        self.stored += 1;
+        let number = self.stored * 1000 + u64::try_from(self.number).unwrap_or(0);
+        let data = number.to_string().into_bytes();
+        let val = Val::Number(number);
+        let by = 1 + u64::try_from(self.rng.below(100)).unwrap_or(0);
+        let op = match self.rng.below(100) {
+            0..=29 => Op::Get,
+            30..=64 => Op::Incr(by),
+            65..=79 => Op::Decr(by),
+            80..=87 => Op::Set(val),
+            88..=93 => Op::Add(val),
+            _ => Op::Delete,
+        };
+        Request { key, op, data }
+    }
+
+    /// A text that nobody else stores.
+    pub fn text(&mut self) -> Vec<u8> {
+        self.stored += 1;
+        let mut data = format!("<{}.{}>", self.number, self.stored).into_bytes();
+        if self.shape.padding > 0 {
+            data.resize(data.len() + self.rng.below(self.shape.padding), b'.');
+        }
+        data
+    }
+}
