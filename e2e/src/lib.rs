@@ -1,6 +1,6 @@
 //! Shared parts of the tests against live servers: generators of command streams, the comparison of
 //! two servers' replies, a small client that keeps a history, the client libraries' runner, and the
-//! processes and disks of the tests.
+//! soak.
 //!
 //! `cargo xtask e2e` runs them all; docs/testing.md says how to run one, or against which server.
 #![forbid(unsafe_code)]
@@ -26,5 +26,6 @@ pub mod mix;
 pub mod mutate;
 pub mod replies;
 pub mod rows;
+pub mod soak;
 pub mod values;
 pub mod wall_clock;

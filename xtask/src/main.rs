@@ -28,6 +28,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   advisories    published advisories against dependencies (fetches their database)
   loom          the models of the lock-free protocols
   miri          the unsafe code under Miri (needs a nightly toolchain)
+  soak HOURS    a deployment under load and troubles for so long (0.05 are three minutes)
   fuzz [TARGET] [SECONDS]
                 all fuzz targets, or one, for this long each (default: 60 s in all)
   tidy [PATH..] the house rules that a program can check; nothing below PATH is exempt
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         "install" => install::all(&mut steps),
         "loom" => test::loom(&mut steps),
         "miri" => test::miri(&mut steps),
+        "soak" => test::soak(&mut steps, rest),
         "test" => test::all(&mut steps),
         "tidy" => steps.check("tidy", || tidy::run(rest)),
         "tsan" => test::tsan(&mut steps),

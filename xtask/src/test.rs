@@ -84,6 +84,15 @@ pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), Failure> {
     steps.run_tests("end to end", with_tools(command))
 }
 
+/// A deployment under a mixed load and troubles for some hours; its page says what is missing on
+/// this machine.
+pub(crate) fn soak(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
+    release_server(steps)?;
+    let mut command = cargo(["run", "--quiet", "--release", "--locked", "-p", "e2e"]);
+    command.args(["--bin", "soak", "--"]).args(words);
+    steps.run("soak", with_tools(command))
+}
+
 /// The program that the tests against live servers start.
 fn release_server(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("release server", cargo(["build", "--release", "-p", "holdall", "--locked"]))

@@ -1,0 +1,275 @@
+//! The record of a run so far: troubles with their times, requests and errors, violations; and the
+//! flags that end and settle a run.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long after the end of a trouble an error may be its doing: a connection that it cut is used
+/// once more.
+const AFTERMATH: Duration = Duration::from_secs(1);
+
+/// A process whose trouble excuses an error.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Part {
+    Proxy,
+    Server(usize),
+}
+
+/// All troubles of one kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trouble {
+    pub(super) times: u64,
+    /// The longest time from its beginning until all was whole again.
+    pub(super) longest: Duration,
+    /// The reason why it was not run.
+    pub(super) not_run: Option<String>,
+}
+
+#[derive(Debug)]
+struct Spell {
+    number: usize,
+    kind: &'static str,
+    parts: Vec<Part>,
+    begin: Instant,
+    end: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct State {
+    log: File,
+    spells: Vec<Spell>,
+    started: usize,
+    troubles: BTreeMap<&'static str, Trouble>,
+    requests: BTreeMap<&'static str, u64>,
+    excused: u64,
+    strays: u64,
+    violations: Vec<String>,
+}
+
+/// The record of one run.
+#[derive(Debug)]
+pub(super) struct Record {
+    begin: Instant,
+    is_over: AtomicBool,
+    is_interrupted: Arc<AtomicBool>,
+    /// The number of settlements asked for.
+    settling: AtomicUsize,
+    /// Owners that have settled, over all settlements.
+    settled: AtomicUsize,
+    state: Mutex<State>,
+}
+
+impl Record {
+    pub(super) fn new(log: &Path, is_interrupted: Arc<AtomicBool>) -> Self {
+        let state = State {
+            log: File::create(log).unwrap(),
+            spells: Vec::new(),
+            started: 0,
+            troubles: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            excused: 0,
+            strays: 0,
+            violations: Vec::new(),
+        };
+        Self {
+            begin: Instant::now(),
+            is_over: AtomicBool::new(false),
+            is_interrupted,
+            settling: AtomicUsize::new(0),
+            settled: AtomicUsize::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked while it held this has been recorded, and all is over.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    // SeqCst: the partners of these are each other. Speed does not count here.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst) || self.is_interrupted()
+    }
+
+    pub(super) fn end(&self) {
+        // SeqCst: partner of `is_over`.
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Sleeps, but not beyond the end.
+    pub(super) fn sleep(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while !self.is_over() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+
+    /// Runs a thread's work; its panic is a violation.
+    pub(super) fn guard(&self, what: &str, work: impl FnOnce()) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+            self.violated(&format!("{what}: {}", text_of(panic.as_ref())));
+        }
+    }
+
+    /// Notes a violation, which ends the run; not what a run that is interrupted breaks.
+    pub(super) fn violated(&self, what: &str) {
+        // An interrupt reaches the servers, too, perhaps before this process.
+        thread::sleep(Duration::from_millis(100));
+        if !self.is_interrupted() {
+            self.write(&format!("VIOLATION {what}"));
+            self.lock().violations.push(what.to_owned());
+        }
+        self.end();
+    }
+
+    pub(super) fn violations(&self) -> Vec<String> {
+        self.lock().violations.clone()
+    }
+
+    /// A trouble begins that keeps these parts from serving; its number.
+    pub(super) fn began(&self, kind: &'static str, parts: &[Part]) -> usize {
+        let number = {
+            let mut state = self.lock();
+            state.started += 1;
+            let number = state.started;
+            let (parts, begin) = (parts.to_vec(), Instant::now());
+            state.spells.push(Spell { number, kind, parts, begin, end: None });
+            number
+        };
+        self.write(&format!("{number} begins: {kind} {parts:?}"));
+        number
+    }
+
+    /// A trouble has ended, and all is whole again; or it could not be made.
+    pub(super) fn ended(&self, number: usize, outcome: Result<(), String>) {
+        let mut state = self.lock();
+        let State { spells, troubles, .. } = &mut *state;
+        let Some(spell) = spells.iter_mut().find(|spell| spell.number == number) else { return };
+        let (kind, took) = (spell.kind, spell.begin.elapsed());
+        spell.end = Some(Instant::now());
+        let trouble = troubles.entry(kind).or_default();
+        match &outcome {
+            Ok(()) => {
+                trouble.times += 1;
+                trouble.longest = trouble.longest.max(took);
+            }
+            Err(reason) => trouble.not_run = Some(reason.clone()),
+        }
+        // Requests end within their patience; what is older excuses nothing.
+        let old = Duration::from_secs(120);
+        spells.retain(|spell| spell.end.is_none_or(|end| end.elapsed() < old));
+        drop(state);
+        self.write(&format!("{number} ends: {kind} after {took:.1?} {outcome:?}"));
+    }
+
+    /// A part of the run that this machine does not have.
+    pub(super) fn not_run(&self, what: &'static str, reason: &str) {
+        self.lock().troubles.entry(what).or_default().not_run = Some(reason.to_owned());
+    }
+
+    /// True when a trouble held one of these parts at some moment since.
+    pub(super) fn was_held(&self, parts: &[Part], since: Instant) -> bool {
+        let is_own = |spell: &&Spell| spell.parts.iter().any(|part| parts.contains(part));
+        let mut own = self.lock();
+        own.spells
+            .iter_mut()
+            .map(|spell| &*spell)
+            .filter(is_own)
+            .any(|spell| spell.end.is_none_or(|end| end + AFTERMATH > since))
+    }
+
+    /// A request on this path, begun at `since`, failed: excused by a trouble, or a violation.
+    pub(super) fn failed(&self, parts: &[Part], since: Instant, what: &str) {
+        if self.was_held(parts, since) {
+            self.lock().excused += 1;
+        } else if !self.is_over() {
+            self.lock().strays += 1;
+            self.violated(&format!("an error outside of any trouble on {parts:?}: {what}"));
+        }
+    }
+
+    /// Requests of a kind were answered.
+    pub(super) fn count(&self, kind: &'static str, requests: u64) {
+        *self.lock().requests.entry(kind).or_default() += requests;
+    }
+
+    pub(super) fn requests(&self) -> BTreeMap<&'static str, u64> {
+        self.lock().requests.clone()
+    }
+
+    pub(super) fn excused(&self) -> u64 {
+        self.lock().excused
+    }
+
+    /// Errors that no trouble excuses.
+    pub(super) fn strays(&self) -> u64 {
+        self.lock().strays
+    }
+
+    pub(super) fn troubles(&self) -> BTreeMap<&'static str, Trouble> {
+        self.lock().troubles.clone()
+    }
+
+    /// Lets each of `owners` settle, and waits until all of them have.
+    pub(super) fn settle(&self, owners: usize) {
+        // SeqCst: partners of `settlements` and `has_settled`.
+        let wanted = self.settling.fetch_add(1, Ordering::SeqCst) + 1;
+        let end = Instant::now() + Duration::from_secs(120);
+        while self.settled.load(Ordering::SeqCst) < wanted * owners && !self.is_over() {
+            assert!(Instant::now() < end, "the owners of keys do not settle");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The number of settlements so far, the present one included. SeqCst: partner of `settle`.
+    pub(super) fn settlements(&self) -> usize {
+        self.settling.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn has_settled(&self) {
+        // SeqCst: partner of `settle`.
+        self.settled.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn progress(&self, round: u64) -> String {
+        let state = self.lock();
+        let requests: u64 = state.requests.values().sum();
+        let troubles: u64 = state.troubles.values().map(|trouble| trouble.times).sum();
+        format!(
+            "{:>6.1} min, round {}: {requests} requests, {troubles} troubles, {} errors in them, settled",
+            self.begin.elapsed().as_secs_f64() / 60.0,
+            round + 1,
+            state.excused
+        )
+    }
+
+    fn write(&self, line: &str) {
+        let _ = writeln!(self.lock().log, "{:>10.3} s {line}", self.begin.elapsed().as_secs_f64());
+    }
+}
+
+/// The words of a panic.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+}
