@@ -11,11 +11,11 @@ use testkit::process::raise_open_files;
 use testkit::rng::seed_from_env;
 
 #[test]
-fn half_a_minute_of_troubles_violates_nothing() {
+fn some_seconds_of_troubles_violates_nothing() {
     raise_open_files(8192);
     let folder = Folder::new("soak");
     let soak = Soak {
-        length: Duration::from_secs(25),
+        length: Duration::from_secs(20),
         seed: seed_from_env(),
         folder: folder.path().to_owned(),
         is_interrupted: Arc::new(AtomicBool::new(false)),

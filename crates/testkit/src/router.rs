@@ -149,7 +149,7 @@ impl Router {
     /// Waits until a number of its `stats` is `value`.
     #[track_caller]
     pub fn wait_for(&self, name: &str, value: u64) {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(120);
         loop {
             let now = self.stat(name);
             if now == value {

@@ -20,7 +20,7 @@ pub(super) fn page(soak: &Soak, tier: &Tier, record: &Record, watch: &Watch) -> 
     let mut text = head(soak, record);
     verdict(&mut text, tier, record);
     troubles(&mut text, record);
-    seen(&mut text, record, watch);
+    seen(&mut text, tier, record, watch);
     processes(&mut text, watch);
     requests(&mut text, tier, record);
     text
@@ -74,7 +74,7 @@ fn troubles(text: &mut String, record: &Record) {
     text.push('\n');
 }
 
-fn seen(text: &mut String, record: &Record, watch: &Watch) {
+fn seen(text: &mut String, tier: &Tier, record: &Record, watch: &Watch) {
     let mut probes = watch.probes();
     probes.beside.sort_unstable();
     let at = |share: f64| {
@@ -88,6 +88,9 @@ fn seen(text: &mut String, record: &Record, watch: &Watch) {
         let micros = probes.beside.get(index).or_else(|| probes.beside.last());
         f64::from(micros.copied().unwrap_or(0)) / 1000.0
     };
+    let number =
+        |kicks: Option<u64>| kicks.map_or_else(|| "?".to_owned(), |kicks| kicks.to_string());
+    let kicks: Vec<String> = tier.slow_kicks().into_iter().map(number).collect();
     let _ = writeln!(
         text,
         "| seen | |\n| --- | ---: |\n\
@@ -95,7 +98,8 @@ fn seen(text: &mut String, record: &Record, watch: &Watch) {
          | errors on any other path | {} |\n\
          | probes beside troubles | {} |\n\
          | their p50, p99.9 and longest | {:.1} ms, {:.1} ms, {:.1} ms |\n\
-         | longest probe in a trouble | {:.1} s |\n",
+         | longest probe in a trouble | {:.1} s |\n\
+         | clients closed for holding large values, by each server since its start | {} |\n",
         record.excused(),
         record.strays(),
         probes.beside.len(),
@@ -103,6 +107,7 @@ fn seen(text: &mut String, record: &Record, watch: &Watch) {
         at(0.999),
         at(1.0),
         probes.longest_in_trouble.as_secs_f64(),
+        kicks.join(", "),
     );
 }
 

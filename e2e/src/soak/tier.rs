@@ -197,6 +197,21 @@ impl Tier {
         }
     }
 
+    /// Connections that each server closed because they held large values for long; none of a
+    /// server that does not answer.
+    pub(super) fn slow_kicks(&self) -> Vec<Option<u64>> {
+        let kicks = |slot: &Slot| {
+            let mut wire = Wire::try_connect_within(slot.addr, Duration::from_secs(1)).ok()?;
+            wire.try_send(b"stats\r\n").ok()?;
+            let (stats, _) = wire.read_until_or_end(b"END\r\n", Duration::from_secs(5));
+            let stats = String::from_utf8_lossy(&stats).into_owned();
+            stats
+                .lines()
+                .find_map(|line| line.strip_prefix("STAT slow_kicks ")?.trim().parse().ok())
+        };
+        self.slots.iter().map(kicks).collect()
+    }
+
     /// The running processes by name, with their logs; not those that a trouble holds.
     pub(super) fn processes(&self) -> Vec<(String, u32, PathBuf)> {
         let mut all = Vec::new();
