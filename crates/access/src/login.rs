@@ -70,6 +70,15 @@ impl Login {
         }
     }
 
+    /// The name of the user who is logged in.
+    #[must_use]
+    pub fn user(&self) -> Option<&[u8]> {
+        match self {
+            Self::Ok(user) => Some(&user.name),
+            Self::None | Self::InProgress(_) => None,
+        }
+    }
+
     /// True if some things are forbidden to the user.
     #[inline]
     #[must_use]

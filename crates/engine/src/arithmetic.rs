@@ -71,8 +71,8 @@ pub enum Counted {
     NonNumeric,
     /// There is none, and none was to be created.
     NotFound,
-    /// Nothing could be evicted for the new item.
-    OutOfMemory,
+    /// The new item got no memory.
+    Refused(DraftError),
 }
 
 /// An item's number and whatever else its successor keeps.
@@ -105,7 +105,7 @@ impl Worker {
                 Ok(None) => {}
                 Err(error) => {
                     self.refused(error);
-                    return Counted::OutOfMemory;
+                    return Counted::Refused(error);
                 }
             }
         }
@@ -186,7 +186,7 @@ impl Worker {
                 self.note_stored(Command::Arithmetic, &key, &seen.new);
                 Ok(result?.map(|counted| counted.with_cas(self.shown_cas(cas))))
             }
-            Applied::OutOfMemory => Err(DraftError::OutOfMemory),
+            Applied::Refused(error) => Err(error),
             Applied::Kept | Applied::Removed => result,
         }
     }
@@ -229,7 +229,7 @@ impl Worker {
                     is_created: true,
                 }))
             }
-            Applied::OutOfMemory => Err(DraftError::OutOfMemory),
+            Applied::Refused(error) => Err(error),
             Applied::Kept | Applied::Removed => Ok(None),
         }
     }

@@ -220,7 +220,7 @@ impl Worker {
                 let (verdict, cas) = (Verdict::Stored, self.shown_cas(cas));
                 Ok(Some(Stored { verdict, cas, value_len, class }))
             }
-            Applied::OutOfMemory => Err(DraftError::OutOfMemory),
+            Applied::Refused(error) => Err(error),
             Applied::Kept | Applied::Removed => Ok(None),
         }
     }

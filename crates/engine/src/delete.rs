@@ -47,8 +47,8 @@ pub enum Deleted {
     Exists,
     /// There is none.
     NotFound,
-    /// Nothing could be evicted for the empty item.
-    OutOfMemory,
+    /// The empty item got no memory.
+    Refused(DraftError),
 }
 
 impl Worker {
@@ -56,7 +56,7 @@ impl Worker {
     pub fn delete(&self, key: Key<'_>, how: &Delete) -> Deleted {
         let mut draft = None;
         if let Some(flags) = how.empty_flags {
-            let deadline = how.deadline.unwrap_or(0);
+            let deadline = how.deadline.unwrap_or_else(|| self.deadline(key.bytes, 0));
             let new = NewValue { flags, deadline, value_len: 0, base64_key: how.base64_key };
             match self.reserve(key, &new) {
                 Ok(mut reserved) => {
@@ -65,7 +65,7 @@ impl Worker {
                 }
                 Err(error) => {
                     self.refused(error);
-                    return Deleted::OutOfMemory;
+                    return Deleted::Refused(error);
                 }
             }
         }
@@ -104,9 +104,9 @@ impl Worker {
         });
         match applied {
             Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas), class, value_len },
-            Applied::OutOfMemory => {
-                self.refused(DraftError::OutOfMemory);
-                Deleted::OutOfMemory
+            Applied::Refused(error) => {
+                self.refused(error);
+                Deleted::Refused(error)
             }
             Applied::Kept | Applied::Removed => {
                 if !matches!(deleted, Deleted::Done { .. }) {

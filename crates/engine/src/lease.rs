@@ -12,6 +12,7 @@
 //! a server without leases pays one branch. The laws that make leases safe are in
 //! `lease_tokens_and_holdoffs`.
 
+use sampling::Command;
 use store::{Change, Item, Liveness, Section};
 
 use crate::key::Key;
@@ -52,6 +53,7 @@ impl Worker {
             }
             if let Some(miss) = self.lease_miss(section, key) {
                 self.count(Counter::GetMisses);
+                self.note_miss(Command::Get, &key);
                 return Err(miss);
             }
         }

@@ -31,11 +31,13 @@ mod lease;
 mod lease_tokens_and_holdoffs;
 mod meta_get;
 mod mutate;
+mod namespaces;
 mod new_value;
 mod retrieve;
 mod samples;
 mod shared;
 mod stats;
+mod subjects;
 mod worker;
 
 pub use arithmetic::{Arithmetic, Counted, Direction, Vivify};
@@ -45,9 +47,13 @@ pub use key::Key;
 pub use lease::{FlushPrefixError, LEASE_WAIT, LeaseMiss, LeaseStats};
 pub use meta_get::{MetaGet, MetaHit};
 pub use mutate::{Condition, Mode, Stored, Verdict};
+pub use namespaces::{Limits, RATE_MAX, RateReached, Rule, RulesError, Subject};
 pub use new_value::NewValue;
 pub use retrieve::{Miss, Touched};
 pub use samples::{SAMPLES_INTERVAL, Sampling};
 pub use shared::{FlushNotAllowed, LeaseSettings, Settings, Shared};
-pub use stats::{CLASS_COUNTERS, COUNTERS, ClassCounter, Counter, Totals};
+pub use stats::{
+    CLASS_COUNTERS, COUNTERS, ClassCounter, Counter, SUBJECT_COUNTERS, SubjectCounter, Totals,
+};
+pub use subjects::SubjectStats;
 pub use worker::Worker;

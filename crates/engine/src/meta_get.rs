@@ -137,7 +137,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Nothing can be evicted for the new item.
+    /// The new item gets no memory.
     pub fn meta_get_or_create<T>(
         &self,
         key: Key<'_>,
@@ -174,9 +174,9 @@ impl Worker {
             });
             let cas = match applied {
                 Applied::Stored { cas } => cas,
-                Applied::OutOfMemory => {
-                    self.refused(DraftError::OutOfMemory);
-                    return Err(DraftError::OutOfMemory);
+                Applied::Refused(error) => {
+                    self.refused(error);
+                    return Err(error);
                 }
                 Applied::Kept | Applied::Removed => continue,
             };

@@ -76,6 +76,8 @@ pub enum Verdict {
     NotStored,
     /// Nothing could be evicted for it.
     OutOfMemory,
+    /// Its namespace may have no more bytes.
+    OverQuota,
     /// Done.
     Stored,
     /// Over `-I`.
@@ -107,6 +109,7 @@ impl From<DraftError> for Verdict {
     fn from(error: DraftError) -> Self {
         match error {
             DraftError::OutOfMemory => Self::OutOfMemory,
+            DraftError::OverQuota => Self::OverQuota,
             DraftError::TooLarge => Self::TooLarge,
         }
     }
@@ -124,10 +127,11 @@ impl Worker {
         self.reserve(key, new).map_err(|error| self.refused(error))
     }
 
-    /// Counts a refused reservation.
+    /// Counts a refused value.
     pub fn refused(&self, error: DraftError) -> Verdict {
         self.count(match error {
             DraftError::OutOfMemory => Counter::StoreNoMemory,
+            DraftError::OverQuota => Counter::StoreOverQuota,
             DraftError::TooLarge => Counter::StoreTooLarge,
         });
         error.into()
@@ -178,7 +182,7 @@ impl Worker {
             Applied::Stored { cas } => {
                 Stored { verdict, cas: self.shown_cas(cas), value_len: new.value_len, class }
             }
-            Applied::OutOfMemory => Stored::refused(self.refused(DraftError::OutOfMemory)),
+            Applied::Refused(error) => Stored::refused(self.refused(error)),
             Applied::Kept | Applied::Removed => Stored { class, ..Stored::refused(verdict) },
         }
     }

@@ -4,14 +4,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use narrow::to_u16;
 use parking_lot::Mutex;
 use sampling::Collector;
-use store::Store;
+use store::{NAMESPACES_MAX, Store};
 
 use crate::exptime::deadline_of;
 use crate::lease_tokens_and_holdoffs::Table;
+use crate::namespaces::Registry;
 use crate::samples::{Sampler, Samples, Sampling};
-use crate::stats::{Counters, Totals};
+use crate::stats::{Counters, OfSubject, Totals};
 
 /// Settings that change what commands mean.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +60,7 @@ pub struct Shared {
     /// Tokens and hold-offs; there once they are used.
     pub(crate) leases: OnceLock<Table>,
     stats: Mutex<Register>,
+    pub(crate) registry: Registry,
     samples: Option<Arc<Samples>>,
 }
 
@@ -65,6 +68,8 @@ struct Register {
     workers: Vec<Arc<Counters>>,
     /// Sums at the last `stats reset`.
     baseline: Totals,
+    /// Sums of namespaces and users then, by number; empty before the first.
+    subjects_baseline: Vec<OfSubject<u64>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -94,7 +99,12 @@ impl Shared {
             settings,
             started_at_unix: AtomicU64::new(settings.started_at_unix),
             leases: OnceLock::new(),
-            stats: Mutex::new(Register { workers: Vec::new(), baseline: Totals::zero() }),
+            stats: Mutex::new(Register {
+                workers: Vec::new(),
+                baseline: Totals::zero(),
+                subjects_baseline: Vec::new(),
+            }),
+            registry: Registry::default(),
             samples,
         })
     }
@@ -139,7 +149,22 @@ impl Shared {
     pub fn reset_stats(&self) {
         let mut register = self.stats.lock();
         register.baseline = register.sum();
+        if self.registry.rules().is_some() {
+            let numbers = 0..to_u16(NAMESPACES_MAX);
+            register.subjects_baseline =
+                numbers.map(|number| register.sum_of_subject(number)).collect();
+        }
         self.store.reset_stats();
+    }
+
+    /// Sums of one namespace's or user's counters since the last reset.
+    pub(crate) fn counts_of_subject(&self, number: u16) -> OfSubject<u64> {
+        let register = self.stats.lock();
+        let mut sums = register.sum_of_subject(number);
+        if let Some(baseline) = register.subjects_baseline.get(usize::from(number)) {
+            sums.iter_mut().zip(baseline).for_each(|(sum, base)| *sum = sum.wrapping_sub(*base));
+        }
+        sums
     }
 
     /// Takes what the workers have sampled to the estimators; to be called every
@@ -213,5 +238,14 @@ impl Register {
             totals.add(worker);
         }
         totals
+    }
+
+    fn sum_of_subject(&self, number: u16) -> OfSubject<u64> {
+        let mut sums = OfSubject::<u64>::default();
+        for worker in &self.workers {
+            let counts = worker.of_subject(number);
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
+        }
+        sums
     }
 }

@@ -4,6 +4,7 @@
 //! never needs a read-modify-write. Counters are never set back. `stats reset` remembers the
 //! present sums and subtracts them.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Slab classes a counter is kept for: a class is a `u8`.
@@ -66,10 +67,14 @@ counters! {
     LeaseSetRejected = "lease_set_rejected",
     /// Readers that missed and were told to wait.
     LeaseWaits = "lease_waits",
+    /// Requests refused because the limit of a namespace or a user was reached.
+    RateRefused = "rate_refused",
     /// Deleted values given out as stale.
     StaleHits = "stale_hits",
     /// Values refused because nothing could be evicted.
     StoreNoMemory = "store_no_memory",
+    /// Values refused because of the byte quota of a namespace.
+    StoreOverQuota = "store_over_quota",
     /// Values refused for their size.
     StoreTooLarge = "store_too_large",
     /// `touch` and `gat` of an absent key.
@@ -97,11 +102,41 @@ counters! {
     TouchHits = "touch_hits",
 }
 
+counters! {
+    /// Counters of a worker by namespace or user.
+    SubjectCounter, SUBJECT_COUNTERS:
+    /// Keys named by requests, refused ones included.
+    Requests = "requests",
+    /// Keys read.
+    Gets = "gets",
+    /// Of those, the ones that were there.
+    Hits = "hits",
+    /// Values received, whether stored or not.
+    Sets = "sets",
+    /// Keys deleted, whether there or not.
+    Deletes = "deletes",
+    /// Requests refused because of their number.
+    RefusedRate = "refused_rate",
+}
+
+impl SubjectCounter {
+    /// `true` if it is counted for users, too.
+    #[must_use]
+    pub const fn is_of_users(self) -> bool {
+        matches!(self, Self::Requests | Self::RefusedRate)
+    }
+}
+
+/// The counters of one subject, in the order of [`SUBJECT_COUNTERS`].
+pub(crate) type OfSubject<T> = [T; SUBJECT_COUNTERS.len()];
+
 /// One worker's counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
     whole: [AtomicU64; COUNTERS.len()],
     classes: Box<[[AtomicU64; CLASS_COUNTERS.len()]]>,
+    /// By the number of the namespace or user; there once one is counted.
+    subjects: OnceLock<Box<[OfSubject<AtomicU64>]>>,
 }
 
 impl Counters {
@@ -109,6 +144,7 @@ impl Counters {
         Self {
             whole: Default::default(),
             classes: (0..CLASSES).map(|_| Default::default()).collect(),
+            subjects: OnceLock::new(),
         }
     }
 
@@ -122,6 +158,19 @@ impl Counters {
     #[inline]
     pub(crate) fn add_class(&self, class: u8, counter: ClassCounter) {
         bump(&self.classes[usize::from(class)][counter as usize]);
+    }
+
+    /// Adds one to `counter` of the subject with this number, by the same rule.
+    pub(crate) fn add_subject(&self, number: u16, counter: SubjectCounter) {
+        let make = || (0..store::NAMESPACES_MAX).map(|_| Default::default()).collect();
+        bump(&self.subjects.get_or_init(make)[usize::from(number)][counter as usize]);
+    }
+
+    /// The counters of the subject with this number.
+    pub(crate) fn of_subject(&self, number: u16) -> OfSubject<u64> {
+        self.subjects.get().map_or_else(Default::default, |subjects| {
+            subjects[usize::from(number)].each_ref().map(|cell| cell.load(Ordering::Relaxed))
+        })
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`Worker`] has many methods, in many files: they are the interface of the engine, one for each
 //! command, and each kind of command has a file. What they share is small: the shared part, the
-//! store's handle, the counters and the sampler, none of which a command replaces.
+//! store's handle, the counters, the sampler and the rules of namespaces, none of which a command
+//! replaces.
 
 use std::sync::Arc;
 
@@ -10,11 +11,13 @@ use store::{Draft, DraftError, Handle, Item, Liveness, NewItem, Section, SlotHin
 
 use crate::exptime::deadline_of;
 use crate::key::Key;
+use crate::namespaces::View;
 use crate::new_value::NewValue;
 use crate::samples::Sampler;
 use crate::shared::{FlushNotAllowed, Shared};
 use crate::stats::{ClassCounter, Counter, Counters};
 
+mod namespaces;
 mod sampling;
 
 /// A worker's engine: its membership in the store and its counters. Stays in its thread.
@@ -23,6 +26,7 @@ pub struct Worker {
     pub(crate) participant: Handle,
     pub(crate) counters: Arc<Counters>,
     pub(crate) sampler: Sampler,
+    pub(crate) namespaces: View,
 }
 
 impl std::fmt::Debug for Worker {
@@ -38,22 +42,25 @@ impl Worker {
     pub fn join(shared: &Arc<Shared>) -> Option<Self> {
         let participant = shared.store().join()?;
         let (counters, sampler) = (shared.register(), shared.sampler());
-        Some(Self { shared: Arc::clone(shared), participant, counters, sampler })
+        let (shared, namespaces) = (Arc::clone(shared), View::default());
+        Some(Self { shared, participant, counters, sampler, namespaces })
     }
 
-    /// Start of a turn: sets this thread's clock, in seconds since start, and does a flush that has
-    /// come due.
+    /// Start of a turn: sets this thread's clock, in seconds since start, does a flush that has
+    /// come due, and takes new rules of namespaces.
     pub fn begin_turn(&self, now_secs: u32) {
         self.participant.begin_turn(now_secs);
+        self.namespaces.renew(&self.shared.registry);
         if self.shared.store().claim_flush(now_secs) {
             self.participant.flush_scheduled();
         }
     }
 
     /// Start of a turn: the milliseconds since the server's start, by which samples are put in
-    /// order.
+    /// order and rates limited.
     pub fn begin_samples(&self, now_ms: u64) {
         self.sampler.begin_turn(now_ms);
+        self.namespaces.now_ms.set(now_ms);
     }
 
     /// Between connections: nothing found earlier is held any more.
@@ -102,10 +109,9 @@ impl Worker {
         Key { bytes, hash: self.shared.store().hash(bytes), hint: SlotHint::default() }
     }
 
-    /// The store's deadline for a client's exptime.
+    /// The store's deadline for a client's exptime, whatever the key.
     #[inline]
-    #[must_use]
-    pub fn deadline(&self, exptime: i64) -> u32 {
+    fn deadline_of(&self, exptime: i64) -> u32 {
         if exptime == 0 {
             return 0;
         }

@@ -31,6 +31,10 @@ pub enum Error {
     OutOfMemorySending,
     /// The user has no right to this key or command.
     Permission,
+    /// The key's namespace has had its requests of this second.
+    RateOfNamespace,
+    /// The user has had their requests of this second.
+    RateOfUser,
     /// `ms` with a mode that is none of its own.
     StoreModeUnknown,
     /// A number in a meta flag is not one.
@@ -55,6 +59,10 @@ impl Error {
             Self::OpaqueTooLong => b"CLIENT_ERROR opaque token too long\r\n",
             Self::OutOfMemorySending => b"SERVER_ERROR out of memory writing get response\r\n",
             Self::Permission => b"CLIENT_ERROR permission denied\r\n",
+            Self::RateOfNamespace => {
+                b"SERVER_ERROR max-requests-per-second of the namespace reached\r\n"
+            }
+            Self::RateOfUser => b"SERVER_ERROR max-requests-per-second of the user reached\r\n",
             Self::StoreModeUnknown => b"CLIENT_ERROR invalid mode for ms M token\r\n",
             Self::Token => b"CLIENT_ERROR bad token in command line format\r\n",
         }

@@ -35,6 +35,8 @@ pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 pub const OUT_OF_MEMORY_STORING: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 /// No memory for the new number of incr or decr.
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
+/// The answer to a value that the byte quota of its key's namespace does not allow.
+pub const OVER_QUOTA: &[u8] = b"SERVER_ERROR max-bytes of the namespace reached\r\n";
 
 /// Refused for the number of connections; sent before closing.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";

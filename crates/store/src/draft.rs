@@ -30,13 +30,15 @@ pub struct NewItem<'k> {
     pub base64_key: bool,
 }
 
-/// The reason for which there is no memory for an item.
+/// The reason for which an item gets no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftError {
     /// Header, key and value exceed the largest item (`-I`), or the key is not of 1 to 250 bytes.
     TooLarge,
     /// Nothing is evictable, or eviction is off (`-M`).
     OutOfMemory,
+    /// The key's namespace has as many bytes as it may have (`Namespace::bytes_max`).
+    OverQuota,
 }
 
 /// An item being written. Dropping it returns its memory.
@@ -230,6 +232,12 @@ impl Draft {
         }
         (self.piece, self.piece_filled, self.piece_len) = (piece, 0, len);
         Ok(())
+    }
+
+    /// The chunk, or the head of a chained value.
+    #[inline]
+    pub(crate) fn chunk(&self) -> ChunkRef {
+        self.head
     }
 
     /// Gives the chunk up to the caller, who is about to link it.

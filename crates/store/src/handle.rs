@@ -4,6 +4,8 @@ use crate::draft::{Draft, DraftError, NewItem};
 use crate::error::TooManyPrefixes;
 use crate::item::Item;
 use crate::linked::ReadGuard;
+use crate::namespaces::Namespaces;
+use crate::reaping::recount::set_namespaces;
 use crate::reaping::walk::{self, WalkCursor};
 use crate::section::Section;
 use crate::store::Store;
@@ -136,6 +138,13 @@ impl Handle {
         let hash = self.store().hash(prefix);
         let named = (!prefix.is_empty()).then_some((prefix.len(), hash));
         self.store().invalidations.add(named).map_err(|_| TooManyPrefixes)
+    }
+
+    /// Counts items by these namespaces from now on, and limits their bytes. What was counted under
+    /// a number stays. Every item is looked at, unless the prefixes are those of before: stores
+    /// wait while the items of their stripe of the table are.
+    pub fn set_namespaces(&self, namespaces: &Arc<Namespaces>) {
+        set_namespaces(&self.thread, namespaces);
     }
 
     /// Does the scheduled flush that [`Store::claim_flush`] has given to the caller.

@@ -12,7 +12,7 @@
 //!
 //! ```text
 //!     error  table                           errors; hash index
-//!     lru  expiry  stats                     bags of items by age; records of what is to die
+//!     lru  expiry  stats  namespaces         bags of items by age; records of what is to die
 //!     config  slabs  file                    settings and sizes; free chunks; the memory file
 //!     store                                  the structure that holds all of these
 //!     thread  pin  item  linked              one thread's state; items; changes of linked items
@@ -50,6 +50,8 @@ mod item;
 #[cfg(not(loom))]
 mod linked;
 #[cfg(not(loom))]
+mod namespaces;
+#[cfg(not(loom))]
 mod pin;
 #[cfg(not(loom))]
 mod reaping;
@@ -76,6 +78,7 @@ pub use {
     expiry::transient::TRANSIENT_SECS_MAX,
     handle::{Handle, Observer},
     item::{Item, Liveness},
+    namespaces::{NAMESPACES_MAX, Namespace, NamespaceStats, Namespaces},
     pin::Pin,
     reaping::walk::WalkCursor,
     section::{Applied, Change, Section},

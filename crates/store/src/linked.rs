@@ -8,6 +8,7 @@
 use crate::expiry::invalidation::Births;
 use crate::item::{Item, Liveness};
 use crate::lru::{BagList, recency};
+use crate::namespaces::Row;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::table::Split;
@@ -85,11 +86,17 @@ pub(crate) fn key_left(store: &Store, chunk: ChunkRef, shape: Shape) -> &[u8] {
 /// Hash of the key of an item that the caller has found in its section, or whose stripe it holds.
 #[inline]
 pub(crate) fn hash_of(store: &Store, chunk: ChunkRef) -> u64 {
+    with_key(store, chunk, |key| store.hash(key))
+}
+
+/// Shows `look` the key of an item that the caller has found in its section, of one whose stripe
+/// it holds, or of a draft that it owns.
+#[inline]
+pub(crate) fn with_key<T>(store: &Store, chunk: ChunkRef, look: impl FnOnce(&[u8]) -> T) -> T {
     let shape = store.arena.header(chunk).shape();
-    // SAFETY: linked, or found within the caller's section, so the key does not change during the
-    // call.
-    let key = unsafe { store.arena.bytes(chunk, shape.key_at(), shape.key_len()) };
-    store.hash(key)
+    // SAFETY: linked, found within the caller's section, or the caller's own, so the key does not
+    // change during the call.
+    look(unsafe { store.arena.bytes(chunk, shape.key_at(), shape.key_len()) })
 }
 
 /// Splits one bucket of the table; `false` if it needs none, or cannot. The caller is in a section.
@@ -150,6 +157,40 @@ fn count_linked(thread: &ThreadState, chunk: ChunkRef, class: u8, shape: Shape, 
     // An item has at most 1 GiB (`item_bytes_max`), so its size fits.
     let bytes = item_bytes(&thread.store, chunk, shape).cast_signed();
     thread.count_items(class, sign, sign * bytes);
+    // A deleted one has left its namespace.
+    if !shape.has(Shape::DELETED) {
+        count_in_namespace(thread, chunk, |row| row.add_items(sign, sign * bytes));
+    }
+}
+
+/// Lets `count` change this thread's numbers of the namespace of an item, if it has one. The caller
+/// holds the key's stripe.
+#[inline]
+pub(crate) fn count_in_namespace(thread: &ThreadState, chunk: ChunkRef, count: impl FnOnce(&Row)) {
+    let store = &*thread.store;
+    if let Some(gauges) = store.namespaces.gauges() {
+        with_key(store, chunk, |key| {
+            let stripe = store.table.stripe_number(store.hash(key));
+            gauges.row(thread.slot, stripe, key, count);
+        });
+    }
+}
+
+/// `true` if the byte quota of the key's namespace lets a finished draft be linked in place of
+/// `old`. The caller holds the key's stripe.
+#[inline]
+pub(crate) fn has_quota(thread: &ThreadState, draft: ChunkRef, old: Option<ChunkRef>) -> bool {
+    let store = &*thread.store;
+    let Some(gauges) = store.namespaces.gauges() else { return true };
+    let bytes_of = |chunk| {
+        let shape = store.arena.header(chunk).shape();
+        if shape.has(Shape::DELETED) { 0 } else { item_bytes(store, chunk, shape) }
+    };
+    let (bytes, replaced) = (bytes_of(draft), old.map_or(0, bytes_of));
+    with_key(store, draft, |key| {
+        let stripe = store.table.stripe_number(store.hash(key));
+        gauges.admits(thread.slot, stripe, key, bytes, replaced)
+    })
 }
 
 /// Takes an item that has left the table out of its bag and retires it. The caller holds the key's

@@ -4,7 +4,7 @@
 //! only the holder of the stripe changes.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use crate::draft::Draft;
+use crate::draft::{Draft, DraftError};
 use crate::expiry::invalidation::Births;
 use crate::item::Item;
 use crate::linked::{self, ReadGuard};
@@ -86,8 +86,8 @@ pub enum Applied {
     },
     /// The item is gone.
     Removed,
-    /// The index had no room: nothing changed.
-    OutOfMemory,
+    /// The index had no room, or the namespace has reached its byte quota: nothing changed.
+    Refused(DraftError),
 }
 
 impl<'s> Section<'s> {
@@ -222,9 +222,12 @@ impl<'s> Section<'s> {
             // The key has an item: one store replaces it.
             (Change::Put { draft, cas }, Some(slot)) => {
                 let old = slot.reference();
+                if !linked::has_quota(self.thread(), draft.chunk(), Some(old)) {
+                    return Applied::Refused(DraftError::OverQuota);
+                }
                 let replaced = self.store().arena.header(old).cas.load(Ordering::Relaxed);
                 let Some((new, cas)) = self.prepare(draft, cas, replaced, births) else {
-                    return Applied::OutOfMemory;
+                    return Applied::Refused(DraftError::OutOfMemory);
                 };
                 locked.replace(slot, new);
                 linked::unlink(self.thread(), old);
@@ -232,8 +235,11 @@ impl<'s> Section<'s> {
             }
             // The key is new: it needs a slot.
             (Change::Put { draft, cas }, None) => {
+                if !linked::has_quota(self.thread(), draft.chunk(), None) {
+                    return Applied::Refused(DraftError::OverQuota);
+                }
                 let Some((new, cas)) = self.prepare(draft, cas, 0, births) else {
-                    return Applied::OutOfMemory;
+                    return Applied::Refused(DraftError::OutOfMemory);
                 };
                 let budget = &self.store().budget;
                 let inserted = locked.insert(new, |bytes| {
@@ -243,7 +249,7 @@ impl<'s> Section<'s> {
                 if !inserted {
                     // No overflow bucket: the item leaves its bag again.
                     linked::unlink(self.thread(), new);
-                    return Applied::OutOfMemory;
+                    return Applied::Refused(DraftError::OutOfMemory);
                 }
                 // A split takes the lock of another stripe.
                 drop(locked);

@@ -67,6 +67,11 @@ impl Counters {
         }
     }
 
+    /// Threads that may count at one time.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Adds to a counter of the calling thread; `by` may be negative for gauges.
     #[inline]
     pub(crate) fn add(&self, handle: usize, class: u8, count: Count, by: i64) {

@@ -1,4 +1,5 @@
-//! The samples that commands take. A key that is not sampled costs one comparison.
+//! The samples that commands take, and the counts of their namespaces. A key that is not sampled
+//! costs one comparison.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use sampling::{Command, Kind};
 use store::Item;
 
 use super::Worker;
+use super::namespaces::Outcome;
 use crate::key::Key;
 use crate::new_value::NewValue;
 
@@ -13,6 +15,7 @@ impl Worker {
     /// The key's item was read.
     #[inline]
     pub(crate) fn note_hit(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
+        self.count_in_namespace(command, key, Outcome::Hit);
         if self.sampler.takes(key.hash) {
             let what = (item.total_bytes(), item.deadline());
             self.sampler.note(command, Kind::Hit, key, what);
@@ -22,6 +25,7 @@ impl Worker {
     /// The key's item was given a deadline, or another state, and not read.
     #[inline]
     pub(crate) fn note_touched(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
+        self.count_in_namespace(command, key, Outcome::Other);
         if self.sampler.takes(key.hash) {
             let what = (item.total_bytes(), item.deadline());
             self.sampler.note(command, Kind::Touched, key, what);
@@ -31,6 +35,7 @@ impl Worker {
     /// The key was read and has no item.
     #[inline]
     pub(crate) fn note_miss(&self, command: Command, key: &Key<'_>) {
+        self.count_in_namespace(command, key, Outcome::Other);
         if self.sampler.takes(key.hash) {
             self.sampler.note(command, Kind::Miss, key, (0, 0));
         }
@@ -39,6 +44,7 @@ impl Worker {
     /// The key was named and has no item, or its item stayed as it was.
     #[inline]
     pub(crate) fn note_named(&self, command: Command, key: &Key<'_>) {
+        self.count_in_namespace(command, key, Outcome::Other);
         if self.sampler.takes(key.hash) {
             self.sampler.note(command, Kind::Touched, key, (0, 0));
         }
@@ -47,6 +53,7 @@ impl Worker {
     /// A value was stored.
     #[inline]
     pub(crate) fn note_stored(&self, command: Command, key: &Key<'_>, new: &NewValue) {
+        self.count_in_namespace(command, key, Outcome::Hit);
         if self.sampler.takes(key.hash) {
             let bytes = store::item_bytes(key.bytes.len(), new.flags, new.value_len);
             self.sampler.note(command, Kind::Stored, key, (bytes, new.deadline));
@@ -56,6 +63,8 @@ impl Worker {
     /// The key was to be deleted: it has no item any more.
     #[inline]
     pub(crate) fn note_removed(&self, command: Command, key: &Key<'_>) {
+        // A read that creates an item is a hit, as in `get_hits`.
+        self.count_in_namespace(command, key, Outcome::Hit);
         if self.sampler.takes(key.hash) {
             self.sampler.note(command, Kind::Removed, key, (0, 0));
         }

@@ -59,10 +59,14 @@ pub(crate) fn serve(
     }
     input.consume(consumed);
     let mut pending = PendingReply::of_request();
-    if session.login.is_limited() {
-        pending = match permit::denies_binary(&cx.engine, session, pending, &request, output) {
+    if permit::is_judged(&cx.engine, session) {
+        pending = match permit::judge_binary(&cx.engine, session, pending, &request, output) {
             Permit::Denied(replied) => return replied.into(),
             Permit::Granted(pending) => pending,
+            Permit::OverRate(replied) => {
+                drop_overwritten(&cx.engine, session, &request);
+                return replied.into();
+            }
         };
     }
     let (head, rest) = bytes.split_at(consumed);
@@ -82,6 +86,14 @@ pub(crate) fn serve(
         };
     }
     serve_command(cx, session, pending, &request, output)
+}
+
+/// After a value that was refused unseen: where its command is a set, the old one goes.
+fn drop_overwritten(engine: &engine::Worker, session: &Session, request: &Request<'_>) {
+    if let Some((key, value_len)) = storage(&request.command) {
+        let key = engine.key(key);
+        value_in::drop_stale(engine, &job(engine, session.peer.fd, key, request, value_len));
+    }
 }
 
 fn serve_command(
@@ -110,7 +122,7 @@ fn serve_command(
             let key = cx.batch.key(&cx.engine, key);
             let vivify = exptime.map(|exptime| Vivify {
                 initial,
-                deadline: cx.engine.deadline(i64::from(exptime)),
+                deadline: cx.engine.deadline(key.bytes, i64::from(exptime)),
                 base64_key: false,
             });
             let how = Arithmetic {
@@ -125,7 +137,8 @@ fn serve_command(
         }
         Command::Touch { key, exptime } => {
             let key = cx.batch.key(&cx.engine, key);
-            let touched = cx.engine.touch(key, cx.engine.deadline(i64::from(exptime)));
+            let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
+            let touched = cx.engine.touch(key, deadline);
             let out = output.buf();
             pending.write(|| match touched {
                 Ok(found) => reply::write_touched(out, header, found.flags, found.cas),
@@ -177,7 +190,7 @@ fn get(
     let found = match exptime {
         None => cx.engine.get(&section, &key),
         Some(exptime) => {
-            let deadline = cx.engine.deadline(i64::from(exptime));
+            let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
             cx.engine.get_and_touch(&section, key, deadline)
         }
     };
@@ -242,7 +255,7 @@ pub(crate) fn job<'k>(
         key,
         new: NewValue {
             flags,
-            deadline: engine.deadline(i64::from(exptime)),
+            deadline: engine.deadline(key.bytes, i64::from(exptime)),
             value_len: value_len as usize,
             base64_key: false,
         },
@@ -275,7 +288,7 @@ pub(crate) fn answer_store(
         (Verdict::NotFound | Verdict::NotStored, Mode::Append | Mode::Prepend) => Status::NotStored,
         (Verdict::NotStored, Mode::Add) | (Verdict::Exists, _) => Status::Exists,
         (Verdict::NotFound | Verdict::NotStored, _) => Status::NotFound,
-        (Verdict::OutOfMemory, _) => Status::OutOfMemory,
+        (Verdict::OutOfMemory | Verdict::OverQuota, _) => Status::OutOfMemory,
         (Verdict::TooLarge, _) => Status::TooLarge,
     };
     pending.write(|| reply::write_error(out, header, status))
@@ -302,7 +315,7 @@ fn delete(
         }
         Deleted::Exists => Status::Exists,
         Deleted::NotFound => Status::NotFound,
-        Deleted::OutOfMemory => Status::OutOfMemory,
+        Deleted::Refused(_) => Status::OutOfMemory,
     };
     reply::write_error(out, header, status);
 }
@@ -325,7 +338,7 @@ fn arithmetic(
         Counted::Exists => Status::Exists,
         Counted::NonNumeric => Status::NonNumeric,
         Counted::NotFound => Status::NotFound,
-        Counted::OutOfMemory => Status::OutOfMemory,
+        Counted::Refused(_) => Status::OutOfMemory,
     };
     reply::write_error(out, header, status);
 }

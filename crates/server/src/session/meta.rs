@@ -12,12 +12,13 @@ use net::{Input, Output};
 use proto::meta::reply::{self, DebugFacts, ItemFacts, Status};
 use proto::meta::{Command, Request};
 use proto::{Error, StoreMode, number};
-use store::{Liveness, Pin};
+use store::{DraftError, Liveness, Pin};
 
 use super::context::Context;
 use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
+use super::refusal;
 use super::state::{Session, Step, Then};
 use super::value_in::{self, Taken};
 use super::value_out::{self, LINE_END, Outgoing, outgoing};
@@ -80,7 +81,7 @@ fn get(
         recache_secs: options
             .recache_secs
             .map(|secs| u32::try_from(secs.max(0)).unwrap_or(u32::MAX)),
-        deadline: options.exptime.map(|exptime| cx.engine.deadline(exptime)),
+        deadline: touch_deadline(&cx.engine, request),
         recache_after_touch: precedes(request, b'T', b'R'),
         no_bump: options.no_update,
         cas: options.new_cas,
@@ -91,8 +92,11 @@ fn get(
         let found = cx
             .engine
             .meta_get_or_create(key, &how, |hit| answer_hit(cx, session, request, hit, out));
-        found.unwrap_or_else(|_| {
-            output.buf().extend_from_slice(Error::OutOfMemorySending.line());
+        found.unwrap_or_else(|error| {
+            output.buf().extend_from_slice(match error {
+                DraftError::OverQuota => proto::reply::OVER_QUOTA,
+                _ => Error::OutOfMemorySending.line(),
+            });
             None
         })
     } else {
@@ -122,7 +126,12 @@ fn vivify_deadline(engine: &engine::Worker, request: &Request<'_>) -> Option<u32
     if letters.filter(|letter| matches!(letter, b'N' | b'T')).last() == Some(&b'T') {
         exptime = options.exptime.unwrap_or(exptime);
     }
-    Some(engine.deadline(exptime))
+    Some(engine.deadline(request.key, exptime))
+}
+
+/// With `T`, the deadline of an item that is there.
+fn touch_deadline(engine: &engine::Worker, request: &Request<'_>) -> Option<u32> {
+    request.options.exptime.map(|exptime| engine.touch_deadline(request.key, exptime))
 }
 
 /// What `t` shows of an item that this request creates: flags act in their order, so an `N` or
@@ -137,7 +146,7 @@ fn shown_deadline_of_created(engine: &engine::Worker, request: &Request<'_>) -> 
             b't' => break,
             _ => None,
         };
-        deadline = exptime.map_or(deadline, |exptime| engine.deadline(exptime));
+        deadline = exptime.map_or(deadline, |exptime| engine.deadline(request.key, exptime));
     }
     deadline
 }
@@ -228,12 +237,12 @@ pub(crate) fn job<'k>(
     len: u32,
 ) -> Job<'k> {
     let options = &request.options;
-    let vivify = options.autoviv_exptime.map(|exptime| engine.deadline(exptime));
+    let vivify = options.autoviv_exptime.map(|exptime| engine.deadline(key.bytes, exptime));
     Job {
         key,
         new: NewValue {
             flags: options.client_flags.unwrap_or(0),
-            deadline: engine.deadline(options.exptime.unwrap_or(0)),
+            deadline: engine.deadline(key.bytes, options.exptime.unwrap_or(0)),
             value_len: len as usize,
             base64_key: options.base64,
         },
@@ -268,6 +277,7 @@ pub(crate) fn answer_store(
         Verdict::OutOfMemory => {
             return pending.line(out, proto::reply::OUT_OF_MEMORY_STORING);
         }
+        Verdict::OverQuota => return pending.line(out, proto::reply::OVER_QUOTA),
         Verdict::Stored if reply::is_silent(request, Status::Done) => {
             return pending.suppressed();
         }
@@ -303,7 +313,7 @@ fn delete(
         invalidate: options.invalidate,
         empty_flags: options.drop_value.then(|| options.client_flags.unwrap_or(0)),
         base64_key: options.base64,
-        deadline: options.exptime.map(|exptime| cx.engine.deadline(exptime)),
+        deadline: touch_deadline(&cx.engine, request),
         cas: options.new_cas,
         hold_off_secs: options.hold_off_secs.unwrap_or(0),
     };
@@ -316,7 +326,7 @@ fn delete(
         }
         Deleted::Exists => Status::Exists,
         Deleted::NotFound => Status::NotFound,
-        Deleted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
+        Deleted::Refused(error) => return out.extend_from_slice(refusal::line(error)),
     };
     if !reply::is_silent(request, status) {
         reply::write_status(out, request, status);
@@ -355,7 +365,7 @@ fn arithmetic(
         delta: options.delta.unwrap_or(1),
         compare: options.compare_cas,
         cas: options.new_cas,
-        deadline: options.exptime.map(|exptime| engine.deadline(exptime)),
+        deadline: touch_deadline(engine, request),
         vivify,
     };
     let (number, cas, before, is_created) = match engine.arithmetic(key, &how) {
@@ -365,7 +375,7 @@ fn arithmetic(
         Counted::Exists => return reply::write_status(out, request, Status::Exists),
         Counted::NotFound => return reply::write_status(out, request, Status::NotFound),
         Counted::NonNumeric => return out.extend_from_slice(proto::reply::NON_NUMERIC),
-        Counted::OutOfMemory => return out.extend_from_slice(proto::reply::OUT_OF_MEMORY),
+        Counted::Refused(error) => return out.extend_from_slice(refusal::line(error)),
     };
     let now_secs = engine.now_secs();
     let (before, after) = if is_created {

@@ -40,6 +40,7 @@ mod meta;
 pub(crate) mod pending_reply;
 mod permit;
 mod receiving;
+mod refusal;
 #[cfg(test)]
 mod reply_count_tests;
 mod reporter;

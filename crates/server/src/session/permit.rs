@@ -1,10 +1,12 @@
-//! Requests that the user has no right to are refused. [`access::Needs`] has what each needs.
+//! Requests that the user has no right to, and requests over a limit of their number, are refused.
+//! [`access::Needs`] has what each needs.
 
 use access::{Needs, Permission};
-use engine::Counter;
+use engine::{Counter, RateReached};
 use net::Output;
 use proto::Error;
 use proto::binary::{self, Command as Binary};
+use proto::meta::Command as Meta;
 use proto::text::Request;
 
 use super::pending_reply::{PendingReply, Replied};
@@ -17,60 +19,109 @@ pub(crate) enum Permit {
     Denied(Replied),
     /// It may, and is still to be answered.
     Granted(PendingReply),
+    /// It was refused for the number of requests, and has its reply. What a `set` was to overwrite
+    /// is not to be served.
+    OverRate(Replied),
 }
 
-/// Refuses a text request that the user has no right to.
-pub(crate) fn denies_text(
+/// `true` if requests of the session are to be judged here at all.
+#[inline]
+pub(crate) fn is_judged(engine: &engine::Worker, session: &Session) -> bool {
+    // Not `||`: together they are one branch.
+    session.login.is_limited() | engine.has_namespaces()
+}
+
+/// Refuses a text request that the user has no right to, or that is one too many.
+pub(crate) fn judge_text(
     engine: &engine::Worker,
     session: &mut Session,
     pending: PendingReply,
     request: &Request<'_>,
     output: &mut Output<'_>,
 ) -> Permit {
-    if !session.login.lacks(Needs::of_text(request)) {
+    let is_delete = match request {
+        Request::Delete { .. } | Request::FlushPrefix { .. } => true,
+        Request::Meta(meta) => matches!(meta.command, Meta::Delete),
+        _ => false,
+    };
+    let Err(error) = judge(engine, session, Needs::of_text(request), is_delete) else {
         return Permit::Granted(pending);
-    }
+    };
     if request.data_bytes() > 0 {
         session.state = State::Swallowing(request.data_bytes());
     }
-    engine.count(Counter::AccessDenied);
-    let line = Error::Permission.line();
-    Permit::Denied(pending.line_unless(request.noreply(), output.buf(), line))
+    let replied = pending.line_unless(request.noreply(), output.buf(), error.line());
+    denied(error, replied)
 }
 
-/// Whether a key of a retrieval line is not the user's to see. Counted.
-pub(crate) fn denies_key(
+/// The refusal of a key of a retrieval line, if it is refused.
+#[inline]
+pub(crate) fn judge_key(
     engine: &engine::Worker,
     session: &Session,
     touches: bool,
     key: &[u8],
-) -> bool {
-    let permission = if touches { Permission::ReadWrite } else { Permission::Read };
-    let is_denied = session.login.forbids(permission, key);
-    if is_denied {
-        engine.count(Counter::AccessDenied);
+) -> Result<(), Error> {
+    if !is_judged(engine, session) {
+        return Ok(());
     }
-    is_denied
+    let permission = if touches { Permission::ReadWrite } else { Permission::Read };
+    judge(engine, session, Needs::Key(permission, key), false)
 }
 
-/// Refuses a binary request that the user has no right to.
-pub(crate) fn denies_binary(
+/// Refuses a binary request that the user has no right to, or that is one too many.
+pub(crate) fn judge_binary(
     engine: &engine::Worker,
     session: &mut Session,
     pending: PendingReply,
     request: &binary::Request<'_>,
     output: &mut Output<'_>,
 ) -> Permit {
-    if !session.login.lacks(Needs::of_binary(&request.command)) {
+    let is_delete = matches!(request.command, Binary::Delete { .. });
+    let needs = Needs::of_binary(&request.command);
+    let Err(error) = judge(engine, session, needs, is_delete) else {
         return Permit::Granted(pending);
-    }
+    };
     if let Binary::Store { value_len, .. } | Binary::Concat { value_len, .. } = request.command
         && value_len > 0
     {
         session.state = State::Swallowing(u64::from(value_len));
     }
-    engine.count(Counter::AccessDenied);
-    let status = binary::Status::AccessDenied;
+    let is_rate = matches!(error, Error::RateOfNamespace | Error::RateOfUser);
+    let is_quiet_get = request.quiet && matches!(request.command, Binary::Get { .. });
+    if is_rate && is_quiet_get {
+        // A miss: some clients (bmemcached) leave what follows an error among quiet gets unread.
+        return denied(error, pending.suppressed());
+    }
+    let status = if is_rate { binary::Status::Busy } else { binary::Status::AccessDenied };
     let write = || binary::reply::write_error(output.buf(), &request.header, status);
-    Permit::Denied(pending.write(write))
+    denied(error, pending.write(write))
+}
+
+fn denied(error: Error, replied: Replied) -> Permit {
+    match error {
+        Error::RateOfNamespace | Error::RateOfUser => Permit::OverRate(replied),
+        _ => Permit::Denied(replied),
+    }
+}
+
+/// The refusal of a request with these needs, if it is refused; counted.
+fn judge(
+    engine: &engine::Worker,
+    session: &Session,
+    needs: Needs<'_>,
+    is_delete: bool,
+) -> Result<(), Error> {
+    if session.login.lacks(needs) {
+        engine.count(Counter::AccessDenied);
+        return Err(Error::Permission);
+    }
+    let Needs::Key(_, key) = needs else { return Ok(()) };
+    if !engine.has_namespaces() {
+        return Ok(());
+    }
+    engine.admit(session.login.user(), key, is_delete).map_err(|reached| match reached {
+        RateReached::Namespace => Error::RateOfNamespace,
+        RateReached::User => Error::RateOfUser,
+    })
 }

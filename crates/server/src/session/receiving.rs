@@ -86,12 +86,13 @@ pub(crate) fn go_on(
         if !has_end {
             return Finished::BadEnd;
         }
-        Finished::Judged(match body {
+        match body {
             Body::Bytes(collected) => {
-                engine.concat(job.key, &job.new, &job.condition, collected.bytes())
+                let bytes = collected.bytes();
+                Finished::Judged(engine.concat(job.key, &job.new, &job.condition, bytes))
             }
-            Body::Draft(draft) => engine.store(job.key, &job.new, &job.condition, draft),
-        })
+            Body::Draft(draft) => value_in::store(engine, job, draft),
+        }
     });
     step_of(replied)
 }

@@ -88,6 +88,7 @@ impl Reporter {
                 Verdict::NotFound => "not_found",
                 Verdict::NotStored => "not_stored",
                 Verdict::OutOfMemory => "no_memory",
+                Verdict::OverQuota => "over_quota",
                 Verdict::Stored => "stored",
                 Verdict::TooLarge => "too_large",
             };

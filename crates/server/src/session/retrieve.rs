@@ -54,7 +54,6 @@ pub(crate) fn get_keys(
     output: &mut Output<'_>,
 ) -> Step {
     let Retrieval { mut line, pending } = retrieval;
-    let deadline = line.exptime.map(|exptime| cx.engine.deadline(exptime));
     for _ in 0..KEYS_PER_REQUEST {
         let (bytes, before) = (input.bytes(), line);
         let seen = cx.batch.next_key(&cx.engine, bytes).filter(|_| line.take_key());
@@ -82,20 +81,16 @@ pub(crate) fn get_keys(
             return Step::Stop(Flow::Wait);
         }
         input.consume(consumed);
-        if permit::denies_key(
-            &cx.engine,
-            session,
-            line.exptime.is_some() || line.with_lease,
-            key.bytes,
-        ) {
+        let touches = line.exptime.is_some() || line.with_lease;
+        if let Err(error) = permit::judge_key(&cx.engine, session, touches, key.bytes) {
             // As after a key that is too long: what was found stays, the rest of the line goes.
-            line.refuse_rest(Error::Permission);
+            line.refuse_rest(error);
             continue;
         }
         let answered = if line.with_lease {
             lease::answer_key(cx, session, key, &line, output)
         } else {
-            get_key(cx, session, &key, &line, deadline, output)
+            get_key(cx, session, &key, &line, output)
         };
         match answered {
             KeyReply::Written => {}
@@ -130,7 +125,7 @@ pub(crate) fn lone_get(
         session.state = State::Getting(Retrieval { line, pending });
         return Step::Stop(Flow::Wait);
     }
-    match get_key(cx, session, &key, &line, None, output) {
+    match get_key(cx, session, &key, &line, output) {
         KeyReply::Written => {
             input.consume(len);
             return pending.line(output.buf(), reply::END).into();
@@ -155,13 +150,15 @@ fn get_key(
     session: &mut Session,
     key: &Key<'_>,
     line: &GetLine,
-    deadline: Option<u32>,
     output: &mut Output<'_>,
 ) -> KeyReply {
     let section = cx.engine.section();
-    let found = match deadline {
+    let found = match line.exptime {
         None => cx.engine.get(&section, key),
-        Some(deadline) => cx.engine.get_and_touch(&section, *key, deadline),
+        Some(exptime) => {
+            let deadline = cx.engine.touch_deadline(key.bytes, exptime);
+            cx.engine.get_and_touch(&section, *key, deadline)
+        }
     };
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, key.bytes, found.as_ref());

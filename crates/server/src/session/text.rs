@@ -17,6 +17,7 @@ use super::job::{Finished, Job};
 use super::meta;
 use super::pending_reply::{PendingReply, Replied};
 use super::permit::{self, Permit};
+use super::refusal;
 use super::retrieve;
 use super::state::{Retrieval, Session, State, Step};
 use super::value_in::{self, Taken};
@@ -32,9 +33,9 @@ pub(crate) fn serve(
     key_buf: &mut KeyBuf,
 ) -> Step {
     let bytes = input.bytes();
-    let is_limited = session.login.is_limited();
+    let is_judged = permit::is_judged(&cx.engine, session);
     // What was seen ahead was not asked whether it is allowed.
-    match cx.batch.fast_path(bytes).filter(|_| !is_limited) {
+    match cx.batch.fast_path(bytes).filter(|_| !is_judged) {
         Some(FastPath::Get { key, key_end, len }) => {
             return retrieve::lone_get(cx, session, key, key_end, len, input, output);
         }
@@ -55,17 +56,21 @@ pub(crate) fn serve(
     // Whoever may not see every key learns nothing by waiting.
     if let Request::Meta(meta) = &request
         && meta.options.value
-        && !is_limited
+        && !session.login.is_limited()
         && value_out::waits_to_send(cx, session, meta.key, output)
     {
         return Step::Stop(Flow::Wait);
     }
     input.consume(consumed);
     let mut pending = PendingReply::of_request();
-    if is_limited {
-        pending = match permit::denies_text(&cx.engine, session, pending, &request, output) {
+    if is_judged {
+        pending = match permit::judge_text(&cx.engine, session, pending, &request, output) {
             Permit::Denied(replied) => return replied.into(),
             Permit::Granted(pending) => pending,
+            Permit::OverRate(replied) => {
+                drop_overwritten(&cx.engine, session, &request);
+                return replied.into();
+            }
         };
     }
     let (head, rest) = bytes.split_at(consumed);
@@ -74,6 +79,23 @@ pub(crate) fn serve(
         return pending.line(output.buf(), by_udp::REFUSED).into();
     }
     serve_request(cx, session, pending, request, head, input, output)
+}
+
+/// After a value that was refused unseen: where its command is a set, the old one goes.
+fn drop_overwritten(engine: &engine::Worker, session: &Session, request: &Request<'_>) {
+    let fd = session.peer.fd;
+    match request {
+        Request::Store(store) => {
+            value_in::drop_stale(engine, &job(engine, fd, engine.key(store.key), store))
+        }
+        Request::Meta(request) => {
+            if let proto::meta::Command::Set { mode, len } = request.command {
+                let key = engine.key(request.key);
+                value_in::drop_stale(engine, &meta::job(engine, fd, key, request, mode, len));
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Does what was asked; `head` is the line.
@@ -114,7 +136,7 @@ fn serve_request(
         }
         Request::Touch { key, exptime, noreply } => {
             let key = cx.batch.key(&cx.engine, key);
-            let touched = cx.engine.touch(key, cx.engine.deadline(exptime));
+            let touched = cx.engine.touch(key, cx.engine.touch_deadline(key.bytes, exptime));
             let answer = if touched.is_ok() { reply::TOUCHED } else { reply::NOT_FOUND };
             pending.line_unless(noreply, output.buf(), answer)
         }
@@ -163,7 +185,7 @@ pub(super) fn job<'k>(
         key,
         new: NewValue {
             flags: store.flags,
-            deadline: engine.deadline(store.exptime),
+            deadline: engine.deadline(key.bytes, store.exptime),
             value_len: store.len as usize,
             base64_key: false,
         },
@@ -195,6 +217,7 @@ pub(super) fn answer_store(
         Verdict::NotFound if store.cas.is_some() => reply::NOT_FOUND,
         Verdict::NotFound | Verdict::NotStored => reply::NOT_STORED,
         Verdict::OutOfMemory => reply::OUT_OF_MEMORY_STORING,
+        Verdict::OverQuota => reply::OVER_QUOTA,
         Verdict::Stored => reply::STORED,
         Verdict::TooLarge => reply::TOO_LARGE,
     };
@@ -226,7 +249,7 @@ fn arithmetic(
         Counted::NotFound => pending.line(out, reply::NOT_FOUND),
         Counted::NonNumeric => pending.line(out, reply::NON_NUMERIC),
         Counted::Exists => pending.line(out, reply::EXISTS),
-        Counted::OutOfMemory => pending.line(out, reply::OUT_OF_MEMORY),
+        Counted::Refused(error) => pending.line(out, refusal::line(error)),
     }
 }
 

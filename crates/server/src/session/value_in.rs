@@ -13,7 +13,7 @@
 
 use engine::{Stored, Verdict};
 use net::{Flow, Input};
-use store::DraftError;
+use store::{Draft, DraftError};
 
 use super::collected::Collected;
 use super::context::Context;
@@ -81,7 +81,18 @@ fn take_whole(
         return refuse(engine, session, job, refusal);
     }
     input.consume(data.len());
-    Finished::Judged(engine.store(job.key, &job.new, &job.condition, draft))
+    store(engine, job, draft)
+}
+
+/// Stores a whole value. One that gets no room in the end takes the value with it that it was to
+/// overwrite.
+#[inline(always)]
+pub(super) fn store(engine: &engine::Worker, job: &Job<'_>, draft: Draft) -> Finished {
+    let stored = engine.store(job.key, &job.new, &job.condition, draft);
+    match stored.verdict {
+        Verdict::OutOfMemory | Verdict::OverQuota => refusal_of(engine, job, stored.verdict),
+        _ => Finished::Judged(stored),
+    }
 }
 
 #[inline(never)]
@@ -151,10 +162,15 @@ fn refuse(
 
 /// A refusal. The value that the client meant to overwrite is deleted.
 pub(super) fn refusal_of(engine: &engine::Worker, job: &Job<'_>, refusal: Verdict) -> Finished {
+    drop_stale(engine, job);
+    Finished::Judged(Stored::refused(refusal))
+}
+
+/// Deletes the value that a refused one was to overwrite, where that was the client's wish.
+pub(super) fn drop_stale(engine: &engine::Worker, job: &Job<'_>) {
     if job.drops_stale {
         engine.drop_stale(job.key);
     }
-    Finished::Judged(Stored::refused(refusal))
 }
 
 /// Bytes to append are collected before they are judged; more than an item may have are not

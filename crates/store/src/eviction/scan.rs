@@ -1,9 +1,10 @@
 //! Scanning a bag: its items in batches, and the judgement of each.
 
 use crate::item::{Item, Liveness};
-use crate::linked::{Verdict, hash_of, with_linked};
+use crate::linked::{Verdict, count_in_namespace, hash_of, with_linked};
 use crate::lru::recency;
 use crate::lru::{Bag, BagList, Cursor, Order};
+use crate::namespaces::Row;
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
@@ -157,6 +158,7 @@ pub(crate) fn count_evicted(thread: &Rc<ThreadState>, class: ClassId, item: &Ite
     if item.deadline() != 0 {
         thread.count(class, Count::EvictedNonzero, 1);
     }
+    count_in_namespace(thread, item.chunk, Row::add_evicted);
     thread.set_count(class, Count::EvictedAge, u64::from(item.idle_secs()));
     if let Some(observer) = &*thread.observer.borrow() {
         observer(thread, item.chunk);

@@ -3,7 +3,7 @@
 
 use crate::expiry::deleted::{BATCH, Place};
 use crate::item::{Item, Liveness};
-use crate::linked::{ReadGuard, Verdict, hash_of, item_bytes, with_linked};
+use crate::linked::{ReadGuard, Verdict, count_in_namespace, hash_of, item_bytes, with_linked};
 use crate::stats::Count;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
@@ -25,6 +25,8 @@ pub(crate) fn keep(thread: &ThreadState, chunk: ChunkRef, until: u32) -> bool {
     if !store.deleted.enter(&store.budget, Place { chunk, until }, bytes) {
         return false;
     }
+    // An item has at most 1 GiB, so its size fits.
+    count_in_namespace(thread, chunk, |row| row.add_items(-1, -bytes.cast_signed()));
     // Relaxed: the stripe is held, and the mark below publishes the deadline.
     let deadline = header.deadline.load(Ordering::Relaxed);
     let until = if deadline == 0 { until } else { until.min(deadline) };

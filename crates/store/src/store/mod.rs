@@ -14,6 +14,7 @@ use crate::expiry::invalidation::Invalidations;
 use crate::expiry::transient::Transients;
 use crate::lru::recency::{FIRST_TICK, LAST_TICK, Tick};
 use crate::lru::{BagList, Clocks};
+use crate::namespaces::Counted;
 use crate::slabs::balance_settings::Balance;
 use crate::slabs::{ClassId, Slabs};
 use crate::stats::Counters;
@@ -57,6 +58,7 @@ pub struct Store {
     control: Region<Control>,
     pub(crate) invalidations: Invalidations,
     pub(crate) deleted: Deleted,
+    pub(crate) namespaces: Counted,
     /// The file that the regions are parts of.
     #[cfg(not(miri))]
     pub(crate) file: arena::sync::Mutex<Option<MemoryFile>>,
@@ -120,6 +122,7 @@ impl Store {
             invalidations: Invalidations::over(memory.invalidations),
             control: memory.control,
             deleted: Deleted::new(),
+            namespaces: Counted::default(),
             #[cfg(not(miri))]
             file: arena::sync::Mutex::new(None),
             #[cfg(not(miri))]
@@ -296,6 +299,7 @@ impl Store {
     /// Sets the counters (not the gauges) back to zero for readers (`stats reset`).
     pub fn reset_stats(&self) {
         self.counters.reset();
+        self.namespaces.reset();
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::Store;
 use crate::lru::BagList;
+use crate::namespaces::NamespaceStats;
 use crate::slabs::ClassId;
 use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreStats};
 use arena::sync::Ordering;
@@ -67,6 +68,12 @@ impl Store {
             transient_listed: self.transients.listed(),
             transient_reclaimed: total(Count::TransientReclaimed),
         }
+    }
+
+    /// Numbers of the namespace with this number, below [`NAMESPACES_MAX`](crate::NAMESPACES_MAX).
+    #[must_use]
+    pub fn namespace_stats(&self, number: u16) -> NamespaceStats {
+        self.namespaces.stats(number)
     }
 
     /// Numbers of every class that has pages or ever refused a store. `now_secs` is the present

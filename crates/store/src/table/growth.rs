@@ -108,7 +108,7 @@ impl Table {
     }
 
     /// The buckets of a chain, the home bucket first.
-    fn chain<'t>(&'t self, home: &'t Bucket) -> impl Iterator<Item = &'t Bucket> {
+    pub(super) fn chain<'t>(&'t self, home: &'t Bucket) -> impl Iterator<Item = &'t Bucket> {
         std::iter::successors(Some(home), |bucket| Some(self.overflow.at(bucket.link()?)))
     }
 

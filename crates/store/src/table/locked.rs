@@ -83,6 +83,18 @@ impl<'t> Locked<'t> {
         self.find(|candidate| candidate == reference)
     }
 
+    /// Calls `f` for each item of the stripe.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(u32)) {
+        // Of the buckets that a bucket of this stripe is split into, each has the stripe, too: the
+        // directory may grow meanwhile, but not by one of these.
+        let (first, step) = (self.table.stripe_number(self.hash), self.table.stripes());
+        for home in (first..self.table.buckets()).step_by(step) {
+            for bucket in self.table.chain(&self.table.buckets[home]) {
+                bucket.items().for_each(|(_, reference)| f(reference));
+            }
+        }
+    }
+
     /// Exchanges the item in a slot for another with the same key: one store.
     #[inline]
     pub(crate) fn replace(&self, slot: SlotRef<'_>, reference: u32) {

@@ -338,9 +338,21 @@ impl Table {
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
     fn stripe(&self, hash: u64) -> &Stripe {
-        &self.stripes[hash as usize & (self.stripes.len() - 1)]
+        &self.stripes[self.stripe_number(hash)]
+    }
+
+    /// The number of the stripe of this hash, below [`stripes`](Self::stripes). It is the low bits
+    /// of the hash.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
+    pub(crate) fn stripe_number(&self, hash: u64) -> usize {
+        hash as usize & (self.stripes.len() - 1)
+    }
+
+    /// Locks for writers.
+    pub(crate) fn stripes(&self) -> usize {
+        self.stripes.len()
     }
 
     /// Memory paid for, in bytes: buckets and overflow buckets. It only grows.
