@@ -5,6 +5,7 @@
 //!         -> ticket answered -> waker -> the session continues
 //! ```
 
+use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -73,6 +74,9 @@ pub enum ReloadError {
     /// Certificates or keys.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// A file of the server's own.
+    #[error(transparent)]
+    Other(#[from] Box<dyn Error + Send + Sync>),
 }
 
 /// The place to which the answer to one job comes.

@@ -282,6 +282,7 @@ fn defaults(style: Style) -> Options {
         protocol: Protocol::Auto,
         tls: None,
         auth: Sources::default(),
+        namespaces: None,
         token_login: false,
         sasl: false,
         shutdown_command: false,

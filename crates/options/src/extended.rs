@@ -149,6 +149,16 @@ pub(crate) const EXTENDED: &[Extended] = &[
             Ok(())
         },
     ),
+    own(
+        "namespaces",
+        Value::Required("file"),
+        "none",
+        "limits and statistics of key prefixes and users",
+        |draft, text| {
+            draft.options.namespaces = Some(super::path(text)?);
+            Ok(())
+        },
+    ),
     own("keep_tcp", Value::None, "", "with -s, listen on TCP and UDP as well", |draft, _| {
         draft.keep_tcp = true;
         Ok(())

@@ -125,6 +125,8 @@ pub struct Options {
 
     /// The users (`-Y`, or with `-S` `MEMCACHED_SASL_PWDB`) and their rights.
     pub auth: Sources,
+    /// The file of namespaces, which limits prefixes and users. Absolute.
+    pub namespaces: Option<PathBuf>,
     /// A login is by token in text (`-Y`).
     pub token_login: bool,
     /// A login is by SASL in binary (`-S`).

@@ -21,6 +21,7 @@ pub fn of(options: &Options) -> Vec<(&'static str, String)> {
     settings.push(("lease_interval", options.lease_interval_secs.to_string()));
     settings.push(("stale_seconds", options.stale_secs.to_string()));
     settings.push(("udp_amplification", options.udp_amplification.to_string()));
+    settings.push(("namespaces", path(options.namespaces.as_ref())));
     settings
 }
 

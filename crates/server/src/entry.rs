@@ -1,4 +1,5 @@
-//! Reloads the files of users, rights and certificates, and warns of listeners open to everybody.
+//! Reloads the files of users, rights, certificates and namespaces, and warns of listeners open to
+//! everybody.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,12 +9,15 @@ use net::{ListenAddress, Sockets, TlsAcceptor, TlsMode};
 use options::{Options, Sources};
 
 use crate::log::Log;
+use crate::namespaces::NamespacesFile;
 
-/// Users and rights, and what makes TLS sessions; each `None` when it was not asked for.
+/// Users and rights, what makes TLS sessions, and namespaces; each `None` when it was not asked
+/// for.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub(crate) auth: Option<Arc<Auth>>,
     pub(crate) tls: Option<Arc<TlsAcceptor>>,
+    pub(crate) namespaces: Option<Arc<NamespacesFile>>,
 }
 
 impl Entry {
@@ -38,7 +42,19 @@ impl Entry {
             Some(tls) => Some(Arc::new(TlsAcceptor::open(tls.clone(), modes)?)),
             None => None,
         };
-        Ok(Self { auth, tls })
+        let namespaces = match &options.namespaces {
+            Some(path) => {
+                let file = NamespacesFile::open(path, auth.is_some());
+                Some(file.map_err(|error| ReloadError::Other(error.into()))?)
+            }
+            None => None,
+        };
+        Ok(Self { auth, tls, namespaces })
+    }
+
+    /// `true` if there are files to be read again.
+    pub(crate) fn can_reload(&self) -> bool {
+        self.auth.is_some() || self.tls.is_some() || self.namespaces.is_some()
     }
 
     /// Reads the files again, each for itself: one that cannot be used leaves what it said before.
@@ -47,14 +63,17 @@ impl Entry {
     /// # Errors
     ///
     /// The file that could not be used, and why.
-    pub(crate) fn reload(&self, log: &Log) -> Result<(), ReloadError> {
+    pub(crate) fn reload(&self, engine: &engine::Shared, log: &Log) -> Result<(), ReloadError> {
         let warn = |warning: Warning<'_>| log.warning(format_args!("{warning}"));
         let users = self.auth.as_ref().map(|auth| auth.reload(warn).map_err(ReloadError::from));
         let users = users.map(|read| ("users and rights", read));
         let tls = self.tls.as_ref().map(|tls| tls.reload().map_err(ReloadError::from));
         let tls = tls.map(|read| ("certificates", read));
+        let namespaces = self.namespaces.as_ref().map(|file| file.reload(engine));
+        let namespaces = namespaces
+            .map(|read| ("namespaces", read.map_err(|error| ReloadError::Other(error.into()))));
         let mut outcome = Ok(());
-        for (what, read) in users.into_iter().chain(tls) {
+        for (what, read) in users.into_iter().chain(tls).chain(namespaces) {
             match read {
                 Ok(()) => log.always(format_args!("{what}: read again")),
                 Err(why) => {

@@ -12,6 +12,7 @@ mod entry;
 mod eviction_reports;
 mod key_text;
 mod log;
+mod namespaces;
 mod prefixes;
 pub mod run;
 pub mod session;

@@ -84,7 +84,7 @@ impl Shared {
             walks: AtomicU64::new(0),
             crawler: Arc::new(Crawler::new(options)),
             protocol: options.protocol,
-            can_reload: entry.auth.is_some() || entry.tls.is_some(),
+            can_reload: entry.can_reload(),
             auth: entry.auth.clone(),
             tls: entry.tls.clone(),
             sasl_enabled: options.sasl,

@@ -12,6 +12,7 @@ pub mod dump;
 mod stat_line;
 pub(crate) mod stats;
 mod stats_classes;
+mod stats_prefixes;
 mod stats_samples;
 pub(crate) mod tuning;
 

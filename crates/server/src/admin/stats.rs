@@ -13,7 +13,7 @@ use proto::text::Words;
 
 use super::dump::{Dump, Kind};
 use super::stat_line::{Sink, number};
-use super::{Context, stats_classes, stats_samples};
+use super::{Context, stats_classes, stats_prefixes, stats_samples};
 
 /// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole
 /// words: memcached takes `stats r` for `stats reset`.
@@ -27,6 +27,7 @@ pub(crate) fn group(context: &Context<'_>, name: &[u8], sink: Sink<'_>) -> bool 
         b"bags" => stats_classes::bags(context, sink),
         b"hotkeys" => stats_samples::hot_keys(context, sink),
         b"latency" => stats_samples::latency(context, sink),
+        b"prefixes" => stats_prefixes::prefixes(context, sink),
         b"mrc" => stats_samples::miss_ratio_curve(context, sink),
         b"workingset" => stats_samples::working_set(context, sink),
         b"reset" => reset(context),

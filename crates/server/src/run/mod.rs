@@ -161,13 +161,18 @@ impl Server {
         };
         let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(store)));
         let service = Shared::new(options, store, clock, &entry);
+        if let Some(file) = &entry.namespaces {
+            file.apply(&service.engine)
+                .map_err(|error| Failure { status: EXIT_USAGE, message: error.to_string() })?;
+        }
         let cleaner = CleanerThread::start(store, clock, &service)?;
         let sampler = sampler::SamplerThread::start(&service, options)?;
         let auth_worker = Arc::clone(&service.auth_worker);
+        let engine = Arc::clone(&service.engine);
         let auth_worker_thread =
-            auth_worker.start(move || entry.reload(&log_of_auth_worker)).map_err(|error| {
-                Failure::os(format!("cannot start the authentication worker: {error}"))
-            })?;
+            auth_worker.start(move || entry.reload(&engine, &log_of_auth_worker)).map_err(
+                |error| Failure::os(format!("cannot start the authentication worker: {error}")),
+            )?;
         let kept = options.memory_file.as_ref().map(|_| sockets.try_clone());
         let is_confined = options.drop_privileges;
         let handle = net::start(sockets, &config, budget, move |worker, control| {

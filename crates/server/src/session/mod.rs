@@ -37,6 +37,8 @@ mod login;
 #[cfg(test)]
 mod login_tests;
 mod meta;
+#[cfg(test)]
+mod namespaces_tests;
 pub(crate) mod pending_reply;
 mod permit;
 mod receiving;

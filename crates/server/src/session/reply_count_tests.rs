@@ -281,7 +281,7 @@ fn binary_request(rng: &mut Rng, opaque: u32) -> (Vec<u8>, bool) {
     (packet(opcode, opaque, extras, key, value), is_quiet)
 }
 
-fn packet(opcode: u8, opaque: u32, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+pub(super) fn packet(opcode: u8, opaque: u32, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x80, opcode];
     packet.extend((key.len() as u16).to_be_bytes());
     packet.extend([extras.len() as u8, 0, 0, 0]);
@@ -292,7 +292,7 @@ fn packet(opcode: u8, opaque: u32, extras: &[u8], key: &[u8], value: &[u8]) -> V
 }
 
 /// Opaque and status of each packet.
-fn packets(mut replies: &[u8]) -> Vec<(u32, u16)> {
+pub(super) fn packets(mut replies: &[u8]) -> Vec<(u32, u16)> {
     let mut found = Vec::new();
     while !replies.is_empty() {
         let body = u32::from_be_bytes(replies[8..12].try_into().unwrap()) as usize;

@@ -63,6 +63,9 @@ pub(crate) fn worker(flags: &[&str]) -> Worker {
     let control = control();
     let entry = Entry::open(&options, Vec::new(), &Log::new(&options)).unwrap();
     let shared = Shared::new(&options, &store, Clock::start(), &entry);
+    if let Some(file) = &entry.namespaces {
+        file.apply(&shared.engine).unwrap();
+    }
     let mut worker = Worker::new(&shared, 0, &control);
     worker.begin_turn(std::time::Instant::now());
     worker
