@@ -7,6 +7,7 @@ mod damaged;
 mod handover;
 mod hostile;
 mod login;
+mod namespaces;
 mod onward;
 mod packets;
 mod proxied;
