@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long after the end of a trouble an error may be its doing: a connection that it cut is used
-/// once more.
-const AFTERMATH: Duration = Duration::from_secs(1);
+/// once more, and a server that stood still may give up who held a large value meanwhile.
+const AFTERMATH: Duration = Duration::from_secs(3);
 
 /// A process whose trouble excuses an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
