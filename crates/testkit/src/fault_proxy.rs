@@ -19,13 +19,15 @@
 //! about.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::net::sockopt;
+
+use crate::process::free_port;
 
 /// The interval at which threads look at the mode.
 const TICK: Duration = Duration::from_millis(2);
@@ -67,8 +69,9 @@ impl FaultProxy {
     /// An open proxy before `server`.
     #[must_use]
     pub fn before(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap();
+        // No port that the system gives to a connection of anybody's while this refuses.
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let listener = TcpListener::bind(addr).unwrap();
         let state = Arc::new(State {
             mode: Mutex::new(Mode::Open),
             epoch: AtomicU64::new(0),
