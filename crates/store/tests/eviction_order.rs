@@ -143,3 +143,18 @@ fn growth_of_index_and_bags_is_paid_for_by_the_coldest_items() {
     }
     bench.assert_hot("60,000 items of another size");
 }
+
+#[test]
+fn a_class_of_few_items_evicts_few_at_once() {
+    let store = Store::new(Config { memory_bytes: 8 << 20, ..Config::default() }).unwrap();
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    let mut stored = 0_u64;
+    while store.stats().evictions == 0 {
+        me.quiesce();
+        set(&me, format!("key-{stored}").as_bytes(), &[b'v'; 5000], 0, 0).unwrap();
+        stored += 1;
+    }
+    let evicted = store.stats().evictions;
+    assert!(evicted <= stored / 128, "{evicted} of {stored} for one store");
+}

@@ -8,7 +8,7 @@
 //!
 //! What is on its way back counts as free, so a load that only overwrites evicts nothing.
 
-use super::allocate::{BATCH, evict_own};
+use super::allocate::{BATCH, SHARE, evict_own};
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::stats::Count;
@@ -18,8 +18,6 @@ use std::rc::Rc;
 
 /// Steps of the cleaner for whose stores chunks are kept free.
 const STEPS_AHEAD: u64 = 16;
-/// Chunks of a class for each that is kept free.
-const SHARE: u64 = 128;
 
 /// The cleaner's part: what it saw of the classes in its last steps.
 #[derive(Debug, Default)]
@@ -76,7 +74,7 @@ impl Seen {
         }
         let sizes = store.slabs.class(class);
         let usage = store.slabs.class_use(class);
-        let most = (usage.used / SHARE).min(sizes.per_page as u64).max(BATCH as u64);
+        let most = (usage.used / SHARE).clamp(1, sizes.per_page as u64);
         let wanted = (self.peak * STEPS_AHEAD).min(most);
         let on_its_way = if class != store.slabs.largest() {
             usage.used.saturating_sub(of(Count::Items))

@@ -21,11 +21,15 @@ use crate::stats::Count;
 use crate::store::Store;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
+use narrow::to_usize;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Items evicted in one go, so that most stores find a free chunk waiting.
+/// Items evicted in one go at the most, so that most stores find a free chunk waiting.
 pub(super) const BATCH: usize = 32;
+/// Chunks of a class for each that is evicted in one go or kept free, so that a class of few chunks
+/// evicts few items early.
+pub(super) const SHARE: u64 = 128;
 /// Most bytes evicted in one go.
 const BATCH_BYTES: usize = 128 << 10;
 /// Rounds of eviction after which a store gives up. In each of them other threads have taken what
@@ -192,11 +196,13 @@ fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
 /// Evicts a batch from the list of a class.
 pub(super) fn evict_own(thread: &Rc<ThreadState>, list: ClassId) {
     let slabs = &thread.store.slabs;
+    let class = slabs.class(list);
     let want = if list == slabs.heads() {
         // One chained item gives many pieces.
         1
     } else {
-        (BATCH_BYTES / slabs.class(list).chunk_bytes).clamp(1, BATCH)
+        let share = to_usize(class.used() / SHARE);
+        share.min(BATCH_BYTES / class.chunk_bytes).clamp(1, BATCH)
     };
     evict(thread, list, want);
 }
