@@ -212,12 +212,14 @@ fn exceeds_limit(store: &Store) -> bool {
     excess > 0 && excess > store.slabs.bytes_on_their_way_out()
 }
 
-/// The average age.
+/// The average age of the classes' memory: many small classes weigh no more than one large one of
+/// as many pages.
 fn average<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> u64 {
     let (mut sum, mut count) = (0u64, 0);
     for candidate in candidates {
-        sum = sum.saturating_add(candidate.age);
-        count += 1;
+        let pages = candidate.pages as u64;
+        sum = sum.saturating_add(candidate.age.saturating_mul(pages));
+        count += pages;
     }
     sum.checked_div(count).unwrap_or(0)
 }
