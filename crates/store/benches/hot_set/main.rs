@@ -1,5 +1,5 @@
-//! How much of a hot set that was just read is left behind a load that evicts less than the memory,
-//! beside what an exact LRU over all items keeps of it in the same memory.
+//! A hot set that was just read, behind a load that evicts less than the memory: the share of it
+//! that is left, beside the share that an exact LRU over all items keeps in the same memory.
 //!
 //! `cargo bench -p holdall-store --bench hot_set`. A seed draws a mix: sizes and so classes of the
 //! hot items, of those around them and of the load; bags that were opened before; buffers of
