@@ -11,7 +11,7 @@ use std::time::Duration;
 use e2e::clients::Client;
 use rustix::process::Signal;
 use testkit::server::holdall_path;
-use testkit::{Kind, Launch, Router, Server, Wire};
+use testkit::{FaultProxy, Kind, Launch, Mode, Router, Server, Wire};
 
 /// Two servers, and a proxy before them.
 fn routed(kind: Kind) -> (Vec<Server>, Router) {
@@ -160,21 +160,22 @@ fn a_descriptor_that_does_not_listen_is_refused() {
     }
 }
 
-/// A stopped server holds a reply up; the proxy waits for it and ends behind it.
+/// A server's reply is late; the proxy waits for it and ends behind it.
 #[test]
 fn each_signal_that_asks_for_the_end_lets_the_last_reply_out() {
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
         let server = Launch::new(Kind::Holdall).start();
-        let proxy = Router::over(&[server.addr()], r#""PoolRoute|all""#, &[]);
+        let between = FaultProxy::before(server.addr());
+        let proxy = Router::over(&[between.addr()], r#""PoolRoute|all""#, &[]);
         let mut wire = proxy.connect();
         wire.expect(b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
-        server.signal(Signal::STOP);
+        between.set(Mode::Held);
         wire.send(b"get k\r\n");
         proxy.wait_for("proxy_request_num_outstanding", 1);
         let (ended, end) = mpsc::channel();
         thread::spawn(move || ended.send(proxy.end_by(signal)));
         assert!(end.recv_timeout(Duration::from_millis(300)).is_err(), "{signal:?}: too early");
-        server.signal(Signal::CONT);
+        between.set(Mode::Open);
         assert_eq!(wire.read_until(b"END\r\n"), b"VALUE k 0 1\r\nv\r\nEND\r\n");
         assert!(end.recv().unwrap().success(), "{signal:?}");
     }
