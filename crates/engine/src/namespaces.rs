@@ -180,6 +180,10 @@ impl Registry {
         count: impl FnOnce(&Arc<Namespaces>) -> Result<(), RulesError>,
     ) -> Result<(), RulesError> {
         let mut known = self.known.lock();
+        // Before any of them has a number: rules that are not followed use none up.
+        if !known.has_room_for(&rules) {
+            return Err(RulesError::TooMany);
+        }
         let mut next = Rules::default();
         let mut namespaces = Vec::new();
         for rule in rules {
@@ -212,6 +216,12 @@ impl Registry {
 }
 
 impl Known {
+    /// `true` if there are numbers for those subjects of `rules` that are new.
+    fn has_room_for(&self, rules: &[Rule]) -> bool {
+        let new = rules.iter().filter(|rule| !self.0.contains_key(&rule.subject)).count();
+        self.0.len() + new <= NAMESPACES_MAX
+    }
+
     /// The number of a subject and its tokens, new ones if it is met for the first time.
     fn number(&mut self, subject: &Subject) -> Option<(u16, Arc<Tokens>)> {
         if let Some(known) = self.0.get(subject) {
@@ -341,5 +351,6 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(registry.replace(rules(&many), |_| Ok(())), Err(RulesError::TooMany));
         assert_eq!(registry.rules().unwrap().entries.len(), 3, "those of before");
+        assert_eq!(numbers(&["e"]), [4], "what was refused has used no number up");
     }
 }
