@@ -4,7 +4,7 @@
 //! `cargo bench -p holdall-store --bench hot_set`. A seed draws a mix: sizes and so classes of the
 //! hot items, of those around them and of the load; bags that were opened before; buffers of
 //! connections; an index that grows; the pace of the cleaner. One thread and explicit steps of the
-//! cleaner, so every run gives the same numbers. `SEEDS="18 0"` runs these mixes alone.
+//! cleaner, so every run gives the same numbers. `MIXES="18 0"` runs these mixes alone.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -247,7 +247,7 @@ fn run(seed: u64) -> bool {
 }
 
 fn main() {
-    let only = std::env::var("SEEDS").ok();
+    let only = std::env::var("MIXES").ok();
     let is_wanted = |seed: &u64| {
         only.as_ref().is_none_or(|only| only.split(' ').any(|text| text == seed.to_string()))
     };
