@@ -18,7 +18,7 @@ pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
         Command::MetaInfo => word_and_key(out, b"metaget ", request.key),
         Command::Delete => {
             word_and_key(out, b"delete ", request.key);
-            // A last word `noreply` asks for no reply, though it be the key.
+            // Servers take a last word `noreply` for the flag, even where it is the key.
             if request.exptime > 0 || request.key == b"noreply" {
                 out.push(b' ');
                 write_i64(out, request.exptime.max(0));
