@@ -86,6 +86,8 @@ impl Shape {
     pub const DRAFT: u32 = 2 << 8;
     /// A piece of a chained value.
     pub const PIECE: u32 = 3 << 8;
+    /// A piece that has left its chain, since another chunk took its place.
+    pub const MOVED: u32 = 4 << 8;
 
     /// The shape of an item with these facts, by the bytes of its key and of its inline value (zero
     /// if it is chained).
@@ -337,19 +339,54 @@ impl Arena {
 
 /// Chained items.
 impl Arena {
-    /// `true` if a sender keeps this item's chain.
+    /// `true` if a sender keeps this item's chain, or a piece that was moved still names its head.
     #[inline]
     pub fn is_pinned(&self, chunk: ChunkRef) -> bool {
-        // Acquire: partner of the Release in the store's `Pin::drop`; the sender reads before a
-        // reuse.
-        self.header(chunk).shape().has(Shape::CHAINED)
-            && self.word(chunk, chain::PINS).load(Ordering::Acquire) > 0
+        self.header(chunk).shape().has(Shape::CHAINED) && self.pins(chunk) > 0
     }
 
-    /// Adds the chunks of an item to `into`: its pieces, if it is chained, and its head.
+    /// `true` if a sender keeps this retired item, or the item that had this moved piece and may so
+    /// come back to the piece.
+    #[inline]
+    pub fn is_kept(&self, retired: ChunkRef) -> bool {
+        if self.header(retired).shape() == Shape(Shape::MOVED) {
+            return self.pins(self.former_head(retired)) & (chain::MOVED - 1) > 0;
+        }
+        self.is_pinned(retired)
+    }
+
+    /// Keeps a head from being freed before a piece that leaves its chain is. `false` if too many
+    /// of its pieces are on their way already. The caller holds the head's stripe.
+    #[must_use]
+    pub fn keep_head(&self, head: ChunkRef) -> bool {
+        if self.pins(head) / chain::MOVED == u32::MAX / chain::MOVED {
+            return false;
+        }
+        self.word(head, chain::PINS).fetch_add(chain::MOVED, Ordering::Relaxed);
+        true
+    }
+
+    fn pins(&self, head: ChunkRef) -> u32 {
+        // Acquire: partner of the Release in the store's `Pin::drop`; the sender reads before a
+        // reuse.
+        self.word(head, chain::PINS).load(Ordering::Acquire)
+    }
+
+    /// The head of a moved piece, which `keep_head` keeps.
+    fn former_head(&self, piece: ChunkRef) -> ChunkRef {
+        self.header(piece).recency.load(Ordering::Relaxed)
+    }
+
+    /// Adds the chunks of what is being freed to `into`: an item's pieces, if it is chained, and
+    /// its head. A moved piece lets go of its head.
     #[inline]
     pub fn chunks_of(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
-        if self.header(chunk).shape().has(Shape::CHAINED) {
+        let shape = self.header(chunk).shape();
+        if shape == Shape(Shape::MOVED) {
+            let pins = self.word(self.former_head(chunk), chain::PINS);
+            // Release: partner of the Acquire in `pins`; the head is read before its reuse.
+            pins.fetch_sub(chain::MOVED, Ordering::Release);
+        } else if shape.has(Shape::CHAINED) {
             let mut piece = self.word(chunk, chain::FIRST).load(Ordering::Relaxed);
             while piece != 0 {
                 into.push(piece);
@@ -369,8 +406,10 @@ pub mod chain {
     pub const FLAGS: usize = HEADER;
     /// Value length in bytes.
     pub const VALUE_LEN: usize = HEADER + 4;
-    /// Readers that keep the value after their section.
+    /// Readers that keep the value after their section, and [`MOVED`] for each moved piece.
     pub const PINS: usize = HEADER + 8;
+    /// In `PINS`: a piece that has left the chain and is not free yet.
+    pub const MOVED: u32 = 1 << 24;
     /// First piece.
     pub const FIRST: usize = HEADER + 12;
 }

@@ -17,8 +17,8 @@ pub struct Control {
     pub cas: CachePadded<AtomicU64>,
     /// Bags opened, by class.
     pub ticks: CachePadded<[AtomicU64; 256]>,
-    /// Bags opened in all classes: the clock by which classes are compared.
-    pub openings: CachePadded<AtomicU64>,
+    /// Bytes of all bags that were closed: the clock by which classes are compared.
+    pub turnover: CachePadded<AtomicU64>,
     /// Second at which everything dies; 0 is never, and 1 is a flush under way.
     flush_at: CachePadded<AtomicU32>,
 }
@@ -35,8 +35,8 @@ impl Control {
         let _ = self.cas.compare_exchange(0, 1, order, order);
         let is_strange = |tick: &&AtomicU64| !(first_tick..last_tick).contains(&tick.load(order));
         self.ticks.iter().filter(is_strange).for_each(|tick| tick.store(first_tick, order));
-        if self.openings.load(order) > u64::MAX / 2 {
-            self.openings.store(0, order);
+        if self.turnover.load(order) > u64::MAX / 2 {
+            self.turnover.store(0, order);
         }
     }
 

@@ -273,13 +273,20 @@ impl<'s> Item<'s> {
             return f(value);
         }
         let arena = &self.thread.store.arena;
-        let mut piece = self.word(chain::FIRST);
+        let mut piece = self.first_piece();
         while piece != 0 {
             let (next, len) = arena.header(piece).piece();
             // SAFETY: a chained item's pieces are freed with its head, which is valid for `'s`.
             f(unsafe { arena.bytes(piece, HEADER, len) });
             piece = next;
         }
+    }
+
+    /// The first piece of a chained value.
+    fn first_piece(&self) -> ChunkRef {
+        // Acquire: partner of the Release in `linked::relocate_piece`; the bytes of a piece that
+        // was moved are visible.
+        self.thread.store.arena.word(self.chunk, chain::FIRST).load(Ordering::Acquire)
     }
 
     /// Keeps a chained value readable after the section for as long as the pin lives. `None`: the
@@ -294,7 +301,7 @@ impl<'s> Item<'s> {
         let pins = self.thread.store.arena.word(self.chunk, chain::PINS);
         pins.fetch_add(1, Ordering::Relaxed);
         let head = self.chunk;
-        Some(Pin::counted(self.thread, head, self.value_len(), self.word(chain::FIRST)))
+        Some(Pin::counted(self.thread, head, self.value_len(), self.first_piece()))
     }
 
     /// Marks the item as used now, and as read. A store only if the mark changes: at most once a

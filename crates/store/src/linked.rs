@@ -15,8 +15,9 @@ use crate::table::Split;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
-use arena::chunks::{HEADER, STAMP_BYTES, Shape, chain};
+use arena::chunks::{HEADER, STAMP_BYTES, Shape, chain, piece_link};
 use arena::sync::Ordering;
+use narrow::to_u32;
 use std::rc::Rc;
 
 /// A read section of one thread: an item found in it stays valid until the guard is dropped.
@@ -271,8 +272,8 @@ pub(crate) enum Relocated {
     Moved,
     /// It was dead, and is unlinked now, or it was not linked any more. `to` is still the caller's.
     NotLinked,
-    /// Its bag has no block for it. Nothing has changed.
-    NoBlock,
+    /// Its bag has no block for it, or too many pieces of its item move. Nothing has changed.
+    NoRoom,
 }
 
 /// Moves a linked item of one chunk into another chunk of its class, which the caller owns. It
@@ -306,7 +307,7 @@ pub(crate) fn relocate(
     let header = store.arena.header(to);
     let Some(new_position) = list.append(&store.blocks, &store.budget, bag, to) else {
         header.shape.store(Shape::DRAFT, Ordering::Relaxed);
-        return Relocated::NoBlock;
+        return Relocated::NoRoom;
     };
     // Release: partner of the Acquire in `ReadGuard::linked`.
     header.pos.store(new_position, Ordering::Release);
@@ -344,6 +345,66 @@ fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
     // Release: partner of the Acquire in `Arena::head_of_piece`.
     new.recency.store(seen, Ordering::Release);
     seen
+}
+
+/// Moves a piece of a linked item's chain into another chunk of its class, which the caller owns.
+///
+/// The old chunk is retired, and until it is free a pin keeps the head. So a sender who pinned the
+/// value while the old chunk was in the chain, and may come back to it, is seen by that time as one
+/// pin more.
+pub(crate) fn relocate_piece(guard: &ReadGuard<'_>, from: ChunkRef, to: ChunkRef) -> Relocated {
+    let thread = guard.thread;
+    let (store, arena) = (&*thread.store, &thread.store.arena);
+    let Some(head) = arena.head_of_piece(from).filter(|&head| guard.noted(head).is_some()) else {
+        return Relocated::NotLinked;
+    };
+    let locked = store.table.lock(hash_of(store, head));
+    if locked.find_ref(head).is_none() {
+        return Relocated::NotLinked;
+    }
+    let Some(before) = piece_before(store, head, from) else { return Relocated::NotLinked };
+    if !arena.keep_head(head) {
+        return Relocated::NoRoom;
+    }
+    let (old, new) = (arena.header(from), arena.header(to));
+    let link = old.cas.load(Ordering::Relaxed);
+    let (_, len) = old.piece();
+    // SAFETY: the bytes of a piece of a linked item do not change.
+    let bytes = unsafe { arena.bytes(from, HEADER, len) };
+    // SAFETY: the caller owns the chunk, which is of the class of the old one, and so as large.
+    unsafe { arena.write(to, HEADER, bytes) };
+    // Relaxed: no other thread reads these words before the chain has the chunk.
+    new.cas.store(link, Ordering::Relaxed);
+    new.recency.store(head, Ordering::Relaxed);
+    new.shape.store(Shape::PIECE, Ordering::Relaxed);
+    // Release: partner of the Acquire in `Header::piece` and `Item::first_piece`.
+    match before {
+        None => arena.word(head, chain::FIRST).store(to, Ordering::Release),
+        Some(piece) => {
+            let header = arena.header(piece);
+            let (_, len) = header.piece();
+            header.cas.store(piece_link(to, to_u32(len)), Ordering::Release);
+        }
+    }
+    // Relaxed: readers of the chain do not look at it.
+    old.shape.store(Shape::MOVED, Ordering::Relaxed);
+    thread.retire(from);
+    Relocated::Moved
+}
+
+/// The piece before this one in the chain of a head; `Some(None)` if it is the first, and `None` if
+/// it is not in the chain. The caller holds the head's stripe.
+fn piece_before(store: &Store, head: ChunkRef, piece: ChunkRef) -> Option<Option<ChunkRef>> {
+    let arena = &store.arena;
+    if !arena.header(head).shape().has(Shape::CHAINED) {
+        return None;
+    }
+    let (mut before, mut at) = (None, arena.word(head, chain::FIRST).load(Ordering::Relaxed));
+    while at != 0 && at != piece {
+        before = Some(at);
+        (at, _) = arena.header(at).piece();
+    }
+    (at != 0).then_some(before)
 }
 
 /// Strict LRU: moves the items touched in this section to the newest end, in the order of touch.

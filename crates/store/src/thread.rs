@@ -257,7 +257,7 @@ impl ThreadState {
         let mut free = self.free.borrow_mut();
         self.retired.drain(
             &store.qsbr,
-            |chunk| store.arena.is_pinned(chunk),
+            |chunk| store.arena.is_kept(chunk),
             |chunk| store.arena.chunks_of(chunk, &mut free),
         );
         store.slabs.put(&store.arena, &store.qsbr, &free);

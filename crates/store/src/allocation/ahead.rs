@@ -6,18 +6,18 @@
 //! at most a page. Stores find them without a wait, and go on for a while if a thread stops amid a
 //! section.
 //!
+//! A class that gets pages of colder classes evicts nothing ahead (see `rebalance`).
+//!
 //! What is on its way back counts as free, so a load that only overwrites evicts nothing.
 
 use super::allocate::{BATCH, SHARE, evict_own};
+use super::rebalance::STEPS_AHEAD;
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
 use narrow::to_usize;
 use std::rc::Rc;
-
-/// Steps of the cleaner for whose stores chunks are kept free.
-const STEPS_AHEAD: u64 = 16;
 
 /// The cleaner's part: what it saw of the classes in its last steps.
 #[derive(Debug, Default)]
@@ -31,9 +31,9 @@ pub(crate) struct Ahead {
 struct Seen {
     /// Stores that had to evict by themselves.
     reclaims: u64,
-    /// Items ever linked.
-    linked: u64,
-    /// Items linked within one step, at the most; it falls by a sixteenth with each step.
+    /// Chunks ever handed out for new items and pieces.
+    stored: u64,
+    /// The same within one step, at the most; it falls by a sixteenth with each step.
     peak: u64,
     /// Its stores have evicted before.
     is_full: bool,
@@ -64,16 +64,16 @@ impl Seen {
         let store = &*thread.store;
         let of = |count| store.counters.of_class(class, count);
         let reclaims = of(Count::DirectReclaims);
-        let linked = of(Count::Linked);
-        // Lower than before after a reset of the statistics.
-        let stored = linked.saturating_sub(std::mem::replace(&mut self.linked, linked));
+        let usage = store.slabs.class_use(class);
+        let stored = usage.stored - std::mem::replace(&mut self.stored, usage.stored);
         self.peak = stored.max(self.peak - self.peak.div_ceil(16));
         self.is_full |= reclaims > std::mem::replace(&mut self.reclaims, reclaims);
-        if !self.is_full || stored == 0 || store.slabs.may_add_page(&store.budget, class) {
+        let is_supplied =
+            store.slabs.is_needy(class) || store.slabs.may_add_page(&store.budget, class);
+        if !self.is_full || stored == 0 || is_supplied {
             return 0;
         }
         let sizes = store.slabs.class(class);
-        let usage = store.slabs.class_use(class);
         let most = (usage.used / SHARE).clamp(1, sizes.per_page as u64);
         let wanted = (self.peak * STEPS_AHEAD).min(most);
         let on_its_way = if class != store.slabs.largest() {

@@ -33,6 +33,10 @@ impl Candidate {
         if slabs.class_use(class).free >= idle as u64 {
             return Some(Self { class, age: u64::MAX, pages });
         }
+        if class == slabs.heads() {
+            // A page of heads would take all their pieces with it.
+            return None;
+        }
         let age = next_victims(thread, class).map(|victim| victim.age).max()?;
         Some(Self { class, age, pages })
     }

@@ -6,15 +6,18 @@
 //! on the page. The chunks that become free go through the same grace period as any other; the page
 //! is free when the last of them has come back.
 //!
-//! Two kinds of items do not move, and are evicted with their page. A chained item is named by
-//! pieces and pins. What has found no room after long waiting, because other threads take all
-//! chunks that become free, must not keep the page for ever.
+//! Pieces of a chained item move by themselves, one store in its chain for each. Two kinds of items
+//! do not move, and are evicted with their page. The head of a chained item is named by pieces and
+//! pins; so the class of heads gives idle pages only. What has found no room after long waiting,
+//! because other threads take all chunks that become free, must not keep the page for ever.
 
 use crate::eviction::evict::evict;
 use crate::eviction::scan::count_evicted;
 use crate::eviction::victim::next_victims;
 use crate::item::Liveness;
-use crate::linked::{ReadGuard, Relocated, Verdict, hash_of, relocate, with_linked};
+use crate::linked::{
+    ReadGuard, Relocated, Verdict, hash_of, relocate, relocate_piece, with_linked,
+};
 use crate::lru::{BagList, recency};
 use crate::slabs::ClassId;
 use crate::stats::Count;
@@ -23,6 +26,7 @@ use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::chunks::{Header, Shape};
 use arena::sync::Ordering;
+use narrow::to_usize;
 use std::rc::Rc;
 
 /// Pages looked at for the one that costs least.
@@ -42,8 +46,6 @@ pub(crate) struct PageMove {
     class: ClassId,
     page: usize,
     next_chunk: usize,
-    /// Items that may still be evicted to make room for those of the page.
-    evictable: usize,
     /// Chunks for the items of the page, owned by this move.
     spare: Vec<ChunkRef>,
     /// Times that no room was found.
@@ -64,13 +66,12 @@ pub(crate) enum Progress {
 impl PageMove {
     /// A move of a page that is draining already, from its first chunk on.
     pub(crate) fn of_draining(thread: &Rc<ThreadState>, class: ClassId, page: usize) -> Self {
-        let evictable = thread.store.slabs.cut_chunks(page);
         let thread = Rc::clone(thread);
-        Self { thread, class, page, next_chunk: 0, evictable, spare: Vec::new(), waits: 0 }
+        Self { thread, class, page, next_chunk: 0, spare: Vec::new(), waits: 0 }
     }
 
     /// Takes the cheapest page out of the class's use, for the class `to` (0: for all). Items used
-    /// within the last `young` openings of bags count most. `None` if the class has no page to
+    /// within the last `young` bytes of turnover count most. `None` if the class has no page to
     /// give, or the store evicts nothing and the class has no room for the page's items.
     pub(crate) fn begin(
         thread: &Rc<ThreadState>,
@@ -132,29 +133,79 @@ impl PageMove {
     /// Looks for free chunks of the class, and evicts its coldest items where there are none.
     /// `true` if the move can go on.
     fn find_room(&mut self) -> bool {
-        let thread = Rc::clone(&self.thread);
-        let store = &*thread.store;
-        let left = store.slabs.cut_chunks(self.page) - self.next_chunk;
-        let want = left.min(CHUNKS_PER_SECTION);
-        self.take_spare(want);
-        if !self.spare.is_empty() {
-            return true;
-        }
-        if store.evict && self.evictable > 0 {
-            let evicted = evict(&thread, self.class, want.min(self.evictable));
-            self.evictable = self.evictable.saturating_sub(evicted);
-        }
-        thread.adopt();
-        thread.settle();
-        self.take_spare(want);
-        self.waits += usize::from(self.spare.is_empty());
-        !self.spare.is_empty()
+        let wanted = self.items_left();
+        let evicts = self.thread.store.evict;
+        // While something is on its way back, evicting more would not help sooner.
+        let found = self.take_spare(wanted)
+            || self.take_returned(wanted)
+            || evicts && !self.thread.has_retired() && self.evict_for(wanted);
+        self.waits += usize::from(!found);
+        found
     }
 
-    fn take_spare(&mut self, want: usize) {
+    /// Evicts for all of these items, so that the move waits for one grace period. `true` if it
+    /// need not wait for that.
+    fn evict_for(&mut self, wanted: usize) -> bool {
+        let mut left = wanted;
+        while left > 0 {
+            let freed = self.evict_coldest(left);
+            if freed == 0 {
+                break;
+            }
+            left = left.saturating_sub(freed);
+        }
+        self.take_returned(wanted)
+    }
+
+    /// Ends grace periods, and takes what has come back by that.
+    fn take_returned(&mut self, wanted: usize) -> bool {
+        self.thread.adopt();
+        self.thread.settle();
+        self.take_spare(wanted)
+    }
+
+    /// Evicts the class's coldest items, or the coldest chained one that has pieces in it. Returns
+    /// the chunks that come back, about.
+    fn evict_coldest(&self, wanted: usize) -> usize {
+        let slabs = &self.thread.store.slabs;
+        let victim = next_victims(&self.thread, self.class).max_by_key(|victim| victim.age);
+        match victim {
+            None => 0,
+            Some(victim) if victim.class == self.class => {
+                evict(&self.thread, self.class, wanted.min(CHUNKS_PER_SECTION))
+            }
+            Some(victim) => {
+                let (pieces, heads) = (slabs.class(self.class), slabs.class(victim.class));
+                let pieces_each = to_usize(pieces.used() / heads.used().max(1));
+                evict(&self.thread, victim.class, 1) * pieces_each.max(1)
+            }
+        }
+    }
+
+    /// Items on the rest of the page that need a chunk elsewhere, about.
+    fn items_left(&self) -> usize {
         let store = &*self.thread.store;
-        let free = std::iter::from_fn(|| store.slabs.take(&store.arena, self.class));
-        self.spare.extend(free.take(want));
+        let chunk_bytes = store.slabs.class(self.class).chunk_bytes;
+        let _guard = ReadGuard::open(&self.thread);
+        if store.slabs.page_class(self.page) != self.class {
+            return 0;
+        }
+        let moves = |index: &usize| {
+            let header = store.arena.header(store.arena.chunk(self.page, index * chunk_bytes));
+            // Relaxed: an estimate.
+            let is_linked = header.pos.load(Ordering::Relaxed) != 0;
+            let shape = header.shape();
+            shape == Shape(Shape::PIECE) || is_linked && !shape.has(Shape::CHAINED)
+        };
+        (self.next_chunk..store.slabs.cut_chunks(self.page)).filter(moves).count()
+    }
+
+    /// Takes free chunks of the class. `true` if there was one.
+    fn take_spare(&mut self, wanted: usize) -> bool {
+        let store = &*self.thread.store;
+        let free = std::iter::from_fn(|| store.slabs.take_to_move(&store.arena, self.class));
+        self.spare.extend(free.take(wanted));
+        !self.spare.is_empty()
     }
 
     /// `true` if the move has waited for room for longer than it should.
@@ -215,21 +266,24 @@ fn vacate(
 ) -> bool {
     let store = &*guard.thread.store;
     let shape = store.arena.header(chunk).shape();
-    if shape == Shape(Shape::PIECE) || shape.has(Shape::CHAINED) {
+    if shape.has(Shape::CHAINED) {
         return evict_chunk(guard, chunk);
     }
+    let is_piece = shape == Shape(Shape::PIECE);
     // Free, a draft, or in its grace period: it comes back by itself.
-    if guard.linked(chunk).is_none() {
+    if !is_piece && guard.linked(chunk).is_none() {
         return true;
     }
     let Some(to) = spare.pop() else { return false };
-    match relocate(guard, list, chunk, to) {
+    let relocated =
+        if is_piece { relocate_piece(guard, chunk, to) } else { relocate(guard, list, chunk, to) };
+    match relocated {
         Relocated::Moved => true,
         Relocated::NotLinked => {
             spare.push(to);
             true
         }
-        Relocated::NoBlock => {
+        Relocated::NoRoom => {
             spare.push(to);
             evict_chunk(guard, chunk)
         }
@@ -286,7 +340,7 @@ fn cheapest_page(thread: &Rc<ThreadState>, class: ClassId, young: u64) -> Option
 }
 
 /// Cost of giving a page: one for each held chunk, more for items used within the last `young`
-/// openings of bags, and a whole page for a chunk that cannot be evicted.
+/// bytes of turnover, and a whole page for a chunk that cannot be evicted.
 fn page_cost(store: &Store, class: ClassId, page: usize, young: u64) -> usize {
     let arena = &store.arena;
     // Relaxed: the cost is an estimate, and a chunk may change while it is made.
@@ -312,12 +366,13 @@ fn page_cost(store: &Store, class: ClassId, page: usize, young: u64) -> usize {
         .sum()
 }
 
-/// `true` if the item was used after its bag closed, or that bag is one of the last `young`.
+/// `true` if the item was used after its bag closed, or that bag was opened within the last `young`
+/// bytes of turnover.
 fn is_young(store: &Store, header: &Header, young: u64) -> bool {
     let Some((list, bag)) = store.bag_at(header.pos.load(Ordering::Relaxed)) else { return false };
     let (bag, tick) = (list.bag(bag), store.tick(list.id()));
     let mark = recency::mark_of(header.recency.load(Ordering::Relaxed));
-    let age = store.openings().saturating_sub(bag.opened_at());
+    let age = store.turnover().saturating_sub(bag.opened_at());
     age < young || bag.touched_tick(mark, tick).is_some()
 }
 

@@ -1,12 +1,15 @@
 //! Balance between slab classes: pages move from the class whose items have been unused for longest
 //! to one that evicts younger ones.
 //!
-//! The cleaner compares the classes now and then. A class needs memory if it is evicting, and if
-//! its next victim was used clearly more recently than the next victims of the other classes. One
-//! page moves at a time: the page of the least recently used item, or one of a few others that
+//! The cleaner compares the classes now and then. A class is *needy* if its next victim was used
+//! clearly more recently than that of another class. Where stores of needy classes will soon find
+//! no chunk, the cleaner empties pages for them ahead, of the classes with the oldest items: as
+//! much as was stored in such classes in a few of its steps lately. So a needy class evicts nothing
+//! of its own, unless it grows faster than pages can be emptied.
+//!
+//! One page moves at a time: the page of the least recently used item, or one of a few others that
 //! holds fewer items still in use. Its items move to other pages in steps, for which the class
-//! evicts its coldest ones (see `page_move`). It goes to the needy class alone, which gets no more
-//! before it has begun to use these.
+//! evicts its coldest ones (see `page_move`).
 //!
 //! In the same way pages leave the store when more memory is in use than the limit allows, because
 //! the index or buffers grew or the limit was lowered. A page on its way out counts as given.
@@ -14,25 +17,27 @@
 //! Stores need not wait for any of this: they go on evicting from their own class. Only a class
 //! that has nothing to evict takes a page by itself (see `allocate`).
 //!
-//! Ages are numbers of bags opened in all classes, counted by 64 bits. That clock runs with the
-//! turnover of memory, so it is as fine under heavy load as a slow clock is under light load.
+//! Ages are bytes: of all bags that were closed since. That clock runs with the turnover of memory,
+//! so it is as fine under heavy load as a slow clock is under light load.
 //!
 //! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 6.2.
 
 use super::candidate::Candidate;
 use super::page_move::{CHUNKS_PER_SECTION, PageMove, Progress};
 use crate::config::Automove;
-use crate::slabs::ClassId;
 use crate::slabs::balance_settings::MoveRequest;
+use crate::slabs::{ClassId, NEEDY};
 use crate::stats::Count;
 use crate::store::Store;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
-/// Pages that may be on their way to one class.
-const PAGES_ON_THEIR_WAY: usize = 4;
-/// Pages of the store for each that may be on its way.
+/// Steps of the cleaner for whose stores memory is kept free.
+pub(super) const STEPS_AHEAD: u64 = 16;
+/// Pages of the store for each that may be on its way to needy classes.
 const PAGES_PER_MOVE: u64 = 64;
+/// Pages that may be on their way in any store.
+const PAGES_ON_THEIR_WAY: u64 = 2;
 /// Seconds after which a page that its class did not take is free for all.
 const CLAIM_SECS: u32 = 2;
 
@@ -43,8 +48,8 @@ pub(crate) struct Mover {
     is_requested: bool,
     /// By class: what was seen of it.
     classes: Vec<ClassHistory>,
-    /// Classes whose stores had to evict since the last look.
-    evicting: Vec<ClassId>,
+    /// Classes whose stores had to evict since the last look, or soon find no chunk.
+    wanting: Vec<ClassId>,
     tended_secs: u32,
 }
 
@@ -53,8 +58,11 @@ pub(crate) struct Mover {
 struct ClassHistory {
     /// Evictions for stores, by themselves or by the cleaner.
     reclaims: u64,
-    /// Items ever linked, and the time when the last of them was seen.
-    linked: (u64, u64),
+    /// Chunks ever handed out for new items and pieces, and the time when the last of
+    /// them was seen.
+    stored: (u64, u64),
+    /// Chunks handed out so within one step, at the most; it falls by a sixteenth with each step.
+    peak: u64,
     /// Times when the class lately gave a page.
     given: Vec<u64>,
 }
@@ -64,7 +72,7 @@ impl Mover {
     /// once.
     pub(crate) fn step(&mut self, thread: &Rc<ThreadState>, budget: usize) -> bool {
         let mut left = budget;
-        self.note_evicting(thread);
+        self.note_wanting(thread);
         while left > 0 {
             let Some(current) = &mut self.current else {
                 if self.begin_next(thread) {
@@ -103,7 +111,7 @@ impl Mover {
                 (Candidate::oldest(thread, 0).map(|giver| giver.class), 0, 0)
             }
             None => match self.imbalance(thread) {
-                Some((from, needy)) => (Some(from), needy.class, needy.age),
+                Some((from, young)) => (Some(from), NEEDY, young),
                 None => return false,
             },
         };
@@ -117,22 +125,28 @@ impl Mover {
         self.current.is_some()
     }
 
-    /// Notes which classes have evicted, and which have stored, since the last call.
-    fn note_evicting(&mut self, thread: &ThreadState) {
+    /// Notes which classes have evicted, which have stored since the last call, and which will soon
+    /// find no chunk.
+    fn note_wanting(&mut self, thread: &ThreadState) {
         let store = &*thread.store;
-        let now = store.openings();
+        let now = store.turnover();
         self.classes.resize_with(usize::from(store.slabs.count()) + 1, ClassHistory::default);
-        self.evicting.clear();
+        self.wanting.clear();
         for class in 1..=store.slabs.count() {
             let history = &mut self.classes[usize::from(class)];
             let reclaims = store.counters.of_class(class, Count::DirectReclaims)
                 + store.counters.of_class(class, Count::AheadReclaims);
-            if reclaims != std::mem::replace(&mut history.reclaims, reclaims) {
-                self.evicting.push(class);
+            let mut is_wanting = reclaims != std::mem::replace(&mut history.reclaims, reclaims);
+            let usage = store.slabs.class_use(class);
+            let stored = usage.stored - history.stored.0;
+            history.peak = stored.max(history.peak - history.peak.div_ceil(16));
+            if stored > 0 {
+                history.stored = (usage.stored, now);
+                is_wanting |= usage.free < history.peak * STEPS_AHEAD
+                    && !store.slabs.may_add_page(&store.budget, class);
             }
-            let linked = store.counters.of_class(class, Count::Linked);
-            if linked != history.linked.0 {
-                history.linked = (linked, now);
+            if is_wanting {
+                self.wanting.push(class);
             }
         }
     }
@@ -145,7 +159,7 @@ impl Mover {
         let history = &mut self.classes[usize::from(candidate.class)];
         let since = |then: u64| now.saturating_sub(then);
         // Idle, or nothing was stored for a quarter of its age: its victim's age is what it is.
-        if candidate.age == u64::MAX || since(history.linked.1) > candidate.age / 4 {
+        if candidate.age == u64::MAX || since(history.stored.1) > candidate.age / 4 {
             return candidate;
         }
         // A page given longer ago than the victim's age has had its effect.
@@ -154,40 +168,38 @@ impl Mover {
         Candidate { age: candidate.age * pages / (pages + given).max(1), ..candidate }
     }
 
-    /// The class that is to give a page, and the class that needs it most.
-    fn imbalance(&mut self, thread: &Rc<ThreadState>) -> Option<(ClassId, Candidate)> {
+    /// The class that is to give a page to the needy ones, and the age of the youngest of those
+    /// that want memory.
+    fn imbalance(&mut self, thread: &Rc<ThreadState>) -> Option<(ClassId, u64)> {
         let store = &*thread.store;
-        let automove = store.balance.automove();
-        if automove == Automove::Off || !store.evict || self.evicting.is_empty() {
+        if self.wanting.is_empty() || !store.evict {
             return None;
         }
-        let now = store.openings();
+        let now = store.turnover();
         let candidates: Vec<_> = (1..=store.slabs.count())
             .filter_map(|class| Candidate::of_class(thread, class))
             .map(|candidate| self.with_future_age(candidate, now))
             .collect();
-        let on_their_way = store.slabs.pages_on_their_way();
-        // Pages on their way serve no class, so a small store moves one at a time.
-        if on_their_way.iter().sum::<usize>() as u64 > store.slabs.pages_in_use() / PAGES_PER_MOVE {
+        for one in &candidates {
+            store.slabs.set_needy(one.class, is_needy(store, one, &candidates));
+        }
+        let (needy, others): (Vec<&Candidate>, Vec<&Candidate>) =
+            candidates.iter().partition(|one| store.slabs.is_needy(one.class));
+        let wanting = || needy.iter().filter(|one| self.wanting.contains(&one.class));
+        let young = wanting().map(|one| one.age).min()?;
+        let bytes_in = |class| {
+            let peak = self.classes[usize::from(class)].peak;
+            peak * store.slabs.class(class).chunk_bytes as u64
+        };
+        let wanted: u64 = wanting().map(|one| bytes_in(one.class)).sum();
+        let most = (store.slabs.pages_in_use() / PAGES_PER_MOVE).max(PAGES_ON_THEIR_WAY);
+        let pages = (wanted * STEPS_AHEAD).div_ceil(store.slabs.page_bytes()).min(most);
+        if store.slabs.pages_on_their_way()[usize::from(NEEDY)] as u64 >= pages {
             return None;
         }
-        let ratio = u64::from(store.balance.ratio_per_mille());
-        let is_needy = |one: &&Candidate| {
-            let others = candidates.iter().filter(|other| other.class != one.class);
-            let is_young = match automove {
-                Automove::Eager => others.map(|other| other.age).max() > Some(one.age),
-                _ => one.age.saturating_mul(1000) <= ratio.saturating_mul(average(others)),
-            };
-            is_young
-                && self.evicting.contains(&one.class)
-                && on_their_way[usize::from(one.class)] < PAGES_ON_THEIR_WAY
-        };
-        let needy = candidates.iter().filter(is_needy).min_by_key(|one| one.age)?;
-        let givers = candidates.iter().filter(|giver| giver.class != needy.class);
-        let giver =
-            givers.filter(|giver| giver.can_give_to(needy)).max_by_key(|giver| giver.claim())?;
+        let giver = others.iter().max_by_key(|giver| giver.claim())?;
         self.classes[usize::from(giver.class)].given.push(now);
-        Some((giver.class, *needy))
+        Some((giver.class, young))
     }
 
     /// Once a second: a page that its class did not take is free for all, and a page that could not
@@ -212,14 +224,17 @@ fn exceeds_limit(store: &Store) -> bool {
     excess > 0 && excess > store.slabs.bytes_on_their_way_out()
 }
 
-/// The average age of the classes' memory: many small classes weigh no more than one large one of
-/// as many pages.
-fn average<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> u64 {
-    let (mut sum, mut count) = (0u64, 0);
-    for candidate in candidates {
-        let pages = candidate.pages as u64;
-        sum = sum.saturating_add(candidate.age.saturating_mul(pages));
-        count += pages;
-    }
-    sum.checked_div(count).unwrap_or(0)
+/// `true` if a page of another class would serve better in this one.
+fn is_needy(store: &Store, one: &Candidate, all: &[Candidate]) -> bool {
+    let others = || all.iter().filter(|other| other.class != one.class);
+    let oldest = others().map(Candidate::claim).max().unwrap_or(0);
+    let is_young = match store.balance.automove() {
+        Automove::Off => false,
+        Automove::Age => {
+            let ratio = u64::from(store.balance.ratio_per_mille());
+            one.age.saturating_mul(1000) <= ratio.saturating_mul(oldest)
+        }
+        Automove::Eager => one.age < oldest,
+    };
+    is_young && others().any(|giver| giver.can_give_to(one))
 }

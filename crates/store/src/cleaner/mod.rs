@@ -16,7 +16,7 @@ use crate::allocation::ahead::Ahead;
 use crate::allocation::allocate::return_pages;
 use crate::allocation::rebalance::Mover;
 use crate::eviction::clean::clean;
-use crate::eviction::evict::open_if_full;
+use crate::eviction::evict::{open_if_full, open_if_old};
 use crate::handle::{Handle, Observer};
 use crate::linked::{ReadGuard, grow_table};
 use crate::reaping::flush::CHUNKS_PER_STEP;
@@ -136,6 +136,7 @@ impl Cleaner {
     fn open_bags(&self) {
         for class in 1..=self.handle.store().slabs.count() {
             open_if_full(&self.handle.thread, class);
+            open_if_old(&self.handle.thread, class);
         }
     }
 

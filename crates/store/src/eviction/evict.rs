@@ -2,7 +2,7 @@
 
 use super::scan::{ScanMode, judge, next_batch, next_item};
 use crate::linked::ReadGuard;
-use crate::lru::{BagList, Cursor, Order};
+use crate::lru::{BAGS_PER_TURNOVER, BagList, Cursor, Order};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
@@ -94,7 +94,10 @@ fn oldest_settled(thread: &ThreadState, list: &BagList, order: &mut Order) -> Op
 /// cleaner must pass over it before.
 fn open_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> bool {
     let store = &thread.store;
-    let opened = list.open(order, store.clocks(list.id()), &store.qsbr, thread.now_secs());
+    let closing = u64::from(list.bag(list.newest()).slots(&store.blocks));
+    let bytes = closing * store.slabs.bytes_per_item(list.id());
+    let clocks = store.clocks(list.id());
+    let opened = list.open(order, clocks, &store.qsbr, thread.now_secs(), bytes);
     if opened {
         thread.count(list.id(), Count::BagsOpened, 1);
     }
@@ -110,6 +113,20 @@ pub(crate) fn open_if_full(thread: &ThreadState, class: ClassId) {
     if is_full()
         && let Some(mut order) = list.order.try_lock()
         && is_full()
+    {
+        open_bag(thread, list, &mut order);
+    }
+}
+
+/// Opens a new bag where the newest is old, so that what is read in a class that stores nothing has
+/// marks of its time. Only the cleaner does this.
+pub(crate) fn open_if_old(thread: &ThreadState, class: ClassId) {
+    let store = &*thread.store;
+    let list = store.list(class);
+    let age = store.turnover().saturating_sub(list.bag(list.newest()).opened_at());
+    if store.slabs.class(class).used() > 0
+        && age > store.budget.limit() / BAGS_PER_TURNOVER
+        && let Some(mut order) = list.order.try_lock()
     {
         open_bag(thread, list, &mut order);
     }

@@ -20,7 +20,7 @@ const PINNED: usize = 1024;
 pub(crate) struct Victim {
     /// The class whose list it is in.
     pub class: ClassId,
-    /// Bags opened in all classes since the opening of the bag that was newest when it was used.
+    /// The turnover since the opening of the bag that was newest when it was used, in bytes.
     pub age: u64,
     pub chunk: ChunkRef,
 }
@@ -44,7 +44,7 @@ fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
     let list = store.list(list_id);
     let order = list.order.lock();
     let _guard = ReadGuard::open(thread);
-    let (now, tick) = (store.openings(), store.tick(list_id));
+    let (now, tick) = (store.turnover(), store.tick(list_id));
     let (mut looks, mut pinned, mut oldest) = (0, 0, None::<Victim>);
     let mut from = order.evict;
     for &index in &order.queue {

@@ -10,24 +10,24 @@ struct World {
     budget: Budget,
     qsbr: Qsbr,
     tick: AtomicU64,
-    openings: AtomicU64,
+    turnover: AtomicU64,
 }
 
 fn world() -> Arc<World> {
-    let (tick, openings) = (AtomicU64::new(recency::FIRST_TICK), AtomicU64::new(0));
+    let (tick, turnover) = (AtomicU64::new(recency::FIRST_TICK), AtomicU64::new(0));
     Arc::new(World {
-        list: BagList::new(1, Clocks { tick: &tick, openings: &openings }),
+        list: BagList::new(1, Clocks { tick: &tick, turnover: &turnover }),
         blocks: Blocks::new(arena::region::Region::reserve(6 * 6).unwrap()),
         budget: Budget::new(1 << 20),
         qsbr: Qsbr::new(3),
         tick,
-        openings,
+        turnover,
     })
 }
 
 impl World {
     fn clocks(&self) -> Clocks<'_> {
-        Clocks { tick: &self.tick, openings: &self.openings }
+        Clocks { tick: &self.tick, turnover: &self.turnover }
     }
 
     fn append(&self, item: ChunkRef) -> Position {
@@ -38,7 +38,7 @@ impl World {
     fn close_and_empty(&self, settle: bool) -> Vec<ChunkRef> {
         let mut order = self.list.order.lock();
         let closing = self.list.newest();
-        assert!(self.list.open(&mut order, self.clocks(), &self.qsbr, 1));
+        assert!(self.list.open(&mut order, self.clocks(), &self.qsbr, 1, 1));
         self.qsbr.try_advance();
         self.qsbr.try_advance();
         let bag = self.list.bag(closing);

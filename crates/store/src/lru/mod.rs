@@ -12,8 +12,8 @@
 //! that was newest at the time. An item is *touched* if its mark is not older than the closing of
 //! its bag.
 //!
-//! Classes are compared by another count: the bags opened in all classes. A bag remembers that,
-//! too. Both counts have 64 bits.
+//! Classes are compared by another clock: the bytes of all bags that were closed. A bag remembers
+//! when it was opened by that, too. Both clocks have 64 bits.
 //!
 //! The cleaner and the evictions pass over the oldest items. A touched one moves to the bag that
 //! its mark names. Where that bag is the newest, the item moves to the newest alternate instead, so
@@ -66,13 +66,16 @@ mod recover;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(any(loom, miri)))]
-pub(crate) use recover::{AGES, age_of};
+pub(crate) use recover::{AGES, Dates, age_of};
 
 /// Most bags of one list.
 #[cfg(not(loom))]
 pub(crate) const BAGS: usize = 256;
 #[cfg(loom)]
 pub(crate) const BAGS: usize = 4;
+
+/// Bags that a class opens while as many bytes are stored as the limit has, if it stores nothing.
+pub(crate) const BAGS_PER_TURNOVER: u64 = 64;
 
 /// One class's bags.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ pub(crate) struct Bag {
     /// The tick when the last whole pass of the cleaner over this bag began; before the first pass,
     /// the tick of its opening. Marks in this bag are not older, but for [`SLACK`].
     passed_tick: AtomicU64,
-    /// Bags opened in all classes when this one was.
+    /// The turnover when it was opened.
     opened_at: AtomicU64,
     opened_secs: AtomicU32,
     closed_secs: AtomicU32,
@@ -114,8 +117,8 @@ pub(crate) struct Bag {
 pub(crate) struct Clocks<'c> {
     /// Bags opened in the class.
     pub tick: &'c AtomicU64,
-    /// Bags opened in all classes.
-    pub openings: &'c AtomicU64,
+    /// Bytes of all bags that were closed.
+    pub turnover: &'c AtomicU64,
 }
 
 /// Order of the bags, and the cursors into them. Guarded by the eviction lock.
@@ -149,7 +152,7 @@ impl BagList {
         let bags: Box<[Bag]> = (0..BAGS).map(|_| Bag::default()).collect();
         bags[0].opened_tick.store(tick, Ordering::Relaxed);
         bags[0].passed_tick.store(tick, Ordering::Relaxed);
-        bags[0].opened_at.store(clocks.openings.load(Ordering::Relaxed), Ordering::Relaxed);
+        bags[0].opened_at.store(clocks.turnover.load(Ordering::Relaxed), Ordering::Relaxed);
         let order = Order {
             queue: VecDeque::from([0]),
             free: (1..BAGS).rev().filter_map(|bag| u8::try_from(bag).ok()).collect(),
@@ -246,14 +249,16 @@ impl BagList {
         Some(())
     }
 
-    /// Closes the newest bag and opens another at this second. `false` if there are too many bags,
-    /// or the next tick would make a mark too old (see [`recency`]).
+    /// Closes the newest bag, whose items have these bytes, and opens another at this second.
+    /// `false` if there are too many bags, or the next tick would make a mark too old (see
+    /// [`recency`]).
     pub(crate) fn open(
         &self,
         order: &mut Order,
         clocks: Clocks<'_>,
         qsbr: &Qsbr,
         now: u32,
+        closing_bytes: u64,
     ) -> bool {
         // Relaxed: the tick changes only under the order lock.
         let tick = recency::next(clocks.tick.load(Ordering::Relaxed));
@@ -265,7 +270,7 @@ impl BagList {
             }
         }
         let Some(index) = order.free.pop() else { return false };
-        let opened_at = clocks.openings.fetch_add(1, Ordering::Relaxed) + 1;
+        let opened_at = clocks.turnover.fetch_add(closing_bytes, Ordering::Relaxed) + closing_bytes;
         let closing = self.bag(self.newest());
         let bag = self.bag(index);
         bag.opened_tick.store(tick, Ordering::Relaxed);
@@ -291,7 +296,7 @@ impl BagList {
         self.oldest_mark.store(passed.min().unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Bags opened in all classes at the opening of the bag that was newest at this tick.
+    /// The turnover at the opening of the bag that was newest at this tick.
     pub(crate) fn opened_at(&self, order: &Order, tick: Tick) -> u64 {
         let bags = order.queue.iter().map(|&bag| self.bag(bag));
         let named = bags.clone().rev().find(|bag| bag.opened_tick() <= tick);
@@ -433,7 +438,7 @@ impl Bag {
         self.passed_tick.store(tick, Ordering::Relaxed);
     }
 
-    /// Bags opened in all classes when this one was.
+    /// The turnover when it was opened.
     pub(crate) fn opened_at(&self) -> u64 {
         self.opened_at.load(Ordering::Relaxed)
     }

@@ -14,10 +14,19 @@ pub(crate) const AGES: usize = 1 << 12;
 /// Bags made of a class's items.
 const BAGS_MADE: u64 = 32;
 
+/// The present, for bags that are dated back from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dates<'c> {
+    pub clocks: Clocks<'c>,
+    /// The turnover between two openings of bags of one class, about.
+    pub bytes_per_tick: u64,
+    pub now_secs: u32,
+}
+
 impl BagList {
     /// Opens bags for items whose numbers by age are given, in ticks before the present. Returns
     /// the bag for each age.
-    pub(crate) fn recover(&self, ages: &[u32], clocks: Clocks<'_>, now_secs: u32) -> Vec<u8> {
+    pub(crate) fn recover(&self, ages: &[u32], dates: Dates<'_>) -> Vec<u8> {
         let items: u64 = ages.iter().copied().map(u64::from).sum();
         let share = items.div_ceil(BAGS_MADE).max(1);
         let mut bag_of = vec![0; ages.len()];
@@ -28,11 +37,11 @@ impl BagList {
             bag_of[age] = bag;
             held += u64::from(ages[age]);
             if held >= share && age > 0 {
-                self.bag(bag).date((oldest, age), clocks, now_secs);
+                self.bag(bag).date((oldest, age), dates);
                 (bag, held, oldest) = (bag + 1, 0, age - 1);
             }
         }
-        self.bag(bag).date((oldest, 0), clocks, now_secs);
+        self.bag(bag).date((oldest, 0), dates);
         self.bag(bag).closed_secs.store(0, Ordering::Relaxed);
         self.set_queue(&mut self.order.lock(), (0..=bag).collect());
         bag_of
@@ -42,15 +51,17 @@ impl BagList {
 impl Bag {
     /// Dates the bag so that no mark from the oldest to the youngest of these ages counts as
     /// touched.
-    fn date(&self, (oldest, youngest): (usize, usize), clocks: Clocks<'_>, now_secs: u32) {
+    fn date(&self, (oldest, youngest): (usize, usize), dates: Dates<'_>) {
+        let Dates { clocks, bytes_per_tick, now_secs } = dates;
         let tick = clocks.tick.load(Ordering::Relaxed);
-        let openings = clocks.openings.load(Ordering::Relaxed);
+        let turnover = clocks.turnover.load(Ordering::Relaxed);
         // No tick of a process lies within `AGES` of zero.
         let ago = |age: usize| tick - age as u64;
         self.opened_tick.store(ago(oldest), Ordering::Relaxed);
         self.closed_tick.store(ago(youngest) + 1, Ordering::Relaxed);
         self.passed_tick.store(ago(oldest), Ordering::Relaxed);
-        self.opened_at.store(openings.saturating_sub(oldest as u64), Ordering::Relaxed);
+        let opened_at = turnover.saturating_sub(oldest as u64 * bytes_per_tick);
+        self.opened_at.store(opened_at, Ordering::Relaxed);
         self.opened_secs.store(now_secs, Ordering::Relaxed);
         self.closed_secs.store(now_secs, Ordering::Relaxed);
         self.closed_epoch.store(0, Ordering::Relaxed);

@@ -7,14 +7,14 @@ use super::*;
 /// the old one too old, and one is again after a pass over the old one.
 #[test]
 fn a_bag_that_is_not_passed_holds_openings_back() {
-    let (tick, openings) = (AtomicU64::new(FIRST_TICK), AtomicU64::new(0));
-    let clocks = Clocks { tick: &tick, openings: &openings };
+    let (tick, turnover) = (AtomicU64::new(FIRST_TICK), AtomicU64::new(0));
+    let clocks = Clocks { tick: &tick, turnover: &turnover };
     let list = BagList::new(1, clocks);
     let blocks = Blocks::new(arena::region::Region::reserve(1 << 10).unwrap());
     let qsbr = Qsbr::new(1);
     let mut order = list.order.lock();
     let open = |order: &mut Order| {
-        let is_open = list.open(order, clocks, &qsbr, 1);
+        let is_open = list.open(order, clocks, &qsbr, 1, 1);
         // The bag in the middle is passed and empty.
         if order.queue.len() > 2 {
             list.free(order, &blocks, order.queue[1]);
@@ -31,6 +31,6 @@ fn a_bag_that_is_not_passed_holds_openings_back() {
         list.bag(old).set_passed(reached);
         assert!(open(&mut order), "round {round}");
     }
-    let opened = openings.load(Ordering::Relaxed);
+    let opened = turnover.load(Ordering::Relaxed);
     assert!(opened > 3 * (AGE_MAX - SLACK - 3), "{opened}");
 }

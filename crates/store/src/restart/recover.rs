@@ -24,8 +24,8 @@
 
 use crate::expiry::transient::Note;
 use crate::linked::key_left;
-use crate::lru;
 use crate::lru::recency;
+use crate::lru::{self, BAGS_PER_TURNOVER, BagList, Dates};
 use crate::slabs::{Chunks, ClassId};
 use crate::store::Store;
 use crate::table::{Judge, Marks};
@@ -128,13 +128,16 @@ fn find_items(
 /// Puts chunks into free lists and items into bags, on all processors. `false`: the file system is
 /// full.
 fn put_in_order(store: &Store, chunks: &Chunks, classes: &[OfClass], now_secs: u32) -> bool {
+    let bytes_per_tick = store.budget.limit() / BAGS_PER_TURNOVER;
+    let dates =
+        |list: &BagList| Dates { clocks: store.clocks(list.id()), bytes_per_tick, now_secs };
     let bag_of: Vec<Vec<u8>> = store
         .lists
         .iter()
         .zip(classes)
         .map(|(list, class)| match class.items {
             0 => Vec::new(),
-            _ => list.recover(&class.ages, store.clocks(list.id()), now_secs),
+            _ => list.recover(&class.ages, dates(list)),
         })
         .collect();
     let (next, homeless) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -32,6 +32,8 @@ pub(super) struct ClassState {
     pub(super) cutting: Option<(usize, usize)>,
     pub(super) pages: Vec<usize>,
     pub(super) used: u64,
+    /// Chunks ever handed out for new items and pieces.
+    pub(super) stored: u64,
     /// Pages on their way out.
     pub(super) draining: Vec<Draining>,
 }
@@ -52,6 +54,8 @@ pub(crate) struct ClassUse {
     pub pages: u64,
     /// Chunks handed out.
     pub used: u64,
+    /// Chunks ever handed out for new items and pieces.
+    pub stored: u64,
     /// Chunks that can be handed out at once.
     pub free: u64,
 }
@@ -77,6 +81,7 @@ impl Class {
         ClassUse {
             pages: (state.pages.len() + state.draining.len()) as u64,
             used: state.used,
+            stored: state.stored,
             free: (staying + leaving as u64).saturating_sub(state.used),
         }
     }

@@ -4,8 +4,18 @@ use super::ClassId;
 use arena::qsbr::Qsbr;
 use std::collections::VecDeque;
 
-/// Asks for a free page whatever class it is promised to.
-pub(super) const ANY: ClassId = ClassId::MAX;
+/// In place of a class that a page is promised to: whichever class is needy.
+pub(crate) const NEEDY: ClassId = ClassId::MAX;
+
+/// Whoever asks for a free page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taker {
+    pub(super) class: ClassId,
+    /// The class may have what is promised to needy ones.
+    pub(super) is_needy: bool,
+    /// The class may not have what is promised to nobody.
+    pub(super) promised_only: bool,
+}
 
 /// Pages of no class.
 #[derive(Debug, Default)]
@@ -24,31 +34,35 @@ pub(super) struct FreePage {
     pub(super) page: usize,
     /// The epoch in which it became free.
     epoch: u64,
-    /// The class that is to get it; 0: the first that asks.
+    /// The class that is to get it; 0: the first that asks; or [`NEEDY`].
     pub(super) promised_to: ClassId,
     /// Times that [`FreePages::release_promises`] has passed it.
     looked_at: u32,
 }
 
 impl FreePages {
-    /// The page that has been free for longest of those that the class may have, if its grace
-    /// period is over. With `promised_only` these are the pages that were promised to it.
-    pub(super) fn pop_resident(
-        &mut self,
-        qsbr: &Qsbr,
-        id: ClassId,
-        promised_only: bool,
-    ) -> Option<usize> {
-        let at = self.resident.iter().position(|free| free.is_for(id, promised_only))?;
-        // Those behind it became free later, so they are not past their grace period either.
-        qsbr.is_safe(self.resident[at].epoch)
-            .then(|| self.resident.remove(at))?
-            .map(|free| free.page)
+    /// The page that has been free for longest of those that the taker may have, if its grace
+    /// period is over.
+    pub(super) fn pop_for(&mut self, qsbr: &Qsbr, taker: Taker) -> Option<usize> {
+        let at = self.resident.iter().position(|free| free.is_for(taker))?;
+        self.pop(qsbr, at)
     }
 
-    /// `true` if there is a page that the class may have, now or after its grace period.
-    pub(super) fn has_for(&self, id: ClassId, promised_only: bool) -> bool {
-        self.resident.iter().any(|free| free.is_for(id, promised_only))
+    /// The page that has been free for longest, if its grace period is over, whatever class it was
+    /// promised to.
+    pub(super) fn pop_any(&mut self, qsbr: &Qsbr) -> Option<usize> {
+        self.pop(qsbr, 0)
+    }
+
+    fn pop(&mut self, qsbr: &Qsbr, at: usize) -> Option<usize> {
+        // Those behind it became free later, so they are not past their grace period either.
+        let is_safe = qsbr.is_safe(self.resident.get(at)?.epoch);
+        is_safe.then(|| self.resident.remove(at))?.map(|free| free.page)
+    }
+
+    /// `true` if there is a page that the taker may have, now or after its grace period.
+    pub(super) fn has_for(&self, taker: Taker) -> bool {
+        self.resident.iter().any(|free| free.is_for(taker))
     }
 
     /// Frees a page for all if its class has not taken it within this many calls.
@@ -75,8 +89,11 @@ impl FreePage {
         Self::new(page, 0, 0)
     }
 
-    /// `true` if the class may have it.
-    pub(super) fn is_for(&self, id: ClassId, promised_only: bool) -> bool {
-        id == ANY || self.promised_to == id || self.promised_to == 0 && !promised_only
+    fn is_for(&self, taker: Taker) -> bool {
+        match self.promised_to {
+            0 => !taker.promised_only,
+            NEEDY => taker.is_needy,
+            class => class == taker.class,
+        }
     }
 }

@@ -34,7 +34,8 @@ use arena::qsbr::Qsbr;
 use arena::region::Region;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use class::{Class, ClassState, ClassUse, Draining};
-use free_pages::{ANY, FreePage, FreePages};
+pub(crate) use free_pages::NEEDY;
+use free_pages::{FreePage, FreePages, Taker};
 
 /// A slab class: 1 is the smallest; 0 is none.
 pub(crate) type ClassId = u8;
@@ -61,6 +62,8 @@ pub(crate) struct Slabs {
     pages_charged: AtomicU64,
     /// Times that a page went from one class to another use.
     pages_moved: AtomicU64,
+    /// By class: not zero if it is needy.
+    needy: Box<[AtomicU32]>,
 }
 
 impl Slabs {
@@ -84,6 +87,7 @@ impl Slabs {
             page_bytes: page,
             pages_charged: AtomicU64::new(0),
             pages_moved: AtomicU64::new(0),
+            needy: (0..=ClassId::MAX).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
@@ -96,6 +100,18 @@ impl Slabs {
     #[inline]
     pub(crate) fn class(&self, id: ClassId) -> &Class {
         &self.classes[usize::from(id) - 1]
+    }
+
+    /// Bytes of the chunks that an item of this class has: of a chained one with its pieces, about.
+    pub(crate) fn bytes_per_item(&self, id: ClassId) -> u64 {
+        let class = self.class(id);
+        let pieces = self.class(self.largest());
+        let of_pieces = if id == self.heads() {
+            pieces.used() * pieces.chunk_bytes as u64 / class.used().max(1)
+        } else {
+            0
+        };
+        class.chunk_bytes as u64 + of_pieces
     }
 
     /// The class of chained items' heads.
@@ -129,6 +145,16 @@ impl Slabs {
 
     /// A free chunk of the class, owned by the caller and marked as a draft.
     pub(crate) fn take(&self, arena: &Arena, id: ClassId) -> Option<ChunkRef> {
+        self.take_as(arena, id, 1)
+    }
+
+    /// The same for an item that is in the class already, and counts as stored no more.
+    pub(crate) fn take_to_move(&self, arena: &Arena, id: ClassId) -> Option<ChunkRef> {
+        self.take_as(arena, id, 0)
+    }
+
+    #[inline]
+    fn take_as(&self, arena: &Arena, id: ClassId, stored: u64) -> Option<ChunkRef> {
         let class = self.class(id);
         let mut state = class.state.lock();
         let chunk = match state.pop_free(arena) {
@@ -137,6 +163,7 @@ impl Slabs {
         };
         arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
         state.used += 1;
+        state.stored += stored;
         class.used.store(state.used, Ordering::Relaxed);
         Some(chunk)
     }
@@ -212,14 +239,18 @@ impl Slabs {
         let pages = self.pages.lock();
         let fresh = pages.untouched < self.page_class.len() || !pages.returned.is_empty();
         let fits = budget.used() + self.page_bytes() <= budget.limit();
-        fresh && fits || pages.has_for(id, budget.excess() > 0)
+        fresh && fits || pages.has_for(self.taker(budget, id))
+    }
+
+    fn taker(&self, budget: &Budget, class: ClassId) -> Taker {
+        // A free page that is too much is to leave the store, unless it was promised.
+        Taker { class, is_needy: self.is_needy(class), promised_only: budget.excess() > 0 }
     }
 
     /// A page that the class may have: free and resident, returned, or never used.
     fn take_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr, id: ClassId) -> Option<usize> {
         let mut pages = self.pages.lock();
-        // A free page that is too much is to leave the store, unless it was promised to the class.
-        if let Some(page) = pages.pop_resident(qsbr, id, budget.excess() > 0) {
+        if let Some(page) = pages.pop_for(qsbr, self.taker(budget, id)) {
             // It is still charged.
             return Some(page);
         }
@@ -244,7 +275,7 @@ impl Slabs {
     /// Gives one free resident page back to the system; `false` if there is none.
     pub(crate) fn return_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr) -> bool {
         let mut pages = self.pages.lock();
-        let Some(page) = pages.pop_resident(qsbr, ANY, false) else { return false };
+        let Some(page) = pages.pop_any(qsbr) else { return false };
         arena.release_page(page);
         pages.returned.push(page);
         self.pages_charged.fetch_sub(1, Ordering::Relaxed);
@@ -293,6 +324,17 @@ impl Slabs {
         true
     }
 
+    /// `true` if the coldest items of other classes are colder than its own, so that pages of those
+    /// come before evictions.
+    pub(crate) fn is_needy(&self, class: ClassId) -> bool {
+        self.needy[usize::from(class)].load(Ordering::Relaxed) != 0
+    }
+
+    /// Says whether the class is needy.
+    pub(crate) fn set_needy(&self, class: ClassId, needy: bool) {
+        self.needy[usize::from(class)].store(u32::from(needy), Ordering::Relaxed);
+    }
+
     /// Up to `count` pages of the class, spread evenly, starting at a varying place.
     pub(crate) fn sample_pages(&self, id: ClassId, count: usize, start: usize) -> Vec<usize> {
         self.class(id).sample_pages(count, start)
@@ -329,7 +371,7 @@ impl Slabs {
 
     /// `true` if a free page that this class may have waits for the end of its grace period.
     pub(crate) fn has_page_on_its_way(&self, budget: &Budget, id: ClassId) -> bool {
-        self.pages.lock().has_for(id, budget.excess() > 0)
+        self.pages.lock().has_for(self.taker(budget, id))
     }
 
     /// Bytes of the pages that are promised to no class: free, or on their way out of their class.
@@ -337,9 +379,10 @@ impl Slabs {
         self.pages_on_their_way()[0] as u64 * self.page_bytes()
     }
 
-    /// Pages on their way to each class, by id. At 0 stand those that are for all.
+    /// Pages on their way to each class, by id. At 0 stand those that are for all, and at [`NEEDY`]
+    /// those for needy classes.
     pub(crate) fn pages_on_their_way(&self) -> Vec<usize> {
-        let mut count = vec![0; self.classes.len() + 1];
+        let mut count = vec![0; usize::from(NEEDY) + 1];
         for free in &self.pages.lock().resident {
             count[usize::from(free.promised_to)] += 1;
         }

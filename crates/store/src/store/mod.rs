@@ -286,9 +286,9 @@ impl Store {
         self.control().ticks[usize::from(class)].load(Ordering::Relaxed)
     }
 
-    /// Bags opened in all classes: the time by which classes are compared.
-    pub(crate) fn openings(&self) -> u64 {
-        self.control().openings.load(Ordering::Relaxed)
+    /// Bytes of all bags that were closed: the time by which classes are compared.
+    pub(crate) fn turnover(&self) -> u64 {
+        self.control().turnover.load(Ordering::Relaxed)
     }
 
     /// The counts that an opening of one of the class's bags moves on.
@@ -304,5 +304,5 @@ impl Store {
 }
 
 fn clocks(control: &Control, class: ClassId) -> Clocks<'_> {
-    Clocks { tick: &control.ticks[usize::from(class)], openings: &control.openings }
+    Clocks { tick: &control.ticks[usize::from(class)], turnover: &control.turnover }
 }
