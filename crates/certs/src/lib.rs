@@ -159,17 +159,19 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertsEr
     }
 }
 
-/// The private key in a file.
+/// The private key in a file. Its form is that of its bytes: like OpenSSL, this reads a PKCS#8 key
+/// under the label `RSA PRIVATE KEY`.
 ///
 /// # Errors
 ///
 /// The file, and its fault.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertsError> {
     let bytes = contents(path)?;
-    if let Ok(key) = PrivateKeyDer::from_pem_slice(&bytes) {
-        return Ok(key);
-    }
-    PrivateKeyDer::try_from(bytes).map_err(|_| CertsError::NoKey(path.to_owned()))
+    let der = match PrivateKeyDer::from_pem_slice(&bytes) {
+        Ok(labelled) => labelled.secret_der().to_vec(),
+        Err(_) => bytes,
+    };
+    PrivateKeyDer::try_from(der).map_err(|_| CertsError::NoKey(path.to_owned()))
 }
 
 /// The authorities in a file.
@@ -204,6 +206,20 @@ mod tests {
     fn what_is_no_regular_file_is_refused() {
         let why = roots(Path::new("/dev/zero")).unwrap_err().to_string();
         assert_eq!(why, "/dev/zero: it is not a regular file");
+    }
+
+    /// The beginning of an RSA key in PKCS#8, which says what it is.
+    #[test]
+    fn a_key_is_what_its_bytes_say_whatever_its_label() {
+        let path = std::env::temp_dir().join(format!("holdall-certs-{}.pem", std::process::id()));
+        for label in ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"] {
+            let body = "MBICAQAwDQYJKoZIhvcNAQEBBQA=";
+            let text = format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
+            std::fs::write(&path, text).unwrap();
+            let key = private_key(&path);
+            assert!(matches!(key, Ok(PrivateKeyDer::Pkcs8(_))), "{label}: {key:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct MetaGet {
     pub recache_after_touch: bool,
     /// `u`: leave recency and hit mark alone.
     pub no_bump: bool,
+    /// Leave the win to others: this reader may not get the reply, or not be who it says.
+    pub no_claim: bool,
     /// `E`: the cas unique of an item that is created.
     pub cas: Option<u64>,
     /// The key came as base64: so does that of an item that is created.
@@ -119,8 +121,8 @@ impl Worker {
                 return Err(self.meta_miss(found.as_ref(), how));
             };
             let mut hit = MetaHit::of(item);
-            let is_claim = !hit.is_won && (hit.is_stale || self.is_late(&hit, how));
-            if (is_claim || how.deadline.is_some()) && !self.claim(section, key, how, &mut hit) {
+            let changes = how.deadline.is_some() || self.wins(&hit, how);
+            if changes && !self.claim(section, key, how, &mut hit) {
                 // Replaced or flushed meanwhile.
                 continue;
             }
@@ -201,6 +203,12 @@ impl Worker {
         }
     }
 
+    /// Whether this reader is the one to renew the item.
+    #[inline]
+    fn wins(&self, hit: &MetaHit<'_>, how: &MetaGet) -> bool {
+        !hit.is_won && !how.no_claim && (hit.is_stale || self.is_late(hit, how))
+    }
+
     /// `R`: little time is left.
     #[inline]
     fn is_late(&self, hit: &MetaHit<'_>, how: &MetaGet) -> bool {
@@ -232,7 +240,7 @@ impl Worker {
             }
             let version = item.version();
             (hit.cas, hit.is_stale, hit.is_won) = (version.cas, version.is_stale, version.is_won);
-            if !hit.is_won && (hit.is_stale || self.is_late(hit, how)) {
+            if self.wins(hit, how) {
                 item.set_won();
                 hit.is_winner = true;
             }

@@ -97,16 +97,16 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// A refusal with memcached's exit status for usage errors: nothing to listen on, or an item
-    /// limit that does not fit the memory limit.
+    /// A refusal with memcached's exit status for usage errors: for one, an item limit that does
+    /// not fit the memory limit.
     pub(crate) fn resolve(
         mut self,
         environment: &Environment,
         warnings: &mut Vec<String>,
     ) -> Result<Options, Refusal> {
-        self.resolve_listeners()?;
+        self.resolve_listeners(warnings);
         self.resolve_item_limit()?;
-        self.resolve_tls()?;
+        self.resolve_tls(warnings)?;
         self.resolve_login(environment, warnings)?;
         let threads =
             self.threads.unwrap_or_else(|| environment.cpus.clamp(1, THREADS_DEFAULT_MAX));
@@ -125,8 +125,9 @@ impl Draft {
     }
 
     /// As memcached: `-U` alone sets the TCP port as well, and a unix socket turns both off. An
-    /// element of `-l` with a port of its own is still off when its `-p` or `-U` is 0.
-    fn resolve_listeners(&mut self) -> Result<(), Refusal> {
+    /// element of `-l` with a port of its own is still off when its `-p` or `-U` is 0. With all of
+    /// them off the server starts, and nobody can reach it.
+    fn resolve_listeners(&mut self, warnings: &mut Vec<String>) {
         let udp = self.udp_port.and_then(Port::to_bind);
         let tcp = match (self.tcp_port, udp) {
             (Some(port), _) => port.to_bind(),
@@ -134,7 +135,7 @@ impl Draft {
             (None, None) => Some(PORT),
         };
         if self.options.unix.path.is_some() && !self.keep_tcp {
-            return Ok(());
+            return;
         }
         if self.interfaces.is_empty() {
             let host = match self.options.style {
@@ -151,13 +152,13 @@ impl Draft {
         self.options.tcp = endpoints(tcp);
         self.options.udp = endpoints(udp);
         if tcp.is_none() && udp.is_none() && self.options.unix.path.is_none() {
-            return Err(usage("nothing to listen on: TCP and UDP are off, and there is no -s"));
+            warnings.push("nobody can connect: TCP and UDP are off, and there is no -s".to_owned());
         }
-        Ok(())
     }
 
-    /// A listener that was meant to be encrypted must not come up plain.
-    fn resolve_tls(&mut self) -> Result<(), Refusal> {
+    /// A listener that was meant to be encrypted must not come up plain. Datagrams are never
+    /// encrypted, in memcached neither.
+    fn resolve_tls(&mut self, warnings: &mut Vec<String>) -> Result<(), Refusal> {
         let tcp = &self.options.tcp;
         if !self.tls {
             let is_meant = tcp.iter().any(|endpoint| endpoint.tls != TlsMode::Plain);
@@ -173,7 +174,7 @@ impl Draft {
             return Err(usage("-Z: clients' certificates need -o ssl_ca_cert=FILE"));
         }
         if !self.options.udp.is_empty() {
-            return Err(usage("-U: there is no TLS over UDP"));
+            warnings.push("-U: what goes by UDP is not encrypted, in spite of -Z".to_owned());
         }
         self.options.tls = Some(self.tls_options.clone());
         Ok(())
@@ -288,6 +289,7 @@ fn defaults(style: Style) -> Options {
         shutdown_command: false,
         flush_command: true,
         dump_commands: true,
+        strict: false,
         watch_command: true,
         watcher_buffer_bytes: 256 << 10,
         cas: true,

@@ -159,6 +159,16 @@ pub(crate) const EXTENDED: &[Extended] = &[
             Ok(())
         },
     ),
+    own(
+        "strict",
+        Value::None,
+        "",
+        "close a connection behind a storage line without a length, or a value longer than its own",
+        |draft, _| {
+            draft.options.strict = true;
+            Ok(())
+        },
+    ),
     own("keep_tcp", Value::None, "", "with -s, listen on TCP and UDP as well", |draft, _| {
         draft.keep_tcp = true;
         Ok(())
@@ -247,7 +257,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "slab_automove_ratio",
         Value::Required("num"),
         "0.8",
-        "age of a class's next victim, as a part of the others' average, up to which the class gets pages",
+        "age of a class's next victim, as a part of the oldest of other classes, up to which the class gets pages",
         |draft, text| {
             let ratio = number::fraction(text, 0.0)?;
             if ratio > 1.0 {

@@ -82,8 +82,8 @@ pub struct Options {
     pub crawler_sleep_micros: u32,
     /// Items of a class that a crawl looks at; 0: all.
     pub crawler_to_crawl: u32,
-    /// Age of a class's next victim, as a part of the others' average, up to which the class gets
-    /// pages; over 0, at most 1.
+    /// Age of a class's next victim, as a part of the oldest of other classes, up to which the
+    /// class gets pages; over 0, at most 1.
     pub automove_ratio: f64,
     /// `slabs reassign` is allowed.
     pub slab_reassign: bool,
@@ -138,6 +138,8 @@ pub struct Options {
     pub flush_command: bool,
     /// Key dumps are allowed (not `-X`).
     pub dump_commands: bool,
+    /// `-o strict`: a connection ends where data could be read as commands.
+    pub strict: bool,
     /// `watch` is allowed (not `-W`).
     pub watch_command: bool,
     /// Unsent bytes that a watcher may owe.

@@ -27,24 +27,28 @@ pub fn of(options: &Options) -> Vec<(&'static str, String)> {
 
 /// memcached's names for what TLS is set to.
 fn tls(options: &Options) -> Vec<(&'static str, String)> {
-    let Some(tls) = &options.tls else { return vec![("ssl_enabled", yes_no(false))] };
-    let verify = match tls.verify {
+    let tls = options.tls.as_ref();
+    let or = |text: Option<String>, none: &str| text.unwrap_or_else(|| none.to_owned());
+    let shown = |path: &std::path::Path| path.display().to_string();
+    let verify = match tls.map_or(Verify::None, |tls| tls.verify) {
         Verify::None => 0,
         Verify::Request => 1,
         Verify::Require => 2,
     };
-    let version = if tls.only_tls13 { "tlsv1.3" } else { "tlsv1.2" };
-    let ciphers = tls.ciphers.as_ref().map_or_else(|| "NULL".to_owned(), |list| list.join(":"));
-    let ca_cert = tls.ca_cert.as_ref().map(|path| path.display().to_string());
+    let version = if tls.is_some_and(|tls| tls.only_tls13) { "tlsv1.3" } else { "tlsv1.2" };
+    let ciphers = tls.and_then(|tls| tls.ciphers.as_ref()).map(|list| list.join(":"));
+    let ca_cert = tls.and_then(|tls| tls.ca_cert.as_deref()).map(shown);
     vec![
-        ("ssl_enabled", yes_no(true)),
-        ("ssl_chain_cert", tls.chain_cert.display().to_string()),
-        ("ssl_key", tls.key.display().to_string()),
+        ("ssl_enabled", yes_no(tls.is_some())),
+        ("ssl_chain_cert", or(tls.map(|tls| shown(&tls.chain_cert)), "(null)")),
+        ("ssl_key", or(tls.map(|tls| shown(&tls.key)), "(null)")),
         ("ssl_verify_mode", verify.to_string()),
         ("ssl_keyformat", "1".to_owned()),
-        ("ssl_ciphers", ciphers),
-        ("ssl_ca_cert", ca_cert.unwrap_or_else(|| "NULL".to_owned())),
-        ("ssl_session_cache", yes_no(tls.resumption)),
+        ("ssl_ciphers", or(ciphers, "NULL")),
+        ("ssl_ca_cert", or(ca_cert, "NULL")),
+        ("ssl_wbuf_size", "16384".to_owned()),
+        ("ssl_session_cache", yes_no(tls.is_some_and(|tls| tls.resumption))),
+        ("ssl_kernel_tls", yes_no(false)),
         ("ssl_min_version", version.to_owned()),
     ]
 }
@@ -111,7 +115,8 @@ fn engine(options: &Options) -> Vec<(&'static str, String)> {
 fn fixed() -> impl Iterator<Item = (&'static str, String)> {
     const FIXED: &[(&str, &str)] = &[
         ("hashpower_init", "0"),
-        ("slab_automove_window", "30"),
+        ("slab_automove_window", "10"),
+        ("slab_automove_freeratio", "0.010"),
         ("slab_chunk_max", "524288"),
         ("tail_repair_time", "0"),
         ("hash_algorithm", "rapidhash"),
@@ -125,8 +130,20 @@ fn fixed() -> impl Iterator<Item = (&'static str, String)> {
         ("read_buf_mem_limit", "0"),
         ("track_sizes", "yes"),
         ("inline_ascii_response", "no"),
+        ("ext_item_size", "512"),
+        ("ext_item_age", "4294967295"),
+        ("ext_low_ttl", "0"),
+        ("ext_recache_rate", "2000"),
+        ("ext_wbuf_size", "4194304"),
+        ("ext_compact_under", "0"),
+        ("ext_drop_under", "0"),
+        ("ext_max_sleep", "1000000"),
+        ("ext_max_frag", "0.80"),
+        ("ext_drop_unread", "no"),
+        ("proxy_enabled", "no"),
+        ("proxy_uring_enabled", "no"),
         ("client_flags_size", "4"),
-        ("num_napi_ids", "(null)"),
+        ("num_napi_ids", "0"),
     ];
     FIXED.iter().map(|(name, value)| (*name, (*value).to_owned()))
 }

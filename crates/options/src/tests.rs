@@ -225,7 +225,6 @@ fn wrong_arguments_are_refused_with_memcacheds_status() {
         &["-o", "affinity=0,1"],
         &["-o", "eviction=random"],
         &["-o", "keep_tcp=1"],
-        &["-p", "0"],
     ];
     for arguments in wrong {
         let refusal = refused(arguments);
@@ -273,6 +272,10 @@ fn ports_follow_memcached() {
     let udp_only = options(&["-U", "11300", "-p", "0"]);
     assert_eq!((udp_only.tcp, udp_only.udp), (vec![], vec![at(local, 11300)]));
     assert_eq!(options(&["-U", "0"]).tcp, [at(local, 11211)]);
+    // A socket of its own, or nobody at all: memcached starts, and so does this.
+    let (nowhere, warnings) = run(Style::Memcached, &["-p", "0", "-l", "127.0.0.1:11300"]);
+    assert_eq!((nowhere.tcp, nowhere.udp, nowhere.unix.path), (vec![], vec![], None));
+    assert!(warnings.iter().any(|line| line.starts_with("nobody can connect")), "{warnings:?}");
 
     let list = options(&["-l", "10.0.0.1:5,[::1];h", "-l", "*", "-p", "7"]);
     let want = [at(Some("10.0.0.1"), 5), at(Some("::1"), 7), at(Some("h"), 7), at(None, 7)];
@@ -429,6 +432,33 @@ fn a_listener_meant_for_tls_never_comes_up_plain() {
     assert_eq!(modes, [Standard, Plain, Mutual, ServerOnly]);
     let wrong = ["-Z", "-o", "ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=2"];
     assert_eq!(refused(&wrong).status, EXIT_USAGE, "no issuers are named");
-    assert_eq!(refused(&[&TLS[..], &["-U", "1"]].concat()).status, EXIT_USAGE);
+    let (datagrams, warnings) = run(Style::Memcached, &[&TLS[..], &["-U", "1"]].concat());
+    assert_eq!((datagrams.udp.len(), datagrams.tls.is_some()), (1, true));
+    assert!(warnings.iter().any(|line| line.starts_with("-U: ")), "{warnings:?}");
     assert_eq!(refused(&["-o", "ssl_ciphers=HIGH"]).status, EXIT_USAGE);
+}
+
+/// What memcached 1.6.45 answers to `stats settings`, but for what changes while it runs.
+#[test]
+fn every_setting_of_memcached_has_its_name_with_tls_and_without() {
+    const NAMES: &str = "maxconns tcpport udpport inter oldest evictions domain_socket umask \
+        shutdown_command growth_factor chunk_size num_threads num_threads_per_udp stat_key_prefix \
+        reqs_per_event cas_enabled tcp_backlog binding_protocol auth_enabled_sasl \
+        auth_enabled_ascii item_size_max maxconns_fast hashpower_init slab_reassign \
+        slab_automove_window slab_chunk_max tail_repair_time flush_enabled dump_enabled \
+        hash_algorithm lru_maintainer_thread lru_segmented hot_lru_pct warm_lru_pct hot_max_factor \
+        warm_max_factor idle_timeout watcher_logbuf_size worker_logbuf_size read_buf_mem_limit \
+        track_sizes inline_ascii_response ext_item_size ext_item_age ext_low_ttl ext_recache_rate \
+        ext_wbuf_size ext_compact_under ext_drop_under ext_max_sleep ext_max_frag \
+        slab_automove_freeratio ext_drop_unread ssl_enabled ssl_chain_cert ssl_key ssl_verify_mode \
+        ssl_keyformat ssl_ciphers ssl_ca_cert ssl_wbuf_size ssl_session_cache ssl_kernel_tls \
+        ssl_min_version proxy_enabled proxy_uring_enabled num_napi_ids memory_file \
+        client_flags_size";
+    for arguments in [&[][..], &TLS] {
+        let shown = stats_settings::of(&options(arguments));
+        for name in NAMES.split_whitespace() {
+            let count = shown.iter().filter(|(own, _)| *own == name).count();
+            assert_eq!(count, 1, "{name}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Failure {
     /// Too much is outstanding already.
     Busy,
-    /// The server says that the request was wrong (`CLIENT_ERROR`, `ERROR`).
+    /// The server says that the request was wrong (`CLIENT_ERROR`).
     ClientError,
     /// The connection was refused or is impossible.
     ConnectError,
@@ -21,7 +21,8 @@ pub enum Failure {
     DeadlineExceeded,
     /// Something here went wrong; no server was asked.
     LocalError,
-    /// The server failed (`SERVER_ERROR`), spoke nonsense, or went away before it answered.
+    /// The server failed (`SERVER_ERROR`, `ERROR`), spoke nonsense, or went away before it
+    /// answered.
     RemoteError,
     /// The server or this program is about to end.
     Shutdown,

@@ -45,6 +45,8 @@ pub struct Shared {
     /// Requests of one connection before the others have their turn (`-R`).
     pub(crate) requests_per_turn: u32,
     pub(crate) dump_enabled: bool,
+    /// `-o strict`: a connection ends where data could be read as commands.
+    pub(crate) is_strict: bool,
     pub(crate) watch_enabled: bool,
     pub(crate) shutdown_enabled: bool,
     /// `slabs reassign` is allowed.
@@ -92,6 +94,7 @@ impl Shared {
             log: Log::new(options),
             requests_per_turn: options.requests_per_turn.max(1),
             dump_enabled: options.dump_commands,
+            is_strict: options.strict,
             watch_enabled: options.watch_command,
             shutdown_enabled: options.shutdown_command,
             slab_reassign: options.slab_reassign,

@@ -402,6 +402,7 @@ impl World {
             recache_secs: self.random.some(3, |random| random.small(8)),
             deadline: self.random.some(4, |_| 0),
             no_bump: self.random.one_in(3),
+            no_claim: self.random.one_in(4),
             cas: self.random.some(5, |random| 1 + random.below(50)),
             base64_key: false,
             recache_after_touch: false,
@@ -444,7 +445,7 @@ impl World {
         let is_late = how
             .recache_secs
             .is_some_and(|secs| entry.deadline != 0 && entry.deadline - now_secs < secs);
-        let is_winner = !entry.is_won && (entry.is_stale || is_late);
+        let is_winner = !entry.is_won && !how.no_claim && (entry.is_stale || is_late);
         let deadline = how.deadline.unwrap_or(entry.deadline);
         let marks = (is_winner, entry.is_won, entry.is_stale, entry.is_fetched);
         assert_eq!(got, Some((entry.value.clone(), entry.cas, entry.deadline, deadline, marks)));

@@ -27,7 +27,7 @@ pub struct Options<'b> {
     pub drop_value: bool,
     /// `C`: the cas unique the present item must have.
     pub compare_cas: Option<u64>,
-    /// `E`: the cas unique to give the item.
+    /// `E`: the cas unique to give the item; `E0` is as no `E`.
     pub new_cas: Option<u64>,
     /// `D`: by how much to count.
     pub delta: Option<u64>,
@@ -94,7 +94,8 @@ impl<'b> Options<'b> {
             b'I' => self.invalidate = true,
             b'C' => self.compare_cas = unsigned()?,
             b'D' => self.delta = unsigned()?,
-            b'E' => self.new_cas = unsigned()?,
+            // 0 is nobody's cas unique, so the item gets one of the server's own.
+            b'E' => self.new_cas = unsigned()?.filter(|cas| *cas != 0),
             b'J' => self.initial = unsigned()?,
             b'F' => self.client_flags = Some(parse_u32(argument).ok_or(Error::Format)?),
             b'N' => self.autoviv_exptime = signed()?,

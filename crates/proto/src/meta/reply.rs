@@ -94,15 +94,17 @@ pub fn write_item(out: &mut Vec<u8>, request: &Request<'_>, status: Status, fact
 }
 
 /// Appends a reply when there is no item: only the key and the opaque can be returned (and, by
-/// `ms`, a cas of 0).
+/// `ms`, a cas of 0 and the size of the value that was sent).
 pub fn write_status(out: &mut Vec<u8>, request: &Request<'_>, status: Status) {
     out.extend_from_slice(status.code());
     for word in request.flags {
         match word.first() {
             Some(b'k') => write_key(out, request, request.options.base64),
             Some(b'O') => write_word(out, word),
-            Some(b'c') if matches!(request.command, Command::Set { .. }) => {
-                out.extend_from_slice(b" c0");
+            Some(letter @ (b'c' | b's')) => {
+                if let Command::Set { len, .. } = request.command {
+                    write_flag(out, *letter, if *letter == b's' { u64::from(len) } else { 0 });
+                }
             }
             _ => {}
         }

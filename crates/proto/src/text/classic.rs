@@ -67,7 +67,9 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
                 Ok(meta) => request(Request::Meta(meta), consumed),
                 // A quiet meta command receives its errors all the same.
                 Err(Refusal { error, swallow }) => {
-                    Parsed::Bad(BadRequest { error, consumed, swallow, silent: false })
+                    let is_unframed = command == b"ms" && swallow == 0;
+                    let silent = false;
+                    Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
                 }
             }
         }
@@ -113,12 +115,20 @@ pub(super) const fn request(request: Request<'_>, consumed: usize) -> Parsed<'_>
 
 /// A refusal that noreply does not silence: the line is not even of a command's shape.
 const fn bad<'b>(error: Error, consumed: usize) -> Parsed<'b> {
-    Parsed::Bad(BadRequest { error, consumed, swallow: 0, silent: false })
+    let (swallow, silent, is_unframed) = (0, false, false);
+    Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
+}
+
+/// A refusal of a storage line without a length.
+const fn unframed<'b>(consumed: usize) -> Parsed<'b> {
+    let (error, swallow, silent, is_unframed) = (Error::Format, 0, false, true);
+    Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
 }
 
 /// A refusal of a line whose words are all there.
 const fn refused<'b>(error: Error, consumed: usize, noreply: bool) -> Parsed<'b> {
-    Parsed::Bad(BadRequest { error, consumed, swallow: 0, silent: noreply })
+    let (swallow, silent, is_unframed) = (0, noreply, false);
+    Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
 }
 
 /// Splits off a last `noreply`. It counts only as the last word of all, and there even where a key
@@ -176,25 +186,21 @@ fn store(mode: StoreMode, compares: bool, mut words: Words<'_>, consumed: usize)
     let (Some(key), Some(flags), Some(exptime), Some(len)) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return bad(Error::Format, consumed);
+        return unframed(consumed);
     };
     let unique = if compares { words.next() } else { None };
-    if compares && unique.is_none() {
-        return bad(Error::Format, consumed);
-    }
     // With nothing after the numbers, the last word can be noreply only if one of them is none.
     let noreply = (!words.is_empty() || unique.is_some()) && noreply(all).1;
     let Some(len) = value_len(len) else {
-        return bad(Error::Format, consumed);
+        return unframed(consumed);
     };
-    let fields = (parse_u32(flags), parse_i64(exptime), unique.map(parse_u64));
-    let (Some(flags), Some(exptime), None | Some(Some(_))) = fields else {
+    let cas = unique.and_then(parse_u64);
+    let (Some(flags), Some(exptime)) = (parse_u32(flags), parse_i64(exptime)) else {
         return refused_with_data(consumed, len, noreply);
     };
-    if key.len() > KEY_BYTES_MAX {
+    if key.len() > KEY_BYTES_MAX || compares && cas.is_none() {
         return refused_with_data(consumed, len, noreply);
     }
-    let cas = fields.2.flatten();
     let store = Store { mode, key, flags, exptime, len, cas, lease: None, noreply };
     request(Request::Store(store), consumed)
 }
@@ -204,11 +210,11 @@ fn lease_set(mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
     let (Some(key), Some(token), Some(flags), Some(exptime), Some(len)) =
         (words.next(), words.next(), words.next(), words.next(), words.next())
     else {
-        return bad(Error::Format, consumed);
+        return unframed(consumed);
     };
     let noreply = noreply(words).1;
     let Some(len) = value_len(len) else {
-        return bad(Error::Format, consumed);
+        return unframed(consumed);
     };
     let (Some(token), Some(flags), Some(exptime)) =
         (parse_u64(token), parse_u32(flags), parse_i64(exptime))
@@ -224,8 +230,9 @@ fn lease_set(mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
 }
 
 const fn refused_with_data<'b>(consumed: usize, len: u32, noreply: bool) -> Parsed<'b> {
-    let swallow = len as u64 + DATA_END_BYTES;
-    Parsed::Bad(BadRequest { error: Error::Format, consumed, swallow, silent: noreply })
+    let (error, swallow) = (Error::Format, len as u64 + DATA_END_BYTES);
+    let (silent, is_unframed) = (noreply, false);
+    Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
 }
 
 fn delete(words: Words<'_>, consumed: usize) -> Parsed<'_> {

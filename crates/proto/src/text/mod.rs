@@ -54,6 +54,9 @@ pub struct BadRequest {
     pub swallow: u64,
     /// True if the client wrote noreply, which silences this error too.
     pub silent: bool,
+    /// True if the line is one of a storage command whose length is absent or wrong: nobody knows
+    /// where its data block ends, and what the client means as data may come as commands.
+    pub is_unframed: bool,
 }
 
 /// A text request.

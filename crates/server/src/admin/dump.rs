@@ -86,6 +86,14 @@ impl Dump {
         Progress::NextClass
     }
 
+    /// What stands before the first item.
+    pub(crate) fn head(&self) -> &'static [u8] {
+        match self.kind {
+            Kind::Cachedump { .. } => b"",
+            Kind::Metadump | Kind::Mgdump => reply::OK,
+        }
+    }
+
     /// The line that ends the dump.
     pub(crate) fn end(&self) -> &'static [u8] {
         match self.kind {

@@ -61,6 +61,23 @@ pub(crate) fn detail(context: &Context<'_>, mut words: Words<'_>, out: &mut Vec<
     }
 }
 
+/// `detail on`, `off` and `dump` as the key of a binary `stat`: the dump is one value. False for
+/// another key.
+pub(crate) fn binary_detail(context: &Context<'_>, key: &[u8], sink: Sink<'_>) -> bool {
+    let prefixes = &context.shared.prefixes;
+    match key {
+        b"detail on" => prefixes.switch(true),
+        b"detail off" => prefixes.switch(false),
+        b"detail dump" => {
+            let mut dump = Vec::new();
+            prefixes.dump(&mut dump);
+            sink(b"detailed", &dump);
+        }
+        _ => return false,
+    }
+    true
+}
+
 pub(crate) fn cachedump(
     context: &Context<'_>,
     is_datagram: bool,
@@ -74,8 +91,8 @@ pub(crate) fn cachedump(
     };
     let number = |word| proto::number::parse_u32(word).ok_or(super::BAD_FORMAT);
     let (class, limit) = (number(class)?, number(limit)?);
-    let class = u8::try_from(class).ok().filter(|class| *class > 0);
-    let class = class.ok_or(&b"CLIENT_ERROR Illegal slab id\r\n"[..])?;
+    // Class 0 is nobody's, here as in memcached, where all numbers are a byte's or refused.
+    let class = u8::try_from(class).map_err(|_| &b"CLIENT_ERROR Illegal slab id\r\n"[..])?;
     Ok(Dump::new(Kind::cachedump(limit), vec![class]))
 }
 

@@ -44,9 +44,10 @@ fn automove(context: &Context<'_>, what: &[u8], value: Option<&[u8]>) -> Option<
         }
         // There is no external storage, and ages are not averaged over time.
         b"freeratio" => _ = fraction(value?)?,
-        b"window" => match number::parse_u32(value?)? {
-            3..=0x3ff_ffff => {}
-            _ => return Some(b"ERROR automove window too low or too high\r\n"),
+        b"window" => match value.and_then(number::parse_u32) {
+            Some(3..=0x3ff_ffff) => {}
+            Some(_) => return Some(b"CLIENT_ERROR automove window too low or too high\r\n"),
+            None => return Some(BAD_FORMAT),
         },
         level => match number::parse_u32(level) {
             Some(0) => store.set_automove(Automove::Off),

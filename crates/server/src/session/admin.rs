@@ -32,7 +32,7 @@ pub(super) fn serve(
         AdminCommand::Watch => return watch(&cx.shared, session, pending, words, output),
         AdminCommand::LruCrawler => {
             match crawler::command(&context, session.is_datagram(), words) {
-                Ok(dump) => return begin_dump(session, pending, dump),
+                Ok(dump) => return begin_dump(session, pending, dump, output),
                 Err(answer) => answer,
             }
         }
@@ -66,13 +66,9 @@ fn stats(
         }
         b"detail" => pending.write(|| stats::detail(&context, words, out)).into(),
         b"cachedump" => match stats::cachedump(&context, session.is_datagram(), words) {
-            Ok(dump) => begin_dump(session, pending, dump),
+            Ok(dump) => begin_dump(session, pending, dump, output),
             Err(answer) => pending.line(out, answer).into(),
         },
-        b"sizes_enable" | b"sizes_disable" => {
-            reply::write_stat(out, b"sizes_status", b"enabled");
-            pending.line(out, reply::END).into()
-        }
         b"conns" => {
             stats::conns(&context, &mut |name, value| reply::write_stat(out, name, value));
             pending.line(out, reply::END).into()
@@ -158,7 +154,13 @@ pub(super) fn go_on_watching(
 /// Steps of a dump before the other connections have their turn: half a millisecond, about.
 const DUMP_STEPS: usize = 8;
 
-fn begin_dump(session: &mut Session, pending: PendingReply, dump: Dump) -> Step {
+fn begin_dump(
+    session: &mut Session,
+    pending: PendingReply,
+    dump: Dump,
+    output: &mut Output<'_>,
+) -> Step {
+    output.buf().extend_from_slice(dump.head());
     session.state = State::Dumping(Box::new(dump), pending);
     Step::Continue
 }

@@ -116,7 +116,7 @@ fn serve_command(
         }
         Command::Delete { key } => {
             let key = cx.batch.key(&cx.engine, key);
-            pending.write(|| delete(cx, session, request, key, output.buf()))
+            pending.write(|| delete(cx, request, key, output.buf()))
         }
         Command::Arithmetic { key, decrement, delta, initial, exptime } => {
             let key = cx.batch.key(&cx.engine, key);
@@ -294,19 +294,13 @@ pub(crate) fn answer_store(
     pending.write(|| reply::write_error(out, header, status))
 }
 
-fn delete(
-    cx: &mut Context,
-    session: &Session,
-    request: &Request<'_>,
-    key: Key<'_>,
-    out: &mut Vec<u8>,
-) {
+fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u8>) {
     let header = &request.header;
     let compare = Some(header.cas).filter(|cas| *cas != 0);
     let status = match cx.engine.delete(key, &Delete { compare, ..Delete::default() }) {
         Deleted::Done { class, value_len, .. } => {
             if cx.reporter.is_busy() {
-                cx.reporter.deleted(session, key.bytes, "delete", class, value_len);
+                cx.reporter.deleted(key.bytes, "delete", class, value_len);
             }
             if !request.quiet {
                 reply::write_done(out, header, 0);
@@ -347,7 +341,9 @@ fn arithmetic(
 fn stat(cx: &mut Context, header: &Header, key: &[u8], out: &mut Vec<u8>) {
     let before = out.len();
     let mut sink = |name: &[u8], value: &[u8]| reply::write_stat(out, header, name, value);
-    let is_known = stats::group(&cx.admin(), key, &mut sink);
+    let context = cx.admin();
+    let is_known =
+        stats::binary_detail(&context, key, &mut sink) || stats::group(&context, key, &mut sink);
     if is_known {
         reply::write_stat(out, header, b"", b"");
     } else {

@@ -2,7 +2,7 @@
 //!
 //! A datagram's source can be forged, so whoever can send one could store or delete in another's
 //! name. `mg` is among the retrieval commands only without the flags by which it stores, touches or
-//! claims.
+//! claims; a stale item it shows without taking the right to renew it.
 //!
 //! A line that is no request is not answered: it may be the answer of another server, whose sender
 //! would answer the error in turn, for ever.

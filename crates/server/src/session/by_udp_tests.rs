@@ -44,6 +44,37 @@ fn an_unlimited_datagram_reply_ends() {
     assert!(reply.capacity() < 200_000_000, "{}", reply.capacity());
 }
 
+/// The right to renew a stale item goes to a reader that surely gets it.
+#[test]
+fn a_stale_item_is_not_claimed_by_udp() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    let stored = client.send(&mut worker, b"set k 0 0 1\r\nv\r\nmd k I T30\r\n");
+    assert_eq!(stored, b"STORED\r\nHD\r\n");
+    let mut reply = Vec::new();
+    worker.serve_datagram(&Peer::local(), b"mg k v\r\n", 1400, &mut reply);
+    assert_eq!(reply, b"VA 1 X\r\nv\r\n");
+    assert_eq!(client.send(&mut worker, b"mg k v\r\n"), b"VA 1 X W\r\nv\r\n");
+    reply.clear();
+    worker.serve_datagram(&Peer::local(), b"mg k v\r\n", 1400, &mut reply);
+    assert_eq!(reply, b"VA 1 Z X\r\nv\r\n");
+}
+
+/// A small request is answered by an error, and makes the worker copy no megabyte for it.
+#[test]
+fn a_value_that_no_datagram_holds_is_not_copied() {
+    let mut worker = worker(&["-m", "64"]);
+    let mut client = Client::new(&mut worker);
+    let set = [b"set k 0 0 1000000\r\n", &vec![b'x'; 1_000_000][..], b"\r\n"].concat();
+    assert_eq!(client.send(&mut worker, &set), b"STORED\r\n");
+    for request in [&b"get k\r\n"[..], b"gets none k k\r\n", b"mg k v\r\n"] {
+        let mut reply = Vec::new();
+        worker.serve_datagram(&Peer::local(), request, 1400, &mut reply);
+        assert_eq!(reply, b"SERVER_ERROR reply too large for UDP\r\n");
+        assert!(reply.capacity() < 64 * 1024, "{} bytes were copied", reply.capacity());
+    }
+}
+
 /// The sender of a datagram may be anyone: nothing that it asks for changes anything.
 #[test]
 fn only_retrieval_is_served_by_udp() {

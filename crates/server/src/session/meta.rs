@@ -49,13 +49,15 @@ pub(crate) fn serve(
             match value_in::take(cx, session, pending, &job, head, input) {
                 Taken::Coming => return Step::Continue,
                 Taken::Finished(finished, pending) => {
-                    answer_store(cx, pending, request, &job, finished, output.buf())
+                    let out = output.buf();
+                    let replied = answer_store(cx, pending, request, &job, finished, out);
+                    return value_in::step_after(cx, finished, replied);
                 }
             }
         }
         Command::Delete => {
             let key = cx.batch.key(&cx.engine, request.key);
-            pending.write(|| delete(cx, session, request, key, output.buf()))
+            pending.write(|| delete(cx, request, key, output.buf()))
         }
         Command::Arithmetic { decrement } => {
             let key = cx.batch.key(&cx.engine, request.key);
@@ -84,6 +86,7 @@ fn get(
         deadline: touch_deadline(&cx.engine, request),
         recache_after_touch: precedes(request, b'T', b'R'),
         no_bump: options.no_update,
+        no_claim: session.is_datagram(),
         cas: options.new_cas,
         base64_key: options.base64,
     };
@@ -297,13 +300,7 @@ pub(crate) fn answer_store(
     pending.write(|| reply::write_status(out, request, status))
 }
 
-fn delete(
-    cx: &mut Context,
-    session: &Session,
-    request: &Request<'_>,
-    key: Key<'_>,
-    out: &mut Vec<u8>,
-) {
+fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u8>) {
     let options = &request.options;
     if options.under {
         return flush_prefix(&cx.engine, request, out);
@@ -319,8 +316,9 @@ fn delete(
     };
     let status = match cx.engine.delete(key, &how) {
         Deleted::Done { class, value_len, .. } => {
-            if cx.reporter.is_busy() {
-                cx.reporter.deleted(session, key.bytes, "md", class, value_len);
+            // An invalidation deletes nothing.
+            if cx.reporter.is_busy() && !options.invalidate {
+                cx.reporter.deleted(key.bytes, "md", class, value_len);
             }
             Status::Done
         }
@@ -391,8 +389,7 @@ fn arithmetic(
         key_is_base64: options.base64,
         ..ItemFacts::default()
     };
-    // As in memcached, q does not keep back that a counter was created.
-    if !is_created && reply::is_silent(request, Status::Done) {
+    if reply::is_silent(request, Status::Done) {
         return;
     }
     if options.value {

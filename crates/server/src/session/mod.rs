@@ -20,6 +20,8 @@
 //! no allocation, no system call and no virtual call in between.
 
 mod admin;
+#[cfg(test)]
+mod as_memcached_tests;
 mod batch;
 mod before_login;
 mod binary;

@@ -71,11 +71,8 @@ pub(crate) fn go_on(
     }
     let mut has_end = true;
     if receiving.is_text {
-        let Some(end) = input.bytes().first_chunk::<END_BYTES>() else {
-            return Step::Stop(Flow::NeedInput);
-        };
-        has_end = end == b"\r\n";
-        input.consume(END_BYTES);
+        let Some(is_end) = take_end(input) else { return Step::Stop(Flow::NeedInput) };
+        has_end = is_end;
     }
     cx.large_values.with(|account| account.end(session.id));
     let State::Receiving(receiving) = std::mem::take(&mut session.state) else {
@@ -94,7 +91,17 @@ pub(crate) fn go_on(
             Body::Draft(draft) => value_in::store(engine, job, draft),
         }
     });
-    step_of(replied)
+    match replied {
+        Some(_) if !has_end && cx.shared.is_strict => Step::Stop(Flow::Close),
+        replied => step_of(replied),
+    }
+}
+
+/// Takes the two bytes behind a data block; `true` if they end a line. `None`: they have not come.
+fn take_end(input: &mut Input<'_>) -> Option<bool> {
+    let is_end = input.bytes().first_chunk::<END_BYTES>()? == b"\r\n";
+    input.consume(END_BYTES);
+    Some(is_end)
 }
 
 /// Whether this worker's connections may hold this number of bytes more, outside of the store's

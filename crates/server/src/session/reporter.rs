@@ -76,7 +76,7 @@ impl Reporter {
         });
     }
 
-    /// A value was taken.
+    /// A value was taken. `ttl_secs` is what the command gave it.
     #[cold]
     pub(crate) fn stored(&self, job: &Job<'_>, finished: Finished, ttl_secs: Option<u32>) {
         let Finished::Judged(stored) = finished else { return };
@@ -96,29 +96,25 @@ impl Reporter {
                 line,
                 " status={status} cmd={} ttl={} clsid={} cfd={} size={}",
                 job.command(),
-                ttl_secs.map_or(-1, i64::from),
+                ttl_secs.unwrap_or(0),
                 stored.class,
                 job.fd,
-                job.new.value_len
+                if stored.verdict == Verdict::Stored {
+                    stored.value_len
+                } else {
+                    job.new.value_len
+                }
             );
         });
     }
 
     /// A key was deleted, whose value had `size` bytes.
     #[cold]
-    pub(crate) fn deleted(
-        &self,
-        session: &Session,
-        key: &[u8],
-        command: &str,
-        class: u8,
-        size: usize,
-    ) {
+    pub(crate) fn deleted(&self, key: &[u8], command: &str, class: u8, size: usize) {
         self.watchers.report(Events::DELETIONS, |line| {
             line.extend_from_slice(b"type=deleted key=");
             uri::encode(key, line);
-            let _ =
-                write!(line, " cmd={command} clsid={class} cfd={} size={size}", session.peer.fd);
+            let _ = write!(line, " cmd={command} clsid={class} size={size}");
         });
     }
 

@@ -51,7 +51,10 @@ pub(crate) fn serve(
         Parsed::Incomplete => return Step::Stop(Flow::NeedInput),
         Parsed::LineTooLong | Parsed::Http => return Step::Stop(Flow::Close),
         Parsed::Bad(_) if session.is_datagram() => return Step::Stop(Flow::CloseNow),
-        Parsed::Bad(bad) => return answer_bad(session, &bad, input, output),
+        Parsed::Bad(bad) => {
+            let is_strict = cx.shared.is_strict;
+            return answer_bad(session, &bad, is_strict, input, output);
+        }
     };
     // Whoever may not see every key learns nothing by waiting.
     if let Request::Meta(meta) = &request
@@ -123,7 +126,7 @@ fn serve_request(
         Request::Admin(admin) => return admin::serve(cx, session, pending, &admin, output),
         Request::Arithmetic(request) => arithmetic(cx, pending, &request, output),
         Request::Delete { key, hold_off_secs, noreply } => {
-            let answer = delete(cx, session, key, hold_off_secs);
+            let answer = delete(cx, key, hold_off_secs);
             pending.line_unless(noreply, output.buf(), answer)
         }
         Request::FlushPrefix { prefix, noreply } => {
@@ -168,7 +171,8 @@ fn serve_store(
     match value_in::take(cx, session, pending, &job, head, input) {
         Taken::Coming => Step::Continue,
         Taken::Finished(finished, pending) => {
-            answer_store(cx, pending, store, &job, finished, output.buf()).into()
+            let replied = answer_store(cx, pending, store, &job, finished, output.buf());
+            value_in::step_after(cx, finished, replied)
         }
     }
 }
@@ -254,14 +258,14 @@ fn arithmetic(
 }
 
 /// Deletes, and returns the reply's line.
-fn delete(cx: &mut Context, session: &Session, key: &[u8], hold_off_secs: u32) -> &'static [u8] {
+fn delete(cx: &mut Context, key: &[u8], hold_off_secs: u32) -> &'static [u8] {
     let key = cx.batch.key(&cx.engine, key);
     let deleted = cx.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
     let is_done = matches!(deleted, Deleted::Done { .. });
     if let Deleted::Done { class, value_len, .. } = deleted
         && cx.reporter.is_busy()
     {
-        cx.reporter.deleted(session, key.bytes, "delete", class, value_len);
+        cx.reporter.deleted(key.bytes, "delete", class, value_len);
     }
     if cx.shared.prefixes.is_on() {
         cx.shared.prefixes.count(key.bytes, Kind::Delete);
@@ -269,10 +273,12 @@ fn delete(cx: &mut Context, session: &Session, key: &[u8], hold_off_secs: u32) -
     if is_done { reply::DELETED } else { reply::NOT_FOUND }
 }
 
-/// Answers a refused line, and sees to it that its data is not read as commands.
+/// Answers a refused line, and sees to it that its data is not read as commands: with `-o strict`
+/// also where nobody knows how long it is.
 fn answer_bad(
     session: &mut Session,
     bad: &text::BadRequest,
+    is_strict: bool,
     input: &mut Input<'_>,
     output: &mut Output<'_>,
 ) -> Step {
@@ -281,5 +287,6 @@ fn answer_bad(
         session.state = State::Swallowing(bad.swallow);
     }
     let pending = PendingReply::of_request();
-    pending.line_unless(bad.silent, output.buf(), bad.error.line()).into()
+    let replied = pending.line_unless(bad.silent, output.buf(), bad.error.line());
+    if is_strict && bad.is_unframed { Step::Stop(Flow::Close) } else { replied.into() }
 }

@@ -19,7 +19,7 @@ use super::collected::Collected;
 use super::context::Context;
 use super::job::{Finished, Job};
 use super::large_values::SMALL_BYTES;
-use super::pending_reply::PendingReply;
+use super::pending_reply::{PendingReply, Replied};
 use super::state::{Body, Receiving, Session, State, Step};
 use crate::prefixes::Kind;
 
@@ -146,6 +146,15 @@ pub(crate) fn note_stored(cx: &Context, job: &Job<'_>, finished: Finished) {
     }
     if cx.shared.prefixes.is_on() && matches!(finished, Finished::Judged(_)) {
         cx.shared.prefixes.count(job.key.bytes, Kind::Set);
+    }
+}
+
+/// The step after the reply to a value. With `-o strict` a value that did not end where its length
+/// says ends the connection: what follows it may be a part of it.
+pub(crate) fn step_after(cx: &Context, finished: Finished, replied: Replied) -> Step {
+    match finished {
+        Finished::BadEnd if cx.shared.is_strict => Step::Stop(Flow::Close),
+        Finished::BadEnd | Finished::Judged(_) => replied.into(),
     }
 }
 

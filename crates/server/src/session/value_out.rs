@@ -97,14 +97,19 @@ pub(crate) fn go_on(cx: &mut Context, session: &mut Session, output: &mut Output
     if !cx.large_values.with(|account| account.go_on(session.id, output.conn_id())) {
         return Step::Stop(Flow::CloseNow);
     }
+    // What a datagram cannot hold is not copied: its reply becomes an error.
+    let most = session.reply_bytes_max;
     let turn_end = sending.offset.saturating_add(TURN_BYTES);
     while sending.offset < sending.pin.value_len() {
+        if output.buf().len() > most {
+            return Step::Stop(Flow::CloseNow);
+        }
         if sending.offset >= turn_end {
             return Step::Stop(Flow::Yield);
         }
         let mut slices = [IoSlice::new(&[]); SLICES];
         let (mut count, mut wanted) = (0, 0);
-        while count < SLICES {
+        while count < SLICES && wanted <= most {
             let piece = sending.pin.bytes_at(sending.offset + wanted);
             if piece.is_empty() {
                 break;

@@ -1,0 +1,106 @@
+//! Replies that memcached 1.6.45 was seen to send, each at every cut of what was sent.
+
+use super::Worker;
+use super::tests::{Client, check, packet, worker};
+
+/// What 1.6.45 answers to `cas` without its unique, and to what follows the lines of which it knows
+/// no length. With `-o strict` nothing follows them.
+#[test]
+fn data_of_a_refused_line_is_no_command() {
+    const BAD: &str = "CLIENT_ERROR bad command line format\r\n";
+    let served: [(&str, String); 6] = [
+        ("cas k 0 0 2\r\nmn\r\nmn\r\n", format!("{BAD}MN\r\n")),
+        ("cas k 0 0 2 noreply\r\nmn\r\nmn\r\n", "MN\r\n".to_owned()),
+        ("cas k x 0 2 1\r\nmn\r\nmn\r\n", format!("{BAD}MN\r\n")),
+        ("set k 0 0\r\nmn\r\n", format!("{BAD}MN\r\n")),
+        ("ms k\r\nmn\r\n", format!("{BAD}MN\r\n")),
+        ("set k 0 0 1\r\n12\r\nmn\r\n", format!("CLIENT_ERROR bad data chunk\r\n{BAD}MN\r\n")),
+    ];
+    for (sent, want) in &served {
+        check(&[], sent.as_bytes(), want.as_bytes());
+    }
+    for (sent, want) in &served[..3] {
+        check(&["-o", "strict"], sent.as_bytes(), want.as_bytes());
+    }
+    let ended =
+        [("set k 0 0\r\nmn\r\n", BAD), ("ms k\r\nmn\r\n", BAD), ("set k 0 0 x\r\nmn\r\n", BAD)];
+    let chunk = "CLIENT_ERROR bad data chunk\r\n";
+    let ended = ended
+        .into_iter()
+        .chain([("set k 0 0 1\r\n12\r\nmn\r\n", chunk), ("ms k 1\r\n12\r\nmn\r\n", chunk)]);
+    for (sent, want) in ended {
+        check(&["-o", "strict"], sent.as_bytes(), want.as_bytes());
+    }
+}
+
+/// As 1.6.45 answers.
+#[test]
+fn meta_replies_without_an_item_have_the_flags_that_were_asked() {
+    check(
+        &[],
+        b"set q 0 0 2\r\nab\r\nms q 3 ME s k O7 c t f\r\nabc\r\nms q 3 C99999 s k c\r\nabc\r\n\
+          ms no 3 C5 c s\r\nabc\r\nms no 3 MA s\r\nabc\r\nms q 3 MA s\r\nabc\r\n",
+        b"STORED\r\nNS s3 kq O7 c0\r\nEX s3 kq c0\r\nNF c0 s3\r\nNS s3\r\nHD s5\r\n",
+    );
+    check(
+        &[],
+        b"ma n N0 q\r\nma n N0 q v\r\nma n v\r\nms e 1 E0\r\nx\r\nms e 1 C0\r\ny\r\nmn\r\n",
+        b"VA 1\r\n2\r\nHD\r\nEX\r\nMN\r\n",
+    );
+}
+
+/// As 1.6.45 answers.
+#[test]
+fn administrators_read_what_memcached_says() {
+    check(
+        &[],
+        b"lru_crawler metadump all\r\nlru_crawler mgdump all\r\nstats sizes_enable\r\n\
+          stats sizes_disable\r\nstats cachedump 0 0\r\nstats cachedump 999 0\r\n\
+          slabs automove window\r\nslabs automove window x\r\nslabs automove window 0\r\n\
+          slabs automove window 5\r\n",
+        b"OK\r\nEND\r\nOK\r\nEN\r\nERROR\r\nERROR\r\nEND\r\nCLIENT_ERROR Illegal slab id\r\n\
+          CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n\
+          CLIENT_ERROR automove window too low or too high\r\nOK\r\n",
+    );
+}
+
+/// The dump is one statistic, as memcached sends it.
+#[test]
+fn binary_statistics_count_by_prefix() {
+    let mut worker = worker(&["-D", ":"]);
+    let (mut text, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
+    let mut stat =
+        |worker: &mut Worker, key: &[u8]| client.send(worker, &packet(0x10, b"", key, b"", 0, 0));
+    assert_eq!(stat(&mut worker, b"detail on")[6..12], [0, 0, 0, 0, 0, 0]);
+    text.send(&mut worker, b"set foo:1 0 0 1\r\n1\r\nget foo:1\r\n");
+    let dump = stat(&mut worker, b"detail dump");
+    let want = b"detailedPREFIX foo get 1 hit 1 set 1 del 0\r\nEND\r\n";
+    assert_eq!((&dump[24..24 + want.len()], dump.len()), (&want[..], 24 + want.len() + 24));
+    for other in [&b"detail"[..], b"detail x", b"detailx"] {
+        assert_eq!(stat(&mut worker, other)[6..8], [0, 1], "{}", other.escape_ascii());
+    }
+}
+
+/// What is stored and deleted appears as in memcached: 0 for no lifetime, an append's whole
+/// size, a refused value's own, and no deletion by an invalidation.
+#[test]
+fn watchers_read_what_memcached_says() {
+    use net::Service;
+    let mut worker = worker(&[]);
+    let (mut watcher, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
+    client.session.peer.fd = 77;
+    watcher.send(&mut worker, b"watch mutations deletions\r\n");
+    worker.begin_turn(std::time::Instant::now());
+    let sent = b"set w 5 100 3\r\nabc\r\nadd w 0 0 1\r\n1\r\nappend w 0 0 1\r\n1\r\n\
+        md w I T30\r\ndelete w\r\ndelete w\r\n";
+    client.send(&mut worker, sent);
+    let seen = String::from_utf8(watcher.send(&mut worker, b"")).unwrap();
+    let seen: Vec<_> = seen.lines().map(|line| line.split(" type=").nth(1).unwrap()).collect();
+    let want = [
+        "item_store key=w status=stored cmd=set ttl=100 clsid=1 cfd=77 size=3",
+        "item_store key=w status=not_stored cmd=add ttl=0 clsid=1 cfd=77 size=1",
+        "item_store key=w status=stored cmd=append ttl=0 clsid=1 cfd=77 size=4",
+        "deleted key=w cmd=delete clsid=1 size=4",
+    ];
+    assert_eq!(seen, want);
+}
