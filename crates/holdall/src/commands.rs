@@ -73,8 +73,12 @@ const EXAMPLES: [(&str, &str); 4] = [
 ];
 
 /// Programs whose command line holdall takes under their name, each with the command behind it.
-const NAMES: [(&str, &str); 3] =
-    [("memcached", "serve"), ("memtier_benchmark", "bench"), ("mcblaster", "bench")];
+const NAMES: [(&str, &str); 4] = [
+    ("memcached", "serve"),
+    ("mcrouter", "route"),
+    ("memtier_benchmark", "bench"),
+    ("mcblaster", "bench"),
+];
 
 /// The text of `holdall --help`.
 pub(crate) fn help() -> String {

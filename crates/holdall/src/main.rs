@@ -35,6 +35,8 @@ fn main() -> ExitCode {
     match file_name(&program) {
         #[cfg(feature = "serve")]
         "memcached" => return serve(Style::Memcached, arguments),
+        #[cfg(feature = "route")]
+        "mcrouter" => return route(arguments),
         #[cfg(feature = "bench")]
         "memtier_benchmark" => return bench_as("memtier", arguments),
         #[cfg(feature = "bench")]

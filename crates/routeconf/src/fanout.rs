@@ -192,9 +192,15 @@ impl Bounds<'_> {
         let shadows = self.sum(pool.shadows.iter().map(|shadow| &shadow.target));
         let others = pool.slow_warmup.iter().map(|(target, _)| target);
         let one = member.saturating_add(shadows).saturating_add(self.sum(others));
+        let tried = pool.latest.as_ref().map_or(1, |latest| u64::from(latest.failover_count));
+        let one = times(tried.min(self.members_of(pool)), one);
         let splits = pool.shard_splits.iter().flat_map(|splits| &splits.splits);
         let names = splits.map(|(_, split)| split.old_size.max(split.new_size)).max();
         times(u64::from(names.unwrap_or(1)), one)
+    }
+
+    fn members_of(&self, pool: &PoolRoute) -> u64 {
+        self.config.pool(pool.pool).members.len() as u64
     }
 
     /// A key with `*` in its routing prefix goes to all routes whose prefix matches.

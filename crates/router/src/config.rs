@@ -157,9 +157,11 @@ fn understand(
         return Err(ConfigError::FlushOfAllPools);
     }
     let targets = plan.targets();
+    let names = targets.iter().map(|(name, address, _)| (address.clone(), name.clone()));
+    let names = Arc::new(names.collect());
     let is_dynamic = plan.has_names() || !sources.is_empty();
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));
-    let read = Read { build, cluster, text: Arc::clone(text), info };
+    let read = Read { build, cluster, names, text: Arc::clone(text), info };
     Ok(Configuration { read, targets, warnings, files, is_dynamic, listens, snapshot })
 }
 

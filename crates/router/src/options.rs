@@ -1,5 +1,6 @@
 //! The command line of `holdall route`: mcrouter's names, where mcrouter has one.
 
+use std::convert::Infallible;
 use std::fmt::Write;
 use std::io;
 use std::net::IpAddr;
@@ -149,8 +150,8 @@ pub struct Options {
     pub discovery_dir: Option<PathBuf>,
 
     /// Save the last valid configuration in this folder, and start from it when the present one is
-    /// invalid
-    #[arg(long, value_name = "FOLDER")]
+    /// invalid; an empty name switches that off
+    #[arg(long, value_name = "FOLDER", value_parser = folder)]
     pub config_dump_root: Option<PathBuf>,
 
     /// Greatest age of a saved configuration, in seconds since its last use; 0 never uses it
@@ -374,6 +375,11 @@ impl TlsFlags {
         let text = FileSources::read_path(path).map_err(|error| wrong(error.into()))?;
         upstream::Login::parse(&text).map(Some).ok_or_else(|| wrong(LoginFault::NoLogin))
     }
+}
+
+/// A folder, or the empty name, which clap itself would refuse.
+fn folder(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(text.into())
 }
 
 fn param(text: &str) -> Result<(String, String), WrongValue> {

@@ -1,5 +1,6 @@
 //! State that the workers share: options, the present configuration, and the servers' health.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use discovery::Member;
 use routes::{Deletes, Tree};
-use upstream::{Registry, Upstream};
+use upstream::{Address, Registry, Upstream};
 use watch::hub::Watchers;
 
 use crate::budget::Budget;
@@ -23,6 +24,9 @@ const WATCHER_BYTES: usize = 256 * 1024;
 /// Makes a tree with one worker's servers.
 pub(crate) type Build = Arc<dyn Fn(&mut Upstream) -> Tree + Send + Sync>;
 
+/// Names of servers, by their addresses.
+pub(crate) type Names = BTreeMap<Address, String>;
+
 /// A configuration that was understood.
 #[derive(Clone)]
 pub(crate) struct Current {
@@ -31,6 +35,8 @@ pub(crate) struct Current {
     pub(crate) build: Build,
     /// What `config get cluster` tells, if anything.
     pub(crate) cluster: Option<Arc<[Member]>>,
+    /// Servers as the configuration writes them, by their addresses.
+    pub(crate) names: Arc<Names>,
     /// The text, as it was read.
     pub(crate) text: Arc<str>,
     pub(crate) info: Arc<ConfigInfo>,
@@ -42,14 +48,15 @@ pub(crate) struct Current {
 pub(crate) struct Read {
     pub(crate) build: Build,
     pub(crate) cluster: Option<Arc<[Member]>>,
+    pub(crate) names: Arc<Names>,
     pub(crate) text: Arc<str>,
     pub(crate) info: Arc<ConfigInfo>,
 }
 
 impl Read {
     fn taken(self, generation: u64, since: Instant) -> Current {
-        let Self { build, cluster, text, info } = self;
-        Current { generation, build, cluster, text, info, since }
+        let Self { build, cluster, names, text, info } = self;
+        Current { generation, build, cluster, names, text, info, since }
     }
 }
 

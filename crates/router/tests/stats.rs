@@ -61,7 +61,23 @@ fn requests_failures_and_failovers_are_counted_by_command() {
         let line = all.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
         assert!(line.unwrap().parse::<f64>().unwrap() > 0.0, "{name}");
     }
-    assert!(stats(proxy, "suspect_servers").contains("status:tko num_failures:1"));
+    let states =
+        ["new", "up", "down", "closed"].map(|state| stat(proxy, &format!("num_servers_{state}")));
+    assert_eq!((states.iter().sum::<u64>(), states[2]), (2, 1), "{states:?}");
+    let suspects = stats(proxy, "suspect_servers");
+    assert_eq!(suspects, format!("STAT {NOBODY} status:tko num_failures:1\r\nEND\r\n"));
+}
+
+#[test]
+fn servers_are_called_as_the_configuration_calls_them() {
+    let server = Server::memcached(&[]);
+    let name = format!("localhost:{}", server.addr().port());
+    let config =
+        format!(r#"{{"pools": {{"A": {{"servers": ["{name}"]}}}}, "route": "PoolRoute|A"}}"#);
+    let proxy = proxy(&["--config-str", &config]).unwrap();
+    ask(proxy, "get k\r\n");
+    let servers = stats(proxy, "servers");
+    assert!(servers.contains(&format!("STAT {name}:ascii:plain:notcompressed-")), "{servers}");
 }
 
 #[test]

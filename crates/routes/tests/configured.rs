@@ -494,9 +494,10 @@ fn the_next_server_is_the_same_for_the_same_key() {
 
 #[test]
 fn tries_that_fail_are_counted() {
-    let policy = |max_error_tries: u32, exclude: &str| {
+    let policy = |first: &str, max_error_tries: u32, exclude: &str| {
         format!(
-            r#"{{"type": "FailoverRoute", "children": ["PoolRoute|dead", "ErrorRoute|no", "PoolRoute|A"],
+            r#"{{"type": "FailoverRoute",
+            "children": [{{"type": "ErrorRoute", "result": "{first}"}}, "ErrorRoute|no", "PoolRoute|A"],
             "failover_policy": {{"type": "DeterministicOrderPolicy", "max_tries": 3, "max_error_tries": {max_error_tries},
             "ignore_normal_reply_index": true, "exclude_errors": [{exclude}]}}}}"#
         )
@@ -507,12 +508,14 @@ fn tries_that_fail_are_counted() {
             .filter(|n| cluster.rig.store(Command::Set, &format!("k{n}"), "v") == Outcome::Stored)
             .count()
     };
-    assert_eq!(stored(policy(1, "")), 0);
-    assert_eq!(stored(policy(3, "")), 20);
-    // The dead one answers with connect_error once, then with tko.
-    let some = stored(policy(2, ""));
+    assert_eq!(stored(policy("timeout", 1, "")), 0);
+    assert_eq!(stored(policy("timeout", 3, "")), 20);
+    // Some keys come to the one that fails first, and are not tried a third time.
+    let some = stored(policy("timeout", 2, ""));
     assert!((1..20).contains(&some), "{some}");
-    assert_eq!(stored(policy(1, r#""connect_error", "tko", "local_error""#)), 20);
+    assert_eq!(stored(policy("timeout", 1, r#""timeout", "local_error""#)), 20);
+    // A knocked-out server was not asked, so it is no try.
+    assert_eq!(stored(policy("tko", 1, "")), some);
 }
 
 #[test]

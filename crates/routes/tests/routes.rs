@@ -153,6 +153,13 @@ fn failover_obeys_its_errors_its_limit_and_its_tag() {
     let outcomes: Vec<_> = (0..4).map(|_| cluster.rig.get("k")).collect();
     let late = Err(Failure::Timeout);
     assert_eq!(outcomes, [Ok(None), Ok(None), late.clone(), late]);
+    // To go on from a server that was not even asked costs nothing.
+    let mut cluster = Cluster::new(1, |all| {
+        let children = vec![failing(Failure::Tko), Arc::clone(&all[0])];
+        let limit = Some(FailoverLimit::new(0.0, 2.0));
+        Arc::new(FailoverRoute { limit, ..failover(children) })
+    });
+    assert!((0..4).all(|_| cluster.rig.get("k") == Ok(None)));
 }
 
 #[test]
@@ -213,6 +220,29 @@ fn routing_prefixes_choose_clusters() {
     cluster.has("2/all", None);
     cluster.set("/*/*/every", "v");
     cluster.gets("2/every", "v");
+}
+
+/// As with `--send-invalid-route-to-default`.
+#[test]
+fn a_pattern_that_matches_nothing_goes_to_the_default() {
+    let mut cluster = Cluster::new(1, |mut all| {
+        Arc::new(RootRoute::new(vec![(b"/a/y/".to_vec(), all.remove(0))], b"/a/y/", true))
+    });
+    for key in ["/b/x/k", "/*/x/k", "/b*/*/k"] {
+        cluster.set(key, key);
+        cluster.has("k", Some(key));
+    }
+}
+
+#[test]
+fn listed_keys_are_shadowed_up_to_their_hash_stop() {
+    let mut cluster = Cluster::new(2, |all| {
+        let keys = Keys::Listed(vec![b"k7".to_vec()]);
+        let shadows = vec![Shadow { target: Arc::clone(&all[1]), keys }];
+        Arc::new(ShadowRoute { child: Arc::clone(&all[0]), shadows })
+    });
+    cluster.set("k7|#|x", "v");
+    cluster.gets("1/k7|#|x", "v");
 }
 
 #[test]

@@ -361,9 +361,9 @@ impl Pipeline {
                 self.ask_apart();
                 return Ok(());
             }
-            Answer::Error(words) | Answer::ClientError(words) => {
-                Reply::failed(Failure::ClientError, words)
-            }
+            Answer::ClientError(words) => Reply::failed(Failure::ClientError, words),
+            // What a server does not know at all says more of it than of the request.
+            Answer::Error(words) => Reply::failed(Failure::RemoteError, words),
             Answer::ServerError(words) => Reply::failed(failure_of(words), words),
             _ => return Err(Broken::Mismatch),
         };

@@ -21,11 +21,12 @@ pub use hash::{Hash, HashFunction, KeyPart};
 pub use ids::{PoolId, RouteId};
 pub use pool::{Member, Pool, Protocol, Security, Server, ServerAddress, TkoTracker};
 pub use route::{
-    Condition, ExptimeAction, LatencyInjection, Latest, LoadBalancer, LoadBalancerAlgorithm,
-    ModifyKey, Route, SizeSplit, WarmUp,
+    Condition, ExptimeAction, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm, ModifyKey,
+    Route, SizeSplit, WarmUp,
 };
 pub use settings::{
-    PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits, SlowWarmUpSettings,
+    Latest, PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits,
+    SlowWarmUpSettings,
 };
 
 pub use proto::{Command, CommandClass, Failure};

@@ -5,7 +5,7 @@ use proto::{Command, CommandClass, Failure};
 use super::failover::Failover;
 use super::hash::Hash;
 use super::ids::{PoolId, RouteId};
-use super::settings::{PoolRoute, Rates, Shadow, ShardSplits, SlowWarmUpSettings};
+use super::settings::{Latest, PoolRoute, Rates, Shadow, ShardSplits, SlowWarmUpSettings};
 
 /// mcrouter's route handles, by their names there without `Route`.
 #[derive(Clone, Debug, PartialEq)]
@@ -322,23 +322,6 @@ pub struct LatencyInjection {
     pub after_ms: u64,
     /// In all, the server's own time included.
     pub total_ms: u64,
-}
-
-/// `LatestRoute`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Latest {
-    /// All there are.
-    pub children: Vec<RouteId>,
-    /// The number of children that are used.
-    pub failover_count: u32,
-    /// Weights of the choice by host id.
-    pub weights: Option<Vec<f64>>,
-    /// Hashed with the host id.
-    pub salt: String,
-    /// `thread_local_failover`: each thread chooses for itself.
-    pub thread_local_failover: bool,
-    /// The rules of failing over; its children are empty, as they are a choice of the above.
-    pub failover: Failover,
 }
 
 /// `LoadBalancerRoute`.

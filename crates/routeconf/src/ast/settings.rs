@@ -1,6 +1,7 @@
 //! Settings of a pool's route: shadows, rates, split shards, slow warm-up.
 
 use super::buckets::Buckets;
+use super::failover::Failover;
 use super::hash::Hash;
 use super::ids::{PoolId, RouteId};
 
@@ -12,6 +13,9 @@ pub struct PoolRoute {
     pub pool: PoolId,
     /// The hash that chooses a server; the weights and tags of the pool are in it already.
     pub hash: Hash,
+    /// With the hash `Latest`, which chooses by the host and not by the key: its settings, whose
+    /// children are the members of the pool.
+    pub latest: Option<Box<Latest>>,
     /// `bucketize`: the buckets of its keys.
     pub buckets: Option<Buckets>,
     /// `rates`.
@@ -120,4 +124,21 @@ impl Default for SlowWarmUpSettings {
             min_requests: 100,
         }
     }
+}
+
+/// `LatestRoute`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latest {
+    /// All there are.
+    pub children: Vec<RouteId>,
+    /// The number of children that are used.
+    pub failover_count: u32,
+    /// Weights of the choice by host id.
+    pub weights: Option<Vec<f64>>,
+    /// Hashed with the host id.
+    pub salt: String,
+    /// `thread_local_failover`: each thread chooses for itself.
+    pub thread_local_failover: bool,
+    /// The rules of failing over; its children are empty, as they are a choice of the above.
+    pub failover: Failover,
 }

@@ -46,7 +46,16 @@ impl Builder<'_> {
     /// `LatestRoute`.
     pub(super) fn latest(&mut self, given: &Given<'_>) -> Fallible<Route> {
         let children = self.children(given)?;
-        let failover = self.failover(given.fields.as_ref(), Vec::new())?;
+        Ok(Route::Latest(Box::new(self.latest_of(given.fields.as_ref(), children)?)))
+    }
+
+    /// The settings of `LatestRoute`, or of a pool's hash of that name.
+    pub(super) fn latest_of(
+        &mut self,
+        fields: Option<&Fields<'_>>,
+        children: Vec<RouteId>,
+    ) -> Fallible<Latest> {
+        let failover = self.failover(fields, Vec::new())?;
         let mut latest = Latest {
             children,
             failover_count: 5,
@@ -55,13 +64,13 @@ impl Builder<'_> {
             thread_local_failover: false,
             failover,
         };
-        if let Some(fields) = &given.fields {
+        if let Some(fields) = fields {
             latest.failover_count = fields.int32("failover_count", 1, u32::MAX)?.unwrap_or(5);
             latest.weights = fields.numbers("weights")?;
             latest.salt = fields.text("salt")?.unwrap_or_default().to_owned();
             latest.thread_local_failover = fields.flag("thread_local_failover", false)?;
         }
-        Ok(Route::Latest(Box::new(latest)))
+        Ok(latest)
     }
 
     fn failover(

@@ -8,7 +8,7 @@ use super::Builder;
 use super::fields::Fields;
 use super::handles::Given;
 use crate::ast::{
-    Buckets, HashFunction, Member, PoolId, PoolRoute, Route, RouteId, SlowWarmUpSettings,
+    Buckets, HashFunction, Latest, Member, PoolId, PoolRoute, Route, RouteId, SlowWarmUpSettings,
 };
 use crate::json::{Map, Node, Value};
 use crate::source::{At, Fallible, fail};
@@ -47,11 +47,14 @@ impl Builder<'_> {
             return fail(at, "the pool is not there");
         };
         let own = fields.and_then(|fields| fields.get("hash"));
+        let latest = own.map(|own| self.latest_hash(own)).transpose()?.flatten();
+        let own = own.filter(|_| latest.is_none());
         let variable = fields.and_then(|fields| fields.get("weights_rv"));
         let hash = self.pool_hash(own, variable, &pool, at)?;
         let mut route = PoolRoute {
             pool: id,
             hash,
+            latest: latest.map(Box::new),
             buckets: None,
             rates: None,
             shard_splits: None,
@@ -64,6 +67,26 @@ impl Builder<'_> {
             self.pool_settings(fields, &mut route)?;
         }
         Ok(Route::Pool(Box::new(route)))
+    }
+
+    /// The settings of `"hash": "Latest"`; `None` for another hash.
+    fn latest_hash(&mut self, own: &Node) -> Fallible<Option<Latest>> {
+        let name = if let Some(name) = own.as_str() {
+            Some(name)
+        } else {
+            own.get("hash_func").and_then(Node::as_str)
+        };
+        if name != Some("Latest") {
+            return Ok(None);
+        }
+        if own.as_str().is_some() {
+            return self.latest_of(None, Vec::new()).map(Some);
+        }
+        let fields = Fields::new(own, "'hash'")?;
+        fields.known(&["hash_func"]);
+        let latest = self.latest_of(Some(&fields), Vec::new())?;
+        fields.finish(&mut self.findings);
+        Ok(Some(latest))
     }
 
     fn pool_settings(&mut self, fields: &Fields<'_>, route: &mut PoolRoute) -> Fallible<()> {

@@ -77,7 +77,8 @@ fn address(text: &str, port_override: Option<u16>, at: At) -> Fallible<(ServerAd
             return Err(Box::new(error.hint(format!("write '{text}:11211'"))));
         }
         (digits, port_override) => {
-            let number = port_of(digits);
+            // Nobody listens at port 0: like mcrouter, this finds out when it connects.
+            let number = port_of(digits).or_else(|| is_zero(digits).then_some(0));
             let Some(number) = number else {
                 return fail(at, format!("'{digits}' of the server '{text}' is not a port"));
             };
@@ -85,6 +86,10 @@ fn address(text: &str, port_override: Option<u16>, at: At) -> Fallible<(ServerAd
         }
     };
     Ok((ServerAddress::Tcp { host: host.to_owned(), port }, rest))
+}
+
+fn is_zero(digits: &str) -> bool {
+    digits.bytes().all(|digit| digit == b'0')
 }
 
 /// A port in digits alone.

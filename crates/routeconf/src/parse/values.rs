@@ -6,7 +6,7 @@ use crate::ast::{
     RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits, SlowWarmUpSettings,
 };
 use crate::json::{Node, Value};
-use crate::source::{Fallible, fail};
+use crate::source::{At, Fallible, fail};
 
 /// 26 x 26 suffixes, and none.
 const SPLITS_MAX: i64 = 26 * 26 + 1;
@@ -15,7 +15,18 @@ impl Builder<'_> {
     pub(super) fn shadows(&mut self, fields: &Fields<'_>) -> Fallible<Vec<Shadow>> {
         fields.unused(&["shadow_policy"]);
         let items = fields.list("shadows")?.unwrap_or_default();
-        items.iter().map(|item| self.shadow(item)).collect()
+        let mut shadows = Vec::new();
+        for item in items {
+            // As in mcrouter, a shadow that is wrong shadows nothing, and all else works.
+            match self.shadow(item) {
+                Ok(shadow) => shadows.push(shadow),
+                Err(error) => {
+                    let text = format!("the shadow is left out: {}", error.message);
+                    self.warn(error.at, text);
+                }
+            }
+        }
+        Ok(shadows)
     }
 
     fn shadow(&mut self, node: &Node) -> Fallible<Shadow> {
@@ -88,13 +99,11 @@ impl Builder<'_> {
 
     fn shard_split(&mut self, shard: &str, node: &Node) -> Fallible<ShardSplit> {
         if let Value::Int(size) = node.value {
-            if !(1..=SPLITS_MAX).contains(&size) {
-                return fail(
-                    node.at,
-                    format!("the split of shard {shard} is from 1 to {SPLITS_MAX}, not {size}"),
-                );
+            if size < 1 {
+                let text = format!("the split of shard {shard} is 1 or more, not {size}");
+                return fail(node.at, text);
             }
-            let size = u32::try_from(size).unwrap_or(1);
+            let size = self.clamped(size, shard, node.at);
             return Ok(ShardSplit {
                 old_size: size,
                 new_size: size,
@@ -104,19 +113,26 @@ impl Builder<'_> {
             });
         }
         let fields = Fields::new(node, format!("the split of shard {shard}"))?;
-        let size = |name| -> Fallible<u32> {
-            let size = fields.int(name, 1, SPLITS_MAX)?.unwrap_or(1);
-            Ok(u32::try_from(size).unwrap_or(1))
-        };
+        let old = fields.int("old_split_size", 1, i64::MAX)?.unwrap_or(1);
+        let new = fields.int("new_split_size", 1, i64::MAX)?.unwrap_or(1);
         let split = ShardSplit {
-            old_size: size("old_split_size")?,
-            new_size: size("new_split_size")?,
+            old_size: self.clamped(old, shard, fields.place("old_split_size")),
+            new_size: self.clamped(new, shard, fields.place("new_split_size")),
             start: fields.natural("split_start")?.unwrap_or(0),
             migration_secs: fields.natural("migration_period")?.unwrap_or(0),
             fanout_deletes: fields.flag("fanout_deletes", true)?,
         };
         fields.finish(&mut self.findings);
         Ok(split)
+    }
+
+    /// As in mcrouter, a shard has as many names as there are suffixes, whatever more is asked.
+    fn clamped(&mut self, size: i64, shard: &str, at: At) -> u32 {
+        if size > SPLITS_MAX {
+            let text = format!("the split of shard {shard} is {SPLITS_MAX} at most, not {size}");
+            self.warn(at, text);
+        }
+        u32::try_from(size.min(SPLITS_MAX)).unwrap_or(1)
     }
 
     pub(super) fn slow_warmup_settings(

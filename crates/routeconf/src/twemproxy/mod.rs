@@ -165,6 +165,7 @@ fn plain(pool: PoolId, hash: Hash) -> PoolRoute {
     PoolRoute {
         pool,
         hash,
+        latest: None,
         buckets: None,
         rates: None,
         shard_splits: None,

@@ -287,6 +287,11 @@ impl Walker<'_> {
             let size = select::split_size(split, question.host_id, question.now_secs);
             step.key = select::shard_name(&step.key, question.host_id % size.max(1));
         }
+        if route.latest.is_some() {
+            let (name, of) = (&pool.name, pool.members.len());
+            step.note = format!("pool '{name}', one of {of} servers by the host, by Latest");
+            return;
+        }
         let Some(index) =
             self.pick(step.route, &route.hash, pool.members.len(), Some(pool), &step.key)
         else {
@@ -350,8 +355,7 @@ impl Walker<'_> {
                 (*warm, *staging, Some(When::Also))
             }
             Route::Staging { warm, staging } => (*warm, *staging, Some(When::Background)),
-            Route::L1L2Cache { l1, l2, .. } if reads => (*l1, *l2, Some(When::IfMissed)),
-            Route::L1L2Cache { l1, l2, .. } => (*l2, *l1, Some(When::Also)),
+            Route::L1L2Cache { l1, l2, .. } => (*l1, *l2, reads.then_some(When::IfMissed)),
             Route::L1L2SizeSplit(split) => (split.l1, split.l2, Some(When::Sometimes)),
             _ => return,
         };

@@ -15,7 +15,7 @@ use proto::reply::{END, write_stat};
 use upstream::{Count, Event, Failure, Protocol, Report, Snapshot, State};
 
 use crate::history::Moment;
-use crate::shared::{Shared, unix_secs};
+use crate::shared::{Names, Shared, unix_secs};
 
 /// Which of the kinds of `stats` has a line. `stats`, `all` and `detailed` have every line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -158,11 +158,15 @@ impl Shared {
             let count =
                 |holds: fn(&Report) -> bool| reports.iter().filter(|report| holds(report)).count();
             lines.put(Kind::Ods, prefix, reports.len());
+            // Each server has one of these states, so their counts add up to that of all.
             for (state, count) in [
                 ("new", count(|report| report.state == State::New)),
-                ("up", count(|report| report.state == State::Up)),
+                ("up", count(|report| report.state == State::Up && report.totals.connected > 0)),
                 ("down", count(|report| is_tko(report.state))),
-                ("closed", count(|report| report.totals.connected == 0)),
+                (
+                    "closed",
+                    count(|report| report.state == State::Up && report.totals.connected == 0),
+                ),
             ] {
                 lines.put(Kind::Ods, format!("{prefix}_{state}"), count);
             }
@@ -222,14 +226,16 @@ impl Shared {
 
     /// One line a server that is knocked out.
     fn suspects(&self, out: &mut Vec<u8>) {
+        let names = self.current().names;
         for report in self.registry.report().iter().filter(|report| is_tko(report.state)) {
             let line = format!("status:tko num_failures:{}", report.tko_count);
-            write_stat(out, server_name(report).as_bytes(), line.as_bytes());
+            write_stat(out, short_name(report, &names).as_bytes(), line.as_bytes());
         }
     }
 
     /// One line a server.
     fn servers(&self, out: &mut Vec<u8>) {
+        let names = self.current().names;
         for report in self.registry.report() {
             let totals = report.totals;
             let mut line = format!(
@@ -264,20 +270,25 @@ impl Shared {
             for (result, count) in results.iter().filter(|(_, count)| *count > 0) {
                 let _ = write!(line, " {result}:{count}");
             }
-            write_stat(out, server_name(&report).as_bytes(), line.as_bytes());
+            write_stat(out, server_name(&report, &names).as_bytes(), line.as_bytes());
         }
     }
 }
 
 /// A server as mcrouter names it: `host:port:protocol:security:compression-timeout`.
-fn server_name(report: &Report) -> String {
-    let Report { address, timeout, .. } = report;
+fn server_name(report: &Report, names: &Names) -> String {
+    let (name, timeout) = (short_name(report, names), report.timeout);
     let protocol = match report.protocol {
         Protocol::Binary => "binary",
         Protocol::Text => "ascii",
     };
     let security = if report.is_encrypted { "tls" } else { "plain" };
-    format!("{address}:{protocol}:{security}:notcompressed-{}", timeout.as_millis())
+    format!("{name}:{protocol}:{security}:notcompressed-{}", timeout.as_millis())
+}
+
+/// A server as the configuration writes it; one that it has left, by its address.
+fn short_name(report: &Report, names: &Names) -> String {
+    names.get(&report.address).cloned().unwrap_or_else(|| report.address.to_string())
 }
 
 /// Requests of clients: since the start, and a second.

@@ -73,7 +73,11 @@ impl Builder<'_> {
 
     /// `LatestRoute`.
     pub(super) fn latest(&self, latest: &ast::Latest) -> RouteRef {
-        let children = self.all(&latest.children);
+        self.latest_among(self.all(&latest.children), latest)
+    }
+
+    /// The choice of `LatestRoute` among `children`.
+    pub(super) fn latest_among(&self, children: Vec<RouteRef>, latest: &ast::Latest) -> RouteRef {
         if children.is_empty() {
             return Arc::new(NullRoute);
         }

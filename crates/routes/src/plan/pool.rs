@@ -92,7 +92,10 @@ impl Builder<'_> {
             return Arc::new(ErrorRoute { failure: Failure::LocalError, message });
         }
         let servers: Vec<_> = pool.members.iter().filter_map(address).collect();
-        let hashed = self.hash(children, &route.hash, &servers, &pool.name);
+        let hashed = match &route.latest {
+            Some(latest) => self.latest_among(children, latest),
+            None => self.hash(children, &route.hash, &servers, &pool.name),
+        };
         let limited = match &route.rates {
             Some(rates) => self.rate_limit(hashed, rates, None),
             None => hashed,

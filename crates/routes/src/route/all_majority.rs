@@ -24,7 +24,7 @@ impl Route for AllMajorityRoute {
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let mut answers = ask(&self.children, cx, request);
-            let majority = self.children.len() / 2 + 1;
+            let majority = (self.children.len() >> 1) + 1;
             let mut replies: Vec<(OwnedReply, usize)> = Vec::new();
             while let Some(reply) = join::next(&mut answers).await {
                 let same = replies.iter().position(|(seen, _)| seen.outcome == reply.outcome);
@@ -32,8 +32,9 @@ impl Route for AllMajorityRoute {
                     replies.push((reply, 0));
                     replies.len() - 1
                 });
-                replies[index].1 += 1;
-                if replies[index].1 >= majority {
+                let Some((_, count)) = replies.get_mut(index) else { continue };
+                *count += 1;
+                if *count >= majority {
                     // The others go on, unheard.
                     return replies.swap_remove(index).0;
                 }

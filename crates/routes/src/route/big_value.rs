@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The suffix is a hash of the value, so pieces of one value are never taken for those of another.
-//! Format and flag are mcrouter's. Meta commands that carry values are refused, since what a client
-//! reads by them would be the list.
+//! Format and flag are mcrouter's. No client reads the list: meta commands that carry values are
+//! refused, and so is an append of more than a piece, behind which it would stand as a value.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -120,8 +120,11 @@ impl BigValueRoute {
     async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         for _ in 0..2 {
             let mut reply = self.target.route(cx, request).await;
-            if reply.outcome != Outcome::Found || reply.flags & BIG_VALUE == 0 {
+            if reply.flags & BIG_VALUE == 0 {
                 return reply;
+            }
+            if reply.outcome != Outcome::Found {
+                return self.stale(cx, &request, reply).await;
             }
             let listed = self.target.route(cx, request.beside(Command::Gets, request.key)).await;
             let whole = match List::parse(&reply.value) {
@@ -148,6 +151,25 @@ impl BigValueRoute {
         }
         let value = b"BigValueRoute: the pieces of the value do not stay".to_vec();
         OwnedReply { value, ..OwnedReply::from(Failure::RemoteError) }
+    }
+
+    /// A lease whose stale value is a list: the value, or, where pieces are gone, the token alone.
+    async fn stale(
+        &self,
+        cx: &Arc<Context>,
+        request: &Request<'_>,
+        lease: OwnedReply,
+    ) -> OwnedReply {
+        let whole = match List::parse(&lease.value) {
+            Some(list) => self.collect(cx, request, list).await,
+            None => OwnedReply::of(Outcome::NotFound),
+        };
+        if whole.outcome != Outcome::Found {
+            return OwnedReply { flags: 0, value: Vec::new(), ..lease };
+        }
+        let mut reply = OwnedReply { value: whole.value, ..lease };
+        self.hide(&mut reply);
+        reply
     }
 
     async fn store(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
@@ -192,6 +214,13 @@ impl Route for BigValueRoute {
             }
             Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
             Command::MetaGet | Command::MetaSet => refused(self),
+            Command::Append | Command::Prepend if request.value.len() > self.split_bytes => {
+                let what = b"a value that is added is longer than the pieces of large values";
+                Box::pin(async move {
+                    let value = what.to_vec();
+                    OwnedReply { value, ..OwnedReply::from(Failure::ClientError) }
+                })
+            }
             op if op.class() == CommandClass::Update && request.value.len() > self.split_bytes => {
                 Box::pin(self.store(cx, request))
             }

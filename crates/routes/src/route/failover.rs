@@ -98,15 +98,18 @@ impl FailoverRoute {
         let mut last = (0, OwnedReply::from(Failure::LocalError));
         let mut tries = self.order.tries(self.children.len(), cx);
         let (mut is_first, mut count_tries) = (true, 0);
+        // A knocked-out server was not asked: going on from it costs nothing.
+        let mut is_free = true;
         while let Some(index) = tries.next(&request) {
-            if !is_first && self.limit.as_ref().is_some_and(|limit| !limit.take()) {
+            if !is_free && self.limit.as_ref().is_some_and(|limit| !limit.take()) {
                 cx.traffic().event(Event::FailoverLimited);
                 break;
             }
+            let Some(child) = self.children.get(index) else { break };
             count_tries += 1;
             let key = tagged.as_deref().filter(|_| !is_first).unwrap_or(request.key);
             cx.forget_chosen();
-            let answer = self.children[index]
+            let answer = child
                 .route(cx, Request { key, is_aside: request.is_aside || !is_first, ..request });
             if is_first {
                 tries.first_chose(cx.chosen());
@@ -114,6 +117,7 @@ impl FailoverRoute {
             is_first = false;
             let reply = answer.await;
             let failure = reply.outcome.failure();
+            is_free = failure == Some(Failure::Tko);
             last = (index, reply);
             let goes_on = tries.note(index, failure);
             let class = request.op.class();

@@ -3,6 +3,7 @@
 use hashing::Placement;
 use routeconf::ast::Hash;
 
+use super::child::child;
 use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
@@ -33,6 +34,6 @@ impl Select for HashRoute {
         };
         let index = self.hash.pick_part(&self.placement, part);
         cx.choose(index);
-        &self.children[index as usize]
+        child(&self.children, index as usize)
     }
 }

@@ -3,6 +3,7 @@
 
 use hashing::spooky_hash32;
 
+use super::child::child;
 use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
@@ -10,7 +11,7 @@ use upstream::Request;
 /// Chooses by the number of this host.
 #[derive(Debug)]
 pub struct HostIdRoute {
-    /// At least one.
+    /// Without any, nothing is found.
     pub children: Vec<RouteRef>,
     /// Hashed with the number; empty: the number itself counts.
     pub salt: String,
@@ -27,6 +28,6 @@ impl Select for HostIdRoute {
     }
 
     fn select(&self, cx: &Context, _request: &mut Request<'_>) -> &RouteRef {
-        &self.children[salted(cx.host_id(), &self.salt) as usize % self.children.len()]
+        child(&self.children, salted(cx.host_id(), &self.salt) as usize)
     }
 }

@@ -58,13 +58,14 @@ impl Route for KeySplitRoute {
         if class == CommandClass::Delete || class == CommandClass::Update && self.stores_all {
             return Box::pin(self.all(cx, request));
         }
-        let own = cx.host_id() % self.replicas.max(1);
+        let replica = |number: u32| number.checked_rem(self.replicas).unwrap_or(0);
+        let own = replica(cx.host_id());
         Box::pin(async move {
             let reply = self.one(cx, request, own).await;
             if !self.first_hit || class != CommandClass::Get || !reply.outcome.is_miss() {
                 return reply;
             }
-            let other = (own + 1) % self.replicas.max(1);
+            let other = replica(own.wrapping_add(1));
             self.one(cx, request, other).await
         })
     }

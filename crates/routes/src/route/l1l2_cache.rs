@@ -1,9 +1,10 @@
 //! `L1L2CacheRoute`: a small cache before a large one. What the large one has is copied into the
-//! small one, and so can be, for a while, that it has nothing.
+//! small one, and so can be, for a while, that it has nothing. Nobody is shown such a noted miss.
 
 use std::sync::Arc;
 
 use super::all::ask_aside;
+use super::big_value::refused;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::SendCell;
@@ -15,7 +16,7 @@ const NOTED_MISS: u32 = 0x1_0000;
 /// The value of a noted miss.
 const NOTED_VALUE: &[u8] = b"ncache";
 
-/// Gets ask the small one first; everything else goes to the large one.
+/// Gets ask the small one first, then the large one; everything else goes to the small one alone.
 #[derive(Debug)]
 pub struct L1L2CacheRoute {
     /// The small one.
@@ -24,9 +25,9 @@ pub struct L1L2CacheRoute {
     pub l2: RouteRef,
     /// Lifetime of copies in the small one, in seconds.
     pub upgrading_exptime: i64,
-    /// Lifetime of noted misses, in seconds; 0: none are noted.
+    /// Lifetime of noted misses, in seconds; 0: for ever.
     pub miss_exptime: i64,
-    /// After this number of noted misses the large one is asked again; 0: never.
+    /// After this number of noted misses the large one is asked again; 0: none are noted.
     pub miss_period: u32,
     /// Noted misses until then.
     pub misses: SendCell<u32>,
@@ -49,7 +50,7 @@ impl L1L2CacheRoute {
         let l1 = std::slice::from_ref(&self.l1);
         match far.outcome {
             Outcome::Found => ask_aside(l1, cx, &self.copy(&request, &far)),
-            Outcome::NotFound if self.miss_exptime != 0 => {
+            Outcome::NotFound if self.miss_period != 0 => {
                 let noted = Request {
                     flags: NOTED_MISS,
                     exptime: self.miss_exptime,
@@ -66,6 +67,19 @@ impl L1L2CacheRoute {
     fn copy<'a>(&self, request: &Request<'a>, found: &'a OwnedReply) -> Request<'a> {
         let (flags, exptime) = (found.flags, self.upgrading_exptime);
         Request { flags, exptime, value: &found.value, ..request.beside(Command::Add, request.key) }
+    }
+
+    /// A lease is the small one's: only it can take the value that follows.
+    async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let near = self.l1.route(cx, request).await;
+        if near.flags & NOTED_MISS == 0 {
+            return near;
+        }
+        if near.outcome == Outcome::Found {
+            self.look_again(cx, &request);
+            return OwnedReply::of(Outcome::NotFound);
+        }
+        OwnedReply { flags: 0, value: Vec::new(), ..near }
     }
 
     /// Now and then a noted miss asks the large one whether that is still so.
@@ -100,10 +114,14 @@ impl Route for L1L2CacheRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        if request.op != Command::Get {
-            return self.l2.route(cx, request);
+        match request.op {
+            Command::Get | Command::Gets | Command::Gat | Command::Gats => {
+                Box::pin(self.get(cx, request))
+            }
+            Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
+            Command::MetaGet if self.miss_period != 0 => refused(self),
+            _ => self.l1.route(cx, request),
         }
-        Box::pin(self.get(cx, request))
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

@@ -30,16 +30,16 @@ impl Route for LatencyInjectionRoute {
             let began_us = cx.now_us();
             if self.before_us > 0 {
                 cx.traffic().event(Event::DelayedBefore);
-                cx.sleep_until(began_us + self.before_us).await;
+                cx.sleep_until(began_us.saturating_add(self.before_us)).await;
             }
             let reply = self.child.route(cx, request).await;
             if self.after_us > 0 {
                 cx.traffic().event(Event::DelayedAfter);
-                cx.sleep_until(cx.now_us() + self.after_us).await;
+                cx.sleep_until(cx.now_us().saturating_add(self.after_us)).await;
             }
             if began_us + self.total_us > cx.now_us() {
                 cx.traffic().event(Event::DelayedTotal);
-                cx.sleep_until(began_us + self.total_us).await;
+                cx.sleep_until(began_us.saturating_add(self.total_us)).await;
             }
             reply
         })

@@ -1,6 +1,7 @@
 //! twemproxy's pools, each with an address of its own: the request goes to the pool at whose
 //! address it came in.
 
+use super::child::child;
 use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
@@ -19,7 +20,6 @@ impl Select for ListenerRoute {
 
     #[inline]
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        // A number that is none is that of the first.
-        self.children.get(usize::from(request.listener)).unwrap_or(&self.children[0])
+        child(&self.children, usize::from(request.listener))
     }
 }

@@ -81,7 +81,7 @@ impl LoadBalancerRoute {
             }
             Algorithm::Weighted => {
                 let (since_us, placement) = &mut *self.weights.borrow_mut();
-                if placement.is_none() || cx.now_us() >= *since_us + self.load_ttl_us {
+                if placement.is_none() || cx.now_us() >= since_us.saturating_add(self.load_ttl_us) {
                     let least = (0..self.children.len()).map(|child| self.load(child)).min();
                     let least = f64::from(least.unwrap_or(0));
                     let weight = |child| (1.0 + least) / (1.0 + f64::from(self.load(child)));
@@ -96,8 +96,12 @@ impl LoadBalancerRoute {
     }
 
     async fn ask(&self, cx: &Arc<Context>, child: usize, request: Request<'_>) -> OwnedReply {
-        let _counted = Counted::new(&self.outstanding[child]);
-        self.children[child].route(cx, request).await
+        let (Some(count), Some(child)) = (self.outstanding.get(child), self.children.get(child))
+        else {
+            return OwnedReply::from(Failure::LocalError);
+        };
+        let _counted = Counted::new(count);
+        child.route(cx, request).await
     }
 }
 

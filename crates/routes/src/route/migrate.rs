@@ -36,9 +36,10 @@ enum Place {
 impl MigrateRoute {
     fn place(&self, request: &Request<'_>, now: u64) -> Place {
         let interval = self.interval_secs.max(1);
-        let moves =
-            self.start_secs + interval + u64::from(routing_hash(request.routed_key())) % interval;
-        let is_within = now >= self.start_secs && now < self.start_secs + 2 * interval;
+        let hash = u64::from(routing_hash(request.routed_key()));
+        let after = self.start_secs.saturating_add(interval);
+        let moves = after.saturating_add(hash.checked_rem(interval).unwrap_or(0));
+        let is_within = now >= self.start_secs && now < after.saturating_add(interval);
         match request.op.class() {
             CommandClass::Delete if is_within => Place::Both,
             _ if now < moves => Place::From,

@@ -6,6 +6,20 @@
 //! a future ([`Route::route`]).
 //!
 //! Names and meanings are mcrouter's.
+//!
+//! A configuration decides what stands in a route, and a client what comes to it: neither may end
+//! the program, so nothing here can panic.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::integer_division_remainder_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
 
 mod all;
 mod all_async;
@@ -16,6 +30,7 @@ mod all_sync;
 mod big_value;
 mod blackhole;
 mod bucketize;
+mod child;
 mod counted;
 mod destination;
 mod eject;

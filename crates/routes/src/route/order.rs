@@ -41,7 +41,7 @@ pub enum Order {
 pub struct Deterministic {
     /// Children that are tried, at the most.
     pub tries_max: usize,
-    /// Tries that may fail, at the most; the first counts.
+    /// Tries that may fail, at the most; the first counts, one of a knocked-out server does not.
     pub failures_max: usize,
     /// Failures that do not count for that.
     pub excluded: Vec<Failure>,
@@ -72,6 +72,9 @@ pub struct Latest {
 /// Hashes of one step before a place is taken that was tried already, or fails together with one
 /// that was (mcrouter).
 const HASHES_MAX: u32 = 100;
+
+/// Of these, how many avoid the failure domains of those that failed.
+const HASHES_APART: u32 = 75;
 
 /// The tries of one request.
 #[derive(Debug)]
@@ -202,7 +205,9 @@ impl<'a> Tries<'a> {
                     if child == 0 { self.chosen.map(|place| place + 1) } else { Some(child) };
                 let domain = place.and_then(|place| order.domains.get(place));
                 self.failed_domains.extend(domain.and_then(Option::as_deref));
-                let counts = failure.is_some_and(|failure| !order.excluded.contains(&failure));
+                let counts = failure.is_some_and(|failure| {
+                    failure != Failure::Tko && !order.excluded.contains(&failure)
+                });
                 self.failures += usize::from(counts);
                 self.failures < order.failures_max
             }
@@ -237,7 +242,7 @@ impl<'a> Tries<'a> {
             let salt = self.salt.to_string();
             let child = order.placement.pick_salted(request.routed_key(), salt.as_bytes()) as usize;
             let domain = order.domains.get(child).and_then(Option::as_deref);
-            let fails_too = hashes <= HASHES_MAX * 3 / 4
+            let fails_too = hashes <= HASHES_APART
                 && domain.is_some_and(|domain| self.failed_domains.contains(&domain));
             if (!*self.used.get(child)? && !fails_too) || hashes == HASHES_MAX {
                 *self.used.get_mut(child)? = true;

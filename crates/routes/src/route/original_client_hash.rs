@@ -1,6 +1,7 @@
 //! `OriginalClientHashRoute`: one child for all requests of a client, by its address (section 3.2.3
 //! of the paper).
 
+use super::child::child;
 use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
@@ -8,7 +9,7 @@ use upstream::Request;
 /// Chooses by [`Request::client`].
 #[derive(Debug)]
 pub struct OriginalClientHashRoute {
-    /// At least one.
+    /// Without any, nothing is found.
     pub children: Vec<RouteRef>,
     /// Added to the choice.
     pub offset: u32,
@@ -21,6 +22,6 @@ impl Select for OriginalClientHashRoute {
 
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
         let place = request.client.wrapping_add(self.offset) as usize;
-        &self.children[place % self.children.len()]
+        child(&self.children, place)
     }
 }

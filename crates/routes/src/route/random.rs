@@ -1,5 +1,6 @@
 //! `RandomRoute`: any child.
 
+use super::child::child;
 use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
@@ -7,7 +8,7 @@ use upstream::Request;
 /// Chooses by chance, each child as often as the others.
 #[derive(Debug)]
 pub struct RandomRoute {
-    /// At least one.
+    /// Without any, nothing is found.
     pub children: Vec<RouteRef>,
 }
 
@@ -17,6 +18,6 @@ impl Select for RandomRoute {
     }
 
     fn select(&self, cx: &Context, _request: &mut Request<'_>) -> &RouteRef {
-        &self.children[cx.random_below(self.children.len())]
+        child(&self.children, cx.random_below(self.children.len()))
     }
 }

@@ -58,7 +58,8 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 
 /// The clusters that a key goes to.
 enum Target<'a> {
-    Many(Vec<&'a RouteRef>),
+    /// The one that answers, and those that are asked behind its back.
+    Many(&'a RouteRef, Vec<&'a RouteRef>),
     Nowhere,
     One(&'a RouteRef),
 }
@@ -96,7 +97,11 @@ impl RootRoute {
             if let Some(first) = first {
                 all.swap(0, first);
             }
-            return if all.is_empty() { Target::Nowhere } else { Target::Many(all) };
+            return match all.split_first() {
+                Some((first, others)) => Target::Many(first, others.to_vec()),
+                None if self.invalid_to_default => or_default(),
+                None => Target::Nowhere,
+            };
         }
         let region_end = memchr::memchr_iter(b'/', prefix).nth(1).map_or(0, |slash| slash + 1);
         let fallback = [prefix.get(..region_end).unwrap_or_default(), b"fallback/"].concat();
@@ -116,18 +121,18 @@ impl Route for RootRoute {
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
         match self.target(request) {
             Target::One(route) => route.pick(cx, request),
-            Target::Many(_) | Target::Nowhere => Pick::Run,
+            Target::Many(..) | Target::Nowhere => Pick::Run,
         }
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, mut request: Request<'a>) -> Answer<'a> {
         match self.target(&mut request) {
             Target::One(route) => route.route(cx, request),
-            Target::Many(routes) => {
-                for route in routes.iter().skip(1) {
-                    ask_aside(std::slice::from_ref(*route), cx, &request);
+            Target::Many(first, others) => {
+                for route in others {
+                    ask_aside(std::slice::from_ref(route), cx, &request);
                 }
-                routes[0].route(cx, request)
+                first.route(cx, request)
             }
             Target::Nowhere => Box::pin(async {
                 let value = b"RootRoute: No rh found".to_vec();
@@ -139,7 +144,7 @@ impl Route for RootRoute {
     fn next(&self, _cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
         match self.target(request) {
             Target::One(route) => vec![Arc::clone(route)],
-            Target::Many(routes) => routes.into_iter().cloned().collect(),
+            Target::Many(first, others) => std::iter::once(first).chain(others).cloned().collect(),
             Target::Nowhere => Vec::new(),
         }
     }

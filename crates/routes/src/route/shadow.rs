@@ -15,7 +15,7 @@ use upstream::Request;
 pub enum Keys {
     /// Those whose key's hash, as a fraction of all, lies within.
     Fraction(f64, f64),
-    /// Those of these keys.
+    /// Those whose key, up to its hash stop, is one of these.
     Listed(Vec<Vec<u8>>),
     /// This share of all.
     Requests(f64),
@@ -38,7 +38,7 @@ impl Shadow {
                 let place = f64::from(routing_hash(request.routed_key())) / TWO_TO_32;
                 place >= *start && (place < *end || *end >= 1.0)
             }
-            Keys::Listed(keys) => keys.iter().any(|key| key == request.key),
+            Keys::Listed(keys) => keys.iter().any(|key| key == request.routed_key()),
             Keys::Requests(share) => chance(*share),
         }
     }

@@ -53,7 +53,7 @@ impl Route for ShardSplitRoute {
             return self.destination.route(cx, request);
         }
         let size = select::split_size(split, cx.host_id(), cx.unix_secs());
-        let key = named(&request, cx.host_id() % size.max(1));
+        let key = named(&request, cx.host_id().checked_rem(size).unwrap_or(0));
         Box::pin(async move {
             let request = Request { key: &key, hashed: None, ..request };
             self.destination.route(cx, request).await

@@ -112,6 +112,8 @@ impl L1L2SizeSplitRoute {
             return self.l1.route(cx, Request { flags, value: &mark, ..request }).await;
         }
         if request.op != Command::LeaseSet {
+            // A mark of the value before would go on to mean that value.
+            drop(self.l1.route(cx, request.beside(Command::Delete, request.key)).await);
             return far;
         }
         let is_longer = request.exptime == 0 || request.exptime > self.failure_secs;

@@ -42,8 +42,8 @@ impl HitRate {
         self.gets.set(self.gets.get() + 1);
         self.hits.set(self.hits.get() + u32::from(is_hit));
         if self.gets.get() >= SPAN {
-            self.gets.set(self.gets.get() / 2);
-            self.hits.set(self.hits.get() / 2);
+            self.gets.set(self.gets.get() >> 1);
+            self.hits.set(self.hits.get() >> 1);
         }
     }
 

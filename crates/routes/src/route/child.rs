@@ -1,0 +1,35 @@
+//! One child of several by a number of any size, which can fail nobody: a route without children is
+//! one that finds nothing.
+
+use std::sync::{Arc, LazyLock};
+
+use super::{NullRoute, RouteRef};
+
+/// Stands where there is no child.
+static NOBODY: LazyLock<RouteRef> = LazyLock::new(|| Arc::new(NullRoute));
+
+/// The child of this number, which counts on from the first behind the last.
+#[inline]
+pub(super) fn child(children: &[RouteRef], number: usize) -> &RouteRef {
+    children.get(number).unwrap_or_else(|| wrapped(children, number))
+}
+
+#[cold]
+fn wrapped(children: &[RouteRef], number: usize) -> &RouteRef {
+    let place = number.checked_rem(children.len());
+    place.and_then(|place| children.get(place)).unwrap_or(&NOBODY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::DevNullRoute;
+
+    #[test]
+    fn every_number_is_a_child() {
+        let children: Vec<RouteRef> = vec![Arc::new(NullRoute), Arc::new(DevNullRoute)];
+        let is = |number, place: usize| Arc::ptr_eq(child(&children, number), &children[place]);
+        assert!(is(0, 0) && is(1, 1) && is(2, 0) && is(usize::MAX, 1));
+        assert!(Arc::ptr_eq(child(&[], 7), &NOBODY));
+    }
+}

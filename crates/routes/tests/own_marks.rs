@@ -1,0 +1,197 @@
+//! Lists of pieces, marks and noted misses, which routes store under a client's key: no command
+//! shows them.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use common::{Rig, patient};
+use routes::Context;
+use routes::route::{
+    Answer, BigValueRoute, L1L2CacheRoute, L1L2SizeSplitRoute, Route, RouteRef, default_outcome,
+};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request, SendCell};
+
+/// A lease's token.
+const TOKEN: u64 = 7;
+
+/// By key: flags and value.
+type Items = BTreeMap<Vec<u8>, (u32, Vec<u8>)>;
+
+/// A cache with leases and stale values. With `refuses` it takes no value.
+#[derive(Debug, Default)]
+struct Memory {
+    items: Mutex<Items>,
+    deleted: Mutex<Items>,
+    refuses: bool,
+}
+
+impl Memory {
+    fn answer(&self, request: &Request<'_>) -> OwnedReply {
+        let (mut items, mut deleted) = (self.items.lock().unwrap(), self.deleted.lock().unwrap());
+        let item = items.get(request.key).cloned();
+        let found = |outcome, (flags, value): (u32, Vec<u8>)| {
+            let (key, number) = (request.key.to_vec(), TOKEN);
+            OwnedReply { key, flags, value, number, ..OwnedReply::of(outcome) }
+        };
+        let has = item.is_some();
+        match request.op {
+            Command::Get | Command::Gets | Command::Gat | Command::Gats => item
+                .map_or_else(|| OwnedReply::of(Outcome::NotFound), |it| found(Outcome::Found, it)),
+            Command::LeaseGet => match item {
+                Some(item) => found(Outcome::Found, item),
+                None => {
+                    let stale = deleted.get(request.key).cloned().unwrap_or_default();
+                    found(Outcome::Lease, stale)
+                }
+            },
+            Command::Delete => match items.remove(request.key) {
+                Some(item) => {
+                    deleted.insert(request.key.to_vec(), item);
+                    OwnedReply::of(Outcome::Deleted)
+                }
+                None => OwnedReply::of(Outcome::NotFound),
+            },
+            Command::Append | Command::Prepend if has => {
+                let (flags, old) = item.unwrap();
+                let value = [&old[..], request.value].concat();
+                items.insert(request.key.to_vec(), (flags, value));
+                OwnedReply::of(Outcome::Stored)
+            }
+            _ if self.refuses => OwnedReply::from(Failure::RemoteError),
+            Command::Add if has => OwnedReply::of(Outcome::NotStored),
+            Command::Set | Command::Add | Command::Cas | Command::LeaseSet | Command::Replace => {
+                items.insert(request.key.to_vec(), (request.flags, request.value.to_vec()));
+                OwnedReply::of(Outcome::Stored)
+            }
+            op => OwnedReply::of(default_outcome(op)),
+        }
+    }
+}
+
+impl Route for Memory {
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+
+    fn route<'a>(&'a self, _: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        Box::pin(async move { self.answer(&request) })
+    }
+
+    fn next(&self, _: &Context, _: &mut Request<'_>) -> Vec<RouteRef> {
+        Vec::new()
+    }
+}
+
+fn rig(route: impl Route + 'static) -> Rig {
+    Rig::new(patient(), |_| Arc::new(route))
+}
+
+fn big(target: &Arc<Memory>) -> BigValueRoute {
+    let target: RouteRef = Arc::<Memory>::clone(target);
+    BigValueRoute { target, split_bytes: 10, batch: 2, hides_flag: false }
+}
+
+fn split(l1: &Arc<Memory>, l2: &Arc<Memory>) -> L1L2SizeSplitRoute {
+    let (l1, l2): (RouteRef, RouteRef) = (Arc::<Memory>::clone(l1), Arc::<Memory>::clone(l2));
+    let (large_bytes, lifetime_secs, failure_secs) = (10, 0, 60);
+    let (stores_both, retries) = (false, 1);
+    L1L2SizeSplitRoute { l1, l2, large_bytes, lifetime_secs, failure_secs, stores_both, retries }
+}
+
+fn store<'a>(op: Command, key: &'a str, value: &'a [u8]) -> Request<'a> {
+    Request { value, number: TOKEN, ..Request::new(op, key.as_bytes()) }
+}
+
+const LARGE: &[u8] = b"0123456789abcdefghijk";
+
+#[test]
+fn a_lease_after_a_delete_has_the_stale_value_and_not_its_list() {
+    let memory = Arc::new(Memory::default());
+    let mut rig = rig(big(&memory));
+    assert_eq!(rig.ask(&store(Command::Set, "k", LARGE)).outcome, Outcome::Stored);
+    let list = memory.items.lock().unwrap()[&b"k"[..]].1.clone();
+    assert!(list.starts_with(b"1-3-"));
+    assert_eq!(rig.simple(Command::Delete, "k"), Outcome::Deleted);
+    let lease = rig.ask(&Request::new(Command::LeaseGet, b"k"));
+    assert_eq!((lease.outcome, lease.number), (Outcome::Lease, TOKEN));
+    assert_eq!(lease.value, LARGE);
+    // A piece is gone: the token alone is worth something.
+    let piece = [b"k:1:", &list[b"1-3-".len()..]].concat();
+    memory.items.lock().unwrap().remove(&piece).unwrap();
+    let lease = rig.ask(&Request::new(Command::LeaseGet, b"k"));
+    assert_eq!((lease.outcome, lease.number), (Outcome::Lease, TOKEN));
+    assert_eq!((lease.flags, lease.value), (0, Vec::new()));
+}
+
+#[test]
+fn no_list_is_added_to_a_value() {
+    let memory = Arc::new(Memory::default());
+    let mut rig = rig(big(&memory));
+    assert_eq!(rig.ask(&store(Command::Set, "k", b"small")).outcome, Outcome::Stored);
+    for op in [Command::Append, Command::Prepend] {
+        let refused = Outcome::Failed(Failure::ClientError);
+        assert_eq!(rig.ask(&store(op, "k", LARGE)).outcome, refused);
+    }
+    assert_eq!(rig.get("k"), Ok(Some("small".to_owned())));
+    assert_eq!(rig.ask(&store(Command::Append, "k", b"er")).outcome, Outcome::Stored);
+    assert_eq!(rig.get("k"), Ok(Some("smaller".to_owned())));
+}
+
+#[test]
+fn a_mark_whose_value_is_not_stored_anew_goes() {
+    let l1 = Arc::new(Memory::default());
+    let mut working = rig(split(&l1, &Arc::default()));
+    assert_eq!(working.ask(&store(Command::Set, "k", LARGE)).outcome, Outcome::Stored);
+    assert_eq!(l1.items.lock().unwrap()[&b"k"[..]], (0x20, Vec::new()));
+    let failing = Arc::new(Memory { refuses: true, ..Memory::default() });
+    let mut failing = rig(split(&l1, &failing));
+    let failed = Outcome::Failed(Failure::RemoteError);
+    assert_eq!(failing.ask(&store(Command::Set, "k", LARGE)).outcome, failed);
+    assert!(l1.items.lock().unwrap().is_empty());
+    let lease = failing.ask(&Request::new(Command::LeaseGet, b"k"));
+    assert_eq!((lease.outcome, lease.flags, lease.value), (Outcome::Lease, 0, Vec::new()));
+}
+
+fn tiers(l1: &Arc<Memory>, l2: &Arc<Memory>, miss_period: u32) -> L1L2CacheRoute {
+    let (l1, l2): (RouteRef, RouteRef) = (Arc::<Memory>::clone(l1), Arc::<Memory>::clone(l2));
+    let (upgrading_exptime, miss_exptime, misses) = (60, 60, SendCell::new(0));
+    L1L2CacheRoute { l1, l2, upgrading_exptime, miss_exptime, miss_period, misses }
+}
+
+#[test]
+fn a_noted_miss_is_a_miss_for_every_command() {
+    let (l1, l2) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
+    let mut rig = rig(tiers(&l1, &l2, 1000));
+    assert_eq!(rig.get("k"), Ok(None));
+    rig.eventually("a noted miss", |_| l1.items.lock().unwrap().contains_key(&b"k"[..]));
+    for op in [Command::Get, Command::Gets, Command::Gat, Command::Gats, Command::LeaseGet] {
+        assert_eq!(rig.ask(&Request::new(op, b"k")).outcome, Outcome::NotFound, "{op:?}");
+    }
+    let meta = rig.ask(&Request { words: b"v", ..Request::new(Command::MetaGet, b"k") });
+    assert_eq!(meta.outcome, Outcome::Failed(Failure::ClientError));
+    assert_eq!(rig.simple(Command::Delete, "k"), Outcome::Deleted);
+    let lease = rig.ask(&Request::new(Command::LeaseGet, b"k"));
+    assert_eq!((lease.outcome, lease.flags, lease.value), (Outcome::Lease, 0, Vec::new()));
+}
+
+/// As in mcrouter, whose L2 is written by others.
+#[test]
+fn gets_of_any_kind_ask_l1_and_then_l2_and_all_else_asks_l1() {
+    let (l1, l2) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
+    let mut rig = rig(tiers(&l1, &l2, 0));
+    for op in [Command::Get, Command::Gets, Command::Gat, Command::Gats] {
+        let key = format!("{op:?}");
+        l2.items.lock().unwrap().insert(key.clone().into_bytes(), (0, b"far".to_vec()));
+        assert_eq!(rig.ask(&Request::new(op, key.as_bytes())).value, b"far");
+        rig.eventually("a copy", |_| l1.items.lock().unwrap().contains_key(key.as_bytes()));
+        l1.items.lock().unwrap().insert(key.clone().into_bytes(), (0, b"near".to_vec()));
+        assert_eq!(rig.ask(&Request::new(op, key.as_bytes())).value, b"near");
+    }
+    assert_eq!(rig.ask(&store(Command::Set, "k", b"v")).outcome, Outcome::Stored);
+    assert_eq!(rig.get("absent"), Ok(None));
+    let has = |memory: &Memory, key: &[u8]| memory.items.lock().unwrap().contains_key(key);
+    assert_eq!((has(&l1, b"k"), has(&l2, b"k"), has(&l1, b"absent")), (true, false, false));
+}
