@@ -33,6 +33,8 @@ pub enum Output {
     },
     /// The changes are unknown.
     Gap(String),
+    /// Changes may be missing, and reading the log again does not show that.
+    Lacking(String),
 }
 
 /// Holds the keys of transactions that are not committed yet.
@@ -121,6 +123,7 @@ impl Assembler {
             }
             Event::Alive => Vec::new(),
             Event::Idle { position } => self.committed(Keys::default(), position, 0, Mark::Unknown),
+            Event::Lacking { why } => vec![Output::Lacking(why)],
             Event::Gap { why } => {
                 self.open = Keys::default();
                 vec![Output::Gap(why)]

@@ -393,10 +393,10 @@ impl<S: DiskQueue> Backlog<S> {
     }
 
     /// Acknowledges the chunk that was read last, but for `left`, which is queued behind all else.
-    pub async fn acknowledge_chunk(&self, number: u64, left: Option<Delivery>) {
+    pub async fn acknowledge_chunk(&self, number: u64, left: Vec<Delivery>) {
         let Some(disk_queue) = &self.disk_queue else { return };
-        let is_whole = left.is_none();
-        if let Some(left) = left {
+        let is_whole = left.is_empty();
+        for left in left {
             let left = Arc::new(left);
             while disk_queue.append(vec![Arc::clone(&left)]).await.is_err() {
                 self.own().spool_failures.fetch_add(1, Relaxed);

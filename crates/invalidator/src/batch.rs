@@ -36,16 +36,25 @@ pub enum BatchError {
 /// The cas unique cached under each sampled key before the delete, or none.
 pub type Before = Vec<Option<u64>>;
 
+/// The answer to a batch of quiet deletes.
+#[derive(Debug)]
+pub struct Quiet {
+    /// Values cached under the sampled keys; empty if the answers do not tell.
+    pub before: Before,
+    /// The first refusal, of a key that is not known; any of the others may have been deleted.
+    pub refused: Option<String>,
+}
+
 /// Deletes keys, quietly, after looking at those of `sampled`.
 ///
 /// # Errors
 ///
-/// When the connection fails or any key is refused; any of the keys may have been deleted then.
+/// When the connection fails.
 pub async fn quiet<S>(
     wire: &mut Wire<S>,
     keys: &[&Bytes],
     sampled: &[&Bytes],
-) -> Result<Before, BatchError>
+) -> Result<Quiet, BatchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -73,11 +82,12 @@ where
             _ => refused = refused.or(Some(line)),
         }
     }
-    match refused {
-        Some(line) => Err(BatchError::Refused(line)),
-        None if before.len() == sampled.len() => Ok(before),
-        None => Err(BatchError::Unexpected("MN".to_owned())),
+    if refused.is_some() && before.len() < sampled.len() {
+        before.clear();
+    } else if before.len() < sampled.len() {
+        return Err(BatchError::Unexpected("MN".to_owned()));
     }
+    Ok(Quiet { before, refused })
 }
 
 /// Deletes keys, each with an answer; returns each refused key with the server's error.
@@ -122,14 +132,15 @@ pub async fn peek<S>(wire: &mut Wire<S>, keys: &[&Bytes]) -> Result<Before, Batc
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    quiet(wire, &[], keys).await
+    let answer = quiet(wire, &[], keys).await?;
+    answer.refused.map_or(Ok(answer.before), |why| Err(BatchError::Refused(why)))
 }
 
-/// Deletes so much on every server of the cluster.
+/// Deletes so much on every server of the cluster. A prefix that is refused holds up no other.
 ///
 /// # Errors
 ///
-/// When it is refused.
+/// When any of it is refused: the servers that can be reached have done it all the same.
 pub async fn flush<S>(wire: &mut Wire<S>, flush: &Flush) -> Result<(), BatchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -140,16 +151,37 @@ where
             prefixes.iter().map(|prefix| [b"flush_prefix ", &prefix[..]].concat()).collect()
         }
     };
+    let mut refused = None;
     for command in commands {
         wire.write_all(&[&command[..], b"\r\n"].concat()).await?;
         wire.flush().await?;
         let answer = line(wire).await?;
         if answer != "OK" {
             let command = String::from_utf8_lossy(&command).into_owned();
-            return Err(BatchError::Refused(format!("{command}: {answer}")));
+            refused = refused.or_else(|| Some(format!("{command}: {answer}")));
         }
     }
-    Ok(())
+    refused.map_or(Ok(()), |why| Err(BatchError::Refused(why)))
+}
+
+/// A prefix with which no key begins.
+const NO_KEYS: &[u8] = b"holdall:no-key-begins-so:";
+
+/// True unless a server of the cluster is known to be out of reach: a flush of nothing reaches all
+/// of them. Servers that do not know the command tell nothing.
+///
+/// # Errors
+///
+/// When the connection fails.
+pub async fn reaches_all<S>(wire: &mut Wire<S>) -> Result<bool, BatchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    match flush(wire, &Flush::Prefixes(vec![Bytes::from_static(NO_KEYS)])).await {
+        Ok(()) => Ok(true),
+        Err(BatchError::Refused(why)) => Ok(!why.contains("SERVER_ERROR")),
+        Err(error) => Err(error),
+    }
 }
 
 /// The answer to `mg KEY c`; none when the line is something else.
@@ -215,9 +247,12 @@ mod tests {
         };
         let (keys, sampled) = (bytes(keys), bytes(sampled));
         let mut wire = BufStream::new(ours);
-        let result =
-            quiet(&mut wire, &keys.iter().collect::<Vec<_>>(), &sampled.iter().collect::<Vec<_>>())
-                .await;
+        let (keys, sampled): (Vec<_>, Vec<_>) = (keys.iter().collect(), sampled.iter().collect());
+        let result = match quiet(&mut wire, &keys, &sampled).await {
+            Ok(Quiet { refused: Some(why), .. }) => Err(BatchError::Refused(why)),
+            Ok(quiet) => Ok(quiet.before),
+            Err(error) => Err(error),
+        };
         drop(wire);
         let mut sent = String::new();
         theirs.read_to_string(&mut sent).await.unwrap();
@@ -231,6 +266,41 @@ mod tests {
         assert_eq!(result.unwrap(), [Some(7)]);
         let (_, result) = batch(&["a"], &["a"], "EN\r\nNF\r\nMN\r\n").await;
         assert_eq!(result.unwrap(), [None]);
+    }
+
+    #[tokio::test]
+    async fn what_was_cached_is_told_beside_a_refusal() {
+        let (ours, mut theirs) = duplex(1 << 16);
+        theirs.write_all(b"HD c7\r\nSERVER_ERROR away\r\nMN\r\n").await.unwrap();
+        let key = Bytes::from_static(b"a");
+        let quiet = quiet(&mut BufStream::new(ours), &[&key], &[&key]).await.unwrap();
+        assert_eq!(quiet.before, [Some(7)]);
+        assert_eq!(quiet.refused.as_deref(), Some("SERVER_ERROR away"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_prefix_holds_up_no_other() {
+        let (ours, mut theirs) = duplex(1 << 16);
+        theirs.write_all(b"SERVER_ERROR away\r\nOK\r\n").await.unwrap();
+        let prefixes = Flush::Prefixes(vec![Bytes::from_static(b"a:"), Bytes::from_static(b"b:")]);
+        let mut wire = BufStream::new(ours);
+        let why = flush(&mut wire, &prefixes).await.unwrap_err().to_string();
+        assert_eq!(why, "flush_prefix a:: SERVER_ERROR away");
+        drop(wire);
+        let mut sent = String::new();
+        theirs.read_to_string(&mut sent).await.unwrap();
+        assert_eq!(sent, "flush_prefix a:\r\nflush_prefix b:\r\n");
+    }
+
+    #[tokio::test]
+    async fn servers_out_of_reach_are_told_from_those_that_do_not_know_the_command() {
+        for (answer, expected) in
+            [("OK", true), ("ERROR", true), ("SERVER_ERROR no answer (tko)", false)]
+        {
+            let (ours, mut theirs) = duplex(1 << 16);
+            theirs.write_all(format!("{answer}\r\n").as_bytes()).await.unwrap();
+            assert_eq!(reaches_all(&mut BufStream::new(ours)).await.unwrap(), expected, "{answer}");
+        }
     }
 
     #[tokio::test]

@@ -51,18 +51,30 @@ pub enum Change {
         /// The row after.
         after: Option<Row>,
     },
-    /// A statement, where the log keeps statements.
+    /// A statement.
     Statement {
-        /// The database that was the default one, which table names without a schema refer to.
-        schema: String,
-        /// Its text.
+        /// The keys that its comments name.
+        keys: Vec<Bytes>,
+        /// Its effect on rows that the log does not carry.
+        effect: Effect,
+        /// Its text, or the beginning of it.
         text: String,
     },
-    /// All rows of these tables are gone, which are not named in the log.
-    Emptied {
-        /// Names of tables, `schema.name`.
-        tables: Vec<String>,
-    },
+}
+
+/// The effect of a statement on rows that it does not name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// It is known to leave rows as they are, or the log carries them.
+    None,
+    /// It changes rows of some table.
+    Rows,
+    /// It empties, removes, swaps or rewrites these tables, `schema.name`.
+    Tables(Vec<String>),
+    /// It removes every table of this database.
+    Database(String),
+    /// It is not understood.
+    Unknown,
 }
 
 /// Identifies a commit to a [`VisibilityProbe`].
@@ -132,6 +144,11 @@ pub enum Event {
     Idle {
         /// The position to continue from.
         position: Position,
+    },
+    /// The log may lack changes since the last check, and reading it again does not show that.
+    Lacking {
+        /// The cause, and a remedy.
+        why: String,
     },
     /// A part of the log cannot be understood, so what changed there is not known.
     Gap {

@@ -7,6 +7,9 @@
 //! crc32 0f3a9c11
 //! ```
 //!
+//! A line `lacking` before the last says that the log lacked changes before this position: the
+//! caches must be emptied before reading goes on.
+//!
 //! It is replaced as a whole (written beside, flushed, renamed), so a crash leaves the old one or
 //! the new one. The checksum covers every byte before its line. A file that is not exactly this is
 //! an error and never a beginning from elsewhere.
@@ -53,16 +56,27 @@ pub enum CheckpointError {
     },
 }
 
-/// The file's text for this source and position.
+/// Contents of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Everything up to here was delivered.
+    pub position: Position,
+    /// True if the log lacked changes before it, and nothing was flushed for them.
+    pub is_lacking: bool,
+}
+
+/// The file's text for this source.
 #[must_use]
-pub fn text(source: &str, position: &Position) -> String {
-    let body = format!("{FIRST_LINE}\nsource {source}\nposition {position}\n");
+pub fn text(source: &str, kept: &Kept) -> String {
+    let lacking = if kept.is_lacking { "lacking\n" } else { "" };
+    let position = &kept.position;
+    let body = format!("{FIRST_LINE}\nsource {source}\nposition {position}\n{lacking}");
     let sum = crc32fast::hash(body.as_bytes());
     format!("{body}crc32 {sum:08x}\n")
 }
 
-/// The position in a file's text.
-fn parse(path: &Path, source: &str, text: &[u8]) -> Result<Position, CheckpointError> {
+/// What a file's text says.
+fn parse(path: &Path, source: &str, text: &[u8]) -> Result<Kept, CheckpointError> {
     let damaged = |why| CheckpointError::Damaged { path: path.to_owned(), why };
     if text.is_empty() {
         return Err(damaged("it is empty"));
@@ -89,7 +103,8 @@ fn parse(path: &Path, source: &str, text: &[u8]) -> Result<Position, CheckpointE
             wanted: source.to_owned(),
         });
     }
-    position.parse().map_err(|_| damaged("its position is none"))
+    let position = position.parse().map_err(|_| damaged("its position is none"))?;
+    Ok(Kept { position, is_lacking: lines.next() == Some("lacking") })
 }
 
 /// The storage of checkpoints: a disk, or a test's memory.
@@ -150,26 +165,39 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-/// Reads the position that was kept for this source; none when there is no file.
+/// Reads what was kept for this source; none when there is no file.
 ///
 /// # Errors
 ///
 /// When the file cannot be read, is damaged, or is another source's.
-pub fn read(keep: &impl Keep, source: &str) -> Result<Option<Position>, CheckpointError> {
+pub fn read(keep: &impl Keep, source: &str) -> Result<Option<Kept>, CheckpointError> {
     let path = keep.path().to_owned();
     let bytes = keep.read().map_err(|error| CheckpointError::Io { path: path.clone(), error })?;
     bytes.map(|bytes| parse(&path, source, &bytes)).transpose()
+}
+
+/// Notes in the file that the log lacked changes before its position.
+///
+/// # Errors
+///
+/// When it cannot be read or written.
+pub async fn note_lacking(keep: &impl Keep, source: &str) -> Result<(), CheckpointError> {
+    let Some(kept) = read(keep, source)? else { return Ok(()) };
+    let text = text(source, &Kept { is_lacking: true, ..kept });
+    let path = keep.path().to_owned();
+    let written = keep.replace(text.into_bytes()).await;
+    written.map_err(|error| CheckpointError::Io { path, error })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn position() -> Position {
-        "mariadb-gtid:0-1-4711".parse().unwrap()
+    fn position() -> Kept {
+        Kept { position: "mariadb-gtid:0-1-4711".parse().unwrap(), is_lacking: false }
     }
 
-    fn parsed(text: &[u8]) -> Result<Position, CheckpointError> {
+    fn parsed(text: &[u8]) -> Result<Kept, CheckpointError> {
         parse(Path::new("cp"), "shop", text)
     }
 
@@ -201,7 +229,10 @@ mod tests {
         assert_eq!(read(&keep, "shop").unwrap(), None);
         keep.replace(text("shop", &position()).into_bytes()).await.unwrap();
         assert_eq!(read(&keep, "shop").unwrap(), Some(position()));
-        keep.replace(text("shop", &Position::Lsn(7)).into_bytes()).await.unwrap();
-        assert_eq!(read(&keep, "shop").unwrap(), Some(Position::Lsn(7)));
+        note_lacking(&keep, "shop").await.unwrap();
+        let lacking = Kept { is_lacking: true, ..position() };
+        assert_eq!(read(&keep, "shop").unwrap(), Some(lacking));
+        keep.replace(text("shop", &position()).into_bytes()).await.unwrap();
+        assert_eq!(read(&keep, "shop").unwrap(), Some(position()));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::checkpoint::{self, Keep};
+use crate::checkpoint::{self, Keep, Kept};
 use crate::position::Position;
 use crate::stats::Stats;
 
@@ -59,7 +59,8 @@ impl<K: Keep> CheckpointWriter<K> {
     }
 
     async fn kept(&self, position: &Position) -> bool {
-        let text = checkpoint::text(&self.name, position);
+        let kept = Kept { position: position.clone(), is_lacking: false };
+        let text = checkpoint::text(&self.name, &kept);
         if let Err(error) = self.keep.replace(text.into_bytes()).await {
             self.stats.checkpoint_failures.fetch_add(1, Relaxed);
             (self.log)(&format!("checkpoint {}: {error}", self.keep.path().display()));

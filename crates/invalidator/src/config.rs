@@ -76,6 +76,13 @@ pub struct Source {
     server_id: Option<u32>,
     #[serde(default)]
     position: mysql::By,
+    #[serde(default = "check_every_ms")]
+    check_every_ms: u64,
+}
+
+/// The default interval of checks while the log is read.
+const fn check_every_ms() -> u64 {
+    60_000
 }
 
 fn default_name() -> String {
@@ -493,6 +500,7 @@ impl Config {
             password: source.password()?,
             server_id: source.server_id.unwrap_or_default(),
             by: source.position,
+            check_every: Duration::from_millis(source.check_every_ms),
         })
     }
 
@@ -512,6 +520,7 @@ impl Config {
             publication: source.publication.clone().unwrap_or_default(),
             sslmode: source.sslmode,
             sslrootcert: source.sslrootcert.clone(),
+            check_every: Duration::from_millis(source.check_every_ms),
         })
     }
 }

@@ -32,61 +32,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backlog::{Backlog, Source};
 use crate::batch::{self, BatchError, Before, Wire};
 use crate::clock::micros;
+use crate::deferred::{Deferred, older};
 use crate::delivery::{Delivery, Flush, OnGap, Work};
 use crate::disk_queue::{Chunk, DiskQueue};
 use crate::monitor::{Sample, Sampler};
 use crate::network::Network;
-use crate::stats::{ClusterStats, Stats};
+use crate::stats::ClusterStats;
 
-/// Limits of batches and waits.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Keys a batch.
-    pub batch_keys: usize,
-    /// Bytes of keys a batch.
-    pub batch_bytes: usize,
-    /// The time for which a batch waits for more keys.
-    pub batch_wait: Duration,
-    /// The time limit for connecting, and for an answer.
-    pub answer_within: Duration,
-    /// The first pause after a failure; it doubles up to `retry_max`.
-    pub retry_first: Duration,
-    /// The longest pause.
-    pub retry_max: Duration,
-    /// The delay after which a delete is repeated; zero for never.
-    pub repeat_after: Duration,
-    /// True when those that others see are repeated, too.
-    pub repeats_seen: bool,
-    /// Keys of a cluster that may wait in memory.
-    pub window_keys: usize,
-    /// The time without an acknowledgement after which a full window moves to the disk.
-    pub away_after: Duration,
-}
-
-/// A cluster that is to be delivered to.
-#[derive(Debug)]
-pub struct Target<N> {
-    /// Makes its connections.
-    pub network: Arc<N>,
-    /// Addresses of its routers, tried in this order.
-    pub routers: Vec<String>,
-    /// Limits of batches and waits.
-    pub limits: Limits,
-    /// The response to deliveries lost on the disk.
-    pub on_gap: OnGap,
-    /// The statistics of all clusters.
-    pub stats: Arc<Stats>,
-    /// The index of this cluster in `stats`.
-    pub index: usize,
-}
-
-/// Deliveries were lost on the disk, and nothing is to be flushed for them.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cluster {cluster}: a part of its spool is damaged and cannot be read")]
-pub struct DamagedSpool {
-    /// The cluster's name.
-    pub cluster: String,
-}
+pub use crate::target::{DamagedSpool, Limits, Target};
 
 /// One cluster's task.
 pub struct Destination<N: Network, S> {
@@ -103,16 +56,6 @@ pub struct Destination<N: Network, S> {
     done: u64,
     /// The backlog's epoch from which all of this is; none for deliveries from the disk.
     epoch: Option<u64>,
-}
-
-/// Keys that a server refused, each once.
-#[derive(Debug, Default)]
-struct Deferred {
-    keys: Vec<(u64, Bytes)>,
-    seen: HashSet<Bytes>,
-    /// The oldest delivery of any of them.
-    oldest: Option<u64>,
-    retry_at: Option<Instant>,
 }
 
 impl<N: Network, S> std::fmt::Debug for Destination<N, S> {
@@ -204,7 +147,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             }
         } else if !self.is_valid() {
             return true;
-        } else if self.deferred.keys.is_empty() && self.repeats.is_empty() {
+        } else if self.deferred.oldest.is_none() && self.repeats.is_empty() {
             return false;
         } else {
             sleep_until(due).await;
@@ -247,14 +190,17 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             sleep_until(self.next_turn()).await;
             self.again().await;
         }
-        let left = std::mem::take(&mut self.deferred).keys;
-        let left: Vec<Bytes> = left.into_iter().map(|(_, key)| key).collect();
+        let deferred = std::mem::take(&mut self.deferred);
         let committed_us = deliveries.first().map_or(0, |first| first.committed_us);
+        let left = |work| Delivery { seq: 0, work, committed_us, read_at, is_seen: false };
+        let keys: Vec<Bytes> = deferred.keys.into_iter().map(|(_, key)| key).collect();
+        let flushes = deferred.flushes.into_iter().map(|(_, flush)| left(Work::Flush(flush)));
+        let left: Vec<_> = (!keys.is_empty())
+            .then(|| left(Work::Delete(keys)))
+            .into_iter()
+            .chain(flushes)
+            .collect();
         let is_left = !left.is_empty();
-        let left = is_left.then(|| {
-            let work = Work::Delete(left);
-            Delivery { seq: 0, work, committed_us, read_at, is_seen: false }
-        });
         self.backlog.acknowledge_chunk(last, left).await;
         if is_left {
             sleep(self.target.limits.retry_first * 4).await;
@@ -291,28 +237,35 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
         let mut keys: Vec<(u64, Bytes)> = Vec::new();
         let mut flushes = Vec::new();
+        let mut refused = Deferred::default();
         if self.deferred.retry_at.is_some_and(|at| at <= now) {
-            keys.append(&mut std::mem::take(&mut self.deferred).keys);
+            refused = std::mem::take(&mut self.deferred);
+            keys.append(&mut refused.keys);
         }
         while let Some((_, seq, work)) = self.repeats.pop_front_if(|(due, ..)| *due <= now) {
             match work {
                 Work::Delete(more) => keys.extend(more.into_iter().map(|key| (seq, key))),
-                Work::Flush(flush) => flushes.push(flush),
+                Work::Flush(flush) => flushes.push((seq, flush)),
             }
         }
+        let since_us = refused.oldest_us;
         let all: Vec<(u64, &Bytes)> = keys.iter().map(|(seq, key)| (*seq, key)).collect();
         self.send_all(&all, &[]).await;
-        for flush in flushes {
-            self.flush_for_sure(&flush).await;
+        self.deferred.note_age(since_us);
+        for (seq, flush) in flushes {
+            self.flush_for_sure(seq, &flush, since_us).await;
         }
+        self.flush_rest(refused.flushes, since_us).await;
         self.own().deferred.store(self.deferred.keys.len() as u64, Relaxed);
+        self.own().oldest_us.store(self.deferred.oldest_us, Relaxed);
         self.acknowledge();
     }
 
     /// Delivers a batch, however long it takes, unless it is moved to the disk meanwhile.
     async fn deliver(&mut self, deliveries: &[Arc<Delivery>]) {
         let oldest = deliveries.first();
-        self.own().oldest_us.store(oldest.map_or(0, |oldest| oldest.committed_us), Relaxed);
+        let oldest_us = oldest.map_or(0, |oldest| oldest.committed_us);
+        self.own().oldest_us.store(older(oldest_us, self.deferred.oldest_us), Relaxed);
         let mut seen = HashSet::new();
         let mut keys: Vec<(u64, &Bytes)> = Vec::new();
         for delivery in deliveries {
@@ -320,10 +273,10 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             keys.extend(fresh.map(|key| (delivery.seq, key)));
         }
         self.send_all(&keys, deliveries).await;
+        self.deferred.note_age(oldest_us);
         for delivery in deliveries {
             if let Work::Flush(flush) = &delivery.work {
-                self.flush_for_sure(flush).await;
-                self.own().flushes.fetch_add(1, Relaxed);
+                self.flush_for_sure(delivery.seq, flush, delivery.committed_us).await;
             }
         }
         if self.is_valid() {
@@ -343,12 +296,46 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    async fn flush_for_sure(&mut self, flush: &Flush) {
+    /// Flushes, however long it takes to find a router. What a server out of reach did not do is
+    /// deferred: it holds up nothing else, and the others are not emptied again meanwhile.
+    async fn flush_for_sure(&mut self, seq: u64, flush: &Flush, committed_us: u64) {
         while self.is_valid()
             && let Err(error) = self.flush(flush).await
         {
+            if let BatchError::Refused(why) = error {
+                self.own().fail(&why);
+                self.defer_flush(seq, flush.clone(), committed_us);
+                return;
+            }
             self.failed(&error).await;
         }
+    }
+
+    /// Flushes again what did not reach every server, once every server can be reached.
+    async fn flush_rest(&mut self, flushes: Vec<(u64, Flush)>, since_us: u64) {
+        if flushes.is_empty() {
+            return;
+        }
+        let within = self.target.limits.answer_within;
+        let reached = match self.connected().await {
+            Ok(wire) => answer(within, batch::reaches_all(wire)).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &reached {
+            self.failed(error).await;
+        }
+        for (seq, flush) in flushes {
+            if matches!(reached, Ok(true)) {
+                self.flush_for_sure(seq, &flush, since_us).await;
+            } else {
+                self.defer_flush(seq, flush, since_us);
+            }
+        }
+    }
+
+    fn defer_flush(&mut self, seq: u64, flush: Flush, committed_us: u64) {
+        self.deferred.flush(seq, flush, self.target.limits.retry_max);
+        self.deferred.note_age(committed_us);
     }
 
     fn repeat_later(&mut self, deliveries: &[Arc<Delivery>], keys: Vec<(u64, &Bytes)>) {
@@ -381,8 +368,12 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         let within = self.target.limits.answer_within;
         let wire = self.connected().await?;
         match answer(within, batch::quiet(wire, &plain, &sampled)).await {
-            Ok(before) => self.sample(&seqs, &sampled, &before, deliveries),
-            Err(BatchError::Refused(why)) => {
+            Ok(quiet) => {
+                self.sample(&seqs, &sampled, &quiet.before, deliveries);
+                let Some(why) = quiet.refused else {
+                    self.sent(plain.len());
+                    return Ok(());
+                };
                 self.own().fail(&why);
                 self.own().retried.fetch_add(1, Relaxed);
                 let wire = self.connected().await?;
@@ -394,18 +385,25 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             }
             Err(error) => return Err(error),
         }
+        self.sent(plain.len());
+        Ok(())
+    }
+
+    /// Notes a batch that was answered.
+    fn sent(&mut self, keys: usize) {
         self.pause = self.target.limits.retry_first;
         let own = self.own();
         own.batches.fetch_add(1, Relaxed);
         // A histogram that is full refuses; nothing depends on it.
-        let _ = own.batch_keys.lock().record(plain.len() as u64);
-        Ok(())
+        let _ = own.batch_keys.lock().record(keys as u64);
     }
 
     async fn flush(&mut self, flush: &Flush) -> Result<(), BatchError> {
         let within = self.target.limits.answer_within;
         let wire = self.connected().await?;
-        answer(within, batch::flush(wire, flush)).await
+        answer(within, batch::flush(wire, flush)).await?;
+        self.own().flushes.fetch_add(1, Relaxed);
+        Ok(())
     }
 
     /// Hands samples to the monitor; those that are sent again have no delivery, and count once.
@@ -456,12 +454,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     }
 
     fn defer(&mut self, seq: u64, key: &Bytes) {
-        if self.deferred.seen.insert(key.clone()) {
-            self.deferred.keys.push((seq, key.clone()));
-        }
-        self.deferred.oldest = Some(self.deferred.oldest.map_or(seq, |oldest| oldest.min(seq)));
         let pause = self.target.limits.retry_max.min(self.target.limits.retry_first * 4);
-        self.deferred.retry_at.get_or_insert_with(|| Instant::now() + pause);
+        self.deferred.key(seq, key, pause);
         self.own().deferred.store(self.deferred.keys.len() as u64, Relaxed);
     }
 
@@ -477,7 +471,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
         let keys: usize = deliveries.iter().map(|delivery| delivery.keys().len()).sum();
         own.delivered.fetch_add(keys as u64, Relaxed);
-        own.oldest_us.store(0, Relaxed);
+        own.oldest_us.store(self.deferred.oldest_us, Relaxed);
         if let Some(last) = deliveries.last() {
             if last.committed_us > 0 {
                 own.committed_us.store(last.committed_us, Relaxed);
@@ -503,3 +497,6 @@ async fn answer<T>(
     let answered = timeout(within, asked).await;
     answered.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
 }
+
+#[cfg(test)]
+mod tests;

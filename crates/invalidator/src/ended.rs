@@ -15,6 +15,10 @@ pub enum Ended {
     /// The log cannot be understood and `on_gap` says stop.
     #[error("{0}; nothing after it was delivered. Repair it; or {ONCE}")]
     Gap(String),
+    /// The log may lack changes that nobody can read any more, and `on_gap` says stop. The
+    /// checkpoint remembers it.
+    #[error("{0}; changes may be missing from the log. Repair it, and then {ONCE}")]
+    Lacking(String),
     /// The log does not reach back and `on_gap` says stop.
     #[error("{0}; changes in between are lost to the caches: {ONCE}")]
     Purged(String),

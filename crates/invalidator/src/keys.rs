@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::change::{Cell, Change, Row, Table};
-use crate::comment;
+use crate::change::{Cell, Change, Effect, Row, Table};
 use crate::template::{Bound, Expanded, Template};
 
 /// The longest key that a server takes, in bytes.
@@ -109,31 +108,52 @@ impl Keyer {
                 }
                 Ok(())
             }
-            Change::Statement { text, .. } => self.statement_keys(text, found),
-            Change::Emptied { tables } => self.emptied(tables),
+            Change::Statement { keys, effect, text } => {
+                self.statement_keys(keys, effect, text, found)
+            }
         }
     }
 
-    fn statement_keys(&self, text: &str, mut found: impl FnMut(Bytes)) -> Result<(), Unknown> {
-        let keys = if self.rules.comments { comment::keys(text) } else { Vec::new() };
-        if keys.is_empty() && self.rules.need_rows() && changes_rows(text) {
-            let begin: String = text.chars().take(80).collect();
-            return Err(Unknown(format!(
-                "a change is logged as a statement, not as rows, so its keys are not known: '{begin}'; set binlog_format=ROW for \
-                 every session"
-            )));
+    fn statement_keys(
+        &self,
+        keys: &[Bytes],
+        effect: &Effect,
+        text: &str,
+        mut found: impl FnMut(Bytes),
+    ) -> Result<(), Unknown> {
+        let keys = if self.rules.comments { keys } else { &[] };
+        let wanted = |is_lost: &dyn Fn(&String) -> bool| {
+            self.rules.tables.keys().find(|table| is_lost(table))
+        };
+        let why = match effect {
+            // A statement that names its keys needs no rows.
+            Effect::Rows if keys.is_empty() && self.rules.need_rows() => Some(
+                "a change is logged as a statement, not as rows, so its keys are not known: set binlog_format=ROW for every session"
+                    .to_owned(),
+            ),
+            Effect::Unknown if self.rules.need_rows() => {
+                Some("what a statement does to rows is not known".to_owned())
+            }
+            Effect::Tables(lost) => {
+                let is_lost = |table: &String| lost.iter().any(|one| one.eq_ignore_ascii_case(table));
+                wanted(&is_lost).map(|table| format!(
+                    "table {table} was emptied, swapped or rewritten at once, and the log does not tell which rows it had"
+                ))
+            }
+            Effect::Database(lost) => {
+                let is_lost = |table: &String| {
+                    table.split_once('.').is_some_and(|(schema, _)| schema.eq_ignore_ascii_case(lost))
+                };
+                wanted(&is_lost).map(|table| format!("table {table} was removed with its database"))
+            }
+            Effect::None | Effect::Rows | Effect::Unknown => None,
+        };
+        if let Some(why) = why {
+            let begin: String = text.trim_start().chars().take(80).collect();
+            return Err(Unknown(format!("{why}: '{begin}'")));
         }
-        keys.into_iter().for_each(|key| found(Bytes::copy_from_slice(key.as_bytes())));
+        keys.iter().for_each(|key| found(key.clone()));
         Ok(())
-    }
-
-    fn emptied(&self, tables: &[String]) -> Result<(), Unknown> {
-        match tables.iter().find(|table| self.rules.tables.contains_key(*table)) {
-            Some(table) => Err(Unknown(format!(
-                "table {table} was emptied at once, and the log does not tell which rows it had"
-            ))),
-            None => Ok(()),
-        }
     }
 
     fn bind(&mut self, table: &Arc<Table>) -> Result<Arc<TableRules>, Unknown> {
@@ -212,18 +232,6 @@ fn row_keys(
         }
     }
     Ok(())
-}
-
-/// True for statements that change rows.
-fn changes_rows(statement: &str) -> bool {
-    let mut rest = statement.trim_start();
-    while let Some(comment) = rest.strip_prefix("/*") {
-        rest = comment.split_once("*/").map_or("", |(_, after)| after).trim_start();
-    }
-    let word: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
-    ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"]
-        .iter()
-        .any(|verb| word.eq_ignore_ascii_case(verb))
 }
 
 #[cfg(test)]
@@ -311,18 +319,28 @@ mod tests {
             |prefix: &str| Change::Message { prefix: prefix.to_owned(), content: "a b\nc".into() };
         assert_eq!(keys(&message("mc")).unwrap(), ["a", "b", "c"]);
         assert_eq!(keys(&message("other")).unwrap(), [""; 0]);
-        let statement =
-            |text: &str| Change::Statement { schema: String::new(), text: text.to_owned() };
-        assert_eq!(keys(&statement("UPDATE t SET a=1 /* mc:del k */")).unwrap(), ["k"]);
-        assert_eq!(keys(&statement("CREATE TABLE t (a INT)")).unwrap(), [""; 0]);
-        assert!(keys(&statement("/* x */ update t SET a=1")).is_err(), "rows are looked at");
+    }
+
+    fn statement(named: &[&'static str], effect: Effect) -> Change {
+        let keys = named.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
+        Change::Statement { keys, effect, text: "UPDATE ..".to_owned() }
     }
 
     #[test]
-    fn a_table_emptied_at_once_is_an_error_if_it_has_templates() {
-        let emptied = |table: &str| Change::Emptied { tables: vec![table.to_owned()] };
-        assert!(keys(&emptied("s.users")).is_err());
-        assert_eq!(keys(&emptied("s.outbox")).unwrap(), [""; 0]);
+    fn a_statement_names_its_keys_or_is_an_error() {
+        assert_eq!(keys(&statement(&["k"], Effect::Rows)).unwrap(), ["k"]);
+        assert_eq!(keys(&statement(&[], Effect::None)).unwrap(), [""; 0]);
+        assert!(keys(&statement(&[], Effect::Rows)).is_err(), "rows are looked at");
+        assert!(keys(&statement(&["k"], Effect::Unknown)).is_err());
+    }
+
+    #[test]
+    fn a_table_lost_at_once_is_an_error_if_it_has_templates() {
+        let tables = |name: &str| statement(&["k"], Effect::Tables(vec![name.to_owned()]));
+        assert!(keys(&tables("S.Users")).is_err(), "whatever its comments name");
+        assert_eq!(keys(&tables("s.outbox")).unwrap(), ["k"]);
+        assert!(keys(&statement(&[], Effect::Database("S".to_owned()))).is_err());
+        assert_eq!(keys(&statement(&[], Effect::Database("t".to_owned()))).unwrap(), [""; 0]);
     }
 
     #[test]

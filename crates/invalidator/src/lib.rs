@@ -25,6 +25,7 @@ pub mod cli;
 mod clock;
 pub mod comment;
 pub mod config;
+mod deferred;
 pub mod deliver;
 pub mod delivery;
 pub mod disk_queue;
@@ -45,7 +46,9 @@ mod reading;
 mod restart_on_panic;
 
 pub mod source;
+mod sql;
 pub mod stats;
 pub mod status;
+mod target;
 pub mod template;
 mod visibility;

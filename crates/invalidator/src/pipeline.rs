@@ -81,18 +81,31 @@ where
 {
     stats.heard_us.store(system_now_us(), Relaxed);
     let kept = checkpoint::read(world.keep.as_ref(), &plan.name);
-    let from = match since {
-        Since::Checkpoint => kept?,
-        Since::Now => None,
-        Since::Position(position) => Some(position),
+    let (from, is_lacking) = match since {
+        Since::Checkpoint => match kept? {
+            Some(kept) => (Some(kept.position), kept.is_lacking),
+            None => (None, false),
+        },
+        Since::Now => (None, false),
+        Since::Position(position) => (Some(position), false),
+    };
+    let owed = match (is_lacking, &plan.on_gap) {
+        (false, _) => None,
+        (true, OnGap::Flush(flush)) => Some(flush.clone()),
+        (true, OnGap::Stop) => {
+            return Err(Ended::Lacking(
+                "the last run ended because the log lacked changes".to_owned(),
+            ));
+        }
     };
     let Clusters { mut tasks, backlogs, acks, monitors: _monitors } =
         Clusters::start(&plan, &world.network, world.disk_queues, &stats, world.log);
     let (positions, positions_seen) = mpsc::unbounded_channel();
     let (confirm, confirmed) = watch::channel(None);
+    let keep = Arc::clone(&world.keep);
     let checkpoint_writer = CheckpointWriter {
         name: plan.name.clone(),
-        keep: Arc::clone(&world.keep),
+        keep: Arc::clone(&keep),
         acks,
         positions: positions_seen,
         confirm,
@@ -113,7 +126,7 @@ where
         log: world.log,
     };
     let ended = tokio::select! {
-        ended = follower.follow(&mut source, from) => ended,
+        ended = follower.follow(&mut source, from, owed) => ended,
         _ = stop.wait_for(|stop| *stop) => Ok(()),
         ended = tasks.join_next() => Err(match ended {
             Some(Ok(Err(damaged))) => Ended::Gap(damaged.to_string()),
@@ -126,6 +139,9 @@ where
         while tasks.join_next().await.is_some() {}
     })
     .await;
+    if let Err(Ended::Lacking(_)) = &ended {
+        checkpoint::note_lacking(keep.as_ref(), &plan.name).await?;
+    }
     ended
 }
 
@@ -200,8 +216,13 @@ impl<S: DiskQueue> Follower<'_, S> {
         &mut self,
         source: &mut impl ChangeSource,
         from: Option<Position>,
+        owed: Option<Flush>,
     ) -> Result<(), Ended> {
         let mut from = self.open(source, from).await?;
+        if let Some(flush) = owed {
+            (self.log)(&format!("the log lacked changes; every cluster is {}", flushed(&flush)));
+            self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
+        }
         self.dispatcher.pass(from.clone());
         // Kept before anything is read, so that an end before the first commit does not begin later
         // the next time; unless a gap was found at once, whose flush comes first.
@@ -307,7 +328,7 @@ impl<S: DiskQueue> Follower<'_, S> {
             flushed(&flush)
         ));
         // The position was read before the flush, so what is cached after it is not older.
-        self.dispatcher.push(Work::Flush(flush), 0, Instant::now(), false).await;
+        self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
         self.dispatcher.pass(position.clone());
         Ok(position)
     }

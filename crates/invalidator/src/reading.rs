@@ -54,7 +54,8 @@ impl Reading<'_> {
                         self.stats.keys.fetch_add(keys.len() as u64, Relaxed);
                         self.commit(keys, position, committed_us, mark).await;
                     }
-                    Output::Gap(why) => self.gap(why).await?,
+                    Output::Gap(why) => self.gap(why, Ended::Gap).await?,
+                    Output::Lacking(why) => self.gap(why, Ended::Lacking).await?,
                 }
             }
             self.stats.keys_too_long.fetch_add(std::mem::take(&mut assembler.too_long), Relaxed);
@@ -83,13 +84,14 @@ impl Reading<'_> {
         self.send(work, mark, Some(position), committed_us).await;
     }
 
-    async fn gap(&mut self, why: String) -> Result<(), Ended> {
+    async fn gap(&mut self, why: String, ended: fn(String) -> Ended) -> Result<(), Ended> {
         self.stats.gaps.fetch_add(1, Relaxed);
-        let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(Ended::Gap(why)) };
+        let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(ended(why)) };
         (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
         *self.owed = Some(flush.clone());
         // It has no position of its own: that is kept with what follows it.
-        self.send(Some(Work::Flush(flush.clone())), Mark::Unknown, None, 0).await;
+        let (work, now_us) = (Work::Flush(flush.clone()), system_now_us());
+        self.send(Some(work), Mark::Unknown, None, now_us).await;
         Ok(())
     }
 

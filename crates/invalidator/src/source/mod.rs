@@ -4,3 +4,4 @@
 mod fuzzing;
 pub mod mysql;
 pub mod postgres;
+mod recheck;

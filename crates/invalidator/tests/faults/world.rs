@@ -412,6 +412,15 @@ async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Resul
             let cache = &mut state.caches[cluster];
             match words[..] {
                 ["mn"] => "MN\r\n".to_owned(),
+                ["flush_all"] if truth.fails(10) => {
+                    // One server is out of reach, and may keep its items.
+                    if truth.below(2) == 0 {
+                        cache.clear();
+                    }
+                    "SERVER_ERROR away\r\n".to_owned()
+                }
+                ["flush_prefix", _] if truth.fails(3) => "SERVER_ERROR away\r\n".to_owned(),
+                ["flush_prefix", _] => "OK\r\n".to_owned(),
                 ["flush_all"] => {
                     cache.clear();
                     "OK\r\n".to_owned()
@@ -431,7 +440,7 @@ async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Resul
         };
         stream.write_all(answer.as_bytes()).await?;
         // Answers leave when the question ends, as in a real server's turn.
-        if words[0] == "mn" || words[0] == "flush_all" {
+        if ["mn", "flush_all", "flush_prefix"].contains(&words[0]) {
             stream.flush().await?;
             if truth.fails(100) {
                 return Ok(());

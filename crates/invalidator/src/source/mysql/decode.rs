@@ -13,10 +13,12 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io;
 
+use bytes::Bytes;
 use mysql_async::binlog::BinlogChecksumAlg;
 use mysql_async::binlog::events::{
     Event as Logged, EventData, GtidEvent, RotateEvent, TableMapEvent,
 };
+use mysql_common::binlog::consts::RowsEventFlags;
 use mysql_common::proto::MySerialize as _;
 
 use super::By;
@@ -24,8 +26,9 @@ use super::compressed;
 use super::event_type;
 use super::rows::Rows;
 use super::server::Flavour;
-use super::statement::{comments_of, emptied, starts};
-use crate::change::{Change, Event, Mark};
+use super::statement::{Control, control, effect};
+use crate::change::{Change, Effect, Event, Mark};
+use crate::comment;
 use crate::gtid::Uuid;
 use crate::keys::Rules;
 use crate::position::Position;
@@ -47,6 +50,18 @@ pub(super) struct Decoder {
     offset: u64,
     /// True once a format description told whether events have checksums.
     is_described: bool,
+    rules: Commented,
+    /// True when the text of the statement came whose rows follow.
+    has_text: bool,
+}
+
+/// What rules want of statements.
+#[derive(Debug, Clone, Copy)]
+struct Commented {
+    /// Their comments name keys.
+    comments: bool,
+    /// Rows of a table without rules are a gap without their statement's text.
+    needs_text: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +69,9 @@ enum Gtid {
     Maria { domain: u32, server: u32, sequence: u64 },
     Mysql { server: Uuid, number: u64 },
 }
+
+/// Characters of a statement that are kept, for an error message.
+const TEXT_CHARS: usize = 200;
 
 /// Flag of a MariaDB identifier: one statement without a commit of its own follows.
 const STANDALONE: u8 = 1;
@@ -64,9 +82,14 @@ impl Decoder {
             Position::File { name, offset } => (name.clone(), *offset),
             _ => (String::new(), 0),
         };
+        // MariaDB has no event with the text; beside rules for tables, comments count in the
+        // statements that it logs as such.
+        let needs_text = rules.comments && (flavour == Flavour::MySql || !rules.need_rows());
         Self {
             flavour,
             by,
+            rules: Commented { comments: rules.comments, needs_text },
+            has_text: false,
             rows: Rows::new(rules),
             pending: VecDeque::new(),
             position: from.clone(),
@@ -76,6 +99,11 @@ impl Decoder {
             offset,
             is_described: false,
         }
+    }
+
+    /// True once after a wanted table was described in another way than before.
+    pub(super) const fn has_new_table(&mut self) -> bool {
+        self.rows.has_new_table()
     }
 
     pub(super) fn pop(&mut self) -> Option<Event> {
@@ -137,6 +165,17 @@ impl Decoder {
         match data {
             EventData::TableMapEvent(table) => self.rows.describe(event, &table)?,
             EventData::RowsEvent(rows) => {
+                let is_known = self.has_text
+                    || !self.rules.needs_text
+                    || rows.rows_data().is_empty()
+                    || self.rows.is_wanted(rows.table_id());
+                self.has_text &= !rows.flags().contains(RowsEventFlags::STMT_END);
+                if !is_known {
+                    return Err(io::Error::other(
+                        "rows came without their statement, whose comments name keys: a session has \
+                         binlog_rows_query_log_events=OFF, or another binlog_format",
+                    ));
+                }
                 let pending = &mut self.pending;
                 let found = |change| pending.push_back(Event::Change(change));
                 self.rows.changes(&rows, tables(rows.table_id()), found)?;
@@ -151,6 +190,7 @@ impl Decoder {
             EventData::XaPrepareLogEvent(data) => self.prepared(&data, time_us)?,
             EventData::GtidEvent(gtid) => self.mysql_gtid(&gtid)?,
             EventData::AnonymousGtidEvent(_) => {
+                self.rows.begin();
                 self.reading = None;
                 self.is_open = false;
             }
@@ -183,11 +223,7 @@ impl Decoder {
     fn decode_mariadb(&mut self, event: &Logged) -> io::Result<bool> {
         match event.header().event_type_raw() {
             event_type::MARIADB_GTID => self.maria_gtid(event).map(|()| true),
-            event_type::ANNOTATE_ROWS
-            | event_type::BINLOG_CHECKPOINT
-            | event_type::GTID_LIST
-            | event_type::START_ENCRYPTION => Ok(true),
-            _ => Ok(false),
+            harmless => Ok(event_type::is_harmless_of_mariadb(harmless)),
         }
     }
 
@@ -201,6 +237,7 @@ impl Decoder {
             ));
         }
         self.reading = Some(Gtid::Mysql { server: gtid.sid(), number: gtid.gno() });
+        self.rows.begin();
         self.is_open = false;
         Ok(())
     }
@@ -218,10 +255,15 @@ impl Decoder {
 
     /// The statement whose rows follow: only its comments count.
     fn rows_query(&mut self, text: &str) {
-        let Some((_, comments)) = text.split_once("/*") else { return };
-        let text = comments_of(&format!("/*{comments}"));
-        let change = Change::Statement { schema: String::new(), text };
-        self.pending.push_back(Event::Change(change));
+        self.has_text = true;
+        self.noted(text, Effect::None);
+    }
+
+    fn noted(&mut self, text: &str, effect: Effect) {
+        let keys = if self.rules.comments { comment::keys(text) } else { Vec::new() };
+        let keys: Vec<_> = keys.iter().map(|key| Bytes::copy_from_slice(key.as_bytes())).collect();
+        let text: String = text.chars().take(TEXT_CHARS).collect();
+        self.pending.push_back(Event::Change(Change::Statement { keys, effect, text }));
     }
 
     /// The body is sequence number, domain, flags; see MariaDB's `Gtid_log_event`.
@@ -240,44 +282,36 @@ impl Decoder {
             sequence: u64::from_le_bytes(*sequence),
         });
         self.is_open = flags & STANDALONE == 0;
+        self.rows.begin();
         Ok(())
     }
 
     fn statement(&mut self, schema: &str, text: &str, time_us: u64) {
-        let words = text.trim_end_matches(';').trim();
-        if words.eq_ignore_ascii_case("BEGIN")
-            || starts(words, "XA START ")
-            || starts(words, "XA BEGIN ")
-        {
-            self.is_open = true;
-        } else if words.eq_ignore_ascii_case("COMMIT") || words.eq_ignore_ascii_case("ROLLBACK") {
-            // A rollback is logged only if an engine without transactions took part.
-            self.commit(time_us);
-        } else if starts(words, "XA END") {
-        } else if starts(words, "XA COMMIT ") || starts(words, "XA ROLLBACK ") {
-            let is_committed = starts(words, "XA COMMIT ");
-            let xid = words.splitn(3, ' ').nth(2).unwrap_or_default();
-            let xid = xid.trim_end_matches("ONE PHASE").trim().to_ascii_lowercase();
-            self.is_open = false;
-            let mark = Mark::Prepared(Box::new(self.mark()));
-            let position = self.advance();
-            self.pending.push_back(Event::Finish {
-                xid,
-                is_committed,
-                position,
-                committed_us: time_us,
-                mark,
-            });
-        } else {
-            let change = match emptied(schema, words) {
-                Some(tables) => Change::Emptied { tables },
-                None => Change::Statement { schema: schema.to_owned(), text: text.to_owned() },
-            };
-            self.pending.push_back(Event::Change(change));
-            if !self.is_open {
-                self.commit(time_us);
+        match control(text) {
+            Some(Control::Begin) => self.is_open = true,
+            Some(Control::End) => self.commit(time_us),
+            Some(Control::XaEnd) => {}
+            Some(Control::XaCommit) => self.finish(text, true, time_us),
+            Some(Control::XaRollback) => self.finish(text, false, time_us),
+            None => {
+                self.noted(text, effect(self.flavour, schema, text));
+                if !self.is_open {
+                    self.commit(time_us);
+                }
             }
         }
+    }
+
+    /// The end of a prepared transaction. The server itself writes this text.
+    fn finish(&mut self, text: &str, is_committed: bool, time_us: u64) {
+        let words = text.trim_end_matches(';').trim();
+        let xid = words.splitn(3, ' ').nth(2).unwrap_or_default();
+        let xid = xid.trim_end_matches("ONE PHASE").trim().to_ascii_lowercase();
+        self.is_open = false;
+        let mark = Mark::Prepared(Box::new(self.mark()));
+        let position = self.advance();
+        let committed_us = time_us;
+        self.pending.push_back(Event::Finish { xid, is_committed, position, committed_us, mark });
     }
 
     /// The body is one byte (one phase), the format's number, two lengths, the name.

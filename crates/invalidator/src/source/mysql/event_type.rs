@@ -3,6 +3,8 @@
 
 pub(super) const QUERY: u8 = 2;
 pub(super) const FORMAT_DESCRIPTION: u8 = 15;
+#[cfg(test)]
+pub(super) const TABLE_MAP: u8 = 19;
 pub(super) const WRITE_ROWS_V1: u8 = 23;
 pub(super) const UPDATE_ROWS_V1: u8 = 24;
 pub(super) const DELETE_ROWS_V1: u8 = 25;
@@ -32,3 +34,8 @@ pub(super) const DELETE_ROWS_COMPRESSED_V1: u8 = 168;
 pub(super) const WRITE_ROWS_COMPRESSED: u8 = 169;
 pub(super) const UPDATE_ROWS_COMPRESSED: u8 = 170;
 pub(super) const DELETE_ROWS_COMPRESSED: u8 = 171;
+
+/// True for MariaDB's own types that carry no change.
+pub(super) const fn is_harmless_of_mariadb(event_type: u8) -> bool {
+    matches!(event_type, ANNOTATE_ROWS | BINLOG_CHECKPOINT | GTID_LIST | START_ENCRYPTION)
+}

@@ -21,6 +21,7 @@ mod rows;
 mod server;
 mod statement;
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use crate::change::{ChangeSource, Event, SourceError};
 use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::Position;
+use crate::source::recheck::{Checked, Recheck};
 use decode::Decoder;
 use lag::Lag;
 pub use probe::MysqlProbe;
@@ -61,6 +63,8 @@ pub struct Settings {
     pub server_id: u32,
     /// The form of positions.
     pub by: By,
+    /// The interval of checks while the log is read.
+    pub check_every: Duration,
 }
 
 /// Silence that means a dead connection: the server says something each second.
@@ -74,12 +78,15 @@ pub struct MysqlSource {
     /// The server that is tried next.
     turn: usize,
     reading: Option<Reading>,
+    /// Servers in a row whose log does not reach back.
+    purged: usize,
 }
 
 struct Reading {
     stream: BinlogStream,
     decoder: Decoder,
     lag: Lag,
+    recheck: Recheck,
     server: String,
 }
 
@@ -93,7 +100,7 @@ impl MysqlSource {
     /// A source that looks for what the rules need.
     #[must_use]
     pub const fn new(settings: Settings, rules: Rules) -> Self {
-        Self { settings, rules, turn: 0, reading: None }
+        Self { settings, rules, turn: 0, reading: None, purged: 0 }
     }
 
     /// Connects to each server and says what is wrong with it for these rules.
@@ -105,7 +112,7 @@ impl MysqlSource {
         let mut findings = Vec::new();
         for name in &self.settings.servers {
             let mut server = server::Server::connect(&self.settings, name).await?;
-            let found = check::check(&mut server, &self.rules).await?;
+            let found = check::check(&mut server, &self.settings, &self.rules).await?;
             findings.extend(found.into_iter().map(|finding| finding.of(name)));
         }
         Ok(findings)
@@ -117,7 +124,7 @@ impl MysqlSource {
         from: Option<&Position>,
     ) -> Result<(Position, Reading), SourceError> {
         let mut server = server::Server::connect(&self.settings, name).await?;
-        let findings = check::check(&mut server, &self.rules).await?;
+        let findings = check::check(&mut server, &self.settings, &self.rules).await?;
         if let Some(finding) = findings.into_iter().find(|finding| finding.is_fatal) {
             return Err(SourceError::Wrong(finding.of(name).text));
         }
@@ -129,7 +136,22 @@ impl MysqlSource {
         let flavour = server.flavour;
         let decoder = Decoder::new(flavour, self.settings.by, &position, &self.rules);
         let stream = server.follow(&self.settings, &position).await?;
-        Ok((position, Reading { stream, decoder, lag, server: name.to_owned() }))
+        let recheck = self.recheck(name);
+        Ok((position, Reading { stream, decoder, lag, recheck, server: name.to_owned() }))
+    }
+
+    fn recheck(&self, name: &str) -> Recheck {
+        let (settings, rules, name) = (self.settings.clone(), self.rules.clone(), name.to_owned());
+        let check = move || {
+            let (settings, rules, name) = (settings.clone(), rules.clone(), name.clone());
+            async move {
+                let mut server = server::Server::connect(&settings, &name).await?;
+                let findings = check::check(&mut server, &settings, &rules).await?;
+                let findings = findings.into_iter().map(|finding| finding.of(&name)).collect();
+                Ok(Checked { findings, ..Checked::default() })
+            }
+        };
+        Recheck::start(self.settings.check_every, BTreeMap::new(), check)
     }
 }
 
@@ -138,7 +160,7 @@ impl ChangeSource for MysqlSource {
 
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         self.reading = None;
-        let mut reasons = Vec::new();
+        let (mut reasons, mut purged) = (Vec::new(), None);
         for _ in 0..self.settings.servers.len() {
             let at = self.turn % self.settings.servers.len();
             let name = self.settings.servers[at].clone();
@@ -148,11 +170,12 @@ impl ChangeSource for MysqlSource {
                     return Ok(position);
                 }
                 Err(SourceError::Lost(why)) => reasons.push(why),
+                Err(SourceError::Purged(why)) => purged = Some(why),
                 Err(error) => return Err(error),
             }
             self.turn = at + 1;
         }
-        Err(SourceError::Lost(reasons.join("; ")))
+        Err(purged.map_or_else(|| SourceError::Lost(reasons.join("; ")), SourceError::Purged))
     }
 
     async fn next(&mut self) -> Result<Event, SourceError> {
@@ -161,6 +184,9 @@ impl ChangeSource for MysqlSource {
         };
         let failed = loop {
             if let Some(event) = reading.decoder.pop() {
+                if matches!(event, Event::Commit { .. }) {
+                    self.purged = 0;
+                }
                 return Ok(event);
             }
             let stream = &mut reading.stream;
@@ -168,11 +194,18 @@ impl ChangeSource for MysqlSource {
                 SILENCE_MAX,
                 std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_next(cx)),
             );
-            match read.await {
+            let read = tokio::select! {
+                why = reading.recheck.gap() => return Ok(Event::Lacking { why }),
+                read = read => read,
+            };
+            match read {
                 Ok(Some(Ok(event))) => {
                     let tables = |id| reading.stream.get_tme(id);
                     if let Err(why) = reading.decoder.push(&event, tables) {
                         break SourceError::Lost(format!("{}: {why}", reading.server));
+                    }
+                    if reading.decoder.has_new_table() {
+                        reading.recheck.ask();
                     }
                     reading.lag.read_until(reading.decoder.place());
                 }
@@ -184,7 +217,13 @@ impl ChangeSource for MysqlSource {
         self.reading = None;
         // The next attempt goes to another server, if there is one.
         self.turn += 1;
-        Err(failed)
+        let SourceError::Purged(why) = failed else { return Err(failed) };
+        self.purged += 1;
+        if self.purged < self.settings.servers.len() {
+            return Err(SourceError::Lost(why));
+        }
+        self.purged = 0;
+        Err(SourceError::Purged(why))
     }
 
     fn probe(&self) -> MysqlProbe {

@@ -93,6 +93,7 @@ mod tests {
             password: String::new(),
             server_id: 1,
             by: By::Gtid,
+            check_every: std::time::Duration::MAX,
         };
         let mut probe = MysqlProbe::new(settings, String::new());
         probe.seen = seen;

@@ -20,16 +20,34 @@ pub(super) struct Rows {
     wanted: BTreeSet<String>,
     /// By the log's number of the table: its description as last seen, and ours if it is wanted.
     tables: HashMap<u64, (Vec<u8>, Option<Arc<Table>>)>,
+    has_new_table: bool,
 }
 
-/// Descriptions kept at once. The log repeats them before each statement's rows, so forgetting one
-/// costs only time.
+/// Descriptions kept from one transaction to the next. The log repeats them before each statement's
+/// rows, so forgetting them between transactions costs only time.
 const TABLES_MAX: usize = 4096;
 
 impl Rows {
     pub(super) fn new(rules: &Rules) -> Self {
         let wanted = rules.columns().keys().map(ToString::to_string).collect();
-        Self { wanted, tables: HashMap::new() }
+        Self { wanted, tables: HashMap::new(), has_new_table: false }
+    }
+
+    /// True once after a wanted table was described in another way than before.
+    pub(super) const fn has_new_table(&mut self) -> bool {
+        std::mem::replace(&mut self.has_new_table, false)
+    }
+
+    /// True for the number of a table that rules look at.
+    pub(super) fn is_wanted(&self, number: u64) -> bool {
+        self.tables.get(&number).is_some_and(|(_, ours)| ours.is_some())
+    }
+
+    /// A transaction begins.
+    pub(super) fn begin(&mut self) {
+        if self.tables.len() >= TABLES_MAX {
+            self.tables.clear();
+        }
     }
 
     /// Notes a table's description.
@@ -39,14 +57,12 @@ impl Rows {
         }
         let name = format!("{}.{}", table.database_name(), table.table_name());
         let ours = if self.wanted.contains(&name) {
+            self.has_new_table = true;
             let columns = columns(table)?;
             Some(Arc::new(Table { name, columns }))
         } else {
             None
         };
-        if self.tables.len() >= TABLES_MAX {
-            self.tables.clear();
-        }
         self.tables.insert(table.table_id(), (event.data().to_vec(), ours));
         Ok(())
     }
@@ -149,5 +165,42 @@ fn text(kind: ColumnType, value: Option<&BinlogValue<'_>>) -> Cell {
             Cell::Text(Bytes::from(format!("{year:04}-{month:02}-{day:02}")))
         }
         _ => Cell::Unprintable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql_async::binlog::BinlogVersion;
+    use mysql_async::binlog::events::{EventData, FormatDescriptionEvent};
+
+    use super::*;
+    use crate::source::mysql::event_type;
+
+    /// The description of a table `s.t` of one number column.
+    fn described(rows: &mut Rows, number: u32) {
+        let mut body = number.to_le_bytes().to_vec();
+        body.extend_from_slice(&[0; 4]);
+        body.extend_from_slice(b"\x01s\0\x01t\0");
+        body.extend_from_slice(&[1, 3, 0, 0]);
+        let mut bytes = vec![0; 4];
+        bytes.push(event_type::TABLE_MAP);
+        bytes.extend_from_slice(&1_u32.to_le_bytes());
+        bytes.extend_from_slice(&u32::try_from(19 + body.len()).unwrap().to_le_bytes());
+        bytes.extend_from_slice(&[100, 0, 0, 0, 0, 0]);
+        bytes.extend_from_slice(&body);
+        let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
+        let event = Event::read(&description, &bytes[..]).unwrap();
+        let Ok(Some(EventData::TableMapEvent(table))) = event.read_data() else { panic!() };
+        rows.describe(&event, &table).unwrap();
+    }
+
+    #[test]
+    fn descriptions_are_forgotten_between_transactions_alone() {
+        let mut rows = Rows::new(&Rules::default());
+        let count = u32::try_from(TABLES_MAX).unwrap() + 100;
+        (0..count).for_each(|number| described(&mut rows, number));
+        assert!((0..count).all(|number| rows.tables.contains_key(&u64::from(number))));
+        rows.begin();
+        assert_eq!(rows.tables.len(), 0);
     }
 }

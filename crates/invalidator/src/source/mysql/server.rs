@@ -24,6 +24,8 @@ pub(super) struct Server {
     conn: Conn,
     name: String,
     pub(super) flavour: Flavour,
+    /// The two first numbers of its version.
+    pub(super) version: (u32, u32),
 }
 
 /// The time limit for connecting.
@@ -51,11 +53,14 @@ impl Server {
                 return Err(SourceError::Lost(format!("{name}: no answer within {CONNECT_MAX:?}")));
             }
         };
-        let mut server = Self { conn, name: name.to_owned(), flavour: Flavour::MariaDb };
+        let (name, flavour) = (name.to_owned(), Flavour::MariaDb);
+        let mut server = Self { conn, name, flavour, version: (0, 0) };
         let version = server.text("SELECT VERSION()").await?;
         if !version.to_ascii_lowercase().contains("mariadb") {
             server.flavour = Flavour::MySql;
         }
+        let mut numbers = version.split(['.', '-']).map_while(|part| part.parse().ok());
+        server.version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         Ok(server)
     }
 
@@ -92,12 +97,7 @@ impl Server {
                 Ok(Position::File { name, offset })
             }
             (By::File, Flavour::MySql) => {
-                // 8.4 has the new words alone.
-                let mut rows = self.rows("SHOW BINARY LOG STATUS").await;
-                if rows.is_err() {
-                    rows = self.rows("SHOW MASTER STATUS").await;
-                }
-                let row = rows?.into_iter().next();
+                let row = self.log_status().await?;
                 let row = row.ok_or_else(|| {
                     SourceError::Wrong(format!("{}: it writes no binary log", self.name))
                 })?;
@@ -106,6 +106,14 @@ impl Server {
                 Ok(Position::File { name: cell(&row, 0), offset })
             }
         }
+    }
+
+    /// The log's file, offset, and the databases that it has and leaves out; none if there is none.
+    pub(super) async fn log_status(&mut self) -> Result<Option<Row>, SourceError> {
+        // 8.4 has the new words alone.
+        let is_new = self.flavour == Flavour::MySql && self.version >= (8, 2);
+        let query = if is_new { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
+        Ok(self.rows(query).await?.into_iter().next())
     }
 
     /// MariaDB: the file and offset of its log until which the engine has committed.

@@ -371,6 +371,7 @@ mod tests {
             publication: "cached".to_owned(),
             sslmode: SslMode::Disable,
             sslrootcert: None,
+            check_every: Duration::MAX,
         }
     }
 
@@ -459,5 +460,22 @@ mod tests {
         assert_eq!(report.len(), 39);
         far.write_all(&message(b'c', b"")).await.unwrap();
         assert!(matches!(connection.replicated().await, Err(Failure::Closed)));
+    }
+
+    #[tokio::test]
+    async fn a_standby_without_the_slot_has_not_lost_it() {
+        // No slot, and whether the server is in recovery.
+        let with = async |is_standby: &str, servers: usize, from: Option<u64>| {
+            let len = u32::try_from(is_standby.len()).unwrap().to_be_bytes();
+            let row = message(b'D', &[&b"\0\x01"[..], &len, is_standby.as_bytes()].concat());
+            let said = [&message(b'R', &[0; 4]), READY, READY, &row, READY].concat();
+            let (opened, _far) = log_in(&said).await;
+            let settings = Settings { servers: vec![String::new(); servers], ..settings() };
+            super::super::slot(&mut opened.unwrap(), &settings, "db", from).await.unwrap_err()
+        };
+        use crate::change::SourceError;
+        assert!(matches!(with("true", 2, Some(7)).await, SourceError::Lost(_)));
+        assert!(matches!(with("true", 2, None).await, SourceError::Lost(_)), "none is made there");
+        assert!(matches!(with("false", 2, Some(7)).await, SourceError::Purged(_)));
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::connection::EPOCH_US;
 use super::pgoutput::{Message, OldRow, Tuple, Value};
-use crate::change::{Cell, Change, Event, Mark, Row, Table};
+use crate::change::{Cell, Change, Effect, Event, Mark, Row, Table};
 use crate::keys::Rules;
 use crate::position::Position;
 
@@ -22,6 +22,7 @@ pub(super) struct Decoder {
     xid: u32,
     /// The end of the last transaction.
     position: u64,
+    has_new_table: bool,
 }
 
 struct Relation {
@@ -42,7 +43,13 @@ impl Decoder {
             is_open: false,
             xid: 0,
             position: start,
+            has_new_table: false,
         }
+    }
+
+    /// True once after a wanted table was described in another way than before.
+    pub(super) const fn has_new_table(&mut self) -> bool {
+        std::mem::replace(&mut self.has_new_table, false)
     }
 
     pub(super) fn pop(&mut self) -> Option<Event> {
@@ -85,6 +92,7 @@ impl Decoder {
             Message::Relation { id, schema, name, columns } => {
                 let name = format!("{schema}.{name}");
                 let identifying = columns.iter().map(|column| column.is_identifying).collect();
+                self.has_new_table |= self.wanted.contains(&name);
                 let table = self.wanted.contains(&name).then(|| {
                     let columns = columns.iter().map(|column| column.name.to_owned()).collect();
                     Arc::new(Table { name: name.clone(), columns })
@@ -106,7 +114,9 @@ impl Decoder {
             Message::Truncate { relations } => {
                 let name = |id: &u32| self.relations.get(id).map(|relation| relation.name.clone());
                 let tables = relations.iter().filter_map(name).collect();
-                self.pending.push_back(Event::Change(Change::Emptied { tables }));
+                let effect = Effect::Tables(tables);
+                let (keys, text) = (Vec::new(), "TRUNCATE".to_owned());
+                self.pending.push_back(Event::Change(Change::Statement { keys, effect, text }));
             }
             Message::Logical { is_transactional, prefix, content } => {
                 let (prefix, content) = (prefix.to_owned(), Bytes::copy_from_slice(content));

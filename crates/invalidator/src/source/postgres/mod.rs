@@ -15,6 +15,7 @@ mod probe;
 mod settings;
 mod tls;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Buf;
@@ -24,6 +25,7 @@ use crate::change::{ChangeSource, Event, SourceError};
 use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::{Position, lsn};
+use crate::source::recheck::Recheck;
 use connection::{Connection, literal};
 use decode::Decoder;
 use failure::Failure;
@@ -34,6 +36,9 @@ pub use tls::SslMode;
 /// The silence after which the connection counts as dead. A server that lives sends something every
 /// two seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// The time limit for making the slot: the server waits for every transaction that runs.
+const MAKE_MAX: Duration = Duration::from_secs(30);
 
 /// The interval between reports of our position to the server.
 const FEEDBACK_EVERY: Duration = Duration::from_millis(500);
@@ -46,11 +51,16 @@ pub struct PostgresSource {
     reading: Option<Reading>,
     /// The position that the clusters have acknowledged.
     confirmed: u64,
+    /// What the tables were made of when they were last checked; none before the first time.
+    parts: Option<BTreeMap<String, String>>,
 }
 
 struct Reading {
     connection: Connection,
     decoder: Decoder,
+    recheck: Recheck,
+    /// What was found missing when the log was opened.
+    lacking: Option<String>,
     /// The end of the log as the server last said.
     end: u64,
     read: u64,
@@ -69,7 +79,7 @@ impl PostgresSource {
     /// A source that looks for what the rules need.
     #[must_use]
     pub const fn new(settings: Settings, rules: Rules) -> Self {
-        Self { settings, rules, turn: 0, reading: None, confirmed: 0 }
+        Self { settings, rules, turn: 0, reading: None, confirmed: 0, parts: None }
     }
 
     /// Connects to each server and says what is wrong with it for these rules.
@@ -85,7 +95,7 @@ impl PostgresSource {
                 check::check(&mut connection, &self.settings, &self.rules).await
             };
             let found = checked.await.map_err(|failure: Failure| failure.at(server))?;
-            findings.extend(found.into_iter().map(|finding| finding.of(server)));
+            findings.extend(found.findings.into_iter().map(|finding| finding.of(server)));
         }
         Ok(findings)
     }
@@ -98,24 +108,43 @@ impl PostgresSource {
         let settings = &self.settings;
         let failed = |failure: Failure| failure.at(server);
         let mut connection = Connection::open(settings, server, true).await.map_err(failed)?;
-        let findings = check::check(&mut connection, settings, &self.rules).await;
-        if let Some(finding) = findings.map_err(failed)?.into_iter().find(|one| one.is_fatal) {
-            return Err(SourceError::Wrong(finding.of(server).text));
+        let checked = check::check(&mut connection, settings, &self.rules).await.map_err(failed)?;
+        if let Some(finding) = checked.fatal() {
+            return Err(SourceError::Wrong(finding.clone().of(server).text));
         }
+        let lacking = self.parts.as_ref().and_then(|parts| checked.lost_since(parts));
         let start = slot(&mut connection, settings, server, from).await?;
         // The server says something at half of this at the latest.
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
         let started = connection.start_replication(&settings.slot, start, &settings.publication);
         started.await.map_err(failed)?;
         let decoder = Decoder::new(&self.rules, start);
-        Ok((
-            start,
-            Reading { connection, decoder, end: start, read: start, reported_at: Instant::now() },
-        ))
+        let recheck = self.recheck(server, checked.parts);
+        let (end, read, reported_at) = (start, start, Instant::now());
+        Ok((start, Reading { connection, decoder, recheck, lacking, end, read, reported_at }))
+    }
+
+    fn recheck(&self, server: &str, parts: BTreeMap<String, String>) -> Recheck {
+        let (settings, rules) = (self.settings.clone(), self.rules.clone());
+        let server = server.to_owned();
+        let check = move || {
+            let (settings, rules, server) = (settings.clone(), rules.clone(), server.clone());
+            async move {
+                let checked = async {
+                    let mut connection = Connection::open(&settings, &server, false).await?;
+                    check::check(&mut connection, &settings, &rules).await
+                };
+                checked.await.map_err(|failure: Failure| failure.at(&server))
+            }
+        };
+        Recheck::start(self.settings.check_every, parts, check)
     }
 }
 
 /// Makes the slot where nothing was delivered yet. Returns the position at which reading begins.
+///
+/// A standby without the slot is no loss of it: the primary, which has it, may be back soon. Only a
+/// server that takes writes can have lost it.
 async fn slot(
     connection: &mut Connection,
     settings: &Settings,
@@ -130,14 +159,18 @@ async fn slot(
     );
     let found = connection.rows(&query).await.map_err(failed)?;
     let Some([confirmed, status, plugin]) = found.first().map(Vec::as_slice) else {
-        let made = make(connection, &quoted).await.map_err(failed)?;
-        // Where there was one, it is made anew, so that a flush can be followed by reading on.
-        return match from {
-            Some(_) => Err(SourceError::Purged(format!(
+        let is_standby = connection.text("SELECT pg_is_in_recovery()::text").await;
+        let is_standby = is_standby.map_err(failed)? == "true";
+        if is_standby && (from.is_some() || settings.servers.len() > 1) {
+            return Err(SourceError::Lost(format!("{server}: a standby without slot {name}")));
+        }
+        if from.is_some() {
+            return Err(SourceError::Purged(format!(
                 "{server}: slot {name} is gone, and with it the log since the checkpoint"
-            ))),
-            None => Ok(made),
-        };
+            )));
+        }
+        let made = timeout(MAKE_MAX, make(connection, &quoted)).await;
+        return made.unwrap_or(Err(Failure::Silent)).map_err(failed);
     };
     if plugin != "pgoutput" {
         return Err(SourceError::Wrong(format!(
@@ -191,7 +224,7 @@ impl ChangeSource for PostgresSource {
                 )));
             }
         };
-        let mut reasons = Vec::new();
+        let (mut reasons, mut purged) = (Vec::new(), None);
         for _ in 0..self.settings.servers.len() {
             let at = self.turn % self.settings.servers.len();
             let server = self.settings.servers[at].clone();
@@ -202,11 +235,12 @@ impl ChangeSource for PostgresSource {
                     return Ok(Position::Lsn(start));
                 }
                 Err(SourceError::Lost(why)) => reasons.push(why),
+                Err(SourceError::Purged(why)) => purged = Some(why),
                 Err(error) => return Err(error),
             }
             self.turn = at + 1;
         }
-        Err(SourceError::Lost(reasons.join("; ")))
+        Err(purged.map_or_else(|| SourceError::Lost(reasons.join("; ")), SourceError::Purged))
     }
 
     async fn next(&mut self) -> Result<Event, SourceError> {
@@ -218,6 +252,7 @@ impl ChangeSource for PostgresSource {
             Ok(event) => Ok(event),
             Err(error) => {
                 let server = self.settings.servers[self.turn % self.settings.servers.len()].clone();
+                self.parts = Some(reading.recheck.parts());
                 self.reading = None;
                 self.turn += 1;
                 Err(error.at(&server))
@@ -251,7 +286,21 @@ impl Reading {
             if self.reported_at.elapsed() >= FEEDBACK_EVERY {
                 self.report(confirmed).await?;
             }
-            let read = timeout(SILENCE_MAX, self.connection.replicated()).await;
+            // Between transactions, so that a flush comes before what is read next.
+            if let Some(why) = self.lacking.take_if(|_| !self.decoder.is_open()) {
+                return Ok(Event::Lacking { why });
+            }
+            if self.decoder.has_new_table() {
+                self.recheck.ask();
+            }
+            let read = timeout(SILENCE_MAX, self.connection.replicated());
+            let read = tokio::select! {
+                why = self.recheck.gap() => {
+                    self.lacking.get_or_insert(why);
+                    continue;
+                }
+                read = read => read,
+            };
             let mut message = read.map_err(|_| Failure::Silent)??;
             match message.try_get_u8() {
                 // XLogData: where it begins, the log's end, the server's clock, and a message.

@@ -1,6 +1,7 @@
 //! The settings of a PostgreSQL source.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::tls::SslMode;
 
@@ -23,4 +24,6 @@ pub struct Settings {
     pub sslmode: SslMode,
     /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
     pub sslrootcert: Option<PathBuf>,
+    /// The interval of checks while the log is read.
+    pub check_every: Duration,
 }

@@ -1,10 +1,8 @@
-//! Checks that a server's log carries what the rules need, at the start, because what is missing
-//! there would not be missed later.
+//! Checks of one table: the log has its rows, and its columns as queries give them.
 
-use super::server::{Flavour, Server, cell};
+use super::super::server::{Flavour, Server, cell};
 use crate::change::SourceError;
 use crate::finding::Finding;
-use crate::keys::Rules;
 
 /// Types whose row image has one text, the same as an application sees.
 const TEXT_TYPES: [&str; 18] = [
@@ -28,63 +26,21 @@ const TEXT_TYPES: [&str; 18] = [
     "date",
 ];
 
-/// Everything that is wrong or noteworthy, fatal or not.
-pub(super) async fn check(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, SourceError> {
-    let mut findings = settings(server, rules).await?;
-    let image = server.text("SELECT @@GLOBAL.binlog_row_image").await?.to_ascii_uppercase();
-    for (table, columns) in rules.columns() {
-        findings.extend(table_findings(server, table, &columns, &image).await?);
-    }
-    Ok(findings)
-}
-
-async fn settings(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, SourceError> {
-    let mut findings = Vec::new();
-    if server.text("SELECT @@GLOBAL.log_bin").await? != "1" {
-        findings.push(Finding::fatal("it writes no binary log: set log_bin".to_owned()));
-    }
-    let replicated = match server.flavour {
-        Flavour::MariaDb => server.text("SELECT @@GLOBAL.gtid_slave_pos").await?,
-        Flavour::MySql => String::new(),
-    };
-    if !replicated.is_empty() && server.text("SELECT @@GLOBAL.log_slave_updates").await? == "0" {
-        let text = "it is a replica and does not log what it replicates: set log_slave_updates=ON";
-        findings.push(Finding::fatal(text.to_owned()));
-    }
-    let format = server.text("SELECT @@GLOBAL.binlog_format").await?.to_ascii_uppercase();
-    if !rules.need_rows() {
-        if rules.comments && format == "ROW" && server.flavour == Flavour::MariaDb {
-            let text = "binlog_format=ROW drops the comments of statements, where the keys are: use STATEMENT, or an outbox table";
-            findings.push(Finding::fatal(text.to_owned()));
-        }
-        return Ok(findings);
-    }
-    if format != "ROW" {
-        findings.push(Finding::fatal(format!(
-            "binlog_format is {format}: tables and the outbox need ROW"
-        )));
-    }
-    let metadata = server.text("SELECT @@GLOBAL.binlog_row_metadata").await?.to_ascii_uppercase();
-    if metadata != "FULL" {
-        findings.push(Finding::fatal(format!(
-            "binlog_row_metadata is {metadata}, so the log has no names of columns: set it to FULL"
-        )));
-    }
-    Ok(findings)
-}
-
-async fn table_findings(
+/// Everything that is wrong with a table whose columns rules use.
+pub(super) async fn check(
     server: &mut Server,
     table: &str,
     columns: &[&str],
     image: &str,
+    is_outbox: bool,
 ) -> Result<Vec<Finding>, SourceError> {
     let Some((schema, name)) = table.split_once('.') else {
         return Ok(vec![Finding::fatal(format!("table {table}: write it as database.table"))]);
     };
     let (schema, name) = (quote(schema), quote(name));
+    let mut findings = kind(server, table, &schema, &name, is_outbox).await?;
     let query = format!(
-        "SELECT column_name, data_type, column_key, COALESCE(character_set_name, '') FROM information_schema.columns \
+        "SELECT column_name, data_type, column_key, COALESCE(character_set_name, ''), column_type FROM information_schema.columns \
          WHERE table_schema = {schema} AND table_name = {name}"
     );
     let there = server.rows(&query).await?;
@@ -93,7 +49,6 @@ async fn table_findings(
             format!("table {table} does not exist, or the user may not see it: GRANT SELECT");
         return Ok(vec![Finding::fatal(text)]);
     }
-    let mut findings = Vec::new();
     for column in columns {
         let Some(row) = there.iter().find(|row| cell(row, 0) == *column) else {
             findings.push(Finding::fatal(format!("table {table} has no column '{column}'")));
@@ -104,6 +59,11 @@ async fn table_findings(
             findings.push(Finding::fatal(format!(
                 "table {table}: column '{column}' is a {kind}, which the log carries in another form than queries give it; usable are {}",
                 TEXT_TYPES.join(", ")
+            )));
+        }
+        if cell(row, 4).to_ascii_lowercase().contains("zerofill") {
+            findings.push(Finding::fatal(format!(
+                "table {table}: column '{column}' is ZEROFILL, and the log has its numbers without the zeros"
             )));
         }
         if !["", "utf8mb3", "utf8mb4", "utf8", "ascii", "binary"].contains(&charset.as_str()) {
@@ -121,13 +81,52 @@ async fn table_findings(
     Ok(findings)
 }
 
-/// The storage engine changes rows by itself where a foreign key cascades, and logs nothing of it.
+/// Names and kinds of tables whose rows the log has under another name, or not at all.
+async fn kind(
+    server: &mut Server,
+    table: &str,
+    schema: &str,
+    name: &str,
+    is_outbox: bool,
+) -> Result<Vec<Finding>, SourceError> {
+    let query = format!(
+        "SELECT CONCAT(table_schema, '.', table_name), table_type, COALESCE(engine, '') FROM information_schema.tables \
+         WHERE table_schema = {schema} AND table_name = {name}"
+    );
+    let Some(row) = server.rows(&query).await?.into_iter().next() else { return Ok(Vec::new()) };
+    let (logged, kind, engine) = (cell(&row, 0), cell(&row, 1), cell(&row, 2));
+    let mut findings = Vec::new();
+    if logged != table {
+        findings.push(Finding::fatal(format!(
+            "table {table}: the log has it as {logged}; write it so"
+        )));
+    }
+    if !["BASE TABLE", "SYSTEM VERSIONED"].contains(&kind.as_str()) {
+        findings.push(Finding::fatal(format!(
+            "table {table} is a {kind}, and the log has the rows of base tables alone"
+        )));
+    }
+    let is_elsewhere = ["MRG_MYISAM", "FEDERATED", "CONNECT", "SPIDER", "NDBCLUSTER"]
+        .contains(&engine.to_ascii_uppercase().as_str());
+    if is_elsewhere || engine.eq_ignore_ascii_case("BLACKHOLE") && !is_outbox {
+        findings.push(Finding::fatal(format!(
+            "table {table} is of engine {engine}, which keeps its rows elsewhere or nowhere"
+        )));
+    }
+    Ok(findings)
+}
+
+/// The storage engine changes rows by itself where a foreign key cascades, and logs nothing of it;
+/// from 9.6 on MySQL's server does it, and logs the rows.
 async fn cascades(
     server: &mut Server,
     table: &str,
     schema: &str,
     name: &str,
 ) -> Result<Vec<Finding>, SourceError> {
+    if server.flavour == Flavour::MySql && server.version >= (9, 6) {
+        return Ok(Vec::new());
+    }
     let query = format!(
         "SELECT constraint_name, referenced_table_name FROM information_schema.referential_constraints WHERE constraint_schema = {schema} \
          AND table_name = {name} AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT') OR update_rule IN ('CASCADE', 'SET NULL', \

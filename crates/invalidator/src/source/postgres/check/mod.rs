@@ -1,18 +1,22 @@
 //! Checks that a server's log carries what the rules need.
 
+mod parts;
+
 use super::connection::{Connection, literal};
 use super::failure::Failure;
 use super::settings::Settings;
 use crate::finding::Finding;
 use crate::keys::Rules;
+use crate::source::recheck::Checked;
 
 /// Everything that is wrong, fatal or not.
 pub(super) async fn check(
     connection: &mut Connection,
     settings: &Settings,
     rules: &Rules,
-) -> Result<Vec<Finding>, Failure> {
-    let mut findings = Vec::new();
+) -> Result<Checked, Failure> {
+    let mut checked = Checked::default();
+    let findings = &mut checked.findings;
     let level = connection.text("SHOW wal_level").await?;
     if level != "logical" {
         findings.push(Finding::fatal(format!("wal_level is {level}: set it to logical")));
@@ -28,7 +32,7 @@ pub(super) async fn check(
             "there is no publication {0}: CREATE PUBLICATION {0} FOR TABLE ..",
             settings.publication
         )));
-        return Ok(findings);
+        return Ok(checked);
     };
     if publishes.iter().any(|one| one != "true") {
         findings.push(Finding::fatal(format!(
@@ -41,9 +45,13 @@ pub(super) async fn check(
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == table)
             && !rules.tables.contains_key(table);
         findings.extend(asking.table(table, &columns, is_outbox).await?);
+        checked.parts.extend(parts::of(asking.connection, table).await?);
     }
-    Ok(findings)
+    Ok(checked)
 }
+
+/// Types whose text depends on settings, or is another one in most languages.
+const OTHER_TEXTS: &str = "'bool', 'float4', 'float8', 'timestamp', 'timestamptz', 'timetz', 'interval', 'bytea', 'money'";
 
 struct Asking<'c> {
     connection: &'c mut Connection,
@@ -101,10 +109,33 @@ impl Asking<'_> {
                 }));
             }
         }
+        findings.extend(self.types(table, columns, oid).await?);
         if !is_outbox {
             findings.extend(self.old_values(table, columns, oid, identity).await?);
         }
         Ok(findings)
+    }
+
+    /// Columns whose text in the log may be another than what applications make of their values.
+    async fn types(
+        &mut self,
+        table: &str,
+        columns: &[&str],
+        oid: &str,
+    ) -> Result<Vec<Finding>, Failure> {
+        let query = format!(
+            "SELECT a.attname, t.typname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
+             WHERE a.attrelid = {oid} AND t.typname IN ({OTHER_TEXTS})"
+        );
+        let others = self.connection.rows(&query).await?;
+        let others = others.into_iter().filter(|row| columns.contains(&row[0].as_str()));
+        let finding = |row: Vec<String>| {
+            let (column, kind) = (&row[0], &row[1]);
+            Finding::fatal(format!(
+                "table {table}: column '{column}' is a {kind}, whose text in the log is not what applications make of it"
+            ))
+        };
+        Ok(others.map(finding).collect())
     }
 
     /// The columns whose old values are not logged.

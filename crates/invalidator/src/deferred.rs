@@ -1,0 +1,85 @@
+//! Deletes and flushes that single servers of a cluster did not do, to be tried again.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use tokio::time::{Duration, Instant};
+
+use crate::delivery::Flush;
+
+/// Each key and each flush once.
+#[derive(Debug, Default)]
+pub(crate) struct Deferred {
+    /// Each with its delivery.
+    pub(crate) keys: Vec<(u64, Bytes)>,
+    /// Each with its delivery.
+    pub(crate) flushes: Vec<(u64, Flush)>,
+    /// The oldest delivery of any of them.
+    pub(crate) oldest: Option<u64>,
+    /// The oldest commit of any of them, in microseconds since 1970; 0 if it is not known.
+    pub(crate) oldest_us: u64,
+    /// The moment of the next attempt.
+    pub(crate) retry_at: Option<Instant>,
+    seen: HashSet<Bytes>,
+}
+
+impl Deferred {
+    /// Adds a key, to be tried again after a pause.
+    pub(crate) fn key(&mut self, seq: u64, key: &Bytes, pause: Duration) {
+        if self.seen.insert(key.clone()) {
+            self.keys.push((seq, key.clone()));
+        }
+        self.until(seq, pause);
+    }
+
+    /// Adds a flush, to be tried again after a pause. It covers another like it, whose delivery
+    /// waits for it, too.
+    pub(crate) fn flush(&mut self, seq: u64, flush: Flush, pause: Duration) {
+        if !self.flushes.iter().any(|(_, other)| *other == flush) {
+            self.flushes.push((seq, flush));
+        }
+        self.until(seq, pause);
+    }
+
+    fn until(&mut self, seq: u64, pause: Duration) {
+        self.oldest = Some(self.oldest.map_or(seq, |oldest| oldest.min(seq)));
+        self.retry_at.get_or_insert_with(|| Instant::now() + pause);
+    }
+
+    /// Notes the commit of what was added, if anything is here.
+    pub(crate) const fn note_age(&mut self, committed_us: u64) {
+        if self.oldest.is_some() {
+            self.oldest_us = older(self.oldest_us, committed_us);
+        }
+    }
+}
+
+/// The older of two times, where 0 is none.
+pub(crate) const fn older(one: u64, other: u64) -> u64 {
+    match (one, other) {
+        (0, time) | (time, 0) => time,
+        (one, other) if one < other => one,
+        (_, other) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_waits_once_and_the_oldest_counts() {
+        let mut deferred = Deferred::default();
+        deferred.note_age(5);
+        assert_eq!(deferred.oldest_us, 0, "nothing is here");
+        deferred.key(7, &Bytes::from_static(b"k"), Duration::ZERO);
+        deferred.note_age(0);
+        deferred.key(6, &Bytes::from_static(b"k"), Duration::ZERO);
+        deferred.note_age(9);
+        deferred.flush(8, Flush::All, Duration::ZERO);
+        deferred.flush(9, Flush::All, Duration::ZERO);
+        deferred.note_age(8);
+        assert_eq!((deferred.keys.len(), deferred.flushes.len()), (1, 1));
+        assert_eq!((deferred.oldest, deferred.oldest_us), (Some(6), 8));
+    }
+}

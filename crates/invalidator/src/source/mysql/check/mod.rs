@@ -1,0 +1,119 @@
+//! Checks that a server's log carries what the rules need: what is missing there would not be
+//! missed.
+
+mod table;
+
+use super::server::{Flavour, Server, cell};
+use super::{By, Settings};
+use crate::change::SourceError;
+use crate::finding::Finding;
+use crate::gtid::GtidSet;
+use crate::keys::Rules;
+
+/// Everything that is wrong or noteworthy, fatal or not.
+pub(super) async fn check(
+    server: &mut Server,
+    settings: &Settings,
+    rules: &Rules,
+) -> Result<Vec<Finding>, SourceError> {
+    let mut findings = variables(server, rules).await?;
+    findings.extend(positions(server, settings.by).await?);
+    findings.extend(left_out(server, rules).await?);
+    findings.extend(texts(server, rules).await?);
+    let image = server.text("SELECT @@GLOBAL.binlog_row_image").await?.to_ascii_uppercase();
+    for (name, columns) in rules.columns() {
+        let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == name);
+        findings.extend(table::check(server, name, &columns, &image, is_outbox).await?);
+    }
+    Ok(findings)
+}
+
+/// Transaction identifiers that cannot be positions.
+async fn positions(server: &mut Server, by: By) -> Result<Option<Finding>, SourceError> {
+    if by == By::File || server.flavour == Flavour::MariaDb {
+        return Ok(None);
+    }
+    let mode = server.text("SELECT @@GLOBAL.gtid_mode").await?.to_ascii_uppercase();
+    if mode != "ON" {
+        return Ok(Some(Finding::fatal(format!(
+            "gtid_mode is {mode}: set it to ON, or set position = \"file\" in [source]"
+        ))));
+    }
+    let executed = server.text("SELECT @@GLOBAL.gtid_executed").await?.replace('\n', "");
+    Ok(executed.parse::<GtidSet>().err().map(|_| {
+        Finding::fatal(format!(
+            "its gtid_executed '{executed}' has tagged identifiers, which positions do not have: set position = \"file\" in [source]"
+        ))
+    }))
+}
+
+/// Databases that are wanted and that the log leaves out.
+async fn left_out(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, SourceError> {
+    let Some(row) = server.log_status().await? else { return Ok(Vec::new()) };
+    let (only, ignored) = (cell(&row, 2), cell(&row, 3));
+    let has = |list: &str, name: &str| list.split(',').any(|one| one.eq_ignore_ascii_case(name));
+    let is_logged = |name: &str| (only.is_empty() || has(&only, name)) && !has(&ignored, name);
+    let columns = rules.columns();
+    let wanted = columns.keys().filter_map(|table| table.split_once('.')).map(|(schema, _)| schema);
+    let finding = |name: &str| {
+        Finding::fatal(format!(
+            "the log leaves out database {name}: change binlog_do_db or binlog_ignore_db"
+        ))
+    };
+    let mut findings: Vec<_> = wanted.filter(|name| !is_logged(name)).map(finding).collect();
+    if rules.comments && !(only.is_empty() && ignored.is_empty()) {
+        findings.push(Finding::fatal(
+            "the log leaves out statements of some databases, and the comments there: do not set binlog_do_db and binlog_ignore_db"
+                .to_owned(),
+        ));
+    }
+    Ok(findings)
+}
+
+/// The texts of statements, where comments name keys.
+async fn texts(server: &mut Server, rules: &Rules) -> Result<Option<Finding>, SourceError> {
+    let format = server.text("SELECT @@GLOBAL.binlog_format").await?.to_ascii_uppercase();
+    if !rules.comments || format == "STATEMENT" {
+        return Ok(None);
+    }
+    if server.flavour == Flavour::MariaDb {
+        // Beside rules for tables, comments in statements that are logged as such count.
+        let text = "binlog_format=ROW drops the comments of statements, where the keys are: use STATEMENT, or an outbox table";
+        let is_fatal = !rules.need_rows();
+        return Ok(Some(Finding { is_fatal, text: text.to_owned() }));
+    }
+    let has_texts = server.text("SELECT @@GLOBAL.binlog_rows_query_log_events").await? == "1";
+    let text = "binlog_rows_query_log_events is OFF, so rows come without their statement's comments: set it to ON";
+    Ok((!has_texts).then(|| Finding::fatal(text.to_owned())))
+}
+
+async fn variables(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, SourceError> {
+    let mut findings = Vec::new();
+    if server.text("SELECT @@GLOBAL.log_bin").await? != "1" {
+        findings.push(Finding::fatal("it writes no binary log: set log_bin".to_owned()));
+    }
+    let replicated = match server.flavour {
+        Flavour::MariaDb => server.text("SELECT @@GLOBAL.gtid_slave_pos").await?,
+        Flavour::MySql => String::new(),
+    };
+    if !replicated.is_empty() && server.text("SELECT @@GLOBAL.log_slave_updates").await? == "0" {
+        let text = "it is a replica and does not log what it replicates: set log_slave_updates=ON";
+        findings.push(Finding::fatal(text.to_owned()));
+    }
+    let format = server.text("SELECT @@GLOBAL.binlog_format").await?.to_ascii_uppercase();
+    if !rules.need_rows() {
+        return Ok(findings);
+    }
+    if format != "ROW" {
+        findings.push(Finding::fatal(format!(
+            "binlog_format is {format}: tables and the outbox need ROW"
+        )));
+    }
+    let metadata = server.text("SELECT @@GLOBAL.binlog_row_metadata").await?.to_ascii_uppercase();
+    if metadata != "FULL" {
+        findings.push(Finding::fatal(format!(
+            "binlog_row_metadata is {metadata}, so the log has no names of columns: set it to FULL"
+        )));
+    }
+    Ok(findings)
+}

@@ -1,0 +1,297 @@
+//! Statements of the log as text: what each does to the rows of tables.
+//!
+//! Every statement is a decision. Its verb and object are in a list of those known to leave rows as
+//! they are, or they name the tables that they change, or they are not understood; the last two
+//! are gaps where rules look at tables.
+
+mod alter;
+mod cursor;
+
+use super::server::Flavour;
+use crate::change::Effect;
+use crate::sql::{Token, Tokens};
+use cursor::Cursor;
+
+/// A statement that begins or ends a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Control {
+    Begin,
+    /// The end; of a rollback, too, which is logged only if an engine without transactions took
+    /// part.
+    End,
+    XaEnd,
+    XaCommit,
+    XaRollback,
+}
+
+/// What the statement does to transactions; none if it does nothing.
+pub(super) fn control(text: &str) -> Option<Control> {
+    let is_said = |token: &Token<'_>| !matches!(token, Token::Comment(_) | Token::Sign(';'));
+    let mut words = Tokens::new(text, true).filter(is_said).map(|token| match token {
+        Token::Word(word) => Some(word.to_ascii_uppercase()),
+        _ => None,
+    });
+    let first = words.next()??;
+    let second = words.next();
+    let is_alone = second.as_ref().is_none_or(|word| word.as_deref() == Some("WORK"));
+    let is_alone = is_alone && words.next().is_none();
+    let second = second.flatten();
+    match (first.as_str(), second.as_deref()) {
+        ("BEGIN", _) if is_alone => Some(Control::Begin),
+        ("START", Some("TRANSACTION")) | ("XA", Some("START" | "BEGIN")) => Some(Control::Begin),
+        ("COMMIT" | "ROLLBACK", _) if is_alone => Some(Control::End),
+        ("XA", Some("END")) => Some(Control::XaEnd),
+        ("XA", Some("COMMIT")) => Some(Control::XaCommit),
+        ("XA", Some("ROLLBACK")) => Some(Control::XaRollback),
+        _ => None,
+    }
+}
+
+/// What the statement does to rows, in a session whose database is `schema`.
+pub(super) fn effect(flavour: Flavour, schema: &str, text: &str) -> Effect {
+    let read = |escapes| {
+        let mut tokens =
+            Tokens::new(text, escapes).filter(|token| !matches!(token, Token::Comment(_)));
+        match tokens.next() {
+            None => empty(text),
+            Some(first) if changes_rows(&first) => Effect::Rows,
+            Some(first) => {
+                let all: Vec<_> = std::iter::once(first).chain(tokens).collect();
+                Reader { flavour, schema }.effect(&all)
+            }
+        }
+    };
+    let effect = read(true);
+    // The text does not tell whether a backslash was an escape in its session.
+    if text.contains('\\') { either(effect, read(false)) } else { effect }
+}
+
+/// The effect of a statement that has one of two.
+fn either(one: Effect, other: Effect) -> Effect {
+    match (one, other) {
+        (one, other) if one == other => one,
+        (Effect::Tables(mut tables), Effect::Tables(more)) => {
+            tables.extend(more);
+            Effect::Tables(tables)
+        }
+        (Effect::None, other) | (other, Effect::None) => other,
+        _ => Effect::Unknown,
+    }
+}
+
+/// MariaDB writes a comment in place of an event that the follower is said not to understand.
+fn empty(text: &str) -> Effect {
+    let Some((_, number)) = text.split_once("Dummy event replacing event type ") else {
+        return Effect::None;
+    };
+    let number: String = number.chars().take_while(char::is_ascii_digit).collect();
+    match number.parse::<u8>() {
+        Ok(number) if super::event_type::is_harmless_of_mariadb(number) => Effect::None,
+        _ => Effect::Unknown,
+    }
+}
+
+/// True for the beginning of a statement that changes rows, or may do so through a function.
+fn changes_rows(first: &Token<'_>) -> bool {
+    const VERBS: [&str; 11] = [
+        "INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "CALL", "DO", "VALUES",
+        "TABLE",
+    ];
+    match first {
+        Token::Word(word) => VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb)),
+        Token::Sign(sign) => *sign == '(',
+        _ => false,
+    }
+}
+
+/// Verbs of statements that leave the rows of tables as they are.
+const HARMLESS: [&str; 9] = [
+    "ANALYZE",
+    "FLUSH",
+    "GRANT",
+    "INSTALL",
+    "OPTIMIZE",
+    "RELEASE",
+    "REVOKE",
+    "SAVEPOINT",
+    "UNINSTALL",
+];
+
+/// Objects whose making, change and removal leave the rows of tables as they are.
+const OBJECTS: [&str; 10] = [
+    "EVENT",
+    "FUNCTION",
+    "INDEX",
+    "PROCEDURE",
+    "ROLE",
+    "SERVER",
+    "TABLESPACE",
+    "TRIGGER",
+    "USER",
+    "VIEW",
+];
+
+/// Those that MariaDB alone has, and those that MySQL alone has (until 9.7).
+const OBJECTS_OF_MARIADB: [&str; 2] = ["PACKAGE", "SEQUENCE"];
+const OBJECTS_OF_MYSQL: [&str; 5] = ["INSTANCE", "LIBRARY", "LOGFILE", "REFERENCE", "RESOURCE"];
+
+/// Reads statements of a server in a session of a database.
+struct Reader<'r> {
+    flavour: Flavour,
+    schema: &'r str,
+}
+
+impl Reader<'_> {
+    fn effect(&self, tokens: &[Token<'_>]) -> Effect {
+        let mut cursor = Cursor::new(tokens, self.schema);
+        let Some(verb) = cursor.word() else { return Effect::Unknown };
+        match verb.as_str() {
+            verb if HARMLESS.contains(&verb) => Effect::None,
+            "ROLLBACK" if cursor.skip("TO") || cursor.skip("WORK") => Effect::None,
+            "SET" => self.set(&mut cursor),
+            "CREATE" => self.create(&mut cursor),
+            "DROP" => self.drop(&mut cursor),
+            "ALTER" => self.alter(&mut cursor),
+            "RENAME" if cursor.skip("USER") => Effect::None,
+            "RENAME" if cursor.skip("TABLE") || cursor.skip("TABLES") => renamed(&mut cursor),
+            "TRUNCATE" => {
+                cursor.skip("TABLE");
+                named(&mut cursor)
+            }
+            "REPAIR" => {
+                let _ = cursor.skip("LOCAL") || cursor.skip("NO_WRITE_TO_BINLOG");
+                if cursor.skip("TABLE") { named(&mut cursor) } else { Effect::Unknown }
+            }
+            _ => Effect::Unknown,
+        }
+    }
+
+    /// `SET STATEMENT name = value FOR statement` is the statement.
+    fn set(&self, cursor: &mut Cursor<'_>) -> Effect {
+        if !cursor.skip("STATEMENT") {
+            let is_known = ["PASSWORD", "DEFAULT", "RESOURCE"].iter().any(|word| cursor.skip(word));
+            return if is_known { Effect::None } else { Effect::Unknown };
+        }
+        while !cursor.is_at_end() && !cursor.skip("FOR") {
+            cursor.step();
+        }
+        match cursor.rest() {
+            [first, ..] if changes_rows(first) => Effect::Rows,
+            rest => self.effect(rest),
+        }
+    }
+
+    fn is_harmless(&self, object: &str) -> bool {
+        let more: &[&str] = match self.flavour {
+            Flavour::MariaDb => &OBJECTS_OF_MARIADB,
+            Flavour::MySql => &OBJECTS_OF_MYSQL,
+        };
+        OBJECTS.contains(&object) || more.contains(&object)
+    }
+
+    /// The object of `CREATE`, `ALTER` or `DROP`, and the words before it.
+    fn object(&self, cursor: &mut Cursor<'_>) -> Option<(Vec<String>, String)> {
+        let mut before = Vec::new();
+        loop {
+            let word = cursor.word()?;
+            if word == "DEFINER" {
+                // Views, triggers, routines and events alone have one.
+                return Some((before, "VIEW".to_owned()));
+            }
+            let is_table = ["TABLE", "TABLES", "DATABASE", "SCHEMA"].contains(&word.as_str());
+            if is_table || self.is_harmless(&word) {
+                return Some((before, word));
+            }
+            before.push(word);
+            // ALGORITHM = MERGE
+            cursor.skip_sign('=');
+        }
+    }
+
+    fn create(&self, cursor: &mut Cursor<'_>) -> Effect {
+        let Some((before, object)) = self.object(cursor) else { return Effect::Unknown };
+        let has = |word: &str| before.iter().any(|one| one == word);
+        match object.as_str() {
+            "TABLE" if has("TEMPORARY") => Effect::None,
+            "TABLE" => {
+                let _ = cursor.skip("IF") && cursor.skip("NOT") && cursor.skip("EXISTS");
+                let Some(table) = cursor.table() else { return Effect::Unknown };
+                let has_rows = cursor.rest().iter().any(|token| is_word(token, "SELECT"));
+                let has_rows = has_rows || cursor.has_outside(&["VALUES", "TABLE", "WITH"]);
+                // A new table without rows changes none.
+                if has("REPLACE") || has_rows { Effect::Tables(vec![table]) } else { Effect::None }
+            }
+            "DATABASE" | "SCHEMA" if has("REPLACE") => database(cursor),
+            _ => Effect::None,
+        }
+    }
+
+    fn drop(&self, cursor: &mut Cursor<'_>) -> Effect {
+        let Some((before, object)) = self.object(cursor) else { return Effect::Unknown };
+        match object.as_str() {
+            "TABLE" | "TABLES" if before == ["TEMPORARY"] => Effect::None,
+            "TABLE" | "TABLES" => named(cursor),
+            "DATABASE" | "SCHEMA" => database(cursor),
+            _ => Effect::None,
+        }
+    }
+
+    fn alter(&self, cursor: &mut Cursor<'_>) -> Effect {
+        let Some((before, object)) = self.object(cursor) else { return Effect::Unknown };
+        match object.as_str() {
+            // IGNORE drops rows that a new unique key does not allow.
+            "TABLE" => alter::effect(cursor, before.iter().any(|word| word == "IGNORE")),
+            "TABLES" => Effect::Unknown,
+            _ => Effect::None,
+        }
+    }
+}
+
+/// True for this word, in any case.
+fn is_word(token: &Token<'_>, word: &str) -> bool {
+    matches!(token, Token::Word(one) if one.eq_ignore_ascii_case(word))
+}
+
+/// A list of tables: `a, s.b`.
+fn named(cursor: &mut Cursor<'_>) -> Effect {
+    let _ = cursor.skip("IF") && cursor.skip("EXISTS");
+    let mut tables = Vec::new();
+    loop {
+        let Some(table) = cursor.table() else { return Effect::Unknown };
+        tables.push(table);
+        if !cursor.skip_sign(',') {
+            return Effect::Tables(tables);
+        }
+    }
+}
+
+/// Pairs of tables: `a TO b, c TO d`.
+fn renamed(cursor: &mut Cursor<'_>) -> Effect {
+    let _ = cursor.skip("IF") && cursor.skip("EXISTS");
+    let mut tables = Vec::new();
+    loop {
+        tables.extend(cursor.table());
+        cursor.skip_wait();
+        if !cursor.skip("TO") {
+            return Effect::Unknown;
+        }
+        tables.extend(cursor.table());
+        if !cursor.skip_sign(',') {
+            break;
+        }
+    }
+    // A name that could not be read is missing.
+    if tables.len() >= 2 && tables.len().is_multiple_of(2) && cursor.is_at_end() {
+        Effect::Tables(tables)
+    } else {
+        Effect::Unknown
+    }
+}
+
+fn database(cursor: &mut Cursor<'_>) -> Effect {
+    let _ = cursor.skip("IF") && cursor.skip("EXISTS");
+    cursor.name().map_or(Effect::Unknown, Effect::Database)
+}
+
+#[cfg(test)]
+mod tests;

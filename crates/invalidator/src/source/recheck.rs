@@ -1,0 +1,169 @@
+//! Repeats the check of a server while its log is read: what it found at the start may change.
+//!
+//! A finding is a gap, since changes may be missing from the log since the last good check; and so
+//! is the first good check after it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::change::SourceError;
+use crate::finding::Finding;
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    pub(super) findings: Vec<Finding>,
+    /// What the tables are made of. Something that is gone or another one was changed by a
+    /// statement that the log does not have; something new is harmless.
+    pub(super) parts: BTreeMap<String, String>,
+}
+
+impl Checked {
+    /// The first finding that means a loss of changes.
+    pub(super) fn fatal(&self) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.is_fatal)
+    }
+
+    /// What a table has lost since an earlier check.
+    pub(super) fn lost_since(&self, before: &BTreeMap<String, String>) -> Option<String> {
+        let lost = before.iter().find(|(part, value)| self.parts.get(*part) != Some(value));
+        lost.map(|(part, _)| format!("{part} is not what it was, and the log does not tell why"))
+    }
+}
+
+/// The time limit for one check.
+const CHECK_MAX: Duration = Duration::from_secs(30);
+
+/// The task that checks again and again.
+#[derive(Debug)]
+pub(super) struct Recheck {
+    task: JoinHandle<()>,
+    gaps: mpsc::Receiver<String>,
+    wanted: Arc<Notify>,
+    parts: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+impl Recheck {
+    /// Checks at this interval, and when it is asked to; `parts` are those of the last check.
+    pub(super) fn start<F, A>(every: Duration, parts: BTreeMap<String, String>, check: F) -> Self
+    where
+        F: Fn() -> A + Send + 'static,
+        A: Future<Output = Result<Checked, SourceError>> + Send + 'static,
+    {
+        let (sender, gaps) = mpsc::channel(1);
+        let wanted = Arc::new(Notify::new());
+        let asked = Arc::clone(&wanted);
+        let seen = Arc::new(Mutex::new(parts.clone()));
+        let parts_seen = Arc::clone(&seen);
+        let mut state = State { parts, has_failed: false };
+        let task = tokio::spawn(async move {
+            loop {
+                tokio::select! { () = sleep(every) => {}, () = asked.notified() => {} }
+                // A server that does not answer is the log's connection's business.
+                let Ok(Ok(checked)) = timeout(CHECK_MAX, check()).await else { continue };
+                if let Some(why) = state.judge(checked)
+                    && sender.send(why).await.is_err()
+                {
+                    return;
+                }
+                parts_seen.lock().clone_from(&state.parts);
+            }
+        });
+        Self { task, gaps, wanted, parts: seen }
+    }
+
+    /// What the tables were made of at the last check whose gap was taken.
+    pub(super) fn parts(&self) -> BTreeMap<String, String> {
+        self.parts.lock().clone()
+    }
+
+    /// Asks for a check now.
+    pub(super) fn ask(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// The next gap. Loses none when the future is dropped.
+    pub(super) async fn gap(&mut self) -> String {
+        match self.gaps.recv().await {
+            Some(why) => why,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Recheck {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What is known from one check to the next.
+struct State {
+    parts: BTreeMap<String, String>,
+    has_failed: bool,
+}
+
+impl State {
+    /// Why changes may be missing from the log since the last check.
+    fn judge(&mut self, checked: Checked) -> Option<String> {
+        let found = checked.fatal().map(|finding| finding.text.clone());
+        let lost = checked.lost_since(&self.parts);
+        let had_failed = std::mem::replace(&mut self.has_failed, found.is_some());
+        self.parts = checked.parts;
+        if found.is_none() && had_failed {
+            return Some("the log lacked changes until now".to_owned());
+        }
+        found.or(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(fatal: Option<&str>, parts: &[(&str, &str)]) -> Checked {
+        let findings = fatal.map(|text| Finding::fatal(text.to_owned())).into_iter().collect();
+        let parts = parts.iter().map(|(part, value)| ((*part).to_owned(), (*value).to_owned()));
+        Checked { findings, parts: parts.collect() }
+    }
+
+    #[test]
+    fn a_finding_is_a_gap_each_time_and_once_more_when_it_is_mended() {
+        let mut state = State { parts: BTreeMap::new(), has_failed: false };
+        assert_eq!(state.judge(checked(None, &[])), None);
+        assert_eq!(state.judge(checked(Some("gone"), &[])).as_deref(), Some("gone"));
+        assert_eq!(state.judge(checked(Some("gone"), &[])).as_deref(), Some("gone"));
+        assert!(state.judge(checked(None, &[])).is_some_and(|why| why.contains("until now")));
+        assert_eq!(state.judge(checked(None, &[])), None);
+    }
+
+    #[test]
+    fn a_part_that_is_another_is_a_gap_and_a_new_one_is_none() {
+        let mut state = State { parts: BTreeMap::new(), has_failed: false };
+        assert_eq!(state.judge(checked(None, &[("table t", "1")])), None);
+        assert_eq!(state.judge(checked(None, &[("column a", "int"), ("table t", "1")])), None);
+        let lost = state.judge(checked(None, &[("column a", "text"), ("table t", "1")]));
+        assert!(lost.is_some_and(|why| why.contains("column a")));
+        assert!(state.judge(checked(None, &[("table t", "1")])).is_some());
+        assert_eq!(state.judge(checked(None, &[("table t", "1")])), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_checks_at_the_interval_and_when_asked() {
+        let every = Duration::from_secs(60);
+        let found = || async { Ok(checked(Some("gone"), &[])) };
+        let mut recheck = Recheck::start(every, BTreeMap::new(), found);
+        let begin = tokio::time::Instant::now();
+        assert_eq!(recheck.gap().await, "gone");
+        assert_eq!(begin.elapsed(), every);
+        recheck.ask();
+        assert_eq!(recheck.gap().await, "gone");
+        assert_eq!(begin.elapsed(), every);
+    }
+}
