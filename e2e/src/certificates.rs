@@ -4,7 +4,12 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 
 /// A folder of a test's own, removed at the end. The server, which may run as another user, can
 /// read it.
@@ -89,6 +94,26 @@ impl Certificates {
         let (cert, key) = (self.path("server.crt"), self.path("server.key"));
         let comma = if more.is_empty() { "" } else { "," };
         format!("ssl_chain_cert={cert},ssl_key={key}{comma}{more}")
+    }
+
+    /// A client that trusts one authority, and has a certificate or none.
+    #[must_use]
+    pub fn client(&self, trusts: &str, own: Option<&str>) -> Arc<ClientConfig> {
+        let cert =
+            |name: &str| CertificateDer::from_pem_file(self.path(&format!("{name}.crt"))).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(cert(trusts)).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let builder = builder.with_root_certificates(roots);
+        Arc::new(match own {
+            None => builder.with_no_client_auth(),
+            Some(name) => {
+                let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key")));
+                builder.with_client_auth_cert(vec![cert(name)], key.unwrap()).unwrap()
+            }
+        })
     }
 
     fn authority(&self, name: &str) {

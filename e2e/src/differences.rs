@@ -29,6 +29,18 @@ pub const ALL: &[Difference] = &[
         explains: |theirs, ours| ours == [BAD_LINE] && theirs == [BAD_LINE, "ERROR"],
     },
     Difference {
+        id: "cas-without-its-unique",
+        explains: |theirs, ours| ours == [BAD_LINE] && theirs == ["ERROR", "ERROR"],
+    },
+    Difference {
+        id: "counter-created-in-silence",
+        explains: |theirs, ours| {
+            let made =
+                theirs.first().is_some_and(|line| line.starts_with("HD") || line.starts_with("VA"));
+            ours.is_empty() && made
+        },
+    },
+    Difference {
         id: "flags-too-large",
         explains: |theirs, ours| ours == [BAD_LINE] && theirs == ["STORED"],
     },

@@ -15,6 +15,7 @@ pub mod certificates;
 pub mod clients;
 pub mod compare;
 pub mod console;
+pub mod crowd;
 pub mod dialect;
 pub mod differences;
 pub mod folder;

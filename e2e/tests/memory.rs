@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::values::{fetch, make, store, version};
+use processes::MemoryLimit;
 use std::net::SocketAddr;
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::process::{RssWatch, raise_open_files};
-use testkit::{Kind, Server, Wire};
+use testkit::{Kind, Launch, Server, Wire};
 
 const MIB: u64 = 1 << 20;
 
@@ -84,6 +86,32 @@ fn a_large_value_finds_room_among_small_ones() {
 }
 
 /// 15,000 keys of 1 KB fit into 64 MB four times over, however often they are overwritten.
+/// More large values come at a time than may be held: some wait, and all are stored.
+#[test]
+fn large_values_that_come_at_once_are_all_stored() {
+    const CLIENTS: usize = 32;
+    let server = Server::under_test(&["-m", "64", "-t", "4"]);
+    let value = vec![b'v'; 1_000_000];
+    let begin = Barrier::new(CLIENTS);
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (server, value, begin) = (&server, &value, &begin);
+            scope.spawn(move || {
+                let mut wire = server.connect();
+                begin.wait();
+                for round in 0..3 {
+                    wire.send(format!("set at-once:{client}:{round} 0 0 1000000\r\n").as_bytes());
+                    for piece in value.chunks(64 * 1024) {
+                        wire.send(piece);
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    wire.expect(b"\r\n", b"STORED\r\n");
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn overwriting_what_fits_evicts_nothing() {
     const KEYS: usize = 15_000;
@@ -158,6 +186,36 @@ fn stick(server: &Server, number: usize) -> Wire {
         if number % 5 == 4 { Wire::connect_narrow(server.addr(), 4096) } else { server.connect() };
     wire.send(request.as_bytes());
     wire
+}
+
+/// The kernel ends a process whose group needs more than its limit: what the server holds, and what
+/// the kernel holds for it.
+#[test]
+fn a_control_group_of_the_bound_is_enough() {
+    let group = match MemoryLimit::new("bound", bound(64)) {
+        Ok(group) => group,
+        Err(error) => {
+            eprintln!("NOT RUN: no control group: {error}");
+            return;
+        }
+    };
+    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.folder().display());
+    let launch = Launch::under_test().args(&["-m", "64"]);
+    let mut server = launch.under(&["sh", "-c", &enter, "sh"]).start();
+    for (stem, len) in [("tiny", 10), ("small", 300), ("large", 300_000), ("mid", 5000)] {
+        assert_eq!(fill(server.addr(), stem, len, 96 << 20), 0, "{stem}");
+    }
+    let mut wire = server.connect();
+    store(&mut wire, "big", &make("big", 1, 900_000)).unwrap();
+    let request = format!("get{}\r\n", " big".repeat(20));
+    let mut unread: Vec<Wire> =
+        (0..50).map(|_| Wire::connect_narrow(server.addr(), 4096)).collect();
+    unread.iter_mut().for_each(|wire| wire.send(request.as_bytes()));
+    assert_eq!(fill(server.addr(), "beside", 1000, 96 << 20), 0, "beside unread values");
+    server.assert_alive("a full control group");
+    if let Ok(peak) = group.peak() {
+        eprintln!("{} of {} MB in the group", peak >> 20, bound(64) >> 20);
+    }
 }
 
 /// A hundred clients each ask for fifty thousand values in one line and read none.

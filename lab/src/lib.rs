@@ -13,6 +13,7 @@
 //! `holdall bench` is the load generator that users get; it is a crate of its own, `bench`.
 #![forbid(unsafe_code)]
 
+pub mod bystander;
 pub mod compare;
 pub mod expiry;
 pub mod instructions;

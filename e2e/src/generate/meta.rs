@@ -32,18 +32,22 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
             Command::same(command(b"md", &key, None, &flags))
         }
         10 => {
-            choose(rng, &mut flags, &["c", "k", "q", "t", "v"]);
+            let quiet_or_unique = quiet_or_unique(rng);
+            choose(rng, &mut flags, &[quiet_or_unique, "k", "t", "v"]);
             sometimes(rng, &mut flags, &["Oab12", "D5", "J12", "N0", "N60", "MI", "M+"]);
             cas(rng, &mut flags);
-            Command::same(command(b"ma", &keys.number, None, &flags))
+            let differs: &[_] = &["counter-created-in-silence"];
+            Command::differs(command(b"ma", &keys.number, None, &flags), differs)
         }
         _ => {
             let mut flags = Vec::new();
-            choose(rng, &mut flags, &["c", "k", "q", "t", "v", "N60"]);
+            let quiet_or_unique = quiet_or_unique(rng);
+            choose(rng, &mut flags, &[quiet_or_unique, "k", "t", "v", "N60"]);
             // Here only: memcached gives the new time to the old item when a number gets longer.
             sometimes(rng, &mut flags, &["D5", "T40", "MI", "MD", "M+", "M-"]);
             flags.push(format!("J{}", WIDE + 1_000_000).into_bytes());
-            Command::same(command(b"ma", &keys.wide, None, &flags))
+            let differs: &[_] = &["counter-created-in-silence"];
+            Command::differs(command(b"ma", &keys.wide, None, &flags), differs)
         }
     }
 }
@@ -96,6 +100,12 @@ fn choose(rng: &mut Rng, flags: &mut Vec<Vec<u8>>, names: &[&str]) {
             flags.insert(rng.below(flags.len() + 1), name.as_bytes().to_vec());
         }
     }
+}
+
+/// `q` or `c`, but never both: a counter that is created in silence shows its cas unique in one of
+/// the two servers alone, and uniques are compared by the order in which they appear.
+fn quiet_or_unique(rng: &mut Rng) -> &'static str {
+    if rng.one_in(2) { "q" } else { "c" }
 }
 
 /// Each of `names` with one chance in six; none of the same letter twice.

@@ -86,6 +86,10 @@ fn administration(rng: &mut Rng) -> Command {
     Command::same(rng.pick(&LINES).to_vec())
 }
 
+/// Commands that lack a word.
+const SHORT: [&str; 8] =
+    ["get", "gets", "set", "cas k 0 0", "append k 0 0", "incr k", "touch k", "delete"];
+
 /// A line that is wrong in one of the ways a client gets wrong, and leaves the connection usable.
 pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
     let key = keys.one(rng).to_vec();
@@ -93,19 +97,7 @@ pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
     match rng.below(22) {
         0..=2 => Command::differs(*rng.pick(&["\r\n", "\n", "x\r\n"]), &["short-line"]),
         3 => Command::differs(line(&[b"", b"get", &key]), &["leading-space"]),
-        4 => {
-            let verb = rng.pick(&[
-                "get",
-                "gets",
-                "set",
-                "cas k 0 0 1",
-                "append k 0 0",
-                "incr k",
-                "touch k",
-                "delete",
-            ]);
-            Command::differs(line(&[verb.as_bytes()]), &["too-few-words"])
-        }
+        4 => Command::differs(line(&[rng.pick(&SHORT).as_bytes()]), &["too-few-words"]),
         5 => Command::same(line(&[
             rng.pick(&["GET", "Set", "nosuch", "getx", "se"]).as_bytes(),
             &key,
@@ -130,6 +122,10 @@ pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
         ),
         10 => Command::same(
             [line(&[b"set", &key, b"0", b"0", b"2"]), b"fourmore\r\n".to_vec()].concat(),
+        ),
+        11 if rng.one_in(2) => Command::differs(
+            store(&[b"cas", &key, b"0", b"0"], b"hi", b""),
+            &["cas-without-its-unique"],
         ),
         11 => Command::differs(
             store(&[b"set", &too_long, b"0", b"0"], b"hi", b""),

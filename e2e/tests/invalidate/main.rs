@@ -10,6 +10,8 @@
 mod away;
 mod cut;
 mod database;
+mod decisions;
+mod faulty;
 mod figures;
 mod harness;
 mod kills;

@@ -14,7 +14,7 @@ use testkit::{Rng, Server, Wire};
 use crate::Folder;
 use crate::certificates::Certificates;
 use crate::login::login;
-use crate::tls::{Both, client, connect};
+use crate::tls::{Both, connect};
 
 /// Has good files read again: by whoever may, or else by SIGHUP. When this is back they are in use.
 fn restore(server: &Server, asks: impl Fn() -> Option<Wire>) {
@@ -95,7 +95,7 @@ fn damaged_users_and_rights() {
 fn damaged_certificates() {
     let certificates = Certificates::new();
     let both = Both::start(&certificates, "", "", &[]);
-    let trusting = client(&certificates, "ca", None);
+    let trusting = certificates.client("ca", None);
     let files = ["server.crt", "server.key"].map(|name| certificates.path(name));
     let is_as_it_was = || connect(both.tls, &trusting).is_ok();
     damage(&files, &both.server, || Some(both.server.connect()), is_as_it_was);

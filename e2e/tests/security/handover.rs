@@ -9,7 +9,7 @@ use testkit::{Kind, Launch, Server};
 
 use crate::certificates::Certificates;
 use crate::confined::filters;
-use crate::tls::{client, connect, read};
+use crate::tls::{connect, read};
 
 /// The memory file, removed at the end.
 struct Memory(String);
@@ -41,7 +41,7 @@ fn listeners_of_every_kind_are_handed_over() {
     };
     let ask = |server: &Server, after: &str| {
         server.connect().expect(b"get k\r\n", b"VALUE k 0 1\r\nx\r\nEND\r\n");
-        let trusting = client(&certificates, "ca", None);
+        let trusting = certificates.client("ca", None);
         let mut stream = connect(([127, 0, 0, 1], tls).into(), &trusting).expect(after);
         stream.write_all(b"get k\r\n").unwrap();
         assert_eq!(read(&mut stream, 14), b"VALUE k 0 1\r\nx", "{after}");

@@ -13,7 +13,7 @@ use crate::Folder;
 use crate::certificates::Certificates;
 use crate::login::login;
 use crate::onward::proxy;
-use crate::tls::{Both, client, connect};
+use crate::tls::{Both, connect};
 
 /// The time in which most replies come.
 const REPLY: Duration = Duration::from_millis(8);
@@ -66,7 +66,7 @@ fn hostile_input_through_tls() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &["-c", "3000"]);
     both.server.connect().expect(b"set probe 0 0 2\r\nok\r\n", b"STORED\r\n");
-    let (config, tls) = (client(&certificates, "ca", None), both.tls);
+    let (config, tls) = (certificates.client("ca", None), both.tls);
     attack(
         || connect(tls, &config).unwrap(),
         |stream, bytes| {

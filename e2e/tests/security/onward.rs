@@ -80,7 +80,7 @@ fn a_session_goes_on_when_another_worker_serves_it() {
     let own = ["--pem-cert-path", &path("server.crt"), "--pem-key-path", &path("server.key")];
     let more = ["--ssl-port", &words, "--num-proxies", "2", "--gather-below", "1"];
     let proxy = proxy(&server.addr().to_string(), "", &[&own[..], &more].concat());
-    let config = crate::tls::client(&certificates, "ca", None);
+    let config = certificates.client("ca", None);
     let mut clients: Vec<_> = (0..4)
         .map(|_| crate::tls::connect(([127, 0, 0, 1], port).into(), &config).unwrap())
         .collect();
@@ -111,7 +111,7 @@ fn a_client_without_a_certificate_is_let_in_only_where_none_is_asked() {
     let _proxy = proxy(&server.addr().to_string(), "", &[&own[..], &more].concat());
     let address = ([127, 0, 0, 1], port).into();
     for (own, is_let_in) in [(Some("client"), true), (None, false), (Some("foreign"), false)] {
-        let config = crate::tls::client(&certificates, "ca", own);
+        let config = certificates.client("ca", own);
         assert_eq!(crate::tls::connect(address, &config).is_ok(), is_let_in, "{own:?}");
     }
 }

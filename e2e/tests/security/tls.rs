@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use testkit::process::free_port;
 use testkit::process::raise_open_files;
 use testkit::{Launch, Server, Wire};
@@ -66,37 +65,13 @@ impl Both {
     #[track_caller]
     pub(crate) fn assert_alive(&mut self, certificates: &Certificates, after: &str) {
         self.server.assert_alive(after);
-        let mut stream = connect(self.tls, &client(certificates, "ca", Some("client"))).unwrap();
+        let mut stream = connect(self.tls, &certificates.client("ca", Some("client"))).unwrap();
         stream.write_all(b"get probe\r\n").unwrap();
         assert_eq!(read(&mut stream, 24), b"VALUE probe 0 2\r\nok\r\nEND", "after {after}");
     }
 }
 
 pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
-
-/// A client that trusts one authority, and has a certificate or none.
-pub(crate) fn client(
-    certificates: &Certificates,
-    trusts: &str,
-    own: Option<&str>,
-) -> Arc<ClientConfig> {
-    let cert = |name: &str| {
-        CertificateDer::from_pem_file(certificates.path(&format!("{name}.crt"))).unwrap()
-    };
-    let mut roots = RootCertStore::empty();
-    roots.add(cert(trusts)).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider);
-    let builder = builder.with_safe_default_protocol_versions().unwrap();
-    let builder = builder.with_root_certificates(roots);
-    Arc::new(match own {
-        None => builder.with_no_client_auth(),
-        Some(name) => {
-            let key = PrivateKeyDer::from_pem_file(certificates.path(&format!("{name}.key")));
-            builder.with_client_auth_cert(vec![cert(name)], key.unwrap()).unwrap()
-        }
-    })
-}
 
 /// Connects, and completes the handshake: the server has accepted what it was shown when it
 /// answers.
@@ -157,7 +132,7 @@ fn s_client_of_openssl_with_both_versions() {
 fn large_values_and_slow_readers() {
     let certificates = Certificates::new();
     let both = Both::start(&certificates, "", "", &["-m", "1024", "-I", "16m", "-t", "2"]);
-    let config = client(&certificates, "ca", None);
+    let config = certificates.client("ca", None);
     let value: Vec<u8> = (0..8_000_000u32).map(|i| (i % 251) as u8).collect();
     let mut stream = connect(both.tls, &config).unwrap();
     stream.write_all(format!("set large 0 0 {}\r\n", value.len()).as_bytes()).unwrap();
@@ -188,7 +163,7 @@ fn large_values_and_slow_readers() {
 fn pipelines_and_cut_requests() {
     let certificates = Certificates::new();
     let both = Both::start(&certificates, "", "", &[]);
-    let mut stream = connect(both.tls, &client(&certificates, "ca", None)).unwrap();
+    let mut stream = connect(both.tls, &certificates.client("ca", None)).unwrap();
     let request = b"set k 0 0 3\r\nabc\r\nget k\r\nmg k v\r\n";
     let want = b"STORED\r\nVALUE k 0 3\r\nabc\r\nEND\r\nVA 3\r\nabc\r\n";
     for cut in 1..request.len() {
@@ -209,7 +184,7 @@ fn only_clients_with_a_good_certificate_are_served_where_one_is_required() {
         let mut both = Both::start(&certificates, prefix, &options, &[]);
         for own in [None, Some("expired"), Some("foreign")] {
             let before = both.stat("ssl_handshake_errors");
-            let refused = connect(both.tls, &client(&certificates, "ca", own));
+            let refused = connect(both.tls, &certificates.client("ca", own));
             assert!(refused.is_err(), "{own:?} was served");
             both.wait_for_failed_handshakes(before + 1);
         }
@@ -226,12 +201,12 @@ fn a_requested_certificate_may_be_missing_but_not_bad() {
     let certificates = Certificates::new();
     let ca = format!("ssl_ca_cert={},ssl_verify_mode=1", certificates.path("ca.crt"));
     let both = Both::start(&certificates, "", &ca, &[]);
-    assert!(connect(both.tls, &client(&certificates, "ca", None)).is_ok());
-    assert!(connect(both.tls, &client(&certificates, "ca", Some("client"))).is_ok());
-    assert!(connect(both.tls, &client(&certificates, "ca", Some("foreign"))).is_err());
+    assert!(connect(both.tls, &certificates.client("ca", None)).is_ok());
+    assert!(connect(both.tls, &certificates.client("ca", Some("client"))).is_ok());
+    assert!(connect(both.tls, &certificates.client("ca", Some("foreign"))).is_err());
     let required = ca.replace("mode=1", "mode=2");
     let both = Both::start(&certificates, "btls:", &required, &[]);
-    assert!(connect(both.tls, &client(&certificates, "ca", None)).is_ok());
+    assert!(connect(both.tls, &certificates.client("ca", None)).is_ok());
 }
 
 /// A client that trusts another authority leaves with an alert, which is counted and said.
@@ -239,7 +214,7 @@ fn a_requested_certificate_may_be_missing_but_not_bad() {
 fn a_server_that_is_not_trusted_hears_of_it() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
-    assert!(connect(both.tls, &client(&certificates, "other-ca", None)).is_err());
+    assert!(connect(both.tls, &certificates.client("other-ca", None)).is_err());
     both.wait_for_failed_handshakes(1);
     both.server.wait_for_log("UnknownCA");
     both.assert_alive(&certificates, "a client that does not trust us");
@@ -249,8 +224,8 @@ fn a_server_that_is_not_trusted_hears_of_it() {
 fn certificates_are_read_again_without_a_restart() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
-    let trusting = client(&certificates, "ca", None);
-    let other = client(&certificates, "other-ca", None);
+    let trusting = certificates.client("ca", None);
+    let other = certificates.client("other-ca", None);
     let mut old = connect(both.tls, &trusting).unwrap();
     let mut admin = both.server.connect();
     // A bad file: the old ones stay, and the reply has the reason.
@@ -327,7 +302,7 @@ fn what_is_not_tls_is_turned_away() {
 fn a_session_that_breaks_ends_alone() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
-    let config = client(&certificates, "ca", None);
+    let config = certificates.client("ca", None);
     for garbage in [&[0x16, 3, 3, 0, 4, 1, 0, 0, 0][..], &[0x17, 3, 3, 0, 32], &[0xff; 100]] {
         let before = both.stat("ssl_proto_errors");
         let stream = connect(both.tls, &config).unwrap();
@@ -348,7 +323,7 @@ fn half_handshakes() {
     assert!(raise_open_files(4096) >= 4096);
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &["-c", "3000"]);
-    let mut bystander = connect(both.tls, &client(&certificates, "ca", None)).unwrap();
+    let mut bystander = connect(both.tls, &certificates.client("ca", None)).unwrap();
     let before = both.server.rss_bytes();
     let begun = Instant::now();
     let mut held: Vec<Wire> = (0..1000).map(|_| Wire::connect(both.tls)).collect();
@@ -382,7 +357,7 @@ fn idle_connections_are_cheap_and_counted() {
     assert!(raise_open_files(4096) >= 4096);
     let certificates = Certificates::new();
     let both = Both::start(&certificates, "", "", &["-c", "3000"]);
-    let config = client(&certificates, "ca", None);
+    let config = certificates.client("ca", None);
     let _first = connect(both.tls, &config).unwrap();
     let (rss, charged) = (both.server.rss_bytes(), both.stat("buffer_bytes"));
     let held: Vec<_> = (0..1000).map(|_| connect(both.tls, &config).unwrap()).collect();
@@ -400,7 +375,7 @@ fn sessions_are_resumed_where_that_is_asked_for() {
     let certificates = Certificates::new();
     for (options, resumed) in [("", false), ("ssl_session_cache", true)] {
         let both = Both::start(&certificates, "", options, &[]);
-        let config = client(&certificates, "ca", None);
+        let config = certificates.client("ca", None);
         drop(connect(both.tls, &config).unwrap());
         let mut again = connect(both.tls, &config).unwrap();
         let kind = again.conn.handshake_kind();

@@ -79,7 +79,25 @@ const DELETE_AND_ARITHMETIC: &[Row] = &[
         "set <k> 0 0 1\r\na\r\nma <k>\r\n",
         "STORED\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
     ),
+    row("ma <k> N0 J5 q\r\nma <k> q\r\n", ""),
+    row(
+        "set <k> 0 0 1\r\na\r\nma <k> C18446744073709551615\r\nmg <k> v\r\n",
+        "STORED\r\nEX\r\nVA 1\r\na\r\n",
+    ),
     row("me <k>\r\n", "EN\r\n"),
+];
+
+/// 1.6.45 answers otherwise than 1.6.18 and holdall do; see docs/protocol.md.
+const REFUSED_STORES: &[Row] = &[
+    row(
+        "set <k> 0 0 1\r\nx\r\nms <k> 3 ME s\r\nabc\r\nms <k> 3 C18446744073709551615 s\r\nabc\r\n",
+        "STORED\r\nNS s3\r\nEX s3\r\n",
+    ),
+    row(
+        "ms <k> 3 C18446744073709551615 s\r\nabc\r\nms <k> 3 MA s\r\nabc\r\n",
+        "NF s3\r\nNS s3\r\n",
+    ),
+    row("ms <k> 3 MA N30 C18446744073709551615\r\nabc\r\nmg <k>\r\n", "NS\r\nEN\r\n"),
 ];
 
 const BASE64: &[Row] = &[
@@ -103,6 +121,11 @@ fn meta_set() {
 #[test]
 fn meta_delete_and_arithmetic() {
     check(&Server::under_test(&[]), DELETE_AND_ARITHMETIC);
+}
+
+#[test]
+fn refused_meta_stores() {
+    check(&Server::under_test(&[]), REFUSED_STORES);
 }
 
 #[test]

@@ -3,12 +3,15 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
+mod bystander;
 mod half_load;
+mod hostile;
 mod invalidation;
 mod latency;
 mod python;
 mod replication;
 mod rig;
+mod stalled_worker;
 mod warmup;
 mod window;
 
@@ -51,6 +54,14 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
            items, beside memcached; target/bench/transient.md
   shift    hit ratio after value sizes have shifted, beside servers that never saw the old size and
            memcached; target/bench/shift.md
+  stalled-worker
+           stores and gets of one worker's clients while the other one is frozen (as root); prints a
+           table
+  bystander
+           the longest wait of a client beside flushes, dumps, statistics, page moves, growth and a
+           lower limit, with eight million items; takes 4 GB of memory; prints a table
+  hostile  bystanders beside 10,000 hostile clients of server and proxy, with TLS and without, in control
+           groups of 1.03 x -m + 64 MB (as root); prints a table
   expiry   latency of gets while a million items expire in one second; target/bench/expiry.md
 
   Each takes --help; --quick is the short form of `server` that CI runs.
@@ -82,6 +93,9 @@ fn main() -> ExitCode {
 /// Runs the measurement that `args` names.
 fn run(args: &[String]) -> ExitCode {
     match args.split_first() {
+        Some((name, _)) if name == "bystander" => return bystander::run(),
+        Some((name, _)) if name == "stalled-worker" => return stalled_worker::run(),
+        Some((name, _)) if name == "hostile" => return hostile::run(),
         Some((name, _)) if name == "half-load" => return half_load::run(),
         Some((name, _)) if name == "replication" => return replication::run(),
         Some((name, rest)) if name == "warmup" => return warmup::run(rest),

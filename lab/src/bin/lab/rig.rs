@@ -50,7 +50,12 @@ impl Running {
 
 /// A program of the release build; of the folder that `BENCH_BIN` names, if it is set.
 pub(crate) fn program(name: &str) -> PathBuf {
-    env::var_os("BENCH_BIN").map_or_else(|| target().join("release"), PathBuf::from).join(name)
+    folder().join(name)
+}
+
+/// The folder of the programs that are measured.
+pub(crate) fn folder() -> PathBuf {
+    env::var_os("BENCH_BIN").map_or_else(|| target().join("release"), PathBuf::from)
 }
 
 /// Builds what is measured, unless `BENCH_BIN` names a folder that has it.

@@ -1,0 +1,74 @@
+//! A worker that stands still amid its requests: the clients of the others are served.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use processes::FrozenThread;
+use testkit::Server;
+
+/// Connections, of which each worker has some.
+const CLIENTS: usize = 8;
+
+/// Sets that are sent together.
+const BATCH: u64 = 20;
+
+/// The thread of the server's first worker.
+fn first_worker(server: &Server) -> u32 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let mut tasks = tasks.map(|task| task.unwrap());
+    let is_first = |name: String| name.trim() == "worker-0";
+    let task = tasks.find(|task| is_first(fs::read_to_string(task.path().join("comm")).unwrap()));
+    task.unwrap().file_name().to_str().unwrap().parse().unwrap()
+}
+
+/// Memory is full, so each store needs what an eviction frees: also while one of the threads that
+/// may still read it does not go on.
+#[test]
+fn a_worker_that_stands_still_has_no_store_refused() {
+    let server = Server::holdall(&["-m", "64", "-t", "2"]);
+    let worker = first_worker(&server);
+    match FrozenThread::new(worker) {
+        Ok(frozen) => drop(frozen),
+        Err(error) => {
+            eprintln!("NOT RUN: no thread can be stopped: {error}");
+            return;
+        }
+    }
+    let (is_over, value) = (AtomicBool::new(false), "v".repeat(64));
+    let stored: [AtomicU64; CLIENTS] = Default::default();
+    let counts = || stored.each_ref().map(|count| count.load(Ordering::Relaxed));
+    thread::scope(|scope| {
+        for (client, stored) in stored.iter().enumerate() {
+            let (server, is_over, value) = (&server, &is_over, &value);
+            scope.spawn(move || {
+                let mut wire = server.connect();
+                while !is_over.load(Ordering::Relaxed) {
+                    let first = stored.load(Ordering::Relaxed);
+                    let set = |key| format!("set {client}:{key} 0 0 64\r\n{value}\r\n");
+                    let sets: String = (first..first + BATCH).map(set).collect();
+                    wire.expect(sets.as_bytes(), "STORED\r\n".repeat(20).as_bytes());
+                    stored.fetch_add(BATCH, Ordering::Relaxed);
+                }
+            });
+        }
+        while server.stat("evictions") == 0 {
+            thread::sleep(Duration::from_millis(100));
+        }
+        let frozen = FrozenThread::new(worker).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        let before = counts();
+        thread::sleep(Duration::from_secs(2));
+        let after = counts();
+        drop(frozen);
+        is_over.store(true, Ordering::Relaxed);
+        let served = before.iter().zip(&after).filter(|(before, after)| after > before).count();
+        assert!((1..CLIENTS).contains(&served), "{served} of {CLIENTS} clients were served");
+        let meanwhile = after.iter().sum::<u64>() - before.iter().sum::<u64>();
+        eprintln!("{meanwhile} stores of {served} clients while a worker stood still");
+        // More than any reserve holds: memory was freed meanwhile.
+        assert!(meanwhile > 2000, "{meanwhile} stores");
+    });
+}
