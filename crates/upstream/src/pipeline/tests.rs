@@ -166,9 +166,12 @@ fn an_extra_line_breaks_what_comes_next() {
 fn a_refused_line_with_a_data_block_closes() {
     let asked: [(Command, &[u8]); 2] = [(Command::Set, b"a"), (Command::Get, b"b")];
     let refused = Outcome::Failed(Failure::ClientError);
-    let want = (vec![(0, refused)], Some(Broken::Cut));
-    assert_eq!(answers(&asked, b"CLIENT_ERROR bad command line format\r\n"), want);
-    assert_eq!(answers(&asked, b"ERROR\r\n"), want);
+    let cut_after = |outcome| (vec![(0, outcome)], Some(Broken::Cut));
+    let line = b"CLIENT_ERROR bad command line format\r\n";
+    assert_eq!(answers(&asked, line), cut_after(refused));
+    // The server does not know the command at all, which is a failure of its own (as mcrouter).
+    let unknown = Outcome::Failed(Failure::RemoteError);
+    assert_eq!(answers(&asked, b"ERROR\r\n"), cut_after(unknown));
     let counted: [(Command, &[u8]); 1] = [(Command::Incr, b"a")];
     assert_eq!(answers(&counted, b"CLIENT_ERROR non-numeric\r\n"), (vec![(0, refused)], None));
 }
