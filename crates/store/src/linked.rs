@@ -7,7 +7,7 @@
 
 use crate::expiry::invalidation::Births;
 use crate::item::{Item, Liveness};
-use crate::lru::{BagList, recency};
+use crate::lru::{BagList, Part, recency};
 use crate::namespaces::Row;
 use crate::stats::Count;
 use crate::store::Store;
@@ -121,11 +121,17 @@ pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
     shape.end() as u64 + u64::from(value)
 }
 
-/// Makes an item of a finished draft's chunk, in the newest bag but not yet in the table. `None`,
-/// and the chunk is freed, if no bag block could be had. The caller holds the key's stripe,
-/// and took `births` under it before it decided to store.
+/// Makes an item of a finished draft's chunk, in the newest bag of a queue but not yet in the
+/// table. `None`, and the chunk is freed, if no bag block could be had. The caller holds the key's
+/// stripe, and took `births` under it before it decided to store.
 #[inline]
-pub(crate) fn link(thread: &ThreadState, chunk: ChunkRef, cas: u64, births: Births) -> Option<()> {
+pub(crate) fn link(
+    thread: &ThreadState,
+    chunk: ChunkRef,
+    part: Part,
+    cas: u64,
+    births: Births,
+) -> Option<()> {
     let store = &*thread.store;
     let header = store.arena.header(chunk);
     let drafted = header.shape();
@@ -142,7 +148,7 @@ pub(crate) fn link(thread: &ThreadState, chunk: ChunkRef, cas: u64, births: Birt
     // Release: partner of the Acquire in `Arena::head_of_piece`.
     header.recency.store(thread.recency(class), Ordering::Release);
     let list = store.list(class);
-    let Some(position) = list.append_newest(&store.blocks, &store.budget, chunk) else {
+    let Some(position) = list.append_newest(&store.blocks, &store.budget, part, chunk) else {
         thread.free(chunk);
         return None;
     };
@@ -417,7 +423,7 @@ fn move_touched(thread: &Rc<ThreadState>) {
         if locked.find_ref(chunk).is_some() {
             // SAFETY: linked, and the section is still open.
             let item = unsafe { Item::found(thread, chunk) };
-            let newest = store.list(item.class()).newest();
+            let newest = store.list(item.class()).newest(Part::Proven);
             move_to(&item, newest);
         }
     }

@@ -8,6 +8,7 @@ use crate::draft::{Draft, DraftError};
 use crate::expiry::invalidation::Births;
 use crate::item::Item;
 use crate::linked::{self, ReadGuard};
+use crate::lru::Part;
 use crate::reaping::deleted;
 use crate::store::Store;
 use crate::table::SlotHint;
@@ -126,12 +127,14 @@ impl<'s> Section<'s> {
     }
 
     /// Third stage, for keys to be stored: fetches the line in which the replaced item's bag will
-    /// change.
+    /// change, or that of a new key's ghost.
     #[inline]
-    pub fn prefetch_replaced(&self, hint: SlotHint) {
+    pub fn prefetch_replaced(&self, hash: u64, hint: SlotHint) {
         let store = self.store();
         if let Some(chunk) = hint.reference() {
             store.blocks.prefetch(store.arena.header(chunk).pos.load(Ordering::Relaxed));
+        } else if store.tells_newcomers {
+            store.ghosts.prefetch(hash);
         }
     }
 
@@ -214,6 +217,10 @@ impl<'s> Section<'s> {
             }
             // Removed at once, or no room among the deleted items.
             (Change::Remove | Change::RemoveSoon { .. }, Some(slot)) => {
+                if old.as_ref().is_some_and(Item::is_fetched) && self.store().tells_newcomers {
+                    // Stored again, it is no newcomer.
+                    self.store().ghosts.note(hash);
+                }
                 let chunk = slot.reference();
                 locked.remove(slot);
                 linked::unlink(self.thread(), chunk);
@@ -226,7 +233,9 @@ impl<'s> Section<'s> {
                     return Applied::Refused(DraftError::OverQuota);
                 }
                 let replaced = self.store().arena.header(old).cas.load(Ordering::Relaxed);
-                let Some((new, cas)) = self.prepare(draft, cas, replaced, births) else {
+                // A store of a key that is there is a use.
+                let part = Part::Proven;
+                let Some((new, cas)) = self.prepare(draft, part, (cas, replaced), births) else {
                     return Applied::Refused(DraftError::OutOfMemory);
                 };
                 locked.replace(slot, new);
@@ -238,7 +247,8 @@ impl<'s> Section<'s> {
                 if !linked::has_quota(self.thread(), draft.chunk(), None) {
                     return Applied::Refused(DraftError::OverQuota);
                 }
-                let Some((new, cas)) = self.prepare(draft, cas, 0, births) else {
+                let part = self.part_of_new(hash);
+                let Some((new, cas)) = self.prepare(draft, part, (cas, 0), births) else {
                     return Applied::Refused(DraftError::OutOfMemory);
                 };
                 let budget = &self.store().budget;
@@ -264,14 +274,22 @@ impl<'s> Section<'s> {
     fn prepare(
         &self,
         draft: Draft,
-        cas: Option<u64>,
-        old: u64,
+        part: Part,
+        (cas, old): (Option<u64>, u64),
         births: Births,
     ) -> Option<(ChunkRef, u64)> {
         let cas = cas.unwrap_or_else(|| self.thread().next_cas(old));
         let chunk = draft.into_chunk();
-        linked::link(self.thread(), chunk, cas, births)?;
+        linked::link(self.thread(), chunk, part, cas, births)?;
         Some((chunk, cas))
+    }
+
+    /// The queue for an item whose key is not there.
+    #[inline]
+    fn part_of_new(&self, hash: u64) -> Part {
+        let store = self.store();
+        let is_newcomer = store.tells_newcomers && !store.ghosts.take(hash);
+        if is_newcomer { Part::Newcomers } else { Part::Proven }
     }
 
     /// An insertion pays for its share of the table's growth: one split for eight insertions.

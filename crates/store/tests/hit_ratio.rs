@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Zipf};
 use std::collections::{BTreeMap, HashMap};
-use store::{Change, Cleaner, Config, Handle, NewItem, Policy, Store};
+use store::{Change, Cleaner, Config, EvictionSetting, Handle, NewItem, Policy, Store};
 
 const MEGABYTES: u64 = 8;
 const VALUE: [u8; 64] = [b'v'; 64];
@@ -33,8 +33,13 @@ fn fill(me: &Handle, key: &[u8]) {
 
 /// Hit ratio of the second half of the stream, and the items that were resident at its end.
 fn replay(policy: Policy, stream: &[u64]) -> (f64, u64) {
+    replay_with(policy, 1, stream)
+}
+
+fn replay_with(policy: Policy, newcomer_factor: u32, stream: &[u64]) -> (f64, u64) {
     let memory_bytes = MEGABYTES << 20;
     let store = Store::new(Config { memory_bytes, policy, seed: 5, ..Config::default() }).unwrap();
+    store.set_eviction(EvictionSetting { newcomer_factor, weighs_size: false });
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
     let mut hits = 0;
@@ -118,6 +123,24 @@ fn compare(name: &str, stream: &[u64]) -> f64 {
 fn bags_keep_up_with_strict_lru() {
     compare("zipf 0.99", &zipf(750_000, 0.99, 2_000_000).collect::<Vec<_>>());
     compare("zipf 0.99 and scans", &with_scans(zipf(750_000, 0.99, 2_000_000)));
+}
+
+/// Two fifths of the keys are asked for once. Where newcomers count as others, the order is that of
+/// an LRU; where they count as older, more of the others stay.
+#[test]
+fn newcomers_that_count_as_older_leave_more_room_for_others() {
+    let stream: Vec<u64> = (1u64 << 40..)
+        .zip(zipf(750_000, 0.9, 2_000_000))
+        .map(
+            |(once, key)| if once.wrapping_mul(0x9e37_79b9) >> 8 & 0xff < 102 { once } else { key },
+        )
+        .collect();
+    let (lru, _) = replay(Policy::Lru, &stream);
+    let with = |factor| replay_with(Policy::Auto, factor, &stream).0;
+    let (one, eight) = (with(1), with(8));
+    eprintln!("seen once: lru {lru:.4}, factor 1 {one:.4}, factor 8 {eight:.4}");
+    assert!((one - lru).abs() < 0.004, "factor 1 {one:.4}, lru {lru:.4}");
+    assert!(eight > lru + 0.03, "factor 8 {eight:.4}, lru {lru:.4}");
 }
 
 /// The Bag LRU paper measures its policy on a workload of which 90 % are hits, and asks for

@@ -59,7 +59,7 @@ fn get(me: &Handle, key: &[u8]) -> Option<Vec<u8>> {
     let hash = me.store().hash(key);
     section.prefetch_bucket(hash);
     let hint = section.prefetch_item(hash);
-    section.prefetch_replaced(hint);
+    section.prefetch_replaced(hash, hint);
     let item = section.find_from(hint, hash, key)?;
     if item.liveness() != Liveness::Live {
         return None;

@@ -10,7 +10,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use store::{Applied, Change, Cleaner, Config, Handle, NewItem, Pin, Policy, Store};
+use store::{
+    Applied, Change, Cleaner, Config, EvictionSetting, Handle, NewItem, Pin, Policy, Store,
+};
 
 /// A small random generator, so that a run can be repeated by its seed.
 struct Random(u64);
@@ -183,6 +185,11 @@ fn torture(policy: Policy, megabytes: u64, keys: u64, seconds: u64, flushes: boo
         let _ = store.reassign(class(), class());
         let now_secs = 1 + rounds / 10;
         shared.now_secs.store(now_secs, Ordering::Relaxed);
+        let factor = [1, 64, 8][(rounds / 16 % 3) as usize];
+        store.set_eviction(EvictionSetting {
+            newcomer_factor: factor,
+            weighs_size: rounds / 48 % 2 == 1,
+        });
         cleaner.step(now_secs, 5000);
         if flushes {
             me.begin_turn(now_secs);
@@ -216,7 +223,12 @@ fn torture(policy: Policy, megabytes: u64, keys: u64, seconds: u64, flushes: boo
 
 #[test]
 fn no_value_is_torn_while_everything_is_evicted() {
-    torture(Policy::Bag, 16, 50_000, 6, false);
+    torture(Policy::Bag, 16, 50_000, 3, false);
+}
+
+#[test]
+fn no_value_is_torn_while_orders_of_eviction_change() {
+    torture(Policy::Auto, 16, 50_000, 6, false);
 }
 
 #[test]
@@ -226,5 +238,5 @@ fn no_value_is_torn_under_strict_lru() {
 
 #[test]
 fn no_value_is_torn_while_everything_is_flushed() {
-    torture(Policy::Bag, 32, 20_000, 3, true);
+    torture(Policy::Auto, 32, 20_000, 3, true);
 }

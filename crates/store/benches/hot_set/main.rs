@@ -29,7 +29,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use std::sync::Arc;
-use store::{Cleaner, Config, Handle, Store};
+use store::{Cleaner, Config, Handle, Policy, Store};
 
 const MIXES: u64 = 50;
 /// Share of the hot items that may be missing where an exact LRU has them.
@@ -60,6 +60,7 @@ struct Bench {
 impl Bench {
     fn new(mix: Mix) -> Self {
         let config = Config {
+            policy: Policy::Bag,
             memory_bytes: mix.memory_bytes,
             item_bytes_max: 256 << 10,
             seed: mix.seed,

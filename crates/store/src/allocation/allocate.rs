@@ -15,6 +15,7 @@ use super::candidate::Candidate;
 use super::page_move::take_page;
 use crate::eviction::evict::{evict, open_if_full};
 use crate::eviction::victim::next_victims;
+use crate::lru::PARTS;
 use crate::reaping::deleted;
 use crate::slabs::ClassId;
 use crate::stats::Count;
@@ -173,8 +174,11 @@ fn awaits_bag(thread: &ThreadState, class: ClassId) -> bool {
     let store = &*thread.store;
     let list = store.list(if class == store.slabs.largest() { store.slabs.heads() } else { class });
     let order = list.order.lock();
-    let oldest = order.queue.front().copied().filter(|&bag| bag != list.newest());
-    oldest.is_some_and(|bag| !list.bag(bag).is_settled(&store.qsbr))
+    PARTS.iter().any(|&part| {
+        let oldest = order.of(part).bags.front().copied();
+        let closed = oldest.filter(|&bag| bag != list.newest(part));
+        closed.is_some_and(|bag| !list.bag(bag).is_settled(&store.qsbr))
+    })
 }
 
 /// Evicts from the class itself, or takes a page from another class. `false` if there is nothing

@@ -17,6 +17,8 @@ pub(crate) struct Candidate {
     pub class: ClassId,
     /// Age of its next victim (see `rebalance`); `u64::MAX` for a class in which pages lie idle.
     pub age: u64,
+    /// The age by which classes are compared (see `lru::tuning`).
+    pub weighed: u64,
     /// Pages that the class could give.
     pub pages: usize,
 }
@@ -31,14 +33,15 @@ impl Candidate {
         }
         let idle = 2 * slabs.class(class).per_page + FREE_IN_USE;
         if slabs.class_use(class).free >= idle as u64 {
-            return Some(Self { class, age: u64::MAX, pages });
+            return Some(Self { class, age: u64::MAX, weighed: u64::MAX, pages });
         }
         if class == slabs.heads() {
             // A page of heads would take all their pieces with it.
             return None;
         }
         let age = next_victims(thread, class).map(|victim| victim.age).max()?;
-        Some(Self { class, age, pages })
+        let weighed = thread.store.tuning.weighed(class, age);
+        Some(Self { class, age, weighed, pages })
     }
 
     /// The class with the oldest item, other than `class`.
@@ -49,20 +52,20 @@ impl Candidate {
             .max_by_key(Self::claim)
     }
 
-    /// Rank of this class as a giver: the age of its items. A class in use should keep its last
-    /// page.
+    /// Rank of this class as a giver: the weighed age of its items. A class in use should keep its
+    /// last page.
     pub(crate) fn claim(&self) -> u64 {
-        if self.pages > 1 { self.age } else { self.age / LAST_PAGE }
+        if self.pages > 1 { self.weighed } else { self.weighed / LAST_PAGE }
     }
 
     /// `true` if this class would still not be the younger one after a page had gone from it to
     /// `needy`, if ages follow sizes. A class that is far older is out of use, and gives all.
     pub(crate) fn can_give_to(&self, needy: &Self) -> bool {
         let (mine, theirs) = (self.pages as u64, needy.pages as u64);
-        let after = self.age / mine * (mine - 1);
+        let after = self.weighed / mine * (mine - 1);
         // A class in which pages lie idle needs none, whatever it evicted a moment ago.
-        let needy_after = (needy.age / theirs.max(1)).saturating_mul(theirs + 1);
-        after >= needy_after || self.age / LAST_PAGE >= needy.age
+        let needy_after = (needy.weighed / theirs.max(1)).saturating_mul(theirs + 1);
+        after >= needy_after || self.weighed / LAST_PAGE >= needy.weighed
     }
 }
 
@@ -72,9 +75,10 @@ mod tests {
 
     #[test]
     fn a_class_in_which_pages_lie_idle_is_given_none() {
-        let idle = |class, pages| Candidate { class, age: u64::MAX, pages };
+        let of = |class, age, pages| Candidate { class, age, weighed: age, pages };
+        let idle = |class, pages| of(class, u64::MAX, pages);
         assert!(!idle(1, 2).can_give_to(&idle(2, 281)));
-        let busy = |age| Candidate { class: 3, age, pages: 4 };
+        let busy = |age| of(3, age, 4);
         assert!(idle(1, 2).can_give_to(&busy(100)), "it gives");
         assert!(busy(200).can_give_to(&busy(100)) && !busy(110).can_give_to(&busy(100)));
     }

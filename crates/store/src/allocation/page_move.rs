@@ -373,7 +373,7 @@ fn is_young(store: &Store, header: &Header, young: u64) -> bool {
     let (bag, tick) = (list.bag(bag), store.tick(list.id()));
     let mark = recency::mark_of(header.recency.load(Ordering::Relaxed));
     let age = store.turnover().saturating_sub(bag.opened_at());
-    age < young || bag.touched_tick(mark, tick).is_some()
+    store.tuning.age_of(bag.part(), age) < young || bag.touched_tick(mark, tick).is_some()
 }
 
 fn is_evictable_head(store: &Store, head: ChunkRef) -> bool {

@@ -165,11 +165,13 @@ impl Mover {
         // A page given longer ago than the victim's age has had its effect.
         history.given.retain(|&then| since(then) < candidate.age);
         let (pages, given) = (candidate.pages as u64, history.given.len() as u64);
-        Candidate { age: candidate.age * pages / (pages + given).max(1), ..candidate }
+        let in_future = |age: u64| (age / (pages + given).max(1)).saturating_mul(pages);
+        let (age, weighed) = (in_future(candidate.age), in_future(candidate.weighed));
+        Candidate { age, weighed, ..candidate }
     }
 
-    /// The class that is to give a page to the needy ones, and the age of the youngest of those
-    /// that want memory.
+    /// The class that is to give a page to the needy ones, and the age at which its items are as
+    /// young as the youngest of those that want memory.
     fn imbalance(&mut self, thread: &Rc<ThreadState>) -> Option<(ClassId, u64)> {
         let store = &*thread.store;
         if self.wanting.is_empty() || !store.evict {
@@ -186,7 +188,7 @@ impl Mover {
         let (needy, others): (Vec<&Candidate>, Vec<&Candidate>) =
             candidates.iter().partition(|one| store.slabs.is_needy(one.class));
         let wanting = || needy.iter().filter(|one| self.wanting.contains(&one.class));
-        let young = wanting().map(|one| one.age).min()?;
+        let young = wanting().map(|one| one.weighed).min()?;
         let bytes_in = |class| {
             let peak = self.classes[usize::from(class)].peak;
             peak * store.slabs.class(class).chunk_bytes as u64
@@ -199,7 +201,7 @@ impl Mover {
         }
         let giver = others.iter().max_by_key(|giver| giver.claim())?;
         self.classes[usize::from(giver.class)].given.push(now);
-        Some((giver.class, young))
+        Some((giver.class, store.tuning.unweighed(giver.class, young)))
     }
 
     /// Once a second: a page that its class did not take is free for all, and a page that could not
@@ -232,9 +234,9 @@ fn is_needy(store: &Store, one: &Candidate, all: &[Candidate]) -> bool {
         Automove::Off => false,
         Automove::Age => {
             let ratio = u64::from(store.balance.ratio_per_mille());
-            one.age.saturating_mul(1000) <= ratio.saturating_mul(oldest)
+            one.weighed.saturating_mul(1000) <= ratio.saturating_mul(oldest)
         }
-        Automove::Eager => one.age < oldest,
+        Automove::Eager => one.weighed < oldest,
     };
     is_young && others().any(|giver| giver.can_give_to(one))
 }

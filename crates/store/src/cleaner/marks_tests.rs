@@ -86,9 +86,10 @@ impl World {
                 continue;
             }
             let (_, bag) = self.store.bag_at(item.header.pos.load(Ordering::Relaxed)).unwrap();
-            let place = order.queue.iter().position(|&other| other == bag).unwrap();
+            let queue = &order.of(list.bag(bag).part()).bags;
+            let place = queue.iter().position(|&other| other == bag).unwrap();
             // The bag that was opened after the next one was closed.
-            if let Some(&later) = order.queue.get(place + 2) {
+            if let Some(&later) = queue.get(place + 2) {
                 let until = list.bag(later).opened_tick();
                 assert!(used <= until, "used at {used}, and in a bag before {until}");
             }

@@ -109,6 +109,9 @@ impl Cleaner {
         step.busy |= self.expire(budget, &mut step);
         let store = self.handle.store();
         store.blocks.give_back(&store.budget);
+        if store.tells_newcomers {
+            store.ghosts.fit(store.counters.total(Count::Items), &store.budget);
+        }
         return_pages(store, PAGES_PER_STEP);
         step.busy |= deleted::free_due(&self.handle.thread);
         step.busy |= self.mover.step(&self.handle.thread, budget);

@@ -11,8 +11,11 @@ use crate::table::Shape as TableShape;
 pub enum Policy {
     /// The bag LRU of Wiggins and Langston: a touch leaves a mark, and a pass moves marked items
     /// on.
-    #[default]
     Bag,
+    /// Bags that tell newcomers from items that were read or stored before, in the order that
+    /// [`Store::set_eviction`](crate::Store::set_eviction) chooses.
+    #[default]
+    Auto,
     /// Strict LRU per slab class, for comparison: a touched item moves to the newest end at the end
     /// of its section, under its lock.
     Lru,
@@ -72,7 +75,7 @@ impl Default for Config {
             growth_factor: 1.07,
             chunk_bytes_min: 16,
             evict: true,
-            policy: Policy::Bag,
+            policy: Policy::Auto,
             transient_secs: 300,
             automove: Automove::Age,
             automove_ratio_per_mille: 800,
@@ -97,6 +100,8 @@ pub(crate) struct Layout {
     pub invalidation_words: usize,
     /// Words reserved for bag blocks.
     pub block_words: usize,
+    /// Items of the least size that fit into the reserved pages.
+    pub items_max: u64,
     /// Size of the table, and the size to which it may grow.
     pub table: TableShape,
 }
@@ -136,6 +141,7 @@ impl Layout {
             invalidation_words: invalidation::words_of(limit),
             // 32-byte items at the least, four bytes each, as much again for holes.
             block_words: word((reserve / 16).clamp(1 << 16, u64::from(u32::MAX) / 2))?,
+            items_max: (reserve / 32).min(REFERENCES_MAX),
             table: TableShape {
                 buckets: config.stripes.max(1 << 10),
                 buckets_max: buckets_max.max(config.stripes),

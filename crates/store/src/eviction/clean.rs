@@ -4,7 +4,7 @@
 use super::scan::{ScanMode, judge, next_batch, next_item};
 use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
 use crate::lru::recency;
-use crate::lru::{BAGS, BagList, Cursor, Order};
+use crate::lru::{BAGS, BagList, Cursor, Order, Part};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
@@ -56,19 +56,29 @@ pub(crate) fn clean(thread: &Rc<ThreadState>, class: ClassId, budget: usize) -> 
     done
 }
 
-/// The bag in which the cleaner stands, or else the oldest. `None` if that bag is the newest, or
-/// not settled: the round is over.
+/// The bag in which the cleaner stands, or else the oldest of the newcomers. `None` if there is
+/// none left that may be passed: the round is over.
 fn bag_to_clean(thread: &ThreadState, list: &BagList, order: &mut Order) -> Option<u8> {
     if order.clean_bag.is_none() {
-        let oldest = order.queue.front().copied();
-        come_to_bag(thread, list, order, oldest);
+        let first = oldest_of(order, Part::Newcomers);
+        come_to_bag(thread, list, order, first);
     }
-    let bag = order.clean_bag?;
-    if bag == list.newest() || !list.bag(bag).is_settled(&thread.store.qsbr) {
-        order.clean_bag = None;
-        return None;
+    loop {
+        let bag = order.clean_bag?;
+        if !list.is_newest(bag) && list.bag(bag).is_settled(&thread.store.qsbr) {
+            return Some(bag);
+        }
+        // The end of this queue. The newcomers come before the proven.
+        let next = match list.bag(bag).part() {
+            Part::Newcomers => oldest_of(order, Part::Proven),
+            Part::Proven => None,
+        };
+        come_to_bag(thread, list, order, next);
     }
-    Some(bag)
+}
+
+fn oldest_of(order: &Order, part: Part) -> Option<u8> {
+    order.of(part).bags.front().copied()
 }
 
 /// Places the cleaner before the first item of a bag.
@@ -83,16 +93,17 @@ fn come_to_bag(thread: &ThreadState, list: &BagList, order: &mut Order, bag: Opt
 fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8) -> usize {
     let blocks = &thread.store.blocks;
     list.bag(bag).set_passed(order.clean_since);
-    let place = order.queue.iter().position(|&other| other == bag);
-    let next = place.and_then(|place| order.queue.get(place + 1).copied());
+    let bags = &order.of(list.bag(bag).part()).bags;
+    let place = bags.iter().position(|&other| other == bag);
+    let next = place.and_then(|place| bags.get(place + 1).copied());
     let items = list.bag(bag).items(blocks);
     let mut moved = 0;
     if items == 0 {
         list.free(order, blocks, bag);
-    } else if let Some(next) = next.filter(|&next| next != list.newest())
+    } else if let Some(next) = next.filter(|&next| !list.is_newest(next))
         && is_sparse(thread, list, order, bag, items)
     {
-        // The newest bag is left to the workers' appends, so nothing is merged into it.
+        // The newest bags are left to the workers' appends, so nothing is merged into them.
         moved = merge(thread, list, order, bag, next);
     }
     come_to_bag(thread, list, order, next);
@@ -104,7 +115,7 @@ fn is_sparse(thread: &ThreadState, list: &BagList, order: &Order, bag: u8, items
     let slots = list.bag(bag).slots(&thread.store.blocks);
     let least = thread.store.slabs.class(list.id()).used() / 128;
     // With few numbers left, any bag is worth merging.
-    let crowded = order.queue.len() > BAGS * 3 / 4;
+    let crowded = order.bags().count() > BAGS * 3 / 4;
     items * 4 < slots || u64::from(items) < least || crowded
 }
 

@@ -2,7 +2,7 @@
 
 use super::scan::{ScanMode, judge, next_batch, next_item};
 use crate::linked::ReadGuard;
-use crate::lru::{BAGS_PER_TURNOVER, BagList, Cursor, Order};
+use crate::lru::{BAGS_PER_TURNOVER, BagList, Cursor, Order, PARTS, Part};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
@@ -23,11 +23,11 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
     let mut order = list.order.lock();
     let (mut freed, mut looked) = (0, 0);
     while freed < want && looked <= want * LOOKS_MAX {
-        let Some(bag) = oldest_settled(thread, list, &mut order) else { break };
+        let Some((part, bag)) = next_bag(thread, list, &mut order) else { break };
         let mode =
             if looked > want * LOOKS_PER_VICTIM { ScanMode::EvictAny } else { ScanMode::Evict };
         let _guard = ReadGuard::open(thread);
-        let mut at = order.evict;
+        let mut at = order.of(part).evict;
         let mut looks = 0;
         while freed < want && looks < LOOKS_PER_VICTIM {
             let batch = next_batch(thread, list.bag(bag), &mut at, want - freed);
@@ -39,13 +39,13 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
                 break;
             }
         }
-        order.evict = at;
+        order.of_mut(part).evict = at;
         looked += looks;
         if next_item(thread, list.bag(bag), at).is_some() {
             continue;
         }
         // The end of the bag: what is still in it could not be moved, or must not be evicted.
-        order.evict = Cursor::default();
+        order.of_mut(part).evict = Cursor::default();
         if list.bag(bag).is_empty_from(&store.blocks, Cursor::default()) {
             list.free(&mut order, &store.blocks, bag);
         } else {
@@ -56,15 +56,35 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
     freed
 }
 
-/// The oldest bag that is closed, past its grace period and not empty. Frees empty bags before it,
-/// and opens a new bag if there is but one.
-fn oldest_settled(thread: &ThreadState, list: &BagList, order: &mut Order) -> Option<u8> {
+/// The bag from which the class evicts next, and its queue: that of the older items. Newcomers
+/// count as older than they are.
+fn next_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> Option<(Part, u8)> {
+    let store = &*thread.store;
+    let now = store.turnover();
+    let mut oldest = |part| oldest_settled(thread, list, order, part);
+    let age_of = |part, bag: u8| {
+        let age = now.saturating_sub(list.bag(bag).opened_at());
+        store.tuning.age_of(part, age)
+    };
+    let both = PARTS.map(|part| oldest(part).map(|bag| (age_of(part, bag), part, bag)));
+    let (_, part, bag) = both.into_iter().flatten().max_by_key(|&(age, ..)| age)?;
+    Some((part, bag))
+}
+
+/// The oldest bag of a queue that is closed, past its grace period and not empty. Frees empty bags
+/// before it, and opens a new bag if there is but one.
+fn oldest_settled(
+    thread: &ThreadState,
+    list: &BagList,
+    order: &mut Order,
+    part: Part,
+) -> Option<u8> {
     let (blocks, qsbr) = (&thread.store.blocks, &thread.store.qsbr);
     loop {
-        let oldest = *order.queue.front()?;
+        let oldest = *order.of(part).bags.front()?;
         let bag = list.bag(oldest);
-        let empty = bag.is_empty_from(blocks, order.evict);
-        if oldest == list.newest() {
+        let empty = bag.is_empty_from(blocks, order.of(part).evict);
+        if oldest == list.newest(part) {
             // The only bag is open: close it, unless it has nothing to evict.
             if empty || !open_bag(thread, list, order) {
                 return None;
@@ -82,7 +102,7 @@ fn oldest_settled(thread: &ThreadState, list: &BagList, order: &mut Order) -> Op
             return Some(oldest);
         }
         // Empty behind the cursor: items that could not be evicted may lie before it.
-        order.evict = Cursor::default();
+        order.of_mut(part).evict = Cursor::default();
         if !bag.is_empty_from(blocks, Cursor::default()) {
             return Some(oldest);
         }
@@ -94,10 +114,12 @@ fn oldest_settled(thread: &ThreadState, list: &BagList, order: &mut Order) -> Op
 /// cleaner must pass over it before.
 fn open_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> bool {
     let store = &thread.store;
-    let closing = u64::from(list.bag(list.newest()).slots(&store.blocks));
+    let slots = |part| u64::from(list.bag(list.newest(part)).slots(&store.blocks));
+    let closing: u64 = PARTS.into_iter().map(slots).sum();
     let bytes = closing * store.slabs.bytes_per_item(list.id());
     let clocks = store.clocks(list.id());
-    let opened = list.open(order, clocks, &store.qsbr, thread.now_secs(), bytes);
+    let now = thread.now_secs();
+    let opened = list.open(order, &store.blocks, clocks, &store.qsbr, (now, bytes));
     if opened {
         thread.count(list.id(), Count::BagsOpened, 1);
     }
@@ -123,7 +145,8 @@ pub(crate) fn open_if_full(thread: &ThreadState, class: ClassId) {
 pub(crate) fn open_if_old(thread: &ThreadState, class: ClassId) {
     let store = &*thread.store;
     let list = store.list(class);
-    let age = store.turnover().saturating_sub(list.bag(list.newest()).opened_at());
+    let newest = list.bag(list.newest(Part::Proven));
+    let age = store.turnover().saturating_sub(newest.opened_at());
     if store.slabs.class(class).used() > 0
         && age > store.budget.limit() / BAGS_PER_TURNOVER
         && let Some(mut order) = list.order.try_lock()

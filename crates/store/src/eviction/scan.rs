@@ -2,8 +2,8 @@
 
 use crate::item::{Item, Liveness};
 use crate::linked::{Verdict, count_in_namespace, hash_of, with_linked};
-use crate::lru::recency;
-use crate::lru::{Bag, BagList, Cursor, Order};
+use crate::lru::recency::{self, Tick};
+use crate::lru::{Bag, BagList, Cursor, Order, Part};
 use crate::namespaces::Row;
 use crate::slabs::ClassId;
 use crate::stats::Count;
@@ -118,25 +118,38 @@ pub(crate) fn judge(
         let seen = item.header.recency.load(Ordering::Relaxed);
         let now = thread.store.tick(class);
         let wanted = mode != ScanMode::Clean;
-        let touched = list.bag(bag).touched_tick(recency::mark_of(seen), now);
-        // A touched one has earned another round; a pinned one would not give its memory back.
-        let used = match touched {
+        let earned = used_since(list.bag(bag), item, recency::mark_of(seen), now);
+        // A used one has earned another round; a pinned one would not give its memory back.
+        let used = match earned {
             Some(used) if mode != ScanMode::EvictAny => Some(used),
             _ => (wanted && thread.store.arena.is_pinned(chunk)).then_some(now),
         };
         if let Some(used) = used {
             let (bag, keeps_mark) = list.destination(order, bag, used);
-            return Verdict::Move { bag, keeps_mark: keeps_mark && touched.is_some() };
+            return Verdict::Move { bag, keeps_mark: keeps_mark && earned.is_some() };
         }
         // Live and untouched: of use, unless memory is wanted and the store evicts at all.
         if !wanted || !thread.store.evict {
             recency::set_mark(&item.header.recency, seen, recency::UNUSED);
             return Verdict::Stay;
         }
+        if list.bag(bag).part() == Part::Newcomers {
+            thread.store.ghosts.note(hash);
+        }
         count_evicted(thread, class, item);
         Verdict::Remove
     });
     verdict == Some(Verdict::Remove)
+}
+
+/// The tick at which an item of a closed bag was used, if that was after the closing. One use is
+/// enough to make a newcomer a proven item, whenever it was.
+#[inline]
+fn used_since(bag: &Bag, item: &Item<'_>, mark: u16, now: Tick) -> Option<Tick> {
+    bag.touched_tick(mark, now).or_else(|| {
+        let is_proven = bag.part() == Part::Newcomers && item.is_fetched();
+        is_proven.then(|| recency::tick_of(mark, now).unwrap_or_else(|| bag.opened_tick()))
+    })
 }
 
 fn count_reclaimed(thread: &ThreadState, class: ClassId, item: &Item<'_>, mode: ScanMode) {

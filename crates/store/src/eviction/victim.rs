@@ -2,8 +2,8 @@
 
 use super::scan::next_item;
 use crate::linked::ReadGuard;
-use crate::lru::Cursor;
 use crate::lru::recency;
+use crate::lru::{BagList, Cursor, Order, PARTS, Part};
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
@@ -37,17 +37,28 @@ pub(crate) fn next_victims(
     lists.filter_map(|list| next_victim(thread, list))
 }
 
-/// The first item that was not used since its bag closed. Among touched ones, the one that was
-/// unused for longest. Pinned ones do not count: evicted, they would give no memory back.
+/// Of the two queues' next victims the one that counts as older.
 fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
     let store = &*thread.store;
     let list = store.list(list_id);
     let order = list.order.lock();
     let _guard = ReadGuard::open(thread);
-    let (now, tick) = (store.turnover(), store.tick(list_id));
+    let of = |part| {
+        let victim = next_of(thread, list, &order, part)?;
+        Some(Victim { age: store.tuning.age_of(part, victim.age), ..victim })
+    };
+    PARTS.into_iter().filter_map(of).max_by_key(|victim| victim.age)
+}
+
+/// The first item of a queue that was not used since its bag closed. Among touched ones, the one
+/// that was unused for longest. Pinned ones do not count: evicted, they would give no memory back.
+fn next_of(thread: &ThreadState, list: &BagList, order: &Order, part: Part) -> Option<Victim> {
+    let store = &*thread.store;
+    let (now, tick) = (store.turnover(), store.tick(list.id()));
     let (mut looks, mut pinned, mut oldest) = (0, 0, None::<Victim>);
-    let mut from = order.evict;
-    for &index in &order.queue {
+    let queue = order.of(part);
+    let mut from = queue.evict;
+    for &index in &queue.bags {
         let bag = list.bag(index);
         while let Some((chunk, after)) = next_item(thread, bag, from) {
             from = after;
@@ -63,12 +74,12 @@ fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
             let word = store.arena.header(chunk).recency.load(Ordering::Relaxed);
             let touched = bag.touched_tick(recency::mark_of(word), tick);
             let used_at = match touched {
-                Some(used) => list.opened_at(&order, used),
+                Some(used) => list.opened_at(order, used),
                 None => bag.opened_at(),
             };
             let age = now.saturating_sub(used_at);
-            let victim = Victim { class: list_id, age, chunk };
-            if touched.is_none() && index != list.newest() {
+            let victim = Victim { class: list.id(), age, chunk };
+            if touched.is_none() && index != list.newest(part) {
                 return Some(victim);
             }
             oldest = oldest.filter(|oldest| oldest.age >= victim.age).or(Some(victim));

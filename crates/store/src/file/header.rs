@@ -23,7 +23,7 @@ pub(super) const HEADER_BYTES: usize = 4096;
 pub(super) const MAGIC: [u8; 8] = *b"holdall\x01";
 
 /// Rises with every change of what the bytes in a memory file mean.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// The owner's notes about time. The store keeps them and makes no use of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

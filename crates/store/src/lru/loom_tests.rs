@@ -31,14 +31,15 @@ impl World {
     }
 
     fn append(&self, item: ChunkRef) -> Position {
-        self.list.append_newest(&self.blocks, &self.budget, item).unwrap()
+        self.list.append_newest(&self.blocks, &self.budget, Part::Proven, item).unwrap()
     }
 
     /// Closes the newest bag and, if it has settled, takes all items out of it and frees it.
     fn close_and_empty(&self, settle: bool) -> Vec<ChunkRef> {
         let mut order = self.list.order.lock();
-        let closing = self.list.newest();
-        assert!(self.list.open(&mut order, self.clocks(), &self.qsbr, 1, 1));
+        let closing = self.list.newest(Part::Proven);
+        let (clocks, qsbr) = (self.clocks(), &self.qsbr);
+        assert!(self.list.open(&mut order, &self.blocks, clocks, qsbr, (1, 1)));
         self.qsbr.try_advance();
         self.qsbr.try_advance();
         let bag = self.list.bag(closing);
@@ -57,7 +58,7 @@ impl World {
 
     fn items(&self) -> u32 {
         let order = self.list.order.lock();
-        order.queue.iter().map(|&bag| self.list.bag(bag).items(&self.blocks)).sum()
+        order.bags().map(|bag| self.list.bag(bag).items(&self.blocks)).sum()
     }
 }
 

@@ -54,8 +54,10 @@ use arena::blocks::{BlockId, Blocks, Owner, Position, SLOTS};
 use arena::budget::Budget;
 use arena::qsbr::Qsbr;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use narrow::to_u32;
 use std::collections::VecDeque;
 
+pub(crate) mod ghosts;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod recency;
@@ -65,6 +67,7 @@ mod record;
 mod recover;
 #[cfg(all(test, not(loom)))]
 mod tests;
+pub(crate) mod tuning;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use recover::{AGES, Dates, age_of};
 
@@ -72,20 +75,32 @@ pub(crate) use recover::{AGES, Dates, age_of};
 #[cfg(not(loom))]
 pub(crate) const BAGS: usize = 256;
 #[cfg(loom)]
-pub(crate) const BAGS: usize = 4;
+pub(crate) const BAGS: usize = 6;
 
 /// Bags that a class opens while as many bytes are stored as the limit has, if it stores nothing.
 pub(crate) const BAGS_PER_TURNOVER: u64 = 64;
+
+/// One of the two queues of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Items that nobody has read yet, if newcomers are told from others.
+    Newcomers,
+    /// All others.
+    Proven,
+}
+
+/// Both queues of a list, in the order in which the cleaner passes them.
+pub(crate) const PARTS: [Part; 2] = [Part::Newcomers, Part::Proven];
 
 /// One class's bags.
 #[derive(Debug)]
 pub(crate) struct BagList {
     id: u8,
     bags: Box<[Bag]>,
-    /// Index of the newest bag.
-    newest: AtomicU32,
-    /// Bags in the list; a copy of the queue's length that is read without the lock.
-    count: AtomicU32,
+    /// Indices of the newest bags, by queue.
+    newest: [AtomicU32; 2],
+    /// Bags by queue: copies of the queues' lengths that are read without the lock.
+    counts: [AtomicU32; 2],
     /// No mark of the list's items is older than this tick, less [`SLACK`].
     oldest_mark: AtomicU64,
     /// Serialises the first append into a fresh block.
@@ -97,6 +112,7 @@ pub(crate) struct BagList {
 /// A set of items of similar age.
 #[derive(Debug, Default)]
 pub(crate) struct Bag {
+    part: AtomicU32,
     first: AtomicU32,
     tail: AtomicU32,
     blocks: AtomicU32,
@@ -124,17 +140,38 @@ pub(crate) struct Clocks<'c> {
 /// Order of the bags, and the cursors into them. Guarded by the eviction lock.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Indices of the bags, oldest first; the last is the newest.
-    pub queue: VecDeque<u8>,
+    queues: [Queue; 2],
     free: Vec<u8>,
-    /// Place in the oldest bag at which the next eviction begins.
-    pub evict: Cursor,
     /// Place in `clean_bag` at which the cleaner goes on.
     pub clean: Cursor,
     /// The bag in which the cleaner stands.
     pub clean_bag: Option<u8>,
     /// The tick when the cleaner came to that bag.
     pub clean_since: Tick,
+}
+
+/// Bags of one kind of items.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    /// Indices of the bags, oldest first; the last is the newest.
+    pub bags: VecDeque<u8>,
+    /// Place in the oldest bag at which the next eviction begins.
+    pub evict: Cursor,
+}
+
+impl Order {
+    pub(crate) fn of(&self, part: Part) -> &Queue {
+        &self.queues[part as usize]
+    }
+
+    pub(crate) fn of_mut(&mut self, part: Part) -> &mut Queue {
+        &mut self.queues[part as usize]
+    }
+
+    /// All bags, each queue's oldest first.
+    pub(crate) fn bags(&self) -> impl Iterator<Item = u8> {
+        self.queues.iter().flat_map(|queue| queue.bags.iter().copied())
+    }
 }
 
 /// A place in a bag.
@@ -146,23 +183,24 @@ pub(crate) struct Cursor {
 }
 
 impl BagList {
-    /// A list with one open bag.
+    /// A list with an open bag in each queue.
     pub(crate) fn new(id: u8, clocks: Clocks<'_>) -> Self {
         let tick = clocks.tick.load(Ordering::Relaxed);
         let bags: Box<[Bag]> = (0..BAGS).map(|_| Bag::default()).collect();
-        bags[0].opened_tick.store(tick, Ordering::Relaxed);
-        bags[0].passed_tick.store(tick, Ordering::Relaxed);
-        bags[0].opened_at.store(clocks.turnover.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (part, bag) in PARTS.into_iter().zip(&bags) {
+            bag.open(part, (tick, 0), clocks.turnover.load(Ordering::Relaxed));
+        }
+        let of_one = |bag| Queue { bags: VecDeque::from([bag]), evict: Cursor::default() };
         let order = Order {
-            queue: VecDeque::from([0]),
-            free: (1..BAGS).rev().filter_map(|bag| u8::try_from(bag).ok()).collect(),
+            queues: [of_one(0), of_one(1)],
+            free: (2..BAGS).rev().filter_map(|bag| u8::try_from(bag).ok()).collect(),
             ..Order::default()
         };
         Self {
             id,
             bags,
-            newest: AtomicU32::new(0),
-            count: AtomicU32::new(1),
+            newest: [AtomicU32::new(0), AtomicU32::new(1)],
+            counts: [AtomicU32::new(1), AtomicU32::new(1)],
             oldest_mark: AtomicU64::new(tick),
             grow: Mutex::new(()),
             order: Mutex::new(order),
@@ -173,10 +211,17 @@ impl BagList {
         self.id
     }
 
-    /// The oldest bag with an item in it. The slots before the eviction cursor are empty.
-    pub(crate) fn oldest_with_items(&self, order: &Order, blocks: &Blocks) -> Option<u8> {
-        let mut from = order.evict;
-        for &index in &order.queue {
+    /// The oldest bag of a queue with an item in it. The slots before the eviction cursor are
+    /// empty.
+    pub(crate) fn oldest_with_items(
+        &self,
+        order: &Order,
+        part: Part,
+        blocks: &Blocks,
+    ) -> Option<u8> {
+        let queue = order.of(part);
+        let mut from = queue.evict;
+        for &index in &queue.bags {
             if !self.bag(index).is_empty_from(blocks, from) {
                 return Some(index);
             }
@@ -189,21 +234,28 @@ impl BagList {
         &self.bags[usize::from(index)]
     }
 
-    pub(crate) fn newest(&self) -> u8 {
-        // Acquire: partner of the Release in `open`; the bag's fields are visible. An index of a
-        // bag is one byte.
-        self.newest.load(Ordering::Acquire).to_le_bytes()[0]
+    /// The newest bag of a queue.
+    pub(crate) fn newest(&self, part: Part) -> u8 {
+        // Acquire: partner of the Release in `open_in`; the bag's fields are visible. An index of
+        // a bag is one byte.
+        self.newest[part as usize].load(Ordering::Acquire).to_le_bytes()[0]
     }
 
-    /// Appends an item to the newest bag. `None`: no block could be had. The caller is in a
-    /// section, holds the key's stripe, and has written the item's bytes.
+    /// `true` if the bag is the newest of its queue.
+    pub(crate) fn is_newest(&self, bag: u8) -> bool {
+        PARTS.iter().any(|&part| self.newest(part) == bag)
+    }
+
+    /// Appends an item to the newest bag of a queue. `None`: no block could be had. The caller is
+    /// in a section, holds the key's stripe, and has written the item's bytes.
     pub(crate) fn append_newest(
         &self,
         blocks: &Blocks,
         budget: &Budget,
+        part: Part,
         item: ChunkRef,
     ) -> Option<Position> {
-        self.append(blocks, budget, self.newest(), item)
+        self.append(blocks, budget, self.newest(part), item)
     }
 
     /// Appends an item to any bag. The caller holds the order lock, unless this is the newest.
@@ -249,16 +301,16 @@ impl BagList {
         Some(())
     }
 
-    /// Closes the newest bag, whose items have these bytes, and opens another at this second.
-    /// `false` if there are too many bags, or the next tick would make a mark too old (see
-    /// [`recency`]).
+    /// Closes the newest bags, whose items have these bytes together, and opens others at this
+    /// second. One that is unused is only dated anew. `false` if there are too many bags, or the
+    /// next tick would make a mark too old (see [`recency`]).
     pub(crate) fn open(
         &self,
         order: &mut Order,
+        blocks: &Blocks,
         clocks: Clocks<'_>,
         qsbr: &Qsbr,
-        now: u32,
-        closing_bytes: u64,
+        (now, closing_bytes): (u32, u64),
     ) -> bool {
         // Relaxed: the tick changes only under the order lock.
         let tick = recency::next(clocks.tick.load(Ordering::Relaxed));
@@ -269,36 +321,68 @@ impl BagList {
                 return false;
             }
         }
-        let Some(index) = order.free.pop() else { return false };
+        if order.free.len() < PARTS.len() {
+            return false;
+        }
         let opened_at = clocks.turnover.fetch_add(closing_bytes, Ordering::Relaxed) + closing_bytes;
-        let closing = self.bag(self.newest());
-        let bag = self.bag(index);
-        bag.opened_tick.store(tick, Ordering::Relaxed);
-        bag.passed_tick.store(tick, Ordering::Relaxed);
-        bag.opened_at.store(opened_at, Ordering::Relaxed);
-        bag.opened_secs.store(now, Ordering::Relaxed);
-        bag.closed_secs.store(0, Ordering::Relaxed);
-        closing.closed_tick.store(tick, Ordering::Relaxed);
-        closing.closed_secs.store(now, Ordering::Relaxed);
-        order.queue.push_back(index);
-        self.count.fetch_add(1, Ordering::Relaxed);
-        // Release: partner of the Acquire in `newest`.
-        self.newest.store(u32::from(index), Ordering::Release);
+        let closed = PARTS.map(|part| {
+            if self.is_unused(order, part, blocks) {
+                self.bag(self.newest(part)).open(part, (tick, now), opened_at);
+                return None;
+            }
+            self.open_in(order, part, (tick, now), opened_at)
+        });
         clocks.tick.store(tick, Ordering::Relaxed);
-        // Dated after the stores: a section of the next epoch sees the new bag and its tick.
-        closing.closed_epoch.store(qsbr.epoch(), Ordering::Relaxed);
+        // Dated after the stores: a section of the next epoch sees the new bags and their tick.
+        for closing in closed.into_iter().flatten() {
+            self.bag(closing).closed_epoch.store(qsbr.epoch(), Ordering::Relaxed);
+        }
         true
+    }
+
+    /// `true` if no item has come to the newest bag of a queue, nor to the alternate, to which
+    /// proven items move.
+    fn is_unused(&self, order: &Order, part: Part, blocks: &Blocks) -> bool {
+        let looked_at = if part == Part::Proven { 2 } else { 1 };
+        let mut newest = order.of(part).bags.iter().rev().take(looked_at);
+        newest.all(|&bag| self.bag(bag).slots(blocks) == 0)
+    }
+
+    /// Opens a bag in one queue, and returns the one that was closed.
+    fn open_in(
+        &self,
+        order: &mut Order,
+        part: Part,
+        (tick, now): (Tick, u32),
+        opened_at: u64,
+    ) -> Option<u8> {
+        let index = order.free.pop()?;
+        let closing = self.newest(part);
+        self.bag(index).open(part, (tick, now), opened_at);
+        self.bag(closing).closed_tick.store(tick, Ordering::Relaxed);
+        self.bag(closing).closed_secs.store(now, Ordering::Relaxed);
+        order.of_mut(part).bags.push_back(index);
+        self.note_counts(order);
+        // Release: partner of the Acquire in `newest`.
+        self.newest[part as usize].store(u32::from(index), Ordering::Release);
+        Some(closing)
+    }
+
+    fn note_counts(&self, order: &Order) {
+        for (count, queue) in self.counts.iter().zip(&order.queues) {
+            count.store(to_u32(queue.bags.len()), Ordering::Relaxed);
+        }
     }
 
     /// Finds out how old the marks of the list may be.
     fn note_oldest_mark(&self, order: &Order) {
-        let passed = order.queue.iter().map(|&bag| self.bag(bag).passed_tick());
+        let passed = order.bags().map(|bag| self.bag(bag).passed_tick());
         self.oldest_mark.store(passed.min().unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The turnover at the opening of the bag that was newest at this tick.
+    /// The turnover at the opening of the bag of proven items that was newest at this tick.
     pub(crate) fn opened_at(&self, order: &Order, tick: Tick) -> u64 {
-        let bags = order.queue.iter().map(|&bag| self.bag(bag));
+        let bags = order.of(Part::Proven).bags.iter().map(|&bag| self.bag(bag));
         let named = bags.clone().rev().find(|bag| bag.opened_tick() <= tick);
         named.or_else(|| bags.clone().next()).map_or(0, Bag::opened_at)
     }
@@ -306,7 +390,7 @@ impl BagList {
     /// Frees a settled bag without items.
     pub(crate) fn free(&self, order: &mut Order, blocks: &Blocks, index: u8) {
         let bag = self.bag(index);
-        debug_assert!(index != self.newest() && bag.is_empty_from(blocks, Cursor::default()));
+        debug_assert!(!self.is_newest(index) && bag.is_empty_from(blocks, Cursor::default()));
         let mut block = bag.first.swap(0, Ordering::Relaxed);
         bag.tail.store(0, Ordering::Relaxed);
         bag.blocks.store(0, Ordering::Relaxed);
@@ -315,35 +399,42 @@ impl BagList {
             blocks.put(block);
             block = next;
         }
-        if order.queue.front() == Some(&index) {
-            order.evict = Cursor::default();
+        for queue in &mut order.queues {
+            if queue.bags.front() == Some(&index) {
+                queue.evict = Cursor::default();
+            }
+            queue.bags.retain(|&other| other != index);
         }
         if order.clean_bag == Some(index) {
             order.clean_bag = None;
         }
-        order.queue.retain(|&other| other != index);
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.note_counts(order);
         order.free.push(index);
     }
 
-    /// `true` if the newest bag has as many slots as a bag should when its class holds
-    /// `class_items`: a 32nd of them. The share doubles with every 64 bags, so that a class that
-    /// only grows does not run out of bags.
+    /// `true` if the newest bags have as many slots as bags should when their class holds
+    /// `class_items`: a 32nd of them, or a 64th of newcomers, who pass through fewer bags. The
+    /// share doubles with every 64 bags of a queue, so that a class that only grows does not run
+    /// out of bags.
     pub(crate) fn newest_is_full(&self, blocks: &Blocks, class_items: u64) -> bool {
-        let bag = self.bag(self.newest());
-        let doublings = self.count.load(Ordering::Relaxed) / 64;
-        let target = ((class_items / 32) << doublings).max(4);
-        bag.blocks.load(Ordering::Relaxed) > 0 && u64::from(bag.slots(blocks)) >= target
+        PARTS.into_iter().any(|part| {
+            let bag = self.bag(self.newest(part));
+            let doublings = self.counts[part as usize].load(Ordering::Relaxed) / 64;
+            let share = if part == Part::Newcomers { 64 } else { 32 };
+            let target = ((class_items / share) << doublings).max(4);
+            bag.blocks.load(Ordering::Relaxed) > 0 && u64::from(bag.slots(blocks)) >= target
+        })
     }
 
-    /// The bag to which an item of bag `from` moves that was last used at this tick, and whether it
-    /// keeps its mark there.
+    /// The bag of proven items to which an item of bag `from` moves that was last used at this
+    /// tick, and whether it keeps its mark there.
     pub(crate) fn destination(&self, order: &Order, from: u8, used: Tick) -> (u8, bool) {
-        let newest = self.newest();
-        let mut bags = order.queue.iter().rev().copied();
+        let queue = &order.of(Part::Proven).bags;
+        let newest = self.newest(Part::Proven);
+        let mut bags = queue.iter().rev().copied();
         bags.next();
         let Some(alternate) = bags.next().filter(|&bag| bag != from) else {
-            // The item is in the alternate itself, so only the newest is newer.
+            // There is no alternate, or the item is in it, so only the newest is newer.
             return (newest, true);
         };
         if self.bag(newest).opened_tick() <= used {
@@ -351,13 +442,25 @@ impl BagList {
             // as touched once more.
             return (alternate, false);
         }
-        let older = order.queue.iter().rev().copied().take_while(|&bag| bag != from);
-        let named = older.skip(1).find(|&bag| self.bag(bag).opened_tick() <= used);
-        (named.unwrap_or(alternate), false)
+        let mut newer = queue.iter().rev().copied().take_while(|&bag| bag != from).skip(1);
+        let named = newer.find(|&bag| self.bag(bag).opened_tick() <= used);
+        // A newcomer may have been used before all of these bags were opened.
+        let oldest = || queue.front().copied().filter(|_| !queue.contains(&from));
+        (named.or_else(oldest).unwrap_or(alternate), false)
     }
 }
 
 impl Bag {
+    /// Dates an empty bag's opening.
+    fn open(&self, part: Part, (tick, now): (Tick, u32), opened_at: u64) {
+        self.part.store(part as u32, Ordering::Relaxed);
+        self.opened_tick.store(tick, Ordering::Relaxed);
+        self.passed_tick.store(tick, Ordering::Relaxed);
+        self.opened_at.store(opened_at, Ordering::Relaxed);
+        self.opened_secs.store(now, Ordering::Relaxed);
+        self.closed_secs.store(0, Ordering::Relaxed);
+    }
+
     /// Items in it, by looking at every slot.
     pub(crate) fn items(&self, blocks: &Blocks) -> u32 {
         // Acquire: partner of the Release in `grow`; the first block's header is visible.
@@ -423,6 +526,13 @@ impl Bag {
     #[inline]
     pub(crate) fn touched_tick(&self, mark: u16, now: Tick) -> Option<Tick> {
         tick_of(mark, now).filter(|&used| used >= self.closed_tick.load(Ordering::Relaxed))
+    }
+
+    /// The queue that it is in.
+    #[inline]
+    pub(crate) fn part(&self) -> Part {
+        let is_newcomers = self.part.load(Ordering::Relaxed) == Part::Newcomers as u32;
+        if is_newcomers { Part::Newcomers } else { Part::Proven }
     }
 
     pub(crate) fn opened_tick(&self) -> Tick {

@@ -1,52 +1,67 @@
 //! Bags in the record of a clean end. Their blocks lie in the file anyway.
 //!
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded. The one Release,
-//! in `set_queue`, is that of `BagList::open`.
+//! in `set_queues`, is that of `BagList::open_in`.
 
-use super::{BAGS, Bag, BagList, Cursor, Order};
+use super::{BAGS, Bag, BagList, Cursor, Order, PARTS, Queue};
 use arena::blocks::Blocks;
 use arena::codec::{Reader, Writer};
 use arena::sync::{AtomicU32, AtomicU64, Ordering};
-use narrow::to_u32;
 
 impl BagList {
     pub(crate) fn save(&self, out: &mut Writer) {
         let order = self.order.lock();
-        out.numbers(order.queue.iter().map(|&bag| u64::from(bag)));
-        for &bag in &order.queue {
-            self.bag(bag).save(out);
+        for part in PARTS {
+            let queue = order.of(part);
+            out.numbers(queue.bags.iter().map(|&bag| u64::from(bag)));
+            for &bag in &queue.bags {
+                self.bag(bag).save(out);
+            }
+            out.number(u64::from(queue.evict.block));
+            out.number(u64::from(queue.evict.index));
         }
-        out.number(u64::from(order.evict.block));
-        out.number(u64::from(order.evict.index));
     }
 
     pub(crate) fn load(&self, input: &mut Reader<'_>, blocks: &Blocks) -> Option<()> {
-        let queue: Vec<u8> = input.numbers()?;
-        let newest = *queue.last()?;
-        for &bag in &queue {
-            self.bag(bag).load(input, blocks)?;
+        let mut queues = Vec::new();
+        for _ in PARTS {
+            let bags: Vec<u8> = input.numbers()?;
+            bags.last()?;
+            for &bag in &bags {
+                self.bag(bag).load(input, blocks)?;
+            }
+            let evict = Cursor { block: input.small()?, index: input.small()? };
+            if !blocks.is_known(evict.block) {
+                return None;
+            }
+            queues.push(Queue { bags: bags.into(), evict });
         }
-        let evict = Cursor { block: input.small()?, index: input.small()? };
-        if !blocks.is_known(evict.block) {
+        let queues: [Queue; 2] = queues.try_into().ok()?;
+        let [newcomers, proven] = &queues;
+        if newcomers.bags.iter().any(|bag| proven.bags.contains(bag)) {
             return None;
         }
-        self.set_queue(&mut self.order.lock(), queue);
-        debug_assert_eq!(self.newest(), newest);
-        self.order.lock().evict = evict;
+        self.set_queues(&mut self.order.lock(), queues);
         Some(())
     }
 
-    /// Takes these bags, oldest first, into use.
-    pub(crate) fn set_queue(&self, order: &mut Order, queue: Vec<u8>) {
-        let is_free = |bag: &u8| !queue.contains(bag);
+    /// Takes these bags into use.
+    pub(crate) fn set_queues(&self, order: &mut Order, queues: [Queue; 2]) {
+        order.queues = queues;
+        let used: Vec<u8> = order.bags().collect();
         let all = (0..BAGS).rev().filter_map(|bag| u8::try_from(bag).ok());
-        order.free = all.filter(is_free).collect();
-        self.count.store(to_u32(queue.len()), Ordering::Relaxed);
-        if let Some(&newest) = queue.last() {
-            // Release: partner of the Acquire in `newest`.
-            self.newest.store(u32::from(newest), Ordering::Release);
+        order.free = all.filter(|bag| !used.contains(bag)).collect();
+        for part in PARTS {
+            let bags = &order.of(part).bags;
+            for &bag in bags {
+                self.bag(bag).part.store(part as u32, Ordering::Relaxed);
+            }
+            if let Some(&newest) = bags.back() {
+                // Release: partner of the Acquire in `newest`.
+                self.newest[part as usize].store(u32::from(newest), Ordering::Release);
+            }
         }
-        order.queue = queue.into();
+        self.note_counts(order);
         self.note_oldest_mark(order);
     }
 }

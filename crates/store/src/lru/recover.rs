@@ -4,7 +4,7 @@
 //! Relaxed is enough: no other thread uses the store before the recovery has ended.
 
 use super::recency::{Tick, tick_of};
-use super::{Bag, BagList, Clocks};
+use super::{Bag, BagList, Clocks, Cursor, Queue};
 use arena::sync::Ordering;
 
 /// Number of ages that the bags distinguish, in ticks: more than a class has bags on average. The
@@ -24,8 +24,8 @@ pub(crate) struct Dates<'c> {
 }
 
 impl BagList {
-    /// Opens bags for items whose numbers by age are given, in ticks before the present. Returns
-    /// the bag for each age.
+    /// Opens bags of proven items for items whose numbers by age are given, in ticks before the
+    /// present. Returns the bag for each age.
     pub(crate) fn recover(&self, ages: &[u32], dates: Dates<'_>) -> Vec<u8> {
         let items: u64 = ages.iter().copied().map(u64::from).sum();
         let share = items.div_ceil(BAGS_MADE).max(1);
@@ -41,9 +41,15 @@ impl BagList {
                 (bag, held, oldest) = (bag + 1, 0, age - 1);
             }
         }
-        self.bag(bag).date((oldest, 0), dates);
-        self.bag(bag).closed_secs.store(0, Ordering::Relaxed);
-        self.set_queue(&mut self.order.lock(), (0..=bag).collect());
+        let newest_of_newcomers = bag + 1;
+        for newest in [bag, newest_of_newcomers] {
+            self.bag(newest).date((oldest, 0), dates);
+            self.bag(newest).closed_secs.store(0, Ordering::Relaxed);
+        }
+        // The queue that an item was in is not known. Whatever survived a crash counts as proven.
+        let queues = [vec![newest_of_newcomers], (0..=bag).collect()];
+        let queues = queues.map(|bags| Queue { bags: bags.into(), evict: Cursor::default() });
+        self.set_queues(&mut self.order.lock(), queues);
         bag_of
     }
 }

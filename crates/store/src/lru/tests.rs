@@ -11,17 +11,21 @@ fn a_bag_that_is_not_passed_holds_openings_back() {
     let clocks = Clocks { tick: &tick, turnover: &turnover };
     let list = BagList::new(1, clocks);
     let blocks = Blocks::new(arena::region::Region::reserve(1 << 10).unwrap());
-    let qsbr = Qsbr::new(1);
+    let (qsbr, budget) = (Qsbr::new(1), Budget::new(1 << 20));
     let mut order = list.order.lock();
     let open = |order: &mut Order| {
-        let is_open = list.open(order, clocks, &qsbr, 1, 1);
+        // A bag that was never used would not be closed.
+        let position = list.append_newest(&blocks, &budget, Part::Proven, 1).unwrap();
+        blocks.slot(position).store(0, Ordering::Relaxed);
+        let is_open = list.open(order, &blocks, clocks, &qsbr, (1, 1));
         // The bag in the middle is passed and empty.
-        if order.queue.len() > 2 {
-            list.free(order, &blocks, order.queue[1]);
+        let queue = &order.of(Part::Proven).bags;
+        if queue.len() > 2 {
+            list.free(order, &blocks, queue[1]);
         }
         is_open
     };
-    let old = order.queue[0];
+    let old = order.of(Part::Proven).bags[0];
     for round in 1..=3 {
         let passed = list.bag(old).passed_tick();
         while open(&mut order) {}

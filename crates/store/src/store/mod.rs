@@ -12,7 +12,9 @@ use crate::error::{LimitError, StoreError};
 use crate::expiry::deleted::Deleted;
 use crate::expiry::invalidation::Invalidations;
 use crate::expiry::transient::Transients;
+use crate::lru::ghosts::Ghosts;
 use crate::lru::recency::{FIRST_TICK, LAST_TICK, Tick};
+use crate::lru::tuning::{EvictionSetting, Tuning};
 use crate::lru::{BagList, Clocks};
 use crate::namespaces::Counted;
 use crate::slabs::balance_settings::Balance;
@@ -73,6 +75,10 @@ pub struct Store {
     pub(crate) item_bytes_max: u64,
     pub(crate) evict: bool,
     pub(crate) is_strict_lru: bool,
+    /// Newcomers are told from others.
+    pub(crate) tells_newcomers: bool,
+    pub(crate) tuning: Tuning,
+    pub(crate) ghosts: Ghosts,
 }
 
 impl Store {
@@ -105,6 +111,10 @@ impl Store {
         let budget = Budget::new(config.memory_bytes);
         budget.charge(table.bytes() as u64);
         memory.control[0].begin(FIRST_TICK, LAST_TICK);
+        let chunk_bytes = (1..=slabs.count()).map(|class| slabs.class(class).chunk_bytes);
+        let tells_newcomers = config.policy == Policy::Auto;
+        let setting = if tells_newcomers { EvictionSetting::FIRST } else { EvictionSetting::LRU };
+        let tuning = Tuning::new(setting, chunk_bytes);
         Ok(Self {
             arena,
             lists: (1..=slabs.count())
@@ -135,6 +145,9 @@ impl Store {
             item_bytes_max: config.item_bytes_max,
             evict: config.evict,
             is_strict_lru: config.policy == Policy::Lru,
+            tells_newcomers,
+            tuning,
+            ghosts: Ghosts::new(if tells_newcomers { layout.items_max } else { 0 })?,
         })
     }
 
@@ -239,6 +252,36 @@ impl Store {
     /// Sets [`automove_ratio_per_mille`](Self::automove_ratio_per_mille).
     pub fn set_automove_ratio_per_mille(&self, ratio: u32) {
         self.balance.set_ratio_per_mille(ratio);
+    }
+
+    /// The order in which items are evicted.
+    #[must_use]
+    pub fn eviction(&self) -> EvictionSetting {
+        self.tuning.get()
+    }
+
+    /// The policy of eviction.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        match (self.tells_newcomers, self.is_strict_lru) {
+            (true, _) => Policy::Auto,
+            (false, true) => Policy::Lru,
+            (false, false) => Policy::Bag,
+        }
+    }
+
+    /// `true` if that order may be chosen by [`set_eviction`](Self::set_eviction).
+    #[must_use]
+    pub fn chooses_eviction(&self) -> bool {
+        self.tells_newcomers
+    }
+
+    /// Sets the order in which items are evicted, from now on. Without [`Policy::Auto`] it stays
+    /// that of an LRU.
+    pub fn set_eviction(&self, setting: EvictionSetting) {
+        if self.tells_newcomers {
+            self.tuning.set(setting);
+        }
     }
 
     /// Largest item, in bytes (`-I`).

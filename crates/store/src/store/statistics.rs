@@ -5,6 +5,7 @@
 
 use super::Store;
 use crate::lru::BagList;
+use crate::lru::{PARTS, Part};
 use crate::namespaces::NamespaceStats;
 use crate::slabs::ClassId;
 use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreStats};
@@ -96,7 +97,9 @@ impl Store {
     fn bag_stats_of(&self, list: &BagList) -> Vec<BagStats> {
         let (has_items, queue) = {
             let order = list.order.lock();
-            (list.oldest_with_items(&order, &self.blocks).is_some(), order.queue.clone())
+            let has_items =
+                |&part: &Part| list.oldest_with_items(&order, part, &self.blocks).is_some();
+            (PARTS.iter().any(has_items), order.bags().collect::<Vec<_>>())
         };
         let bags = if has_items { queue.len() } else { 0 };
         let row = |place: usize| {
@@ -104,7 +107,7 @@ impl Store {
             let order = list.order.lock();
             let bag = list.bag(queue[place]);
             // The cleaner may have freed the bag since.
-            order.queue.contains(&queue[place]).then(|| BagStats {
+            order.bags().any(|bag| bag == queue[place]).then(|| BagStats {
                 class: list.id(),
                 place: to_u32(place),
                 role: match place {
@@ -157,6 +160,9 @@ fn class_stats(store: &Store, id: ClassId, now_secs: u32) -> ClassStats {
 fn oldest_secs(store: &Store, class: ClassId) -> Option<u32> {
     let list = store.list(class);
     let order = list.order.lock();
-    let oldest = list.oldest_with_items(&order, &store.blocks)?;
-    Some(list.bag(oldest).opened_secs())
+    let opened = |part| {
+        let oldest = list.oldest_with_items(&order, part, &store.blocks)?;
+        Some(list.bag(oldest).opened_secs())
+    };
+    PARTS.into_iter().filter_map(opened).min()
 }

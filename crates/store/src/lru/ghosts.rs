@@ -1,0 +1,138 @@
+//! Ghosts: fingerprints of newcomers that were evicted, so that one that comes back counts as
+//! proven.
+//!
+//! A ghost is 16 bits of the key's hash, in a place that other bits of it name. A later ghost of
+//! the same place takes it. With as many places as there are items, a ghost lives about as long as
+//! it takes to store that many items. Two keys are taken for one in some of 65,536 cases, which
+//! costs a newcomer's place and nothing else.
+//!
+//! Two ghosts share a word. All accesses are Relaxed: a ghost guards nothing, and one that is lost
+//! to a race of two writers is one ghost less.
+//!
+//! Source: the ghost queue of Yang and others, "FIFO queues are all you need for cache eviction"
+//! (SOSP 2023).
+
+use arena::budget::Budget;
+use arena::region::Region;
+use arena::sync::{AtomicU32, AtomicU64, Ordering};
+use narrow::to_usize;
+use std::io;
+
+/// Places of an empty store.
+const PLACES_MIN: u64 = 1 << 10;
+
+/// The ghosts of one store.
+#[derive(Debug)]
+pub(crate) struct Ghosts {
+    words: Region<AtomicU32>,
+    /// Places in use: a power of two.
+    places: AtomicU64,
+}
+
+/// The place of a ghost, and its fingerprint, which is not zero.
+#[derive(Clone, Copy, Debug)]
+struct Ghost {
+    word: usize,
+    shift: u32,
+    print: u32,
+}
+
+impl Ghosts {
+    /// None, with room for the ghosts of `items_max` items. Hardly any memory is resident yet.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal to map the address space.
+    pub(crate) fn new(items_max: u64) -> io::Result<Self> {
+        let places = items_max.max(PLACES_MIN).next_power_of_two();
+        let words = Region::reserve(to_usize(places / 2))?;
+        Ok(Self { words, places: AtomicU64::new(PLACES_MIN) })
+    }
+
+    /// Makes place for the ghosts of a store with this number of items, and charges the bytes. Of
+    /// the ghosts there are, half stay where they are looked for.
+    pub(crate) fn fit(&self, items: u64, budget: &Budget) {
+        let places = self.places.load(Ordering::Relaxed);
+        if items > places && to_usize(places) < self.words.len() * 2 {
+            budget.charge(places * 2);
+            self.places.store(places * 2, Ordering::Relaxed);
+        }
+    }
+
+    fn of(&self, hash: u64) -> Ghost {
+        let place = (hash >> 8) & (self.places.load(Ordering::Relaxed) - 1);
+        let print = u32::try_from(hash >> 48).unwrap_or(0).max(1);
+        Ghost {
+            word: to_usize(place / 2),
+            shift: if place.is_multiple_of(2) { 0 } else { 16 },
+            print,
+        }
+    }
+
+    /// Notes a key by its hash.
+    pub(crate) fn note(&self, hash: u64) {
+        self.put(self.of(hash), true);
+    }
+
+    /// `true` if the key was noted lately, which is then forgotten.
+    pub(crate) fn take(&self, hash: u64) -> bool {
+        let ghost = self.of(hash);
+        let seen = self.words[ghost.word].load(Ordering::Relaxed) >> ghost.shift & 0xffff;
+        if seen != ghost.print {
+            return false;
+        }
+        self.put(ghost, false);
+        true
+    }
+
+    fn put(&self, ghost: Ghost, is_there: bool) {
+        let word = &self.words[ghost.word];
+        let others = word.load(Ordering::Relaxed) & !(0xffff << ghost.shift);
+        let print = if is_there { ghost.print << ghost.shift } else { 0 };
+        word.store(others | print, Ordering::Relaxed);
+    }
+
+    /// Fetches the line in which [`take`](Self::take) will look.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        arena::region::prefetch(&self.words[self.of(hash).word]);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn hash(number: u64) -> u64 {
+        number
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    }
+
+    #[test]
+    fn a_ghost_is_taken_once() {
+        let ghosts = Ghosts::new(1 << 12).unwrap();
+        assert!(!ghosts.take(hash(1)));
+        ghosts.note(hash(1));
+        ghosts.note(hash(2));
+        assert!(ghosts.take(hash(2)) && !ghosts.take(hash(2)));
+        assert!(ghosts.take(hash(1)) && !ghosts.take(hash(1)));
+    }
+
+    #[test]
+    fn most_ghosts_of_the_last_items_are_there_and_hardly_any_other() {
+        let ghosts = Ghosts::new(1 << 16).unwrap();
+        let budget = Budget::new(1 << 20);
+        for items in 0..1 << 14 {
+            ghosts.fit(items, &budget);
+        }
+        assert_eq!(budget.used(), 2 * ((1 << 14) - PLACES_MIN), "two bytes a place are charged");
+        (0..1 << 16).for_each(|number| ghosts.note(hash(number)));
+        let newest = (1 << 16) - (1 << 13);
+        let kept = (newest..1 << 16).filter(|&number| ghosts.take(hash(number))).count();
+        assert!(kept > (1 << 13) * 7 / 10, "{kept} of {}", 1 << 13);
+        let strange = (1 << 20..1 << 21).filter(|&number| ghosts.take(hash(number))).count();
+        assert!(strange < 100, "{strange} of a million others");
+    }
+}

@@ -1,0 +1,151 @@
+//! The two numbers that shape eviction, which may change while the store is in use.
+//!
+//! * A newcomer counts as older than it is by a *factor*. So newcomers that nobody reads leave
+//!   early, and what was read once stays as long as it would. With a factor of 1 this is LRU.
+//! * Items *weigh* their size, if that is wanted: an item of `s` bytes counts as older by
+//!   `s` to the power of 0.7. So a class of small items, of which a page holds many hits, gets more
+//!   pages.
+//!
+//! Neither helps with every load: newcomers are worth more than others where popularity moves on.
+//! Whoever runs the store chooses by what it sees of the load.
+//!
+//! Relaxed is enough: each number is used by itself.
+
+use super::Part;
+use arena::sync::{AtomicU32, Ordering};
+use narrow::saturating_u32;
+
+/// The order in which items are evicted, where newcomers are told from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EvictionSetting {
+    /// The factor by which newcomers count as older: 1 to 64.
+    pub newcomer_factor: u32,
+    /// Large items count as older than small ones.
+    pub weighs_size: bool,
+}
+
+impl EvictionSetting {
+    /// The order of an LRU.
+    pub const LRU: Self = Self { newcomer_factor: 1, weighs_size: false };
+    /// The order before anything is known of the load: it costs hardly any load hits, and most gain
+    /// by it.
+    pub const FIRST: Self = Self { newcomer_factor: 2, weighs_size: false };
+}
+
+/// The exponent of a size's weight. Half a point of hits lies between 0.5 and 1 on the loads of
+/// `holdall bench hitrate`.
+pub const SIZE_EXPONENT: f64 = 0.7;
+
+/// Bytes of an item that weighs [`ONE`].
+const BYTES_OF_ONE: f64 = 256.0;
+const ONE: u32 = 1 << 10;
+
+/// The present order, and the weights of classes.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    newcomer_factor: AtomicU32,
+    weighs_size: AtomicU32,
+    /// By class.
+    weights: Box<[u32]>,
+}
+
+impl Tuning {
+    /// For classes of chunks of these sizes, in bytes.
+    pub(crate) fn new(setting: EvictionSetting, chunk_bytes: impl Iterator<Item = usize>) -> Self {
+        let tuning = Self {
+            newcomer_factor: AtomicU32::new(1),
+            weighs_size: AtomicU32::new(0),
+            weights: chunk_bytes.map(weight_of).collect(),
+        };
+        tuning.set(setting);
+        tuning
+    }
+
+    pub(crate) fn get(&self) -> EvictionSetting {
+        EvictionSetting {
+            newcomer_factor: self.newcomer_factor.load(Ordering::Relaxed),
+            weighs_size: self.weighs_size.load(Ordering::Relaxed) != 0,
+        }
+    }
+
+    pub(crate) fn set(&self, setting: EvictionSetting) {
+        let factor = setting.newcomer_factor.clamp(1, 64);
+        self.newcomer_factor.store(factor, Ordering::Relaxed);
+        self.weighs_size.store(u32::from(setting.weighs_size), Ordering::Relaxed);
+    }
+
+    /// The age for which an item of this age in a queue counts.
+    pub(crate) fn age_of(&self, part: Part, age: u64) -> u64 {
+        match part {
+            Part::Newcomers => {
+                age.saturating_mul(self.newcomer_factor.load(Ordering::Relaxed).into())
+            }
+            Part::Proven => age,
+        }
+    }
+
+    /// The age of an item, by which classes are compared. An age without end stays so.
+    pub(crate) fn weighed(&self, class: u8, age: u64) -> u64 {
+        if age == u64::MAX {
+            return age;
+        }
+        let weight = u128::from(self.weight(class));
+        let weighed = u128::from(age) * weight / u128::from(ONE);
+        u64::try_from(weighed).unwrap_or(u64::MAX - 1)
+    }
+
+    /// The age of an item of this class that weighs as much as this.
+    pub(crate) fn unweighed(&self, class: u8, weighed: u64) -> u64 {
+        let age = u128::from(weighed) * u128::from(ONE) / u128::from(self.weight(class));
+        u64::try_from(age).unwrap_or(u64::MAX)
+    }
+
+    fn weight(&self, class: u8) -> u32 {
+        if self.weighs_size.load(Ordering::Relaxed) == 0 {
+            return ONE;
+        }
+        self.weights.get(usize::from(class) - 1).copied().unwrap_or(ONE)
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a positive number of moderate size"
+)]
+fn weight_of(bytes: usize) -> u32 {
+    let weight = (bytes as f64 / BYTES_OF_ONE).powf(SIZE_EXPONENT) * f64::from(ONE);
+    saturating_u32(weight as u64).max(1)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_item_counts_as_older_if_sizes_weigh() {
+        let by_size = EvictionSetting { weighs_size: true, ..EvictionSetting::LRU };
+        let tuning = Tuning::new(by_size, [64, 256, 4096].into_iter());
+        assert_eq!(tuning.weighed(2, 1000), 1000);
+        assert!((370..380).contains(&tuning.weighed(1, 1000)));
+        assert!((6900..7000).contains(&tuning.weighed(3, 1000)));
+        assert_eq!(tuning.weighed(3, u64::MAX), u64::MAX);
+        let there_and_back = tuning.unweighed(3, tuning.weighed(3, 1_000_000));
+        assert!((999_000..1_000_001).contains(&there_and_back), "{there_and_back}");
+        tuning.set(EvictionSetting::LRU);
+        assert_eq!(tuning.weighed(3, 1000), 1000);
+    }
+
+    #[test]
+    fn newcomers_count_as_older_by_the_factor() {
+        let tuning = Tuning::new(
+            EvictionSetting { newcomer_factor: 8, ..EvictionSetting::LRU },
+            [].into_iter(),
+        );
+        assert_eq!(tuning.age_of(Part::Newcomers, 10), 80);
+        assert_eq!(tuning.age_of(Part::Proven, 10), 10);
+        tuning.set(EvictionSetting { newcomer_factor: 0, weighs_size: false });
+        assert_eq!(tuning.get(), EvictionSetting::LRU);
+    }
+}
