@@ -71,7 +71,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("python", &["client"]),
     ("invalidator", &["certs", "metrics", "spool"]),
-    ("lab", &["bench", "net", "processes"]),
+    ("lab", &["bench", "net", "processes", "sampling", "store"]),
     ("logging", &[]),
     ("metrics", &[]),
     ("narrow", &[]),

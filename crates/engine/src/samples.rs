@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sampling::{Collector, Command, Config, Full, Kind, Log, Snapshot};
-use store::Store;
+use store::{EvictionSetting, Store};
 
 use crate::key::Key;
 use narrow::{low_u32, saturating_u32, to_u32};
@@ -73,6 +73,9 @@ pub(crate) struct Sampler {
     command: Cell<Option<Command>>,
 }
 
+// The trials play what the store does.
+const _: () = assert!(sampling::SIZE_EXPONENT == store::SIZE_EXPONENT);
+
 /// Keys to note by time in [`INTERVAL_MS`].
 const NOTED_WANTED: u32 = 256;
 
@@ -87,7 +90,7 @@ pub const SAMPLES_INTERVAL: Duration = Duration::from_millis(INTERVAL_MS);
 
 impl Samples {
     pub(crate) fn new(store: &Store, settings: Sampling) -> Arc<Self> {
-        let config = Config::for_memory(store.memory().limit);
+        let config = Config::for_memory(store.memory().limit, store.chooses_eviction());
         let bytes = config.bytes_max(settings.workers);
         store.charge_buffers((bytes as u64).cast_signed());
         let now = Snapshot { now_ms: 0, now_secs: 0, reads: 0, memory_bytes: memory(store) };
@@ -122,6 +125,11 @@ impl Samples {
         // away.
         let wanted = collector.finish(&now, self.threshold.load(Ordering::Relaxed));
         self.threshold.fetch_min(wanted, Ordering::Relaxed);
+        let chosen = collector.trials.chosen();
+        store.set_eviction(EvictionSetting {
+            newcomer_factor: chosen.newcomer_factor,
+            weighs_size: chosen.weighs_size,
+        });
     }
 
     /// Shows the estimators to `show`, and the bytes of items that fit into the memory.
@@ -136,7 +144,7 @@ impl Samples {
         for log in self.logs.lock().iter() {
             log.lock().clear();
         }
-        collected.collector = Collector::new(self.config, &now);
+        collected.collector.forget(&now);
         self.threshold.store(u64::MAX, Ordering::Relaxed);
     }
 }

@@ -255,7 +255,7 @@ fn defaults(style: Style) -> Options {
         memory_bytes: 64 << 20,
         item_bytes_max: 1 << 20,
         evict: true,
-        eviction: Eviction::Bag,
+        eviction: Eviction::Auto,
         transient_secs: super::TRANSIENT_SECS,
         automove: Automove::Age,
         automove_ratio: 0.8,

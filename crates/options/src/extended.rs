@@ -71,13 +71,14 @@ pub(crate) const EXTENDED: &[Extended] = &[
     own(
         "eviction",
         Value::Required("name"),
-        "bag",
-        "which item goes when memory is full: bag, or lru (strict, for comparison)",
+        "auto",
+        "which item goes when memory is full: auto (what hits most), bag (LRU), or lru (strict, for comparison)",
         |draft, text| {
             draft.options.eviction = match text {
+                "auto" => Eviction::Auto,
                 "bag" => Eviction::Bag,
                 "lru" => Eviction::Lru,
-                _ => return Err(BadValue::not_one_of(text, "bag and lru")),
+                _ => return Err(BadValue::not_one_of(text, "auto, bag and lru")),
             };
             Ok(())
         },

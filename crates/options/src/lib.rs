@@ -196,6 +196,9 @@ pub struct UnixSocket {
 /// The choice of the item that is evicted when memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
+    /// Items that were never read before others, and large ones before small ones, as far as that
+    /// brings the load hits.
+    Auto,
     /// The oldest bag's first item that was not read since.
     Bag,
     /// The class's least recently used item, strictly. For comparison.

@@ -5,6 +5,7 @@ use crate::latency::Latencies;
 use crate::log::{Access, Kind, Log};
 use crate::miss_ratio::MissRatio;
 use crate::prefixes::PrefixId;
+use crate::trials::Trials;
 use crate::working_set::WorkingSet;
 use narrow::to_usize;
 
@@ -15,6 +16,8 @@ pub struct Config {
     pub keys: usize,
     /// Samples in one worker's log.
     pub log: usize,
+    /// Keys and ghosts of each candidate order of eviction; 0: none is tried.
+    pub trial: usize,
 }
 
 /// The facts about the server that the estimators must be told.
@@ -40,6 +43,8 @@ pub struct Collector {
     pub hot_keys: HotKeys,
     /// Hit ratios at other sizes of memory.
     pub miss_ratio: MissRatio,
+    /// Orders of eviction.
+    pub trials: Trials,
     /// Times of requests.
     pub latencies: Latencies,
     /// Samples for which there was no room.
@@ -56,13 +61,13 @@ pub struct Collector {
 }
 
 impl Config {
-    /// For a server with so much memory. With four workers it takes three percent of 64 MB, and
-    /// less than one of a gigabyte.
+    /// For a server with so much memory, which may choose its order of eviction. With four workers
+    /// it takes four percent of 64 MB, and less than one of a gigabyte.
     #[must_use]
-    pub fn for_memory(bytes: u64) -> Self {
+    pub fn for_memory(bytes: u64, chooses_eviction: bool) -> Self {
         let keys = (bytes / MEMORY_FOR_A_KEY).min(KEYS_MAX as u64);
         let keys = to_usize(keys).max(KEYS_MIN).next_power_of_two();
-        Self { keys, log: keys / 4 }
+        Self { keys, log: keys / 4, trial: if chooses_eviction { keys / 4 } else { 0 } }
     }
 
     /// Memory of a collector and of the logs of `workers`, in bytes.
@@ -71,7 +76,9 @@ impl Config {
         // One log is on its way while another takes its place, and its accesses are pending.
         let logs = (workers + 1) * Log::bytes_max(self.log);
         let pending = workers * self.log * size_of::<(Access, PrefixId)>();
-        let collected = WorkingSet::bytes_max(self.keys) + MissRatio::bytes_max(self.keys);
+        let collected = WorkingSet::bytes_max(self.keys)
+            + MissRatio::bytes_max(self.keys)
+            + Trials::bytes_max(self.trial);
         logs + pending + collected + HotKeys::BYTES + Latencies::BYTES
     }
 }
@@ -107,6 +114,7 @@ impl Collector {
             working_set: WorkingSet::new(config.keys),
             hot_keys: HotKeys::default(),
             miss_ratio: MissRatio::new(config.keys),
+            trials: Trials::new(config.trial, now.now_ms),
             latencies: Latencies::default(),
             dropped: 0,
             pending: Vec::new(),
@@ -117,6 +125,14 @@ impl Collector {
             reads: now.reads,
             faded_ms: now.now_ms,
         }
+    }
+
+    /// Begins anew, but for the trials: they decide what the server does.
+    pub fn forget(&mut self, now: &Snapshot) {
+        let nothing = Self::new(Config { trial: 0, ..self.config }, now);
+        let (config, before) = (self.config, std::mem::replace(self, nothing));
+        self.config = config;
+        self.trials = before.trials;
     }
 
     /// The amount that it keeps.
@@ -148,9 +164,12 @@ impl Collector {
         self.working_set.lower(threshold);
         self.miss_ratio.lower(threshold);
         self.miss_ratio.set_memory(now.memory_bytes);
+        self.trials.lower(threshold);
+        self.trials.set_memory(now.memory_bytes);
         self.pending.sort_by_key(|(access, _)| access.tick_ms);
         for (access, prefix) in &self.pending {
             self.miss_ratio.access(access, now.now_secs);
+            self.trials.access(access, now.now_secs);
             match access.kind {
                 Kind::Hit | Kind::Stored | Kind::Touched if access.bytes > 0 => {
                     self.working_set.used(access.hash, access.bytes, *prefix, now.now_secs);
@@ -159,6 +178,7 @@ impl Collector {
             }
         }
         self.pending.clear();
+        self.trials.judge(now.now_ms);
         if std::mem::take(&mut self.is_partial) {
             self.partial_until_ms = now.now_ms + PARTIAL_MS;
         }
@@ -202,8 +222,8 @@ mod tests {
 
     #[test]
     fn sampling_takes_a_small_part_of_the_memory() {
-        for (memory, workers, percent) in [(64 << 20, 4, 3), (1 << 30, 4, 1), (8 << 30, 32, 1)] {
-            let bytes = Config::for_memory(memory).bytes_max(workers) as u64;
+        for (memory, workers, percent) in [(64 << 20, 4, 4), (1 << 30, 4, 1), (8 << 30, 32, 1)] {
+            let bytes = Config::for_memory(memory, true).bytes_max(workers) as u64;
             assert!(bytes * 100 <= memory * percent, "{bytes} of {memory}");
         }
     }

@@ -3,18 +3,18 @@
 //! ```text
 //!     worker 0: Log --\
 //!     worker 1: Log ----> Collector -> working set | hot keys | miss-ratio curve | latencies
-//!     worker n: Log --/
+//!     worker n: Log --/              | trials
 //! ```
 //!
 //! A worker notes what it sampled in a [`Log`] of its own. Whoever collects takes the logs, puts
-//! them in order and feeds the four estimators, each of which knows nothing of the others. There is
+//! them in order and feeds the five estimators, each of which knows nothing of the others. There is
 //! no socket, no clock and no thread here.
 //!
 //! # Two kinds of sample
 //!
 //! * **By key**: every operation on a key whose hash is below a threshold. The hash is uniform, so
-//!   the keys below it are a fair sample of all keys, the same for every worker. Working set and
-//!   miss-ratio curve need all operations of few keys.
+//!   the keys below it are a fair sample of all keys, the same for every worker. Working set,
+//!   miss-ratio curve and trials need all operations of few keys.
 //! * **By time**: every operation of one in `n` batches of requests. Hot keys and latencies need
 //!   few operations of all keys.
 //!
@@ -33,6 +33,7 @@ mod latency;
 mod log;
 mod miss_ratio;
 mod prefixes;
+mod trials;
 mod working_set;
 
 pub use collector::{Collector, Config, Snapshot};
@@ -42,6 +43,7 @@ pub use latency::{Command, Latencies};
 pub use log::{Access, Full, Kind, Log};
 pub use miss_ratio::{DEPTH, MissRatio};
 pub use prefixes::{OTHERS, PrefixId, Prefixes};
+pub use trials::{CANDIDATES, Candidate, SIZE_EXPONENT, Trials};
 pub use working_set::{Estimate, WINDOWS, Window, WorkingSet};
 
 /// The part of all keys that has a hash below `threshold`.

@@ -44,7 +44,7 @@ struct Server {
 impl Server {
     fn new(keys: usize, memory_bytes: f64) -> Self {
         let now = Snapshot { now_ms: 0, now_secs: 10, reads: 0, memory_bytes };
-        let config = Config { keys, log: 2048 };
+        let config = Config { keys, log: 2048, trial: 0 };
         Self {
             logs: (0..4).map(|_| Log::new(config.log)).collect(),
             collector: Collector::new(config, &now),

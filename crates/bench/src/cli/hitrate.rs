@@ -16,6 +16,7 @@ use indicatif::ProgressBar;
 use super::EXIT_PARTIAL;
 use super::run;
 use crate::hitrate::belady::Spool;
+use crate::hitrate::presets::{Kind, Preset};
 use crate::hitrate::replay::replay;
 use crate::hitrate::servers::{self, Contender};
 use crate::hitrate::synthetic::{Scan, Synthetic};
@@ -64,6 +65,9 @@ pub(super) struct HitrateArgs {
     /// Requests that are replayed before misses are counted.
     #[arg(long, default_value_t = 0, value_name = "REQUESTS")]
     warm_up: u64,
+    /// A load of a known kind, in place of patterns and sizes.
+    #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["trace", "key_pattern", "value_size", "scan", "etc"])]
+    load: Option<Kind>,
     /// Number of drawn keys.
     #[arg(short, long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     keys: u64,
@@ -87,10 +91,14 @@ pub(super) struct HitrateArgs {
     json: Option<PathBuf>,
 }
 
+/// Requests that are drawn, unless said.
+const REQUESTS: u64 = 2_000_000;
+
 const EXAMPLES: &str = "\
 Examples:
   holdall bench hitrate --memory 8,16,32,64 --json h.json          Zipf's keys, on every server that is installed
   holdall bench hitrate --scan 100000:50000 --servers holdall,holdall-lru
+  holdall bench hitrate --load seen-once --keys 2000000 --memory 128 --requests 6000000 --warm-up 3000000
   holdall bench hitrate cluster52.csv --format twitter --memory 64,256,1024 --json h.json
   holdall bench hitrate msr.oracleGeneral.bin --requests 10000000
   holdall bench report h.json --out report.html                    the curves
@@ -163,13 +171,19 @@ impl HitrateArgs {
                 path: path.clone(),
                 format: self.format.unwrap_or_else(|| Format::of_name(path)),
             },
+            None if let Some(kind) = self.load => Source::Preset(Preset {
+                kind,
+                keys: self.keys,
+                requests: self.requests.unwrap_or(REQUESTS),
+                seed: self.seed,
+            }),
             None => Source::Synthetic(Synthetic {
                 keys: self.keys,
                 pattern: self.key_pattern,
                 key_size: if self.etc { KeySize::Etc } else { KeySize::Shortest },
                 value_size: if self.etc { ValueSize::Etc } else { self.value_size.clone() },
                 scan: self.scan,
-                requests: self.requests.unwrap_or(2_000_000),
+                requests: self.requests.unwrap_or(REQUESTS),
                 seed: self.seed,
             }),
         };

@@ -10,6 +10,7 @@
 //! A trace is read anew for each point, request by request, so it may be larger than memory.
 
 pub mod belady;
+pub mod presets;
 pub mod replay;
 pub mod servers;
 pub mod synthetic;
@@ -21,6 +22,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use presets::Preset;
 use synthetic::Synthetic;
 use trace::{Format, Request, Requests};
 
@@ -46,6 +48,8 @@ pub enum Source {
     },
     /// Drawn from distributions.
     Synthetic(Synthetic),
+    /// A load of a known kind.
+    Preset(Preset),
 }
 
 /// The requests to replay, and the part of them that counts.
@@ -135,6 +139,7 @@ impl Source {
         match self {
             Self::File { path, .. } => path.display().to_string(),
             Self::Synthetic(synthetic) => synthetic.describe(),
+            Self::Preset(preset) => preset.describe(),
         }
     }
 }
@@ -150,6 +155,9 @@ impl Workload {
             Source::File { path, format } => trace::open(path, *format)?,
             Source::Synthetic(synthetic) => {
                 Box::new(synthetic.requests()?.map(Ok::<Request, anyhow::Error>))
+            }
+            Source::Preset(preset) => {
+                Box::new(preset.requests()?.map(Ok::<Request, anyhow::Error>))
             }
         };
         Ok(match self.limit {

@@ -1,4 +1,4 @@
-//! `stats workingset`, `hotkeys`, `mrc` and `latency`: estimates from samples.
+//! `stats workingset`, `hotkeys`, `mrc`, `eviction` and `latency`: estimates from samples.
 //!
 //! Names are `<group>:<label>:<quantity>`, and quantities end with their unit as Prometheus wants
 //! it: `_bytes`, `_seconds`, `_ratio` (0 to 1). Parts of keys are shown as `lru_crawler metadump`
@@ -90,6 +90,29 @@ pub(super) fn miss_ratio_curve(context: &Context<'_>, sink: Sink<'_>) {
         whole(sink, "mrc:sampled_reads", curve.reads());
         number(sink, "mrc:sampled_items", curve.keys() as u64);
         float(sink, "mrc:sample_ratio", rate(curve.threshold()));
+    });
+}
+
+/// The order of eviction, and what each candidate would have hit.
+pub(super) fn eviction(context: &Context<'_>, sink: Sink<'_>) {
+    let engine = &context.shared.engine;
+    let (now_ms, _) = context.shared.clock_now();
+    let policy = engine.store().policy();
+    sink(b"eviction:policy", format!("{policy:?}").to_lowercase().as_bytes());
+    let setting = engine.store().eviction();
+    number(sink, "eviction:newcomer_factor", setting.newcomer_factor.into());
+    sink(b"eviction:weighs_size", if setting.weighs_size { b"yes" } else { b"no" });
+    samples(context, sink, |collector, _, sink| {
+        let trials = &collector.trials;
+        let since_ms = now_ms.saturating_sub(trials.chosen_ms());
+        seconds(sink, "eviction:unchanged_seconds", since_ms.saturating_mul(1_000_000));
+        number(sink, "eviction:changes", trials.changes());
+        for (candidate, ratio) in trials.hit_ratios() {
+            let by_size = if candidate.weighs_size { "_size" } else { "" };
+            let name = format!("eviction:x{}{by_size}:hit_ratio", candidate.newcomer_factor);
+            float(sink, &name, ratio);
+        }
+        whole(sink, "eviction:sampled_reads", trials.reads());
     });
 }
 

@@ -252,6 +252,7 @@ fn store_config(options: &Options) -> store::Config {
         chunk_bytes_min: options.chunk_bytes_min,
         evict: options.evict,
         policy: match options.eviction {
+            Eviction::Auto => store::Policy::Auto,
             Eviction::Bag => store::Policy::Bag,
             Eviction::Lru => store::Policy::Lru,
         },

@@ -209,7 +209,7 @@ impl Batch {
         }
         for ahead in keys {
             if matches!(ahead.seen, Seen::Set { .. } | Seen::Stored) {
-                section.prefetch_replaced(ahead.hint);
+                section.prefetch_replaced(ahead.hash, ahead.hint);
             }
         }
     }

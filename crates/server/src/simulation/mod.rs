@@ -144,7 +144,7 @@ impl World {
         let store = Store::new(Config {
             memory_bytes: (megabytes as u64) << 20,
             item_bytes_max: options.item_bytes_max,
-            policy: *rng.pick(&[Policy::Bag, Policy::Lru]),
+            policy: *rng.pick(&[Policy::Auto, Policy::Bag, Policy::Lru]),
             automove: *rng.pick(&[Automove::Off, Automove::Age, Automove::Eager]),
             stripes: *rng.pick(&[1, 4, 256]),
             threads_max: workers + 1,

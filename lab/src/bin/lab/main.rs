@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod bystander;
+mod eviction;
 mod half_load;
 mod hostile;
 mod invalidation;
@@ -54,6 +55,8 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
            items, beside memcached; target/bench/transient.md
   shift    hit ratio after value sizes have shifted, beside servers that never saw the old size and
            memcached; target/bench/shift.md
+  eviction hit ratios of the orders of eviction, each kept all the time and as the trials choose, on
+           the loads of `holdall bench hitrate --load`; on a store in this process; prints a table
   stalled-worker
            stores and gets of one worker's clients while the other one is frozen (as root); prints a
            table
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
 fn run(args: &[String]) -> ExitCode {
     match args.split_first() {
         Some((name, _)) if name == "bystander" => return bystander::run(),
+        Some((name, rest)) if name == "eviction" => return eviction::run(rest),
         Some((name, _)) if name == "stalled-worker" => return stalled_worker::run(),
         Some((name, _)) if name == "hostile" => return hostile::run(),
         Some((name, _)) if name == "half-load" => return half_load::run(),
