@@ -86,8 +86,8 @@ struct Score {
 }
 
 impl Trials {
-    /// Trials of all candidates, each with at most `nodes_max` keys and ghosts; of none with fewer
-    /// than that makes sense.
+    /// Trials of all candidates, each with at most `nodes_max` keys and ghosts. There are none if
+    /// that is too few to say anything.
     #[must_use]
     pub fn new(nodes_max: usize, now_ms: u64) -> Self {
         let candidates = if nodes_max < NODES_LEAST { &[][..] } else { &CANDIDATES };

@@ -51,7 +51,8 @@ pub(super) struct HitrateArgs {
     /// Memory sizes in MB, with commas.
     #[arg(short, long, default_value = "8,16,32,64", value_name = "MB")]
     memory: Sizes,
-    /// Servers by name, with commas: holdall, holdall-lru (strict), memcached, redis, valkey.
+    /// Servers by name, with commas: holdall, holdall-bag, holdall-lru (strict), memcached, redis,
+    /// valkey.
     /// Without it, all that are installed.
     #[arg(short, long, value_delimiter = ',', value_name = "NAMES")]
     servers: Option<Vec<String>>,

@@ -31,7 +31,8 @@ pub(super) struct StudyArgs {
     /// Which experiment.
     #[arg(value_enum)]
     study: Study,
-    /// Servers by name, with commas: holdall, holdall-lru (strict), memcached, redis, valkey.
+    /// Servers by name, with commas: holdall, holdall-bag, holdall-lru (strict), memcached, redis,
+    /// valkey.
     /// Without it, all that are installed.
     #[arg(short, long, value_delimiter = ',', value_name = "NAMES")]
     servers: Option<Vec<String>>,

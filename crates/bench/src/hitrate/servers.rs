@@ -17,7 +17,8 @@ pub struct Contender {
 }
 
 /// Names of the servers that are known, in the order of reports.
-pub const KNOWN: [&str; 5] = ["holdall", "holdall-lru", "memcached", "redis", "valkey"];
+pub const KNOWN: [&str; 6] =
+    ["holdall", "holdall-bag", "holdall-lru", "memcached", "redis", "valkey"];
 
 /// The server of this name, where it is installed; `own` is this program. In its command, `{port}`,
 /// `{memory}`, `{threads}` and, where it knows the like, `{group}` are to be replaced.
@@ -41,9 +42,9 @@ fn known(name: &str, own: &Path) -> Option<Contender> {
     let workers = ["-t", "{threads}", "-R", "{group}", "-u", "root"];
     let (words, protocol) = match name {
         "holdall" => (with(&holdall, &workers), Protocol::Text),
-        "holdall-lru" => {
-            let strict = ["-o", "eviction=lru"];
-            (with(&holdall, &[&workers[..], &strict].concat()), Protocol::Text)
+        "holdall-bag" | "holdall-lru" => {
+            let policy = name.replace("holdall-", "eviction=");
+            (with(&holdall, &[&workers[..], &["-o", &policy]].concat()), Protocol::Text)
         }
         "memcached" => (with(&memcached, &workers), Protocol::Text),
         "redis" => (redis("redis-server"), Protocol::Resp),
@@ -147,7 +148,7 @@ mod tests {
         let error = find(Some(&wanted("holdall")), own, 1).unwrap_err().to_string();
         assert!(error.contains("holdall is not installed"), "{error}");
         let error = find(Some(&wanted("memcash")), own, 1).unwrap_err().to_string();
-        assert!(error.contains("none of holdall, holdall-lru, memcached"), "{error}");
+        assert!(error.contains("none of holdall, holdall-bag, holdall-lru, memcached"), "{error}");
         let all = find(None, own, 1).unwrap();
         assert!(all.iter().any(|one| one.server.name == "memcached"), "{all:?}");
     }
