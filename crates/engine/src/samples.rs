@@ -76,6 +76,9 @@ pub(crate) struct Sampler {
 // The trials play what the store does.
 const _: () = assert!(sampling::SIZE_EXPONENT == store::SIZE_EXPONENT);
 
+/// Memory for each byte of samples, at the least.
+const PART_OF_MEMORY: u64 = 16;
+
 /// Keys to note by time in [`INTERVAL_MS`].
 const NOTED_WANTED: u32 = 256;
 
@@ -89,12 +92,17 @@ const MUTED_MS: u64 = 4 * INTERVAL_MS;
 pub const SAMPLES_INTERVAL: Duration = Duration::from_millis(INTERVAL_MS);
 
 impl Samples {
-    pub(crate) fn new(store: &Store, settings: Sampling) -> Arc<Self> {
-        let config = Config::for_memory(store.memory().limit, store.chooses_eviction());
+    /// None, if samples would take too large a part of the memory.
+    pub(crate) fn new(store: &Store, settings: Sampling) -> Option<Arc<Self>> {
+        let limit = store.memory().limit;
+        let config = Config::for_memory(limit, store.chooses_eviction());
         let bytes = config.bytes_max(settings.workers);
+        if bytes as u64 > limit / PART_OF_MEMORY {
+            return None;
+        }
         store.charge_buffers((bytes as u64).cast_signed());
         let now = Snapshot { now_ms: 0, now_secs: 0, reads: 0, memory_bytes: memory(store) };
-        Arc::new(Self {
+        Some(Arc::new(Self {
             settings,
             config,
             logs: Mutex::new(Vec::new()),
@@ -103,7 +111,7 @@ impl Samples {
                 spare: Log::new(config.log),
             }),
             threshold: AtomicU64::new(u64::MAX),
-        })
+        }))
     }
 
     /// Bytes charged to the store's memory.

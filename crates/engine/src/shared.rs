@@ -93,7 +93,7 @@ impl Shared {
         settings: Settings,
         sampling: Option<Sampling>,
     ) -> Arc<Self> {
-        let samples = sampling.map(|sampling| Samples::new(&store, sampling));
+        let samples = sampling.and_then(|sampling| Samples::new(&store, sampling));
         Arc::new(Self {
             store,
             settings,

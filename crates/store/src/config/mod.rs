@@ -143,7 +143,8 @@ impl Layout {
             block_words: word((reserve / 16).clamp(1 << 16, u64::from(u32::MAX) / 2))?,
             items_max: (reserve / 32).min(REFERENCES_MAX),
             table: TableShape {
-                buckets: config.stripes.max(1 << 10),
+                // A 64th of the memory, so that a small store has room for items.
+                buckets: config.stripes.max(word((limit >> 12).min(1 << 10))?),
                 buckets_max: buckets_max.max(config.stripes),
                 overflow_max: (buckets_max / 4).max(1 << 12),
                 stripes: config.stripes,
