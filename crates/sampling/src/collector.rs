@@ -150,7 +150,7 @@ impl Collector {
             self.hot_keys.add(hash, key, f64::from(weight));
         }
         for timing in log.timings() {
-            self.latencies.add(timing.command, timing.nanos.into(), f64::from(timing.weight));
+            self.latencies.add(timing.command, timing.nanos.into(), timing.weight);
         }
         self.dropped += log.dropped();
         self.logs += 1;

@@ -39,7 +39,7 @@ mod working_set;
 pub use collector::{Collector, Config, Snapshot};
 pub use histogram::Histogram;
 pub use hot_keys::{HotKey, HotKeys};
-pub use latency::{Command, Latencies};
+pub use latency::{Command, Counts, LATENCY_BOUNDS_NS, Latencies};
 pub use log::{Access, Full, Kind, Log};
 pub use miss_ratio::{DEPTH, MissRatio};
 pub use prefixes::{OTHERS, PrefixId, Prefixes};
