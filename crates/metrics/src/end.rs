@@ -1,0 +1,93 @@
+//! The end of a process that clients use: first it is not ready and serves on, so that balancers
+//! send nobody any more; then it closes its connections between requests.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use crate::health::Health;
+use crate::supervisor;
+
+/// The way in which a process ends.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// Says not ready from the beginning of the end.
+    pub health: Arc<Health>,
+    /// The time for which clients are served on.
+    pub window: Duration,
+    /// The time that the rest may take, for systemd.
+    pub patience: Duration,
+}
+
+/// An end under way. Dropped, it waits no longer.
+#[derive(Debug)]
+pub struct Ending {
+    _window: Option<Sender<()>>,
+}
+
+impl End {
+    /// Begins the end: `close` is called when the window is over, at once where there is none.
+    pub fn begin(&self, close: impl Fn() + Clone + Send + 'static) -> Ending {
+        supervisor::stopping(self.window.saturating_add(self.patience));
+        self.health.end_in(self.window);
+        if self.window.is_zero() {
+            close();
+            return Ending { _window: None };
+        }
+        let (sender, receiver) = mpsc::channel::<()>();
+        let (window, late) = (self.window, close.clone());
+        let wait = move || {
+            // Either way it is over: the sender goes when nobody waits any more.
+            let _ = receiver.recv_timeout(window);
+            late();
+        };
+        if thread::Builder::new().name("drain".to_owned()).spawn(wait).is_err() {
+            // Where there is no thread, nobody waits.
+            close();
+        }
+        Ending { _window: Some(sender) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(window: Duration) -> (End, Sender<()>, mpsc::Receiver<()>) {
+        let (closed, is_closed) = mpsc::channel();
+        let health = Arc::new(Health::default());
+        (End { health, window, patience: Duration::ZERO }, closed, is_closed)
+    }
+
+    #[test]
+    fn without_a_window_everything_is_closed_at_once() {
+        let (end, closed, is_closed) = end(Duration::ZERO);
+        let _ending = end.begin(move || {
+            let _ = closed.send(());
+        });
+        assert_eq!(is_closed.try_recv(), Ok(()));
+        assert!(end.health.staying().fault.is_some());
+    }
+
+    #[test]
+    fn within_the_window_the_process_is_not_ready_and_nothing_is_closed() {
+        let (end, closed, is_closed) = end(Duration::from_secs(3600));
+        let ending = end.begin(move || {
+            let _ = closed.send(());
+        });
+        assert!(end.health.staying().fault.is_some());
+        assert_eq!(is_closed.try_recv(), Err(mpsc::TryRecvError::Empty));
+        drop(ending);
+        assert_eq!(is_closed.recv(), Ok(()));
+    }
+
+    #[test]
+    fn after_the_window_everything_is_closed() {
+        let (end, closed, is_closed) = end(Duration::from_millis(1));
+        let _ending = end.begin(move || {
+            let _ = closed.send(());
+        });
+        assert_eq!(is_closed.recv(), Ok(()));
+    }
+}

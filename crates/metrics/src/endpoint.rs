@@ -1,0 +1,302 @@
+//! The HTTP endpoint: one thread, or one task of a program that has a runtime.
+//!
+//! A connection carries one request, has [`PATIENCE`] for everything, and holds one head of a
+//! request and one answer. Where [`CONNECTIONS_MAX`] are open the oldest makes room, so nobody who
+//! says nothing keeps others out: it is the silent that grow old.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::health::Check;
+use crate::request::{self, HEAD_BYTES_MAX, Head};
+
+/// The time that a connection has.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections open at a time.
+const CONNECTIONS_MAX: usize = 256;
+
+/// The pause after a connection could not be accepted: descriptors have run out, and others may
+/// close some.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+/// What a program shows of itself. Nothing here waits: it is called in the endpoint's one thread.
+pub trait Pages: Send + Sync + 'static {
+    /// `/metrics`, in Prometheus's text format.
+    fn metrics(&self) -> String;
+
+    /// The conditions of `/livez`: if one fails, a restart mends it.
+    fn live(&self) -> Vec<Check>;
+
+    /// The conditions of `/readyz`: if one fails, clients should go elsewhere for now.
+    fn ready(&self) -> Vec<Check>;
+
+    /// The conditions of `/startupz`: if one fails, the start is still under way.
+    fn started(&self) -> Vec<Check>;
+
+    /// The answer to a line that is no HTTP, for a program that speaks another protocol at the
+    /// same address; lines of HTTP begin with a capital, its own do not. `None` ends the
+    /// connection.
+    fn line(&self, _line: &str) -> Option<String> {
+        None
+    }
+}
+
+/// A running endpoint, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Endpoint {
+    address: SocketAddr,
+    /// Dropped to stop the thread.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// Answers at `listener` in a thread of its own, `metrics`.
+    ///
+    /// # Errors
+    ///
+    /// There is no thread, or no descriptor for its poller.
+    pub fn start(listener: std::net::TcpListener, pages: Arc<dyn Pages>) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        // Not by ioctl, which a confined process may not call.
+        let flags = fcntl_getfl(&listener)?;
+        fcntl_setfl(&listener, flags | OFlags::NONBLOCK)?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let body = move || {
+            runtime.block_on(async move {
+                // A descriptor that was bound is one that a poller takes.
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
+                tokio::select! {
+                    () = serve(listener, pages) => {}
+                    _ = stopped => {}
+                }
+            });
+        };
+        let thread = thread::Builder::new().name("metrics".to_owned()).spawn(body)?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The address, as bound.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Should it have panicked, what it showed is gone and nothing else.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Answers at `listener` until the task is dropped, and the connections with it.
+pub async fn serve(listener: TcpListener, pages: Arc<dyn Pages>) {
+    let mut open = Open::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let pages = Arc::clone(&pages);
+                let task = tokio::spawn(async move {
+                    // Who asks slowly or goes away gets nothing.
+                    let _ = timeout(PATIENCE, converse(stream, &*pages)).await;
+                });
+                open.add(task.abort_handle());
+            }
+            Err(_) => sleep(BACK_OFF).await,
+        }
+    }
+}
+
+/// The connections, oldest first; all end when this is dropped.
+#[derive(Default)]
+struct Open(VecDeque<AbortHandle>);
+
+impl Open {
+    fn add(&mut self, task: AbortHandle) {
+        if self.0.len() >= CONNECTIONS_MAX {
+            self.0.retain(|task| !task.is_finished());
+        }
+        if self.0.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.abort();
+        }
+        self.0.push_back(task);
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Reads one request and answers it; or, line by line, what is no HTTP.
+async fn converse(mut stream: TcpStream, pages: &dyn Pages) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    loop {
+        let room = HEAD_BYTES_MAX - bytes.len();
+        if (&mut stream).take(room as u64).read_buf(&mut bytes).await? == 0 {
+            if room > 0 {
+                // The other side is done.
+                return Ok(());
+            }
+            let refusal = if is_http(&bytes) { request::too_long() } else { String::new() };
+            return end(stream, &refusal).await;
+        }
+        if is_http(&bytes) {
+            match request::head(&bytes) {
+                Head::Partial => {}
+                Head::Whole(request) => return end(stream, &request.answer(pages)).await,
+                Head::Broken => return end(stream, &request::refusal()).await,
+            }
+            continue;
+        }
+        while let Some(length) = bytes.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = bytes.drain(..=length).collect();
+            let line = String::from_utf8_lossy(&line);
+            let Some(answer) = pages.line(line.trim_end()) else { return end(stream, "").await };
+            stream.write_all(answer.as_bytes()).await?;
+        }
+    }
+}
+
+/// Whether these bytes begin a request of HTTP: its methods are in capitals.
+fn is_http(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(u8::is_ascii_uppercase)
+}
+
+/// Sends the answer, and reads on until the other side has closed: closing before that could reset
+/// the connection under the answer.
+async fn end(mut stream: TcpStream, answer: &str) -> io::Result<()> {
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await?;
+    let mut rest = [0; 512];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    struct Shown;
+
+    impl Pages for Shown {
+        fn metrics(&self) -> String {
+            "x 1\n".repeat(50_000)
+        }
+
+        fn live(&self) -> Vec<Check> {
+            Vec::new()
+        }
+
+        fn ready(&self) -> Vec<Check> {
+            Vec::new()
+        }
+
+        fn started(&self) -> Vec<Check> {
+            Vec::new()
+        }
+
+        fn line(&self, line: &str) -> Option<String> {
+            (line != "quit").then(|| format!("<{line}>\n"))
+        }
+    }
+
+    fn endpoint() -> Endpoint {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Endpoint::start(listener, Arc::new(Shown)).unwrap()
+    }
+
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    const SCRAPE: &str = "GET /metrics HTTP/1.1\r\n\r\n";
+
+    /// More than may be open at a time are silent, and all who ask are answered.
+    #[test]
+    fn silent_connections_keep_nobody_out() {
+        let endpoint = endpoint();
+        let connect = || TcpStream::connect(endpoint.address()).unwrap();
+        let silent: Vec<TcpStream> = (0..CONNECTIONS_MAX + 20).map(|_| connect()).collect();
+        let askers: Vec<TcpStream> = (0..100)
+            .map(|_| {
+                let mut stream = connect();
+                stream.write_all(SCRAPE.as_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        for mut stream in askers {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            assert!(text.starts_with("HTTP/1.1 200 ") && text.ends_with("x 1\n"), "{}", text.len());
+        }
+        // The oldest of the silent were closed, the youngest were not.
+        let mut byte = [0];
+        assert_eq!((&silent[0]).read(&mut byte).unwrap_or(0), 0);
+        let youngest = silent.last().unwrap();
+        youngest.set_nonblocking(true).unwrap();
+        let left = (&*youngest).read(&mut byte).unwrap_err();
+        assert_eq!(left.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_head_in_pieces_is_put_together_and_one_without_an_end_refused() {
+        let endpoint = endpoint();
+        let mut stream = TcpStream::connect(endpoint.address()).unwrap();
+        for piece in SCRAPE.as_bytes().chunks(3) {
+            stream.write_all(piece).unwrap();
+        }
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+        let long = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(HEAD_BYTES_MAX));
+        assert!(ask(endpoint.address(), &long).starts_with("HTTP/1.1 431 "));
+        assert!(ask(endpoint.address(), "GET\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    }
+
+    #[test]
+    fn lines_of_another_protocol_are_answered_until_one_ends_it() {
+        let endpoint = endpoint();
+        assert_eq!(ask(endpoint.address(), "stats\r\nmore\nquit\nx\n"), "<stats>\n<more>\n");
+        let long = "s".repeat(HEAD_BYTES_MAX + 1);
+        assert_eq!(ask(endpoint.address(), &long), "");
+    }
+
+    #[test]
+    fn the_address_is_free_again_when_the_endpoint_is_dropped() {
+        let endpoint = endpoint();
+        let address = endpoint.address();
+        let mut open = TcpStream::connect(address).unwrap();
+        drop(endpoint);
+        assert_eq!(open.read(&mut [0]).unwrap_or(0), 0);
+        assert!(TcpStream::connect(address).is_err());
+    }
+}

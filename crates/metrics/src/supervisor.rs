@@ -1,0 +1,127 @@
+//! The conversation with systemd, where it started the process: ready, stopping, alive.
+//!
+//! Source: sd_notify(3). Where nobody listens, nothing is said.
+
+use std::io;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+/// Clients are served from now on. `is_successor`: this process took another one's place, and is
+/// not the one that systemd started.
+///
+/// # Errors
+///
+/// systemd is named in the environment and cannot be reached.
+pub fn ready(is_successor: bool) -> io::Result<()> {
+    let news = [NotifyState::Ready, NotifyState::MainPid(process::id())];
+    sd_notify::notify(if is_successor { &news } else { &news[..1] })
+}
+
+/// The end has begun and takes up to `patience`, whatever the unit says of stopping.
+pub fn stopping(patience: Duration) {
+    let micros = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX);
+    // A supervisor that is not there need not know.
+    let _ = sd_notify::notify(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros)]);
+}
+
+/// Says that the process is alive, twice in the interval of `WatchdogSec=`, until it is dropped.
+/// Without `WatchdogSec=` there is no thread.
+#[derive(Debug)]
+pub struct Watchdog {
+    is_over: Arc<AtomicBool>,
+    /// Dropped to stop the thread.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Starts it. From when the process is not alive, systemd hears nothing and restarts it.
+    ///
+    /// # Errors
+    ///
+    /// There is no thread.
+    pub fn start(is_alive: impl Fn() -> bool + Send + 'static) -> io::Result<Self> {
+        Self::every(sd_notify::watchdog_enabled(), is_alive, || {
+            // A word that was not heard is followed by another.
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        })
+    }
+
+    fn every(
+        interval: Option<Duration>,
+        is_alive: impl Fn() -> bool + Send + 'static,
+        tell: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let Some(interval) = interval else {
+            return Ok(Self { is_over, stop: None, thread: None });
+        };
+        let (stop, stopped) = mpsc::channel::<()>();
+        let over = Arc::clone(&is_over);
+        let body = move || {
+            loop {
+                // Relaxed: a flag that orders nothing else; seen by the next word.
+                if over.load(Ordering::Relaxed) || is_alive() {
+                    tell();
+                }
+                if stopped.recv_timeout(interval / 2) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(body)?;
+        Ok(Self { is_over, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The process is ending, and what was watched has ended: systemd waits until this is dropped.
+    pub fn relax(&self) {
+        // Relaxed: see the thread.
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Should it have panicked, systemd acts on its silence.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_hangs_says_nothing_until_it_is_known_to_end() {
+        let (said, words) = mpsc::channel();
+        let is_alive = Arc::new(AtomicBool::new(true));
+        let alive = Arc::clone(&is_alive);
+        let watchdog = Watchdog::every(
+            Some(Duration::from_millis(2)),
+            move || alive.load(Ordering::Relaxed),
+            move || {
+                let _ = said.send(());
+            },
+        )
+        .unwrap();
+        words.recv().unwrap();
+        words.recv().unwrap();
+        is_alive.store(false, Ordering::Relaxed);
+        // One word may be under way.
+        let _ = words.recv_timeout(Duration::from_millis(50));
+        assert_eq!(words.try_recv(), Err(mpsc::TryRecvError::Empty));
+        watchdog.relax();
+        words.recv().unwrap();
+        drop(watchdog);
+        assert!(words.iter().count() < 100, "it goes on");
+    }
+}
