@@ -301,6 +301,14 @@ impl Control {
         }
     }
 
+    /// The number of each worker's turns since the start.
+    #[must_use]
+    pub fn turns(&self) -> Vec<u64> {
+        // Relaxed: a number that is compared with itself, a moment ago.
+        let turns = |worker: &WorkerShared| worker.counters.turns.load(Ordering::Relaxed);
+        self.shared.workers.iter().map(turns).collect()
+    }
+
     /// Changes how many connections may be open at once.
     pub fn set_max_connections(&self, max: usize) {
         // SeqCst pairs with the load in the acceptor's `is_full`. The eventfd makes the acceptor

@@ -4,7 +4,7 @@
 //! connections and datagrams for it, and they wait for whoever serves them.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +25,7 @@ enum Kind {
     Tcp(SocketAddr),
     Udp(SocketAddr),
     Unix(PathBuf),
+    Metrics(SocketAddr),
 }
 
 impl Inherited {
@@ -40,6 +41,7 @@ impl Inherited {
             ("tcp", _) => Kind::Tcp(bound()?),
             ("udp", _) => Kind::Udp(bound()?),
             ("unix", path) => Kind::Unix(PathBuf::from(path)),
+            ("metrics", _) => Kind::Metrics(bound()?),
             _ => return Err(invalid()),
         };
         self.sockets.push((kind, socket));
@@ -71,6 +73,13 @@ impl Inherited {
         self.take(|kind| matches!(kind, Kind::Unix(path) if path == wanted))
     }
 
+    /// The listener of the metrics, if it is bound to this address.
+    pub fn take_metrics(&mut self, wanted: SocketAddr) -> Option<TcpListener> {
+        let is_wanted =
+            |kind: &Kind| matches!(kind, Kind::Metrics(bound) if serves(*bound, wanted, &[]));
+        self.take(is_wanted).map(TcpListener::from)
+    }
+
     fn take(&mut self, is_wanted: impl Fn(&Kind) -> bool) -> Option<OwnedFd> {
         let at = self.sockets.iter().position(|(kind, _)| is_wanted(kind))?;
         Some(self.sockets.remove(at).1)
@@ -99,6 +108,7 @@ impl Sockets {
         Ok(Self {
             streams: streams.collect::<io::Result<_>>()?,
             datagrams: self.datagrams.iter().map(group).collect::<io::Result<_>>()?,
+            metrics: self.metrics.as_ref().map(TcpListener::try_clone).transpose()?,
         })
     }
 
@@ -108,14 +118,16 @@ impl Sockets {
         let datagrams = self.datagrams.iter().flat_map(|(address, group)| {
             group.iter().map(move |socket| (&**address, socket.as_fd()))
         });
-        streams.chain(datagrams).map(|(address, socket)| {
+        let metrics = self.metrics.iter().map(|socket| ("metrics".to_owned(), socket.as_fd()));
+        let served = streams.chain(datagrams).map(|(address, socket)| {
             let description = match address {
                 ListenAddress::Tcp(..) => "tcp".to_owned(),
                 ListenAddress::Udp(..) => "udp".to_owned(),
                 ListenAddress::Unix(path) => format!("unix {}", path.display()),
             };
             (description, socket)
-        })
+        });
+        served.chain(metrics)
     }
 
     /// Leaves the files of unix sockets where they are when the last copy of these sockets is
@@ -181,10 +193,16 @@ mod tests {
     #[test]
     fn who_waits_while_sockets_change_hands_is_served() {
         let path = std::env::temp_dir().join(format!("net-inherit-{}", std::process::id()));
-        let old = listen(&path).bind().unwrap();
+        let mut old = listen(&path).bind().unwrap();
         let addresses: Vec<_> = old.addresses().cloned().collect();
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = metrics.local_addr().unwrap();
+        old.keep_metrics(Some(metrics));
         let mut inherited = inherit(&old);
-        assert_eq!(inherited.len(), 4);
+        assert_eq!(inherited.len(), 5);
+        assert!(inherited.take_metrics("127.0.0.2:0".parse().unwrap()).is_none());
+        let kept = inherited.take_metrics(at).unwrap();
+        assert_eq!(kept.local_addr().unwrap(), at);
         let ListenAddress::Tcp(tcp, _) = *addresses[0] else { panic!("{addresses:?}") };
         let mut waiting = TcpStream::connect(tcp).unwrap();
         let waiting_unix = UnixStream::connect(&path).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ pub struct Sockets {
     pub(crate) streams: Vec<StreamListener>,
     /// For each address, one socket for each worker.
     pub(crate) datagrams: Vec<(Arc<ListenAddress>, Vec<UdpSocket>)>,
+    /// A listener that the loops do not serve, and that goes with the others to a next process.
+    pub(crate) metrics: Option<TcpListener>,
 }
 
 /// One listening stream socket.
@@ -42,6 +44,12 @@ impl Sockets {
     pub fn append(&mut self, other: Self) {
         self.streams.extend(other.streams);
         self.datagrams.extend(other.datagrams);
+    }
+
+    /// Adds the listener of the metrics, which the loops do not serve: it only goes with the others
+    /// to the next process.
+    pub fn keep_metrics(&mut self, listener: Option<TcpListener>) {
+        self.metrics = listener;
     }
 
     /// Every address, as bound: TCP first, then the unix socket, then UDP.
