@@ -46,6 +46,8 @@ pub(crate) enum BadValue {
     Unclosed(String),
     #[error("'{0}' has something other than ':port' after ']'")]
     NotAPort(String),
+    #[error("'{0}' is not an address and a port such as 127.0.0.1:9150")]
+    NotAnAddress(String),
     #[error("bad port: {0}")]
     Port(Box<Self>),
     #[error("'{text}': {reason}")]

@@ -280,6 +280,8 @@ fn defaults(style: Style) -> Options {
         sampling: true,
         lease_interval_secs: 10,
         stale_secs: 30,
+        metrics: None,
+        drain: Duration::ZERO,
         protocol: Protocol::Auto,
         tls: None,
         auth: Sources::default(),

@@ -481,7 +481,12 @@ pub(crate) fn apply(
             None => (element, None),
         };
         let Some(option) = EXTENDED.iter().find(|option| option.name == name) else {
-            return Err((1, format!("unknown option -o {name}")));
+            let names = EXTENDED.iter().map(|option| option.name);
+            let distance = |known: &&str| strsim::osa_distance(name, known);
+            let near =
+                names.min_by_key(distance).filter(|known| distance(known) <= known.len() / 3);
+            let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            return Err((1, format!("unknown option -o {name}{meant}")));
         };
         apply_one(option, value, draft, warnings)
             .map_err(|reason| (super::EXIT_USAGE, format!("-o {name}: {reason}")))?;

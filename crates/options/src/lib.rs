@@ -23,6 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -119,6 +120,11 @@ pub struct Options {
     pub udp_amplification: u32,
     /// TLS (`-Z`) and its `ssl_*` options.
     pub tls: Option<TlsOptions>,
+
+    /// The address of metrics and health over HTTP (`--metrics`).
+    pub metrics: Option<SocketAddr>,
+    /// The time for which clients are served on once the end has begun (`--drain`).
+    pub drain: Duration,
 
     /// The protocols that are served (`-B`).
     pub protocol: Protocol,

@@ -95,7 +95,13 @@ fn refusal_of(error: &clap::Error) -> Refusal {
         _ => String::new(),
     };
     let message = match error.kind() {
-        ErrorKind::UnknownArgument if subject.starts_with('-') => format!("unknown flag {subject}"),
+        ErrorKind::UnknownArgument if subject.starts_with('-') => {
+            let meant = match error.get(ContextKind::SuggestedArg) {
+                Some(ContextValue::String(name)) => format!("; did you mean {name}?"),
+                _ => String::new(),
+            };
+            format!("unknown flag {subject}{meant}")
+        }
         ErrorKind::UnknownArgument => format!("'{subject}' is not a flag"),
         ErrorKind::InvalidValue => format!("{subject} needs an argument"),
         ErrorKind::TooManyValues => format!("{subject} takes no argument"),

@@ -6,6 +6,8 @@
 //! files. A flag that promises safety or persistence which is not given is refused, because
 //! ignoring it would be a lie.
 
+use std::time::Duration;
+
 use super::bad_value::BadValue;
 use super::draft::{Draft, Port};
 use super::{Protocol, Style, listen, number};
@@ -163,6 +165,18 @@ const LISTENING: &[Flag] = &[
         help: "TLS on the TCP listeners; needs -o ssl_chain_cert and ssl_key",
         meaning: Meaning::Used(|draft, _| {
             draft.tls = true;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "metrics",
+        argument: Some("addr:port"),
+        default: "none",
+        help: "answer HTTP there: /metrics for Prometheus, /livez, /readyz, /startupz",
+        meaning: Meaning::Used(|draft, text| {
+            let address = text.parse().map_err(|_| BadValue::NotAnAddress(text.to_owned()))?;
+            draft.options.metrics = Some(address);
             Ok(())
         }),
     },
@@ -457,6 +471,17 @@ const PROCESS: &[Flag] = &[
         }),
     },
     Flag {
+        short: None,
+        long: "drain",
+        argument: Some("secs"),
+        default: "0",
+        help: "after SIGTERM say not ready at /readyz, and serve for so long before connections are closed",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.drain = Duration::from_secs(number::number(text, 0..=DRAIN_SECS_MAX)?);
+            Ok(())
+        }),
+    },
+    Flag {
         short: Some('r'),
         long: "enable-coredumps",
         argument: None,
@@ -498,6 +523,9 @@ const PROCESS: &[Flag] = &[
         meaning: Meaning::Config,
     },
 ];
+
+/// The longest `--drain`: an hour.
+const DRAIN_SECS_MAX: u64 = 3600;
 
 const INFORMATION: &[Flag] = &[
     Flag {
