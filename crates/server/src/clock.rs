@@ -78,6 +78,13 @@ impl Clock {
         self.secs_at(Instant::now())
     }
 
+    /// The time until [`Self::secs`] changes.
+    #[must_use]
+    pub(crate) fn until_next_second(&self) -> Duration {
+        let since = self.started_at.elapsed();
+        Duration::from_secs(1) - Duration::from_nanos(since.subsec_nanos().into())
+    }
+
     /// The time at which the server started.
     #[must_use]
     pub fn started_at(&self) -> Instant {

@@ -1,13 +1,17 @@
 //! The cleaner's thread: calls the store's [`Cleaner`] until told to stop.
+//!
+//! While workers turn it steps every few milliseconds. While none does, it wakes once a second,
+//! when the clock's second changes and items expire, and does the steps of that second in a row.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use store::{Cleaner, Step, Store};
 
 use super::Failure;
+use super::pace::{Next, Pace};
+use crate::activity::{Activity, Woken};
 use crate::clock::Clock;
 use crate::crawler::{CRAWLED_AT_ONCE, Crawler};
 use crate::eviction_reports::EvictionReports;
@@ -16,8 +20,7 @@ use crate::shared::Shared;
 /// The running thread.
 #[derive(Debug)]
 pub(super) struct CleanerThread {
-    /// Dropped to stop it.
-    stop: Sender<()>,
+    activity: Arc<Activity>,
     thread: JoinHandle<()>,
 }
 
@@ -30,11 +33,12 @@ impl CleanerThread {
     ) -> Result<Self, Failure> {
         let (store, crawler) = (Arc::clone(store), Arc::clone(&service.crawler));
         let mut evictions = EvictionReports::new(&service.watchers, clock);
-        let (stop, stopped) = mpsc::channel();
+        let activity = Arc::clone(&service.activity);
         let body = move || {
             // There is room for it: the store was made for more threads than the workers.
             let Some(mut cleaner) = Cleaner::new(&store) else { return };
             let (mut crawled_at, mut is_busy) = (None, false);
+            let mut pace = Pace::default();
             loop {
                 if let Some(observer) = evictions.changed() {
                     cleaner.on_evict(observer);
@@ -45,11 +49,22 @@ impl CleanerThread {
                     // A worker on the same core has its turn.
                     thread::yield_now();
                 }
+                let is_crawling = store.is_crawling();
+                let is_idle = !is_crawling && !is_busy && step.reclaimed == 0;
                 let mut pause = pause_after(step);
-                if store.is_crawling() {
+                if is_crawling {
                     pause = pause.min(crawl(&mut cleaner, clock, &crawler, &mut crawled_at));
                 }
-                if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                let woken = match pace.after_step(is_idle) {
+                    Next::Pause => activity.pause(pause),
+                    Next::Step => activity.pause(Duration::ZERO),
+                    Next::Sleep => {
+                        let woken = activity.sleep(clock.until_next_second());
+                        pace.after_sleep(woken);
+                        woken
+                    }
+                };
+                if woken == Woken::ByEnd {
                     return;
                 }
             }
@@ -58,12 +73,12 @@ impl CleanerThread {
             .name("cleaner".to_owned())
             .spawn(body)
             .map_err(|error| Failure::os(format!("cannot start the cleaner: {error}")))?;
-        Ok(Self { stop, thread })
+        Ok(Self { activity: Arc::clone(&service.activity), thread })
     }
 
     /// Stops it and waits for its end.
     pub(super) fn stop(self) {
-        drop(self.stop);
+        self.activity.end();
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
         }

@@ -1,19 +1,20 @@
-//! The sampler's thread: takes the workers' samples to the estimators, ten times a second.
+//! The sampler's thread: takes the workers' samples to the estimators, ten times a second; once a
+//! second while no worker turns.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use options::Options;
 
 use super::Failure;
+use crate::activity::Woken;
 use crate::shared::Shared;
 
 /// The running thread.
 #[derive(Debug)]
 pub(super) struct SamplerThread {
-    /// Dropped to stop it.
-    stop: Sender<()>,
+    shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
 
@@ -23,26 +24,46 @@ impl SamplerThread {
         if !options.sampling {
             return Ok(None);
         }
-        let shared = Arc::clone(shared);
-        let (stop, stopped) = mpsc::channel();
-        let body = move || {
-            let interval = engine::SAMPLES_INTERVAL;
-            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                shared.collect_samples();
-            }
-        };
+        let sampled = Arc::clone(shared);
         let thread = thread::Builder::new()
             .name("sampler".to_owned())
-            .spawn(body)
+            .spawn(move || collect(&sampled))
             .map_err(|error| Failure::os(format!("cannot start the sampler: {error}")))?;
-        Ok(Some(Self { stop, thread }))
+        Ok(Some(Self { shared: Arc::clone(shared), thread }))
     }
 
     /// Stops it and waits for its end.
     pub(super) fn stop(self) {
-        drop(self.stop);
+        self.shared.activity.end();
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
         }
     }
 }
+
+/// Collects until the server ends. Who has collected for a while looks whether anybody turns: under
+/// load that is known at once, and costs one collection that comes early.
+fn collect(shared: &Shared) {
+    let activity = &shared.activity;
+    loop {
+        for _ in 0..ROUNDS {
+            if activity.pause(engine::SAMPLES_INTERVAL) == Woken::ByEnd {
+                return;
+            }
+            shared.collect_samples();
+        }
+        loop {
+            match activity.sleep(SLEEP) {
+                Woken::ByEnd => return,
+                Woken::ByTurn => break,
+                Woken::InTime => shared.collect_samples(),
+            }
+        }
+    }
+}
+
+/// Collections between two looks whether anybody turns: three seconds.
+const ROUNDS: u32 = 30;
+
+/// The pause while nobody does. What is old fades by the time that has passed.
+const SLEEP: Duration = Duration::from_secs(1);

@@ -1,0 +1,150 @@
+//! Lets the background threads sleep while no worker turns, and wakes them when one does.
+//!
+//! Whoever has found nothing to do for a while sleeps here. Workers look at one flag in each turn,
+//! which is written only when somebody falls asleep or is woken, so each processor keeps its copy.
+//!
+//! Relaxed is enough: a turn that misses the flag leaves a thread asleep until the next turn or the
+//! end of its sleep, which is a second at the most.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// The place where background threads wait.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Somebody sleeps until a worker turns.
+    is_awaited: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The server is ending.
+    is_over: bool,
+    /// Times that sleepers were woken.
+    wakes: u64,
+}
+
+/// The reason why a thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// The time is over.
+    InTime,
+    /// A worker turned.
+    ByTurn,
+    /// The server is ending.
+    ByEnd,
+}
+
+impl Activity {
+    /// A worker's turn begins.
+    #[inline]
+    pub(crate) fn turn(&self) {
+        if self.is_awaited.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.is_awaited.store(false, Ordering::Relaxed);
+        self.state.lock().wakes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits for so long, or until the server ends.
+    pub(crate) fn pause(&self, time: Duration) -> Woken {
+        self.wait(time, false)
+    }
+
+    /// Waits for so long, or until a worker turns or the server ends.
+    pub(crate) fn sleep(&self, time: Duration) -> Woken {
+        self.wait(time, true)
+    }
+
+    fn wait(&self, time: Duration, until_turn: bool) -> Woken {
+        let until = Instant::now() + time;
+        let mut state = self.state.lock();
+        let before = state.wakes;
+        loop {
+            if state.is_over {
+                return Woken::ByEnd;
+            }
+            if time.is_zero() {
+                return Woken::InTime;
+            }
+            if until_turn && state.wakes != before {
+                return Woken::ByTurn;
+            }
+            if until_turn {
+                // Under the lock that whoever wakes takes next, so the wake is not missed.
+                self.is_awaited.store(true, Ordering::Relaxed);
+            }
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                return if state.is_over { Woken::ByEnd } else { Woken::InTime };
+            }
+        }
+    }
+
+    /// The server is ending: nobody waits any more.
+    pub(crate) fn end(&self) {
+        self.state.lock().is_over = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::Arc;
+    use std::thread;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn waiting(
+        activity: &Arc<Activity>,
+        how: fn(&Activity, Duration) -> Woken,
+    ) -> thread::JoinHandle<Woken> {
+        let activity = Arc::clone(activity);
+        thread::spawn(move || how(&activity, LONG))
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_a_turn_and_one_that_pauses_is_not() {
+        let activity = Arc::new(Activity::default());
+        let sleeper = waiting(&activity, Activity::sleep);
+        let pausing = waiting(&activity, Activity::pause);
+        // Whenever the sleeper falls asleep, the next turn wakes it.
+        while !sleeper.is_finished() {
+            activity.turn();
+            thread::yield_now();
+        }
+        assert_eq!(sleeper.join().unwrap(), Woken::ByTurn);
+        assert!(!pausing.is_finished());
+        activity.end();
+        assert_eq!(pausing.join().unwrap(), Woken::ByEnd);
+        assert_eq!(activity.sleep(LONG), Woken::ByEnd);
+    }
+
+    #[test]
+    fn two_sleepers_are_woken_by_one_turn() {
+        let activity = Arc::new(Activity::default());
+        let both = [waiting(&activity, Activity::sleep), waiting(&activity, Activity::sleep)];
+        while !both.iter().all(thread::JoinHandle::is_finished) {
+            activity.turn();
+            thread::yield_now();
+        }
+        for sleeper in both {
+            assert_eq!(sleeper.join().unwrap(), Woken::ByTurn);
+        }
+    }
+
+    #[test]
+    fn without_a_turn_the_time_ends_a_sleep() {
+        assert_eq!(Activity::default().sleep(Duration::from_millis(1)), Woken::InTime);
+    }
+}
