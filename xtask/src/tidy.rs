@@ -107,8 +107,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "access", "engine", "files", "logging", "net", "options", "proto", "reserve",
-            "sampling", "store", "watch",
+            "access", "engine", "files", "logging", "metrics", "net", "options", "proto",
+            "reserve", "sampling", "store", "watch",
         ],
     ),
     ("simulation", &["proto", "testkit", "upstream"]),

@@ -5,6 +5,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod activity;
 pub mod admin;
 mod clock;
 mod crawler;
@@ -19,3 +20,4 @@ pub mod session;
 mod shared;
 #[cfg(test)]
 mod simulation;
+mod status;

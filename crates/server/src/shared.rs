@@ -10,6 +10,7 @@ use net::TlsAcceptor;
 use options::{Options, Protocol, stats_settings};
 use store::Store;
 
+use crate::activity::Activity;
 use crate::clock::Clock;
 use crate::crawler::Crawler;
 use crate::entry::Entry;
@@ -24,6 +25,8 @@ pub struct Shared {
     pub(crate) engine: Arc<engine::Shared>,
     pub(crate) clock: Clock,
     pub(crate) watchers: Arc<Watchers>,
+    /// Wakes the background threads.
+    pub(crate) activity: Arc<Activity>,
     pub(crate) prefixes: Prefixes,
     /// `stats settings`, but for what changes while the server runs.
     pub(crate) settings: Vec<(&'static str, String)>,
@@ -80,6 +83,7 @@ impl Shared {
             engine: engine::Shared::with_samples(Arc::clone(store), engine_settings, sampling),
             clock,
             watchers: Watchers::new(options.watcher_buffer_bytes),
+            activity: Arc::default(),
             prefixes: Prefixes::new(options.prefix_delimiter, options.prefix_stats),
             settings: stats_settings::of(options),
             verbosity: AtomicU8::new(options.verbosity),

@@ -69,7 +69,7 @@ const WORKER: &[Call] = calls! {
 const CONTROL: &[Call] = calls! {
     SYS_accept4 Any, SYS_ppoll Any, SYS_fcntl Any, SYS_eventfd2 Any,
     SYS_epoll_create1 Any,
-    SYS_openat Reading, SYS_fstat Any, SYS_newfstatat Any, SYS_statx Any,
+    SYS_openat Reading, SYS_getdents64 Any, SYS_fstat Any, SYS_newfstatat Any, SYS_statx Any,
     SYS_lseek Any, SYS_pread64 Any, SYS_unlinkat Any,
     SYS_msync Any, SYS_fsync Any, SYS_fdatasync Any, SYS_ftruncate Any, SYS_pwrite64 Any,
     SYS_socket Unix, SYS_socketpair Unix, SYS_connect Any, SYS_bind Any, SYS_listen Any,

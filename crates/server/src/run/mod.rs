@@ -18,6 +18,8 @@ mod limits;
 mod listeners;
 mod memory;
 mod new_file;
+mod operators;
+mod pace;
 mod pid_file;
 mod privileges;
 mod sampler;
@@ -26,8 +28,8 @@ mod takeover;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::net::TcpListener;
 use std::path::Path;
-use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +44,7 @@ use crate::entry::{self, Entry};
 use crate::log::Log;
 use crate::shared::Shared;
 use cleaner::CleanerThread;
+use operators::Shown;
 use pid_file::PidFile;
 use takeover::{HandedOver, Predecessor, SuccessorListener};
 
@@ -69,6 +72,7 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     let (predecessor, mut inherited) = predecessor(&options, &config, user)?;
     limits::raise(&options)?;
     let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
+    let metrics = operators::bind(&options, &mut inherited)?;
     entry::warn_of_open_listeners(&options, &sockets, &tls_modes, &log);
     let entry = Entry::open(&options, tls_modes, &log)
         .map_err(|error| Failure { status: EXIT_USAGE, message: error.to_string() })?;
@@ -93,7 +97,8 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     }
     // Whoever waits for this file may end the server from then on.
     listeners::write_ports(&options, &sockets)?;
-    let mut server = Server { options, log, cores, entry, predecessor, is_confined: false };
+    let mut server =
+        Server { options, log, cores, entry, metrics, predecessor, is_confined: false };
     while let HandedOver::Failed(kept, ticket) = server.serve(sockets, &store, clock)? {
         let file = store.share_file().ok().flatten();
         let file = file.ok_or_else(|| Failure::os("-e: the memory file is lost".to_owned()))?;
@@ -131,6 +136,8 @@ struct Server {
     log: Log,
     cores: Option<Vec<usize>>,
     entry: Entry,
+    /// The listener of `--metrics`.
+    metrics: Option<TcpListener>,
     predecessor: Option<Predecessor>,
     is_confined: bool,
 }
@@ -146,7 +153,7 @@ impl Server {
     ) -> Result<HandedOver, Failure> {
         let Self { options, log, .. } = self;
         let signals = signals::Caught::new()?;
-        let (entry, log_of_auth_worker) = (self.entry.clone(), *log);
+        let entry = self.entry.clone();
         let _pid_file = PidFile::write(options, log);
         limits::lock_memory(options, log);
         if !self.is_confined {
@@ -168,12 +175,9 @@ impl Server {
         let cleaner = CleanerThread::start(store, clock, &service)?;
         let sampler = sampler::SamplerThread::start(&service, options)?;
         let auth_worker = Arc::clone(&service.auth_worker);
-        let engine = Arc::clone(&service.engine);
-        let auth_worker_thread =
-            auth_worker.start(move || entry.reload(&engine, &log_of_auth_worker)).map_err(
-                |error| Failure::os(format!("cannot start the authentication worker: {error}")),
-            )?;
-        let kept = options.memory_file.as_ref().map(|_| sockets.try_clone());
+        let auth_worker_thread = start_auth_worker(&service, entry, *log)?;
+        let kept = options.memory_file.as_ref().map(|_| copies(&sockets, self.metrics.as_ref()));
+        let shared = Arc::clone(&service);
         let is_confined = options.drop_privileges;
         let handle = net::start(sockets, &config, budget, move |worker, control| {
             if is_confined && let Err(why) = confine::worker() {
@@ -183,9 +187,12 @@ impl Server {
             crate::session::Worker::new(&service, worker, control)
         })
         .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
-        let signals = signals.forward(handle.control().clone(), auth_worker, *log)?;
+        let shown = Shown::start(self.metrics.as_ref(), shared, handle.control())?;
+        let end = shown.end(options.drain);
+        let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
         let listener = self.open_successor_listener(kept, handle.control())?;
-        announce(&self.options, handle.control(), &self.log, self.predecessor.is_some());
+        shown.ready(self.predecessor.is_some(), &self.log);
+        announce(&self.options, handle.control(), &shown, &self.log);
         // What is said of the start has been written by then.
         let log_writer = self.log.start_writer();
         if let Err(error) = &log_writer {
@@ -198,6 +205,7 @@ impl Server {
 
         handle.join();
         drop(signals);
+        let watchdog = shown.close();
         cleaner.stop();
         if let Some(sampler) = sampler {
             sampler.stop();
@@ -211,6 +219,7 @@ impl Server {
             }
         };
         drop(log_writer);
+        drop(watchdog);
         Ok(end)
     }
 
@@ -294,14 +303,22 @@ fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
     }
 }
 
-/// Tells the service manager that clients may come, and the operator where.
-fn announce(options: &Options, control: &Control, log: &Log, is_successor: bool) {
-    let ready = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::MainPid(process::id())];
-    // A successor is not the process that the manager started.
-    let news = if is_successor { &ready[..] } else { &ready[..1] };
-    if let Err(error) = sd_notify::notify(news) {
-        log.warning(format_args!("the service manager was not told: {error}"));
-    }
+/// Starts the thread that checks logins and reads files again. It ends with what is returned.
+fn start_auth_worker(service: &Shared, entry: Entry, log: Log) -> Result<access::Working, Failure> {
+    let engine = Arc::clone(&service.engine);
+    let started = service.auth_worker.start(move || entry.reload(&engine, &log));
+    started.map_err(|error| Failure::os(format!("cannot start the authentication worker: {error}")))
+}
+
+/// Copies of all sockets, for a process that takes this one's place.
+fn copies(sockets: &Sockets, metrics: Option<&TcpListener>) -> io::Result<Sockets> {
+    let mut copies = sockets.try_clone()?;
+    copies.keep_metrics(metrics.map(TcpListener::try_clone).transpose()?);
+    Ok(copies)
+}
+
+/// Tells the operator where clients may come.
+fn announce(options: &Options, control: &Control, shown: &Shown, log: &Log) {
     let addresses: Vec<_> = control.listeners().iter().map(ToString::to_string).collect();
     let line = format!(
         "listening on {}; {} MB, {} workers",
@@ -312,6 +329,9 @@ fn announce(options: &Options, control: &Control, log: &Log, is_successor: bool)
     match options.style {
         Style::Holdall => log.always(format_args!("{line}")),
         Style::Memcached => log.detail(format_args!("{line}")),
+    }
+    if let Some(address) = shown.address() {
+        log.always(format_args!("metrics and health on http://{address}/"));
     }
 }
 

@@ -2,11 +2,18 @@
 //!
 //! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has
 //! the authentication worker read the files of users, rights and certificates again.
+//!
+//! ```text
+//!     signal -> not ready, clients are served for --drain -> accept no more, answer what was read,
+//!         close between requests -> end
+//! ```
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use access::{AuthWorker, Job, Source};
+use metrics::End;
 use net::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
@@ -40,12 +47,13 @@ impl Caught {
     pub(super) fn forward(
         mut self,
         control: Control,
+        end: End,
         auth_worker: Arc<AuthWorker>,
         log: Log,
     ) -> Result<Forwarding, Failure> {
         let handle = self.signals.handle();
         let body = move || {
-            let mut is_ending = false;
+            let mut ending = None;
             for signal in self.signals.forever() {
                 match signal {
                     SIGHUP => {
@@ -53,16 +61,21 @@ impl Caught {
                         // Its turn comes after one login of each address at most.
                         auth_worker.ask(Source::Operator, Job::Reload);
                     }
-                    _ if is_ending => {
+                    _ if ending.is_some() => {
                         log.detail(format_args!("{}: ending at once", name_of(signal)));
                         control.stop();
                     }
                     _ => {
-                        log.detail(format_args!("{}: ending", name_of(signal)));
-                        // A service manager that is not there need not know.
-                        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-                        control.drain(DRAIN_PATIENCE);
-                        is_ending = true;
+                        let window = end.window.as_secs();
+                        match window {
+                            0 => log.detail(format_args!("{}: ending", name_of(signal))),
+                            _ => log.always(format_args!(
+                                "{}: not ready; ending in {window} s",
+                                name_of(signal)
+                            )),
+                        }
+                        let control = control.clone();
+                        ending = Some(end.begin(move || control.drain(DRAIN_PATIENCE)));
                     }
                 }
             }
@@ -74,6 +87,10 @@ impl Caught {
         Ok(Forwarding { handle, thread: Some(thread) })
     }
 }
+
+/// The time that the end takes at the most, in what systemd is told: the last replies, and then the
+/// memory file.
+pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
 impl Drop for Forwarding {
     fn drop(&mut self) {

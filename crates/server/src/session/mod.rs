@@ -241,6 +241,7 @@ impl Service for Worker {
 
     fn begin_turn(&mut self, now: Instant) {
         self.context.now = now;
+        self.context.shared.activity.turn();
         self.is_verbose = verbose::is_on(&self.context.shared);
         let secs = self.context.shared.clock.secs_at(now);
         if secs != self.wall_read_at_secs {

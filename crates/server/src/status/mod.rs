@@ -1,0 +1,90 @@
+//! What operators see over HTTP (`--metrics`): the server's numbers for Prometheus, and its health.
+//!
+//! ```text
+//!     Endpoint -> Status -> admin::stats (the same groups that `stats` answers) -> Page
+//! ```
+//!
+//! Everything is read when it is asked for, in the endpoint's thread. The numbers are those of
+//! `stats`, so an exporter beside the server and this page agree.
+
+mod exporter;
+mod numbers;
+mod own;
+mod samples;
+mod subjects;
+
+use std::fmt;
+use std::sync::Arc;
+
+use metrics::{Check, Health, Page, Pages, Turns};
+use net::Control;
+
+use crate::admin::Context;
+use crate::shared::Shared;
+use numbers::Numbers;
+
+/// What a running server shows.
+pub(crate) struct Status {
+    shared: Arc<Shared>,
+    control: Control,
+    health: Arc<Health>,
+    turns: Turns,
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Status").field("health", &self.health).finish_non_exhaustive()
+    }
+}
+
+impl Status {
+    /// The view of a server whose workers run.
+    pub(crate) fn new(shared: Arc<Shared>, control: Control, health: Arc<Health>) -> Self {
+        Self { shared, control, health, turns: Turns::default() }
+    }
+
+    /// Whether every worker turns. Wakes them, for the next look.
+    pub(crate) fn workers(&self) -> Check {
+        let check = self.turns.look(&self.control.turns());
+        self.control.wake();
+        check
+    }
+
+    fn accepting(&self) -> Check {
+        let stats = self.control.stats();
+        let max = self.shared.connections_max as u64;
+        let has_room = stats.accepting_conns && stats.curr_connections < max;
+        Check::that("accepting", has_room, || {
+            let open = stats.curr_connections;
+            format!("no new connections: {open} are open, and {max} may be")
+        })
+    }
+}
+
+impl Pages for Status {
+    fn metrics(&self) -> String {
+        let (_, now_secs) = self.shared.clock_now();
+        let context = Context { shared: &self.shared, control: &self.control, now_secs };
+        let numbers = Numbers::collect(&context);
+        let mut page = Page::new("memcached_");
+        exporter::write(&mut page, &numbers);
+        page.set_prefix("holdall_");
+        own::write(&mut page, &numbers);
+        subjects::write(&mut page, &self.shared);
+        samples::write(&mut page, &self.shared);
+        metrics::process(&mut page, "serve");
+        page.into_text()
+    }
+
+    fn live(&self) -> Vec<Check> {
+        vec![self.workers()]
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        vec![self.health.started(), self.health.staying(), self.accepting(), self.workers()]
+    }
+
+    fn started(&self) -> Vec<Check> {
+        vec![self.health.started()]
+    }
+}
