@@ -1,26 +1,17 @@
-//! `--metrics`: the numbers for Prometheus, `GET /metrics` over HTTP, on threads of their own.
+//! `--metrics`: the numbers for Prometheus and the health of the proxy, over HTTP.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::fmt;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use metrics::{Kind, Page};
+use metrics::supervisor::Watchdog;
+use metrics::{Check, Endpoint, Health, Kind, Page, Pages, Turns, supervisor};
 use upstream::{Report, State};
 
+use crate::run::Failure;
 use crate::shared::Shared;
-
-/// The longest head of a request, in bytes.
-const REQUEST_BYTES_MAX: usize = 8192;
-
-/// The time that a reader has for its request, and then for the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Connections that are served at a time. One more is closed.
-const CONNECTIONS_MAX: usize = 16;
 
 /// Upper ends of the histograms' buckets, in microseconds.
 const BUCKETS_US: [u64; 16] = [
@@ -28,63 +19,96 @@ const BUCKETS_US: [u64; 16] = [
     1_000_000, 2_000_000, 5_000_000,
 ];
 
-/// Answers on `address` until the program ends. Returns the address as bound.
-///
-/// # Errors
-///
-/// When the address cannot be bound, or there is no thread.
-pub(crate) fn start(shared: &Arc<Shared>, address: SocketAddr) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    let bound = listener.local_addr()?;
-    let shared = Arc::clone(shared);
-    thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-        // Each connection's thread has a clone, so the count is that of open connections.
-        let open = Arc::new(());
-        loop {
-            match listener.accept() {
-                Ok((stream, _)) if Arc::strong_count(&open) <= CONNECTIONS_MAX => {
-                    let (shared, place) = (Arc::clone(&shared), Arc::clone(&open));
-                    let serve = move || {
-                        // A reader that is slow or goes away gets nothing.
-                        drop(answer(&stream, &shared));
-                        drop(place);
-                    };
-                    // Without a thread the connection is closed.
-                    drop(thread::Builder::new().name("metrics".to_owned()).spawn(serve));
-                }
-                Ok(_) => {}
-                // Out of files: others may close some.
-                Err(_) => thread::sleep(Duration::from_millis(100)),
+/// What a running proxy shows to its operators, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// Dropped before the watchdog: what it shows has ended.
+    _endpoint: Option<Endpoint>,
+    _watchdog: Watchdog,
+}
+
+impl Shown {
+    /// Starts the endpoint, if it is wanted, and what systemd asks for. The workers run.
+    ///
+    /// # Errors
+    ///
+    /// The address of `--metrics` cannot be bound, or there is no thread.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        health: &Arc<Health>,
+        log: &impl Fn(&str),
+    ) -> Result<Self, Failure> {
+        let endpoint = match shared.options.metrics {
+            None => None,
+            Some(address) => {
+                let status = Status {
+                    shared: Arc::clone(shared),
+                    health: Arc::clone(health),
+                    turns: Turns::default(),
+                };
+                let started = TcpListener::bind(address)
+                    .and_then(|listener| Endpoint::start(listener, Arc::new(status)));
+                let what = "cannot listen for --metrics";
+                let endpoint = started.map_err(|error| Failure::transient(what, &error))?;
+                log(&format!("metrics and health on http://{}/", endpoint.address()));
+                Some(endpoint)
             }
+        };
+        let (turns, watched) = (Turns::default(), Arc::clone(shared));
+        let watchdog = Watchdog::start(move || workers(&watched, &turns).fault.is_none())
+            .map_err(|error| Failure::transient("no watchdog thread", &error))?;
+        health.start();
+        if let Err(error) = supervisor::ready(false) {
+            log(&format!("the service manager was not told: {error}"));
         }
-    })?;
-    Ok(bound)
-}
-
-fn answer(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
-    let request = head(stream)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(metrics::respond(&request, || page(shared)).as_bytes())
-}
-
-/// Reads the head of a request to its end: closing before that would reset the connection under
-/// the answer.
-fn head(mut stream: &TcpStream) -> io::Result<String> {
-    let end = Instant::now() + PATIENCE;
-    let mut bytes = vec![0; REQUEST_BYTES_MAX];
-    let mut len = 0;
-    while !bytes[..len].ends_with(b"\r\n\r\n") && !bytes[..len].ends_with(b"\n\n") {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || len == bytes.len() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut bytes[len..])? {
-            0 => break,
-            read => len += read,
-        }
+        Ok(Self { _endpoint: endpoint, _watchdog: watchdog })
     }
-    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+}
+
+/// The pages of a proxy.
+struct Status {
+    shared: Arc<Shared>,
+    health: Arc<Health>,
+    turns: Turns,
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Status").field("health", &self.health).finish_non_exhaustive()
+    }
+}
+
+impl Pages for Status {
+    fn metrics(&self) -> String {
+        page(&self.shared)
+    }
+
+    fn live(&self) -> Vec<Check> {
+        vec![workers(&self.shared, &self.turns)]
+    }
+
+    /// Servers that are away make no proxy unready: it fails over, and the proxies beside it see
+    /// the same servers.
+    fn ready(&self) -> Vec<Check> {
+        let stats = self.shared.control.get().map(net::Control::stats).unwrap_or_default();
+        let accepting = Check::that("accepting", stats.accepting_conns, || {
+            format!("no new connections: {} are open", stats.curr_connections)
+        });
+        let workers = workers(&self.shared, &self.turns);
+        vec![self.health.started(), self.health.staying(), accepting, workers]
+    }
+
+    fn started(&self) -> Vec<Check> {
+        vec![self.health.started()]
+    }
+}
+
+/// Whether every worker turns. Wakes them, for the next look.
+fn workers(shared: &Shared, turns: &Turns) -> Check {
+    let Some(control) = shared.control.get() else { return Check::new("workers", None) };
+    let check = turns.look(&control.turns());
+    control.wake();
+    check
 }
 
 /// The text that Prometheus reads.
@@ -94,17 +118,32 @@ fn page(shared: &Shared) -> String {
     let current = shared.current();
     // Relaxed: a count, which orders nothing else.
     let failures = shared.config.failures.load(Ordering::Relaxed);
-    for (name, kind, value) in [
-        ("uptime_seconds", Kind::Gauge, shared.started.elapsed().as_secs()),
-        ("client_connections", Kind::Gauge, stats.curr_connections),
-        ("config_age_seconds", Kind::Gauge, current.since.elapsed().as_secs()),
-        ("config_failures_total", Kind::Counter, failures),
+    let (age, config_age) = (shared.started.elapsed().as_secs(), current.since.elapsed().as_secs());
+    for (name, kind, value, help) in [
+        ("uptime_seconds", Kind::Gauge, age, "Time since the start."),
+        ("client_connections", Kind::Gauge, stats.curr_connections, "Open connections of clients."),
+        (
+            "client_connections_total",
+            Kind::Counter,
+            stats.total_connections,
+            "Connections of clients accepted.",
+        ),
+        (
+            "client_connections_rejected_total",
+            Kind::Counter,
+            stats.rejected_connections,
+            "Connections of clients refused.",
+        ),
+        ("client_read_bytes_total", Kind::Counter, stats.bytes_read, "Bytes from clients."),
+        ("client_written_bytes_total", Kind::Counter, stats.bytes_written, "Bytes to clients."),
+        ("config_age_seconds", Kind::Gauge, config_age, "Time since a configuration was taken."),
+        ("config_failures_total", Kind::Counter, failures, "Configurations that were refused."),
     ] {
-        page.kind(name, kind);
-        page.sample(name, &[], value);
+        page.single(name, kind, help, value);
     }
     servers(&mut page, shared);
     durations(&mut page, shared);
+    metrics::process(&mut page, "route");
     page.into_text()
 }
 
@@ -114,23 +153,26 @@ fn servers(page: &mut Page, shared: &Shared) {
         .iter()
         .map(|report| (report.address.to_string(), report.timeout.as_millis().to_string()))
         .collect();
-    let mut each =
-        |name: &str, kind: Kind, values: &dyn Fn(&Report) -> Vec<(&'static str, u64)>| {
-            page.kind(name, kind);
-            for (report, (server, timeout)) in reports.iter().zip(&names) {
-                for (result, value) in values(report) {
-                    let labels =
-                        [("server", server.as_str()), ("timeout_ms", timeout), ("result", result)];
-                    let count = if result.is_empty() { 2 } else { 3 };
-                    page.sample(name, &labels[..count], value);
-                }
+    type Values<'v> = &'v dyn Fn(&Report) -> Vec<(&'static str, u64)>;
+    let mut each = |name: &str, kind: Kind, help: &str, values: Values<'_>| {
+        page.family(name, kind, help);
+        for (report, (server, timeout)) in reports.iter().zip(&names) {
+            for (result, value) in values(report) {
+                let labels =
+                    [("server", server.as_str()), ("timeout_ms", timeout), ("result", result)];
+                let count = if result.is_empty() { 2 } else { 3 };
+                page.sample(name, &labels[..count], value);
             }
-        };
+        }
+    };
     let is_up = |report: &Report| !matches!(report.state, State::SoftTko | State::HardTko);
-    each("server_up", Kind::Gauge, &|report| vec![("", u64::from(is_up(report)))]);
-    each("requests_inflight", Kind::Gauge, &|report| vec![("", report.totals.pending)]);
-    each("requests_total", Kind::Counter, &|report| vec![("", report.totals.asked)]);
-    each("results_total", Kind::Counter, &|report| {
+    let help = "1 while the server is asked; 0 while it is knocked out.";
+    each("server_up", Kind::Gauge, help, &|report| vec![("", u64::from(is_up(report)))]);
+    let help = "Requests that wait for a reply.";
+    each("requests_inflight", Kind::Gauge, help, &|report| vec![("", report.totals.pending)]);
+    let help = "Requests sent.";
+    each("requests_total", Kind::Counter, help, &|report| vec![("", report.totals.asked)]);
+    each("results_total", Kind::Counter, "Replies, and what stood for them.", &|report| {
         let totals = &report.totals;
         vec![
             ("found", totals.found),
@@ -144,7 +186,8 @@ fn servers(page: &mut Page, shared: &Shared) {
 
 /// A histogram for each server and pool.
 fn durations(page: &mut Page, shared: &Shared) {
-    page.kind("request_duration_seconds", Kind::Histogram);
+    let help = "Time from a request to the server's reply.";
+    page.family("request_duration_seconds", Kind::Histogram, help);
     for (place, times_us) in shared.registry.latencies() {
         let server = place.server.to_string();
         let labels = [("pool", place.pool.as_ref()), ("server", server.as_str())];

@@ -223,9 +223,14 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub pool_stats_config_file: Option<PathBuf>,
 
-    /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics
+    /// Answer HTTP there: /metrics for Prometheus, /livez, /readyz, /startupz
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<std::net::SocketAddr>,
+
+    /// After SIGTERM say not ready at /readyz, and serve for so long before connections are closed
+    #[arg(long, value_name = "SECONDS", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(..=3600))]
+    pub drain: u64,
 
     /// Validate the configuration and exit; with "run", start the proxy if it is valid
     #[arg(long, value_name = "exit|run", num_args = 0..=1, require_equals = true, default_missing_value = "exit")]

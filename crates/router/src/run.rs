@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::metrics::{End, Health};
 use discovery::Discovery;
 use net::{
     Consolidation, Control, Inherited, Placement, TlsAcceptor, TlsError, TlsMode,
@@ -23,7 +24,7 @@ use crate::delete_spool;
 use crate::front::Front;
 use crate::listeners::{listeners, warnings};
 use crate::logins::Logins;
-use crate::metrics;
+use crate::metrics::Shown;
 use crate::options::{Options, Validate};
 use crate::periodic;
 use crate::reload::{Watched, first, reload, seen_before};
@@ -52,11 +53,11 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn fatal(error: impl fmt::Display) -> Self {
+    pub(crate) fn fatal(error: impl fmt::Display) -> Self {
         Self { status: EXIT_FATAL, message: error.to_string() }
     }
 
-    fn transient(what: &str, error: &io::Error) -> Self {
+    pub(crate) fn transient(what: &str, error: &io::Error) -> Self {
         Self { status: EXIT_TRANSIENT, message: format!("{what}: {error}") }
     }
 }
@@ -129,7 +130,8 @@ pub fn run(
     };
     // Nobody else sets it.
     let _ = shared.control.set(handle.control().clone());
-    tell_metrics(&shared, &*log)?;
+    let health = Arc::new(Health::default());
+    let shown = Shown::start(&shared, &health, &*log)?;
     started(handle.control());
     let watched = Watched {
         source,
@@ -143,12 +145,17 @@ pub fn run(
         listens: configuration.listens,
     };
     let certificates = Certificates { acceptor, servers: tls };
+    let window = Duration::from_secs(shared.options.drain);
+    let end = End { health, window, patience: DRAIN_PATIENCE * 2 };
     let control = handle.control().clone();
     let watcher =
-        watch(&shared, watched, signals, certificates, control, files, move |line: &str| log(line))
-            .map_err(|error| Failure::transient("cannot start", &error))?;
+        watch(&shared, watched, signals, certificates, (control, end), files, move |line: &str| {
+            log(line);
+        })
+        .map_err(|error| Failure::transient("cannot start", &error))?;
     handle.join();
     watcher.close();
+    drop(shown);
     // Everything that was answered is written.
     drop(spooler);
     Ok(())
@@ -177,15 +184,6 @@ fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
     options.ports = vec![address.port()];
     options.listen_addresses = vec![address.ip()];
     Ok(handed)
-}
-
-/// Answers `--metrics`, if that is wanted.
-fn tell_metrics(shared: &Arc<Shared>, log: &impl Fn(&str)) -> Result<(), Failure> {
-    let Some(address) = shared.options.metrics else { return Ok(()) };
-    let bound = metrics::start(shared, address)
-        .map_err(|error| Failure::transient("cannot listen for --metrics", &error))?;
-    log(&format!("metrics on http://{bound}/metrics"));
-    Ok(())
 }
 
 /// Which worker serves a client: the fewer, the more requests leave for a server in one write.
@@ -287,7 +285,7 @@ fn watch(
     watched: Watched,
     mut signals: Signals,
     certificates: Certificates,
-    control: Control,
+    (control, end): (Control, End),
     files: Option<Files>,
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> io::Result<signal_hook::iterator::Handle> {
@@ -307,7 +305,7 @@ fn watch(
         thread::Builder::new().name("config".to_owned()).spawn(reload)?;
     }
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        let mut is_ending = false;
+        let mut ending = None;
         for signal in signals.forever() {
             match signal {
                 SIGHUP => {
@@ -316,10 +314,14 @@ fn watch(
                         logins.reload();
                     }
                 }
-                _ if is_ending => control.stop(),
+                _ if ending.is_some() => control.stop(),
                 _ => {
-                    control.drain(DRAIN_PATIENCE);
-                    is_ending = true;
+                    if !end.window.is_zero() {
+                        let secs = end.window.as_secs();
+                        log(&format!("not ready; ending in {secs} s"));
+                    }
+                    let control = control.clone();
+                    ending = Some(end.begin(move || control.drain(DRAIN_PATIENCE)));
                 }
             }
         }
