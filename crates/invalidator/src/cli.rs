@@ -9,8 +9,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum as _};
+use metrics::supervisor::{self, Watchdog};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -199,7 +202,8 @@ async fn follow(
         let listener = TcpListener::bind(address)
             .await
             .map_err(|error| format!("status port {address}: {error}"))?;
-        tokio::spawn(status::serve(listener, Arc::clone(&stats), system_now_us));
+        let pages = status::Status { stats: Arc::clone(&stats), now_us: system_now_us };
+        tokio::spawn(metrics::serve(listener, Arc::new(pages)));
     }
     let (disk_queues, damage) = config.disk_queues()?;
     damage.iter().for_each(|line| log(line));
@@ -207,11 +211,13 @@ async fn follow(
     let world = World { network: Arc::new(Tcp), keep, disk_queues, log };
     let is_ending = Arc::new(AtomicBool::new(false));
     restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
+    let _watchdog = tell_supervisor()?;
     let (ask, asked) = watch::channel(false);
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
         tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        supervisor::stopping(STOP_PATIENCE);
         is_ending.store(true, Ordering::Relaxed);
         // The pipeline may have ended by itself.
         let _ = ask.send(true);
@@ -219,6 +225,29 @@ async fn follow(
     });
     Ok(pipeline::run(source, plan, since, world, stats, asked).await?)
 }
+
+/// Tells systemd that the process runs, and from then on that its runtime turns. A database or a
+/// cluster that is away is no reason to be restarted.
+fn tell_supervisor() -> Result<Watchdog, Failure> {
+    if let Err(error) = supervisor::ready(false) {
+        log(&format!("the service manager was not told: {error}"));
+    }
+    let runtime = tokio::runtime::Handle::current();
+    Ok(Watchdog::start(move || {
+        let (turned, turns) = mpsc::channel();
+        runtime.spawn(async move {
+            let _ = turned.send(());
+        });
+        turns.recv_timeout(TURN_PATIENCE).is_ok()
+    })
+    .map_err(|error| format!("no watchdog thread: {error}"))?)
+}
+
+/// The time in which a runtime that is alive begins a task.
+const TURN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time that the end takes at the most, in what systemd is told.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 async fn check(config: &Config) -> Result<String, Failure> {
     let plan = config.plan()?;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use hdrhistogram::Histogram;
-use metrics::Page;
+use metrics::{Check, Kind, Page};
 use parking_lot::Mutex;
 
 /// The value of a counter whose number is not known.
@@ -206,15 +206,86 @@ impl Stats {
         let mut numbers = self.numbers(now_us);
         // All lines of one name stand together.
         numbers.sort_by_key(|(name, ..)| *name);
-        let mut page = Page::new("holdall_invalidate_");
+        let (mut page, mut last) = (Page::new("holdall_invalidate_"), "");
         for (name, cluster, value) in numbers {
+            if name != last {
+                let (kind, help) = described(name);
+                page.family(name, kind, help);
+                last = name;
+            }
             if cluster.is_empty() {
                 page.sample(name, &[], value);
             } else {
                 page.sample(name, &[("cluster", &cluster)], value);
             }
         }
+        metrics::process(&mut page, "invalidate");
         page.into_text()
+    }
+
+    /// The conditions of being ready: the log is followed, and every cluster takes deletes.
+    #[must_use]
+    pub fn ready(&self) -> Vec<Check> {
+        let is_followed = self.source_connected.load(Relaxed);
+        let source = Check::that("source", is_followed, || "the log is not followed".to_owned());
+        let away = self.clusters.iter().filter(|cluster| !cluster.connected.load(Relaxed));
+        let away: Vec<&str> = away.map(|cluster| cluster.name.as_str()).collect();
+        let clusters =
+            Check::that("clusters", away.is_empty(), || format!("away: {}", away.join(", ")));
+        vec![source, clusters]
+    }
+
+    /// The condition of having started: the log was reached.
+    #[must_use]
+    pub fn started(&self) -> Vec<Check> {
+        let has_started = self.source_connects.load(Relaxed) > 0;
+        vec![Check::that("started", has_started, || "the log was not reached yet".to_owned())]
+    }
+}
+
+/// The kind of a number and what it is; those with nothing to add to their name are gauges.
+fn described(name: &str) -> (Kind, &'static str) {
+    let counter = |help| (Kind::Counter, help);
+    let gauge = |help| (Kind::Gauge, help);
+    match name {
+        "transactions" => counter("Committed transactions read."),
+        "keys" => counter("Keys read, each once a transaction."),
+        "keys_too_long" => counter("Keys that no server takes."),
+        "gaps" => counter("Parts of the log that could not be understood."),
+        "source_connects" => counter("Connections made to the database."),
+        "source_connected" => gauge("1 while the log is followed."),
+        "behind_bytes" => gauge("Bytes of log that were not read yet."),
+        "prepared_transactions" => gauge("Transactions prepared and not ended."),
+        "unseen_transactions" => gauge("Transactions with keys that others do not see yet."),
+        "checkpoints" => counter("Checkpoints written."),
+        "checkpoint_failures" => counter("Checkpoints that could not be written."),
+        "panics" => counter("Panics after which the process began again."),
+        "connected" => gauge("1 while a router of the cluster is connected."),
+        "delivered" => counter("Keys whose delete was acknowledged."),
+        "batches" => counter("Batches acknowledged."),
+        "retried" => counter("Batches sent again after an error."),
+        "parked" => gauge("Keys that wait because their server refused them."),
+        "waiting" => gauge("Keys in memory that are not acknowledged."),
+        "flushes" => counter("Flushes delivered."),
+        "moved_to_disk" => counter("Moves of a full memory window to the disk."),
+        "spooled" => counter("Keys written to the disk."),
+        "spool_records" => gauge("Records on the disk that are not delivered."),
+        "spool_bytes" => gauge("Bytes on the disk."),
+        "spool_failures" => counter("Writes that the disk refused."),
+        "lag_ms" => gauge("Age of the oldest change that is not delivered, in milliseconds."),
+        "monitor_sampled" => counter("Deletes whose keys are read again."),
+        "monitor_cached" => counter("Of these, keys that were cached."),
+        "monitor_skipped" => counter("Of these, keys given up because too many waited."),
+        "monitor_still_stale" => counter("Old values that were there after the first look."),
+        "monitor_stale_over_1s" => counter("Old values that were there for over a second."),
+        _ if name.starts_with("monitor_stale_us") => {
+            gauge("Microseconds for which an old value could be read.")
+        }
+        _ if name.starts_with("delivery_us") => {
+            gauge("Microseconds from reading a transaction to its acknowledgement.")
+        }
+        _ if name.starts_with("batch_keys") => gauge("Keys of a batch."),
+        _ => gauge("A number of the invalidator."),
     }
 }
 
@@ -313,7 +384,9 @@ mod tests {
         let stats = Stats::new(["a".to_owned(), "b".to_owned()]);
         stats.clusters[1].delivered.store(7, Relaxed);
         let page = stats.prometheus(0);
-        let lines: Vec<_> = page.lines().filter(|line| line.contains("_delivered")).collect();
+        let lines: Vec<_> = page.lines().filter(|line| line.contains("_delivered{")).collect();
+        assert!(!page.contains("A number of the invalidator."), "{page}");
+        assert!(page.contains("\n# TYPE holdall_invalidate_delivered counter\n"), "{page}");
         let name = "holdall_invalidate_delivered";
         let expected = [format!("{name}{{cluster=\"a\"}} 0"), format!("{name}{{cluster=\"b\"}} 7")];
         assert_eq!(lines, expected);

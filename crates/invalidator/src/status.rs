@@ -1,54 +1,49 @@
-//! The status port: `stats` as memcached has it, and Prometheus's text over HTTP.
+//! The status port: `stats` as memcached has it, and metrics and health over HTTP.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use metrics::{Check, Pages};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::stats::Stats;
 
-/// The longest request line, in bytes.
-const LINE_BYTES_MAX: u64 = 1024;
-
-/// Answers until the task is dropped.
-pub async fn serve(listener: TcpListener, stats: Arc<Stats>, now_us: fn() -> u64) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let stats = Arc::clone(&stats);
-                tokio::spawn(async move {
-                    // Whoever asks slowly or goes away gets nothing.
-                    let _ = timeout(Duration::from_secs(10), answer(stream, &stats, now_us)).await;
-                });
-            }
-            // Out of files: others may close some.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
+/// The pages of an invalidator.
+#[derive(Debug)]
+pub struct Status {
+    /// Its numbers.
+    pub stats: Arc<Stats>,
+    /// Microseconds since 1970, now.
+    pub now_us: fn() -> u64,
 }
 
-async fn answer(stream: TcpStream, stats: &Stats, now_us: fn() -> u64) -> io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    loop {
-        line.clear();
-        if (&mut stream).take(LINE_BYTES_MAX).read_line(&mut line).await? == 0 {
-            return Ok(());
+impl Pages for Status {
+    fn metrics(&self) -> String {
+        self.stats.prometheus((self.now_us)())
+    }
+
+    /// It answers: the tasks that follow the log end the process when they end.
+    fn live(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        self.stats.ready()
+    }
+
+    fn started(&self) -> Vec<Check> {
+        self.stats.started()
+    }
+
+    fn line(&self, line: &str) -> Option<String> {
+        match line {
+            "stats" => Some(self.stats.text((self.now_us)())),
+            "quit" => None,
+            _ => Some("ERROR\r\n".to_owned()),
         }
-        let reply = match line.trim_end() {
-            "stats" => stats.text(now_us()),
-            "quit" => return Ok(()),
-            request if request.starts_with("GET ") => {
-                let response = metrics::respond(request, || stats.prometheus(now_us()));
-                stream.get_mut().write_all(response.as_bytes()).await?;
-                return stream.get_mut().shutdown().await;
-            }
-            _ => "ERROR\r\n".to_owned(),
-        };
-        stream.get_mut().write_all(reply.as_bytes()).await?;
     }
 }
 
