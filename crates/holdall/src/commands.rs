@@ -90,6 +90,22 @@ pub(crate) fn unavailable(name: &str) -> String {
     refusal(&COMMANDS, name)
 }
 
+/// The text of `holdall version`: what a report of a fault should name.
+pub(crate) fn version() -> String {
+    let mut features: Vec<&str> =
+        COMMANDS.iter().filter(|command| command.is_built).map(|command| command.feature).collect();
+    features.sort_unstable();
+    features.dedup();
+    let libc = if cfg!(target_env = "musl") { "musl, static" } else { "glibc" };
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    format!(
+        "holdall {}\ncommit    {}\nfeatures  {}\nsystem    {os} {arch}, {libc}\n",
+        env!("CARGO_PKG_VERSION"),
+        option_env!("HOLDALL_COMMIT").unwrap_or("unknown"),
+        features.join(" "),
+    )
+}
+
 /// The command behind a program whose command line holdall takes under its name.
 pub(crate) fn behind(program: &str) -> Option<&'static str> {
     NAMES.iter().find(|(name, _)| *name == program).map(|(_, command)| *command)
@@ -107,6 +123,7 @@ fn text(commands: &[Command]) -> String {
     for command in commands.iter().filter(|command| command.is_built) {
         let _ = writeln!(text, "  {:<7}  {}", command.name, command.about);
     }
+    text.push_str("  version  what this program is: version, commit, features\n");
     text.push_str("\nEach has --help.");
     let names: Vec<&str> =
         NAMES.iter().filter(|(_, command)| has(command)).map(|(name, _)| *name).collect();
@@ -133,7 +150,15 @@ fn refusal(commands: &[Command], name: &str) -> String {
         Some(command) if !command.is_built => {
             format!("this build has no `{name}`: install with --features {}", command.feature)
         }
-        _ => format!("there is no command '{name}'; see holdall --help"),
+        _ => {
+            let built = commands.iter().filter(|command| command.is_built);
+            let distance = |known: &str| strsim::osa_distance(name, known);
+            let near = built.map(|command| command.name).min_by_key(|known| distance(known));
+            match near.filter(|known| distance(known) <= known.len() / 3) {
+                Some(near) => format!("there is no command '{name}'; did you mean {near}?"),
+                None => format!("there is no command '{name}'; see holdall --help"),
+            }
+        }
     }
 }
 
@@ -180,5 +205,10 @@ mod tests {
             "this build has no `check`: install with --features route"
         );
         assert_eq!(refusal(&serve, "x"), "there is no command 'x'; see holdall --help");
+        let suggested = "there is no command 'serv'; did you mean serve?";
+        assert_eq!(refusal(&serve, "serv"), suggested);
+        let bench = "there is no command 'bech'";
+        assert_eq!(refusal(&built(&["bench"]), "bech"), format!("{bench}; did you mean bench?"));
+        assert_eq!(refusal(&serve, "bech"), format!("{bench}; see holdall --help"));
     }
 }

@@ -74,6 +74,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "route")]
         Some("explain") => say(&routeconf::cli::explain(text(arguments))),
         Some("-h" | "--help" | "help") => print(&commands::help()),
+        Some("version") => print(&commands::version()),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
         Some(other) => fail("holdall", &commands::unavailable(other), 1),
         None => fail("holdall", "a command is missing; see holdall --help", EXIT_USAGE),

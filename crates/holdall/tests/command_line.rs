@@ -61,9 +61,20 @@ fn under_the_name_memcached_it_is_one() {
 
 #[test]
 fn refusals_are_one_line_on_stderr_and_a_status() {
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 11] = [
         (&[], 64, "holdall: a command is missing; see holdall --help\n"),
         (&["frobnicate"], 1, "holdall: there is no command 'frobnicate'; see holdall --help\n"),
+        (&["serv"], 1, "holdall: there is no command 'serv'; did you mean serve?\n"),
+        (
+            &["serve", "--memry-limit=1"],
+            1,
+            "holdall: unknown flag --memry-limit; did you mean --memory-limit?\n",
+        ),
+        (
+            &["serve", "-o", "idle_timout=3"],
+            1,
+            "holdall: unknown option -o idle_timout; did you mean idle_timeout?\n",
+        ),
         (&["serve", "-Q"], 1, "holdall: unknown flag -Q\n"),
         (&["serve", "--frobnicate=1"], 1, "holdall: unknown flag --frobnicate\n"),
         (&["serve", "-o", "frobnicate"], 1, "holdall: unknown option -o frobnicate\n"),

@@ -1,0 +1,229 @@
+//! Restarts one after the other, under load, without a failed request.
+//!
+//! Two of a kind, and clients that do what a balancer and a client library do: a new connection goes
+//! to one that is ready; a connection that was closed before it gave any of a reply is made anew,
+//! and the request is sent again. Anything else is a failure: a refused connection to one that said
+//! ready, a reply that breaks off, a wrong one, or a silence.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::http::try_get;
+use common::{SOON, Scratch, holdall, kill, wait_for};
+use rustix::process::Signal;
+use testkit::process::free_port;
+
+/// The places of one of a kind: for clients, and for operators.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    clients: SocketAddr,
+    operators: SocketAddr,
+}
+
+impl Place {
+    fn new() -> Self {
+        let local = || SocketAddr::from(([127, 0, 0, 1], free_port()));
+        Self { clients: local(), operators: local() }
+    }
+
+    fn is_ready(&self) -> bool {
+        try_get(self.operators, "/readyz").is_some_and(|(status, _)| status == 200)
+    }
+}
+
+/// A process, killed when dropped.
+struct Process(Child);
+
+impl Process {
+    /// Starts it and waits until it is ready.
+    fn start(mut command: Command, place: &Place) -> Self {
+        let mut process = Self(command.spawn().unwrap());
+        wait_for("readiness", || {
+            assert!(process.0.try_wait().unwrap().is_none(), "it ended");
+            place.is_ready()
+        });
+        process
+    }
+
+    /// Ends it by one SIGTERM.
+    fn end(mut self) {
+        kill(self.0.id(), Signal::TERM);
+        wait_for("the end", || self.0.try_wait().unwrap().is_some());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What clients count.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: AtomicU64,
+    /// Connections found closed, and made anew.
+    reconnects: AtomicU64,
+}
+
+/// A request whose reply is long, so that a connection closed amid it is seen.
+const REQUEST: &[u8] = b"get k k k k\r\n";
+
+const VALUE_BYTES: usize = 20_000;
+
+fn reply() -> Vec<u8> {
+    let value = vec![b'v'; VALUE_BYTES];
+    let one = [format!("VALUE k 0 {VALUE_BYTES}\r\n").as_bytes(), &value, b"\r\n"].concat();
+    [one.repeat(4), b"END\r\n".to_vec()].concat()
+}
+
+/// A connection to one of the places that is ready.
+fn connect(places: &[Place]) -> TcpStream {
+    let ready = places.iter().find(|place| place.is_ready());
+    let ready = ready.expect("none is ready");
+    let stream = TcpStream::connect(ready.clients).expect("one that is ready refuses");
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// Asks over one connection. `None`: it was closed before any of the reply.
+fn ask(stream: &mut TcpStream, reply: &[u8]) -> Option<()> {
+    stream.write_all(REQUEST).ok()?;
+    let (mut got, mut len) = (vec![0; reply.len()], 0);
+    while len < reply.len() {
+        match stream.read(&mut got[len..]) {
+            Ok(0) if len == 0 => return None,
+            Ok(0) => panic!("a reply broke off after {len} bytes"),
+            Ok(read) => len += read,
+            Err(error) if len == 0 && error.kind() == ErrorKind::ConnectionReset => return None,
+            Err(error) => panic!("after {len} bytes of a reply: {error}"),
+        }
+    }
+    assert!(got == reply, "a wrong reply");
+    Some(())
+}
+
+/// Asks until told to stop.
+fn client(places: &[Place], counts: &Counts, is_over: &AtomicBool) {
+    let reply = reply();
+    let mut stream = connect(places);
+    // Relaxed, here and below: numbers and a flag that order nothing else.
+    while !is_over.load(Ordering::Relaxed) {
+        if ask(&mut stream, &reply).is_none() {
+            counts.reconnects.fetch_add(1, Ordering::Relaxed);
+            stream = connect(places);
+            ask(&mut stream, &reply).expect("a new connection was closed, too");
+        }
+        counts.requests.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Restarts each of two in turn while clients ask.
+fn roll(places: [Place; 2], start: impl Fn(&Place) -> Process) {
+    let mut running: Vec<Option<Process>> = places.iter().map(|place| Some(start(place))).collect();
+    let (counts, is_over) = (Counts::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| client(&places, &counts, &is_over))).collect();
+        for round in 0..6 {
+            let index = round % 2;
+            let before = counts.requests.load(Ordering::Relaxed);
+            running[index].take().unwrap().end();
+            running[index] = Some(start(&places[index]));
+            wait_for("requests", || {
+                clients.iter().any(thread::ScopedJoinHandle::is_finished)
+                    || counts.requests.load(Ordering::Relaxed) > before + 100
+            });
+            if clients.iter().any(thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // Whoever was connected had to go elsewhere each time.
+    let reconnects = counts.reconnects.into_inner();
+    assert!(reconnects >= 6, "{reconnects}");
+}
+
+fn fill(place: SocketAddr) {
+    let value = vec![b'v'; VALUE_BYTES];
+    let header = format!("set k 0 0 {VALUE_BYTES}\r\n");
+    let request = [header.as_bytes(), &value, b"\r\n"].concat();
+    testkit::Wire::connect(place).expect(&request, b"STORED\r\n");
+}
+
+#[test]
+fn servers_are_restarted_one_after_the_other_without_a_failed_request() {
+    let scratch = Scratch::new();
+    let start = |place: &Place| {
+        let port = place.clients.port().to_string();
+        // The items are kept: clients see no difference but the connection's end.
+        let file = scratch.text(&port);
+        let arguments = ["serve", "-p", &port, "-m", "32", "-e", &file, "--drain", "1"];
+        let mut command = holdall(&arguments);
+        command.args(["--metrics", &place.operators.to_string()]);
+        command.stderr(fs::File::create(scratch.path(&format!("{port}.log"))).unwrap());
+        let process = Process::start(command, place);
+        if !scratch.path(&format!("{port}.filled")).exists() {
+            fill(place.clients);
+            fs::write(scratch.path(&format!("{port}.filled")), "").unwrap();
+        }
+        process
+    };
+    roll([Place::new(), Place::new()], start);
+}
+
+#[test]
+fn proxies_are_restarted_one_after_the_other_without_a_failed_request() {
+    let scratch = Scratch::new();
+    let server = common::Running::serve(&["-m", "32"]);
+    let behind = SocketAddr::from(([127, 0, 0, 1], server.port("TCP INET")));
+    fill(behind);
+    let config = format!(r#"{{"pools":{{"A":{{"servers":["{behind}"]}}}},"route":"PoolRoute|A"}}"#);
+    fs::write(scratch.path("routes.json"), config).unwrap();
+    let config = scratch.text("routes.json");
+    let start = |place: &Place| {
+        let port = place.clients.port().to_string();
+        let arguments = ["route", "-f", &config, "-p", &port, "--asynclog-disable", "--drain", "1"];
+        let mut command = holdall(&arguments);
+        command.args(["-t", "60000", "--metrics", &place.operators.to_string()]);
+        command.stderr(fs::File::create(scratch.path(&format!("{port}.log"))).unwrap());
+        Process::start(command, place)
+    };
+    roll([Place::new(), Place::new()], start);
+}
+
+/// The same within one place: a second one takes it over, and nobody is ever refused.
+#[test]
+fn the_endpoint_goes_with_the_sockets_to_a_successor() {
+    let scratch = Scratch::new();
+    let place = Place::new();
+    let file = scratch.text("memory");
+    let port = place.clients.port().to_string();
+    let operators = place.operators.to_string();
+    let arguments = ["serve", "-p", &port, "-m", "32", "-e", &file, "--metrics", &operators];
+    let mut first = Process::start(holdall(&arguments), &place);
+    fill(place.clients);
+    let mut command = holdall(&arguments);
+    command.arg("--takeover");
+    let _second = Process(command.spawn().unwrap());
+    wait_for("the first one's end", || {
+        assert!(TcpStream::connect(place.operators).is_ok(), "nobody listens for operators");
+        thread::sleep(Duration::from_millis(1));
+        first.0.try_wait().unwrap().is_some()
+    });
+    wait_for("readiness", || place.is_ready());
+    let mut stream = TcpStream::connect(place.clients).unwrap();
+    assert_eq!(ask(&mut stream, &reply()), Some(()));
+}
