@@ -41,6 +41,7 @@ pages! {
     bench "docs/bench.md",
     deployment "docs/deployment.md",
     holdall_readme "crates/holdall/README.md",
+    metrics "docs/metrics.md",
     operation "docs/operation.md",
     router "docs/router.md",
     routing "docs/routing.md",

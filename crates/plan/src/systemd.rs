@@ -122,13 +122,13 @@ fn route_unit(topology: &Topology, region: &Region, cluster: &Cluster, address: 
         prefix(region, cluster)
     );
     let what = format!("{} router of {}", topology.name, cluster.name);
-    unit(&what, &start, "User=holdall\nStateDirectory=holdall holdall/spool\n", "")
+    unit(&what, &start, "Type=notify\nUser=holdall\nStateDirectory=holdall holdall/spool\n", "")
 }
 
 fn invalidate_unit(topology: &Topology, region: &Region) -> String {
     let what = format!("{} invalidator of {}", topology.name, region.name);
     let start = "/usr/bin/holdall invalidate run -c /etc/holdall/invalidate.toml";
-    unit(&what, start, "User=holdall\nStateDirectory=holdall\n", "")
+    unit(&what, start, "Type=notify\nUser=holdall\nStateDirectory=holdall\n", "")
 }
 
 /// A unit that may do no more than it must.
