@@ -158,6 +158,18 @@ fn a_hundred_scrapers_are_served_though_one_is_silent() {
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "it is still open");
 }
 
+/// The filters of system calls leave the endpoint what it needs.
+#[test]
+fn a_confined_server_shows_the_same() {
+    let (_running, address) = shown(&["-o", "drop_privileges"]);
+    let families = metrics(address);
+    for name in ["process_open_fds", "process_cpu_seconds_total", "process_start_time_seconds"] {
+        assert!(value(&families, name) >= 0.0);
+    }
+    assert_eq!(value(&families, "memcached_up"), 1.0);
+    assert_eq!(get(address, "/readyz").0, 200);
+}
+
 #[test]
 fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

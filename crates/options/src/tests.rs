@@ -59,9 +59,39 @@ fn sample(flag: &Flag) -> Option<&'static str> {
         "extended" => "modern",
         "prefix-delimiter" => "/",
         "user" => "nobody",
+        "metrics" => "127.0.0.1:9150",
         "max-item-size" => "2048",
         _ => "100",
     })
+}
+
+#[test]
+fn operators_flags_are_read_whole_or_refused() {
+    let given = options(&["--metrics", "[::1]:9150", "--drain=30"]);
+    assert_eq!(given.metrics, Some("[::1]:9150".parse().unwrap()));
+    assert_eq!(given.drain.as_secs(), 30);
+    let none = options(&[]);
+    assert_eq!((none.metrics, none.drain.as_secs()), (None, 0));
+    for (arguments, message) in [
+        (["--metrics", "9150"], "--metrics: '9150' is not an address and a port"),
+        (["--drain", "3601"], "--drain: 3601 is too large: the most is 3600"),
+    ] {
+        let refusal = refused(&arguments);
+        assert!(refusal.message.starts_with(message), "{refusal:?}");
+        assert_eq!(refusal.status, EXIT_USAGE);
+    }
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_one_that_is_nearest() {
+    for (arguments, message) in [
+        (&["--memry-limit=1"][..], "unknown flag --memry-limit; did you mean --memory-limit?"),
+        (&["--frobnicate"], "unknown flag --frobnicate"),
+        (&["-o", "idle_timout=3"], "unknown option -o idle_timout; did you mean idle_timeout?"),
+        (&["-o", "frobnicate"], "unknown option -o frobnicate"),
+    ] {
+        assert_eq!(refused(arguments).message, message);
+    }
 }
 
 /// Every way of writing each flag of the table comes out the same, and as its meaning says.
@@ -73,10 +103,12 @@ fn every_flag_parses_in_every_form() {
             (Some(value), short) => {
                 forms.push(vec![format!("--{}", flag.long), value.to_owned()]);
                 forms.push(vec![format!("--{}={value}", flag.long)]);
-                let short = short.expect("every flag of memcached's has a letter");
-                forms.push(vec![format!("-{short}"), value.to_owned()]);
-                forms.push(vec![format!("-{short}{value}")]);
-                forms.push(vec![format!("-v{short}{value}")]);
+                // What memcached has not has no letter.
+                if let Some(short) = short {
+                    forms.push(vec![format!("-{short}"), value.to_owned()]);
+                    forms.push(vec![format!("-{short}{value}")]);
+                    forms.push(vec![format!("-v{short}{value}")]);
+                }
             }
             (None, short) => {
                 forms.push(vec![format!("--{}", flag.long)]);

@@ -265,7 +265,7 @@ pub(crate) fn conns(context: &Context<'_>, sink: Sink<'_>) {
 }
 
 /// Names of memcached's engine that have no counterpart here.
-const ALWAYS_ZERO: &[&str] = &[
+pub(crate) const ALWAYS_ZERO: &[&str] = &[
     "reserved_fds",
     "response_obj_oom",
     "response_obj_count",

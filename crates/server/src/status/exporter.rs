@@ -31,7 +31,7 @@ pub(super) fn write(page: &mut Page, numbers: &Numbers) {
 }
 
 /// Commands whose statistics are `<command>_hits` and `<command>_misses`.
-const COMMANDS: [&str; 6] = ["get", "delete", "incr", "decr", "cas", "touch"];
+pub(super) const COMMANDS: [&str; 6] = ["get", "delete", "incr", "decr", "cas", "touch"];
 
 fn commands(page: &mut Page, numbers: &Numbers) {
     let stat = |name: &str| of(&numbers.general, name);

@@ -88,3 +88,51 @@ impl Pages for Status {
         vec![self.health.started()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::stats::ALWAYS_ZERO;
+
+    /// Shown otherwise, or of no use as a number over time.
+    const LEFT_OUT: &str = "pid version holdall_version libevent pointer_size connection_structures \
+        max_connections cmd_get cmd_set cmd_touch cmd_flush cas_badval hash_power_level arena_bytes active_slabs";
+
+    /// A statistic that is added is to be shown, too, or left out on purpose.
+    #[test]
+    fn every_statistic_is_shown_or_left_out_on_purpose() {
+        let worker = crate::session::tests::worker(&[]);
+        let numbers = Numbers::collect(&worker.context.admin());
+        let rows = exporter::GENERAL.iter().chain(own::OWN);
+        let shown: Vec<&str> = rows.map(|row| row.stat).collect();
+        let is_command = |name: &str| {
+            let command = name.strip_suffix("_hits").or_else(|| name.strip_suffix("_misses"));
+            command.is_some_and(|command| exporter::COMMANDS.contains(&command))
+        };
+        let missing: Vec<&String> = numbers
+            .general
+            .keys()
+            .filter(|name| {
+                let name = name.as_str();
+                !shown.contains(&name)
+                    && !is_command(name)
+                    && !ALWAYS_ZERO.contains(&name)
+                    && !LEFT_OUT.split_whitespace().any(|left_out| left_out == name)
+            })
+            .collect();
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn every_row_names_a_statistic_that_is_there() {
+        let worker = crate::session::tests::worker(&[]);
+        let numbers = Numbers::collect(&worker.context.admin());
+        let of_tls = |stat: &str| stat.starts_with("ssl_") || stat.contains("cert");
+        for row in exporter::GENERAL.iter().chain(own::OWN) {
+            assert!(numbers.general.contains_key(row.stat) || of_tls(row.stat), "{}", row.stat);
+        }
+        for row in exporter::SETTINGS.iter().chain(exporter::CRAWLER) {
+            assert!(numbers.settings.contains_key(row.stat), "{}", row.stat);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Each role under a service manager: it says when it is ready, that it is alive, and that it ends.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+use common::{SOON, Scratch, holdall, http, kill, wait_for};
+use rustix::process::Signal;
+use testkit::process::free_port;
+
+/// The next word to the manager that is none of `others`.
+fn word(manager: &UnixDatagram, others: &str) -> String {
+    loop {
+        let mut buffer = [0; 256];
+        let length = manager.recv(&mut buffer).expect("no word came");
+        let word = String::from_utf8(buffer[..length].to_vec()).unwrap();
+        if word != others {
+            return word;
+        }
+    }
+}
+
+/// Starts `command` under a manager that wants to hear of it each second, and ends it.
+fn hear(scratch: &Scratch, mut command: Command) {
+    let path = scratch.path("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    manager.set_read_timeout(Some(SOON)).unwrap();
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000");
+    command.stderr(fs::File::create(scratch.path("log")).unwrap());
+    let mut child = command.spawn().unwrap();
+    assert_eq!(word(&manager, "WATCHDOG=1\n"), "READY=1\n");
+    for _ in 0..2 {
+        assert_eq!(word(&manager, ""), "WATCHDOG=1\n");
+    }
+    kill(child.id(), Signal::TERM);
+    let said = word(&manager, "WATCHDOG=1\n");
+    assert!(said.starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC="), "{said}");
+    wait_for("the end", || child.try_wait().unwrap().is_some());
+    let log = fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(child.wait().unwrap().success(), "{log}");
+}
+
+#[test]
+fn the_server_says_that_it_is_ready_alive_and_ending() {
+    hear(&Scratch::new(), holdall(&["serve", "-p", "-1"]));
+}
+
+#[test]
+fn the_proxy_says_that_it_is_ready_alive_and_ending() {
+    let scratch = Scratch::new();
+    let port = free_port().to_string();
+    let config = r#"{"pools":{"A":{"servers":["127.0.0.1:1"]}},"route":"PoolRoute|A"}"#;
+    let arguments = ["route", "--config-str", config, "-p", &port, "--asynclog-disable"];
+    hear(&scratch, holdall(&arguments));
+}
+
+/// Though its database and its clusters are away: a restart would not bring them back.
+#[test]
+fn the_invalidator_says_that_it_is_ready_alive_and_ending() {
+    let scratch = Scratch::new();
+    hear(&scratch, invalidator(&scratch, free_port()));
+}
+
+fn invalidator(scratch: &Scratch, port: u16) -> Command {
+    fs::write(scratch.path("password"), "x\n").unwrap();
+    fs::set_permissions(scratch.path("password"), fs::Permissions::from_mode(0o600)).unwrap();
+    let config = format!(
+        "checkpoint = \"{}\"\nstatus = \"127.0.0.1:{port}\"\n\
+         [source]\nkind = \"mariadb\"\nservers = [\"127.0.0.1:1\"]\nuser = \"u\"\n\
+         password_file = \"{}\"\nserver_id = 1\n\
+         [keys.tables]\n\"a.b\" = \"{{id}}\"\n\
+         [[cluster]]\nname = \"east\"\nrouters = [\"127.0.0.1:1\"]\n",
+        scratch.text("checkpoint"),
+        scratch.text("password"),
+    );
+    fs::write(scratch.path("invalidate.toml"), config).unwrap();
+    holdall(&["invalidate", "run", "-c", &scratch.text("invalidate.toml")])
+}
+
+/// Alive, and neither started nor ready: the log was never reached.
+#[test]
+fn an_invalidator_without_its_database_is_alive_and_says_what_is_missing() {
+    let scratch = Scratch::new();
+    let port = free_port();
+    let mut command = invalidator(&scratch, port);
+    command.stderr(fs::File::create(scratch.path("log")).unwrap());
+    let mut child = command.spawn().unwrap();
+    let address = ([127, 0, 0, 1], port).into();
+    wait_for("an answer", || http::try_get(address, "/livez").is_some());
+    assert_eq!(http::get(address, "/livez").0, 200);
+    let (status, body) = http::get(address, "/startupz");
+    assert!(status == 503 && body.contains("the log was not reached yet"), "{status} {body}");
+    let (status, body) = http::get(address, "/readyz");
+    assert!(status == 503 && body.contains("the log is not followed"), "{status} {body}");
+    assert!(body.contains("away: east"), "{body}");
+    let families = http::metrics(address);
+    assert_eq!(http::value(&families, "holdall_invalidate_source_connected"), 0.0);
+    assert_eq!(families["holdall_invalidate_keys"].kind, "counter");
+    kill(child.id(), Signal::TERM);
+    wait_for("the end", || child.try_wait().unwrap().is_some());
+}
