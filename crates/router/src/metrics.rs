@@ -4,10 +4,11 @@ use std::fmt;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use metrics::supervisor::Watchdog;
-use metrics::{Check, Endpoint, Health, Kind, Page, Pages, Turns, supervisor};
+use metrics::{Check, End, Endpoint, Health, Kind, Page, Pages, Turns, supervisor};
 use upstream::{Report, State};
 
 use crate::run::Failure;
@@ -22,6 +23,8 @@ const BUCKETS_US: [u64; 16] = [
 /// What a running proxy shows to its operators, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Shown {
+    health: Arc<Health>,
+    window: Duration,
     /// Dropped before the watchdog: what it shows has ended.
     _endpoint: Option<Endpoint>,
     _watchdog: Watchdog,
@@ -33,17 +36,14 @@ impl Shown {
     /// # Errors
     ///
     /// The address of `--metrics` cannot be bound, or there is no thread.
-    pub(crate) fn start(
-        shared: &Arc<Shared>,
-        health: &Arc<Health>,
-        log: &impl Fn(&str),
-    ) -> Result<Self, Failure> {
+    pub(crate) fn start(shared: &Arc<Shared>, log: &impl Fn(&str)) -> Result<Self, Failure> {
+        let health = Arc::new(Health::default());
         let endpoint = match shared.options.metrics {
             None => None,
             Some(address) => {
                 let status = Status {
                     shared: Arc::clone(shared),
-                    health: Arc::clone(health),
+                    health: Arc::clone(&health),
                     turns: Turns::default(),
                 };
                 let started = TcpListener::bind(address)
@@ -61,7 +61,13 @@ impl Shown {
         if let Err(error) = supervisor::ready(false) {
             log(&format!("the service manager was not told: {error}"));
         }
-        Ok(Self { _endpoint: endpoint, _watchdog: watchdog })
+        let window = Duration::from_secs(shared.options.drain);
+        Ok(Self { health, window, _endpoint: endpoint, _watchdog: watchdog })
+    }
+
+    /// The way in which the proxy ends; `patience` is what the end takes besides `--drain`.
+    pub(crate) fn end(&self, patience: Duration) -> End {
+        End { health: Arc::clone(&self.health), window: self.window, patience }
     }
 }
 

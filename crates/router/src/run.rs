@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::metrics::{End, Health};
+use ::metrics::End;
 use discovery::Discovery;
 use net::{
-    Consolidation, Control, Inherited, Placement, TlsAcceptor, TlsError, TlsMode,
+    Consolidation, Control, Handle, Inherited, Placement, Sockets, TlsAcceptor, TlsError, TlsMode,
     inherited_listener,
 };
 use routes::{Core, Spooler, Target, host_id};
@@ -119,19 +119,8 @@ pub fn run(
         let log = Arc::clone(&log);
         keep_deletes(&shared, configuration.targets.clone(), move |line: &str| log(line))?
     };
-    let handle = {
-        let (shared, log) = (Arc::clone(&shared), Arc::clone(&log));
-        net::start(sockets, &config, shared.budget.clone(), move |index, _| {
-            let (front, log) = (front(&shared, index), Arc::clone(&log));
-            front.core.set_log(move |line| log(line));
-            front
-        })
-        .map_err(|error| Failure::transient("cannot start", &error))?
-    };
-    // Nobody else sets it.
-    let _ = shared.control.set(handle.control().clone());
-    let health = Arc::new(Health::default());
-    let shown = Shown::start(&shared, &health, &*log)?;
+    let handle = start_workers(&shared, sockets, &config, &log)?;
+    let shown = Shown::start(&shared, &*log)?;
     started(handle.control());
     let watched = Watched {
         source,
@@ -145,13 +134,9 @@ pub fn run(
         listens: configuration.listens,
     };
     let certificates = Certificates { acceptor, servers: tls };
-    let window = Duration::from_secs(shared.options.drain);
-    let end = End { health, window, patience: DRAIN_PATIENCE * 2 };
-    let control = handle.control().clone();
-    let watcher =
-        watch(&shared, watched, signals, certificates, (control, end), files, move |line: &str| {
-            log(line);
-        })
+    let (control, end) = (handle.control().clone(), shown.end(DRAIN_PATIENCE * 2));
+    let log = move |line: &str| log(line);
+    let watcher = watch(&shared, watched, signals, certificates, (control, end), files, log)
         .map_err(|error| Failure::transient("cannot start", &error))?;
     handle.join();
     watcher.close();
@@ -159,6 +144,25 @@ pub fn run(
     // Everything that was answered is written.
     drop(spooler);
     Ok(())
+}
+
+/// Starts the workers, and lets everybody who has the shared state control them.
+fn start_workers(
+    shared: &Arc<Shared>,
+    sockets: Sockets,
+    config: &net::Config,
+    log: &Arc<impl Fn(&str) + Send + Sync + 'static>,
+) -> Result<Handle, Failure> {
+    let (fronts, log) = (Arc::clone(shared), Arc::clone(log));
+    let handle = net::start(sockets, config, shared.budget.clone(), move |index, _| {
+        let (front, log) = (front(&fronts, index), Arc::clone(&log));
+        front.core.set_log(move |line| log(line));
+        front
+    })
+    .map_err(|error| Failure::transient("cannot start", &error))?;
+    // Nobody else sets it.
+    let _ = shared.control.set(handle.control().clone());
+    Ok(handle)
 }
 
 /// Starts the thread that checks logins, where clients have to log in. It ends with what is
