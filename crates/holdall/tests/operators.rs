@@ -1,4 +1,4 @@
-//! What operators see of a running server over HTTP, and how it ends without a failed request.
+//! The operators' view of a running server over HTTP, and its end.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -191,7 +191,7 @@ fn health_gives_reasons() {
         assert_eq!(status, 200, "{path}: {body}");
         assert!(body.contains("\"status\":\"ok\""), "{body}");
     }
-    // With no room for a connection more, clients should go elsewhere; a restart would mend nothing.
+    // With no room for a connection more, clients go elsewhere. A restart would mend nothing.
     let (mut first, mut second) = (running.connect(), running.connect());
     first.expect(b"mn\r\n", b"MN\r\n");
     second.expect(b"mn\r\n", b"MN\r\n");
@@ -234,8 +234,8 @@ fn after_the_window_connections_are_closed_between_requests() {
     assert!(try_get(address, "/livez").is_none());
 }
 
-/// Voluntary context switches of all threads so far: each is a thread that fell asleep, so there are
-/// as many as wake-ups.
+/// Voluntary context switches of all threads so far: each is a thread that fell asleep, so there
+/// are as many as wake-ups.
 fn wake_ups(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |task: fs::DirEntry| -> u64 {

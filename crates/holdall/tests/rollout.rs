@@ -1,9 +1,9 @@
 //! Restarts one after the other, under load, without a failed request.
 //!
-//! Two of a kind, and clients that do what a balancer and a client library do: a new connection goes
-//! to one that is ready; a connection that was closed before it gave any of a reply is made anew,
-//! and the request is sent again. Anything else is a failure: a refused connection to one that said
-//! ready, a reply that breaks off, a wrong one, or a silence.
+//! Two of a kind, and clients that do what a balancer and a client library do: a new connection
+//! goes to one that is ready; a connection that was closed before it gave any of a reply is made
+//! anew, and the request is sent again. Anything else is a failure: a refused connection to one
+//! that said ready, a reply that breaks off, a wrong one, or a silence.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod common;

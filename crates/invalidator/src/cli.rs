@@ -246,7 +246,7 @@ fn tell_supervisor() -> Result<Watchdog, Failure> {
 /// The time in which a runtime that is alive begins a task.
 const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The time that the end takes at the most, in what systemd is told.
+/// The time that the end takes at the most, for systemd.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 async fn check(config: &Config) -> Result<String, Failure> {

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::health::Check;
+use crate::program::Pages;
 use crate::request::{self, HEAD_BYTES_MAX, Head};
 
 /// The time that a connection has.
@@ -31,28 +31,6 @@ const CONNECTIONS_MAX: usize = 256;
 /// The pause after a connection could not be accepted: descriptors have run out, and others may
 /// close some.
 const BACK_OFF: Duration = Duration::from_millis(100);
-
-/// What a program shows of itself. Nothing here waits: it is called in the endpoint's one thread.
-pub trait Pages: Send + Sync + 'static {
-    /// `/metrics`, in Prometheus's text format.
-    fn metrics(&self) -> String;
-
-    /// The conditions of `/livez`: if one fails, a restart mends it.
-    fn live(&self) -> Vec<Check>;
-
-    /// The conditions of `/readyz`: if one fails, clients should go elsewhere for now.
-    fn ready(&self) -> Vec<Check>;
-
-    /// The conditions of `/startupz`: if one fails, the start is still under way.
-    fn started(&self) -> Vec<Check>;
-
-    /// The answer to a line that is no HTTP, for a program that speaks another protocol at the
-    /// same address; lines of HTTP begin with a capital, its own do not. `None` ends the
-    /// connection.
-    fn line(&self, _line: &str) -> Option<String> {
-        None
-    }
-}
 
 /// A running endpoint, which ends when this is dropped.
 #[derive(Debug)]
@@ -115,7 +93,7 @@ pub async fn serve(listener: TcpListener, pages: Arc<dyn Pages>) {
             Ok((stream, _)) => {
                 let pages = Arc::clone(&pages);
                 let task = tokio::spawn(async move {
-                    // Who asks slowly or goes away gets nothing.
+                    // A slow client, and one that goes away, gets nothing.
                     let _ = timeout(PATIENCE, converse(stream, &*pages)).await;
                 });
                 open.add(task.abort_handle());
@@ -197,6 +175,7 @@ async fn end(mut stream: TcpStream, answer: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::Check;
 
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};

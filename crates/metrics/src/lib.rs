@@ -1,5 +1,5 @@
-//! What operators see of a running process: Prometheus's text, health, the HTTP endpoint that
-//! carries both, and the conversation with systemd.
+//! The view that operators have of a running process: Prometheus's text, health, the HTTP endpoint
+//! that carries both, and the conversation with systemd.
 //!
 //! ```text
 //!     scraper, kubelet -> Endpoint -> Pages (of the program) -> Page, Check
@@ -14,11 +14,13 @@ mod endpoint;
 mod health;
 mod page;
 mod process;
+mod program;
 mod request;
 pub mod supervisor;
 
 pub use end::{End, Ending};
-pub use endpoint::{Endpoint, Pages, serve};
+pub use endpoint::{Endpoint, serve};
 pub use health::{Check, Health, Turns};
 pub use page::{Kind, Page};
 pub use process::{COMMIT, VERSION, process};
+pub use program::Pages;

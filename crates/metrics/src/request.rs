@@ -1,7 +1,7 @@
 //! One HTTP request as this endpoint reads it, and its answer.
 
-use crate::endpoint::Pages;
 use crate::health;
+use crate::program::Pages;
 
 /// The longest head of a request, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 8192;

@@ -7,6 +7,7 @@ mod config;
 mod config_info;
 mod delete_spool;
 mod dump;
+mod failure;
 mod flag_values;
 mod front;
 mod history;

@@ -11,7 +11,7 @@ use metrics::supervisor::Watchdog;
 use metrics::{Check, End, Endpoint, Health, Kind, Page, Pages, Turns, supervisor};
 use upstream::{Report, State};
 
-use crate::run::Failure;
+use crate::failure::Failure;
 use crate::shared::Shared;
 
 /// Upper ends of the histograms' buckets, in microseconds.

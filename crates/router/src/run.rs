@@ -1,6 +1,5 @@
 //! From options to a running proxy, and to its end.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -21,6 +20,8 @@ use upstream::Upstream;
 
 use crate::config::Reader;
 use crate::delete_spool;
+use crate::failure::EXIT_TRANSIENT;
+pub use crate::failure::Failure;
 use crate::front::Front;
 use crate::listeners::{listeners, warnings};
 use crate::logins::Logins;
@@ -36,31 +37,6 @@ const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long clients have, at the end, for the replies to what was read from them.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
-
-/// mcrouter's exit status for what another try may mend.
-const EXIT_TRANSIENT: u8 = 2;
-
-/// mcrouter's exit status for what it may not.
-const EXIT_FATAL: u8 = 3;
-
-/// The reason why the proxy did not start, or did not end well.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Failure {
-    /// The exit status.
-    pub status: u8,
-    /// A sentence for stderr.
-    pub message: String,
-}
-
-impl Failure {
-    pub(crate) fn fatal(error: impl fmt::Display) -> Self {
-        Self { status: EXIT_FATAL, message: error.to_string() }
-    }
-
-    pub(crate) fn transient(what: &str, error: &io::Error) -> Self {
-        Self { status: EXIT_TRANSIENT, message: format!("{what}: {error}") }
-    }
-}
 
 /// The reason why clients cannot speak TLS.
 #[derive(Debug, Error)]

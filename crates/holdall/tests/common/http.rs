@@ -1,4 +1,4 @@
-//! What the endpoint of `--metrics` shows.
+//! A client of the endpoint of `--metrics`.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -30,8 +30,8 @@ pub struct Family {
     pub samples: BTreeMap<String, f64>,
 }
 
-/// The page of metrics, read as strictly as Prometheus's own checker does: every metric has its help
-/// and type once, before its samples, which stand together and differ in their labels.
+/// The page of metrics, read as strictly as Prometheus's own checker does: every metric has its
+/// help and type once, before its samples, which stand together and differ in their labels.
 pub fn metrics(address: SocketAddr) -> BTreeMap<String, Family> {
     let (status, text) = get(address, "/metrics");
     assert_eq!(status, 200, "{text}");

@@ -3,8 +3,8 @@
 
 use crate::activity::Woken;
 
-/// Steps with nothing to do in a row, after which the cleaner sleeps, and steps after a sleep: those
-/// of one second with pauses.
+/// Steps with nothing to do in a row, after which the cleaner sleeps, and steps after a sleep:
+/// those of one second with pauses.
 const STEPS_PER_SECOND: u32 = 100;
 
 /// What follows a step.

@@ -88,8 +88,8 @@ impl Caught {
     }
 }
 
-/// The time that the end takes at the most, in what systemd is told: the last replies, and then the
-/// memory file.
+/// The time that the end takes at the most, for systemd: the last replies, and then the memory
+/// file.
 pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
 impl Drop for Forwarding {

@@ -1,4 +1,5 @@
-//! What operators see over HTTP (`--metrics`): the server's numbers for Prometheus, and its health.
+//! The operators' view over HTTP (`--metrics`): the server's numbers for Prometheus, and its
+//! health.
 //!
 //! ```text
 //!     Endpoint -> Status -> admin::stats (the same groups that `stats` answers) -> Page

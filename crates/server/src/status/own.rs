@@ -56,7 +56,12 @@ pub(super) const OWN: &[Row] = &[
     row("lease_sets", "lease_sets_total", Counter, "Values stored with a token."),
     row("lease_set_rejected", "lease_sets_rejected_total", Counter, "Values whose token was void."),
     row("lease_waits", "lease_waits_total", Counter, "Readers that were told to wait."),
-    row("lease_keys_lost", "lease_keys_lost_total", Counter, "Tokens forgotten for want of room."),
+    row(
+        "lease_keys_lost",
+        "lease_keys_lost_total",
+        Counter,
+        "Tokens forgotten because the table was full.",
+    ),
     row("lease_table_bytes", "lease_table_bytes", Gauge, "Memory of tokens and hold-offs."),
     row("stale_hits", "stale_hits_total", Counter, "Deleted values given out as stale."),
     row("stale_items", "stale_items", Gauge, "Deleted values that are kept."),

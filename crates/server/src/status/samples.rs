@@ -6,7 +6,7 @@ use sampling::{Collector, Command, LATENCY_BOUNDS_NS, WINDOWS};
 use crate::shared::Shared;
 use Kind::{Counter, Gauge, Histogram};
 
-/// Sizes of memory for which the hit ratio is told, as parts of the present one.
+/// Sizes of memory for which the hit ratio is shown, as parts of the present one.
 const SIZES: [(f64, &str); 5] = [(0.25, "0.25"), (0.5, "0.5"), (1.0, "1"), (2.0, "2"), (4.0, "4")];
 
 /// Writes them; nothing where nothing is sampled. The prefix is `holdall_`.
@@ -53,7 +53,7 @@ fn working_set(page: &mut Page, collector: &Collector, now_secs: u32) {
 
 fn hit_ratios(page: &mut Page, collector: &Collector, memory_bytes: f64) {
     let name = "predicted_hit_ratio";
-    page.family(name, Gauge, "Part of reads that would hit with so many times the memory.");
+    page.family(name, Gauge, "Part of reads that would hit with this multiple of the memory.");
     for (times, label) in SIZES {
         #[expect(
             clippy::cast_possible_truncation,
