@@ -132,12 +132,10 @@ impl Blocks {
     }
 
     fn take_free(&self, free: &mut FreeBlocks, budget: &Budget) -> Option<BlockId> {
-        // `Layout` keeps the words below 2^31, so every position fits.
-        let limit = to_u32(self.words.len()) / WORDS;
         loop {
             let number = free.first_with_room;
             let first = to_u32(number) * GROUP;
-            let blocks = GROUP.min(limit.saturating_sub(first));
+            let blocks = self.blocks_of(number);
             if blocks == 0 {
                 return None;
             }
@@ -146,14 +144,10 @@ impl Blocks {
             }
             let group = &mut free.groups[number];
             if !group.is_charged {
-                if !self.words.commit((first * WORDS) as usize, (blocks * WORDS) as usize) {
+                if !self.charge(budget, number, group) {
                     return None;
                 }
-                // Block 0 is none.
-                *group = Group { is_charged: true, touched: u32::from(number == 0), ..*group };
                 free.empty += 1;
-                budget.charge(GROUP_BYTES);
-                self.charged.fetch_add(GROUP_BYTES, Ordering::Relaxed);
             }
             let block = match group.head {
                 0 if group.touched < blocks => {
@@ -173,6 +167,52 @@ impl Blocks {
             group.used += 1;
             return Some(block);
         }
+    }
+
+    /// Blocks of a group: none behind the last.
+    fn blocks_of(&self, group: usize) -> u32 {
+        // `Layout` keeps the words below 2^31, so every position fits.
+        let limit = to_u32(self.words.len()) / WORDS;
+        GROUP.min(limit.saturating_sub(to_u32(group) * GROUP))
+    }
+
+    /// Gets the memory of a group; `false` if the file system is full.
+    fn charge(&self, budget: &Budget, number: usize, group: &mut Group) -> bool {
+        let first = to_u32(number) * GROUP * WORDS;
+        let words = self.blocks_of(number) * WORDS;
+        if !budget.take(GROUP_BYTES, || self.words.commit(first as usize, words as usize)) {
+            return false;
+        }
+        // Block 0 is none.
+        *group = Group { is_charged: true, touched: u32::from(number == 0), ..*group };
+        self.charged.fetch_add(GROUP_BYTES, Ordering::Relaxed);
+        true
+    }
+
+    /// Where blocks lie in a file: gets memory ahead of the appends to come, which cannot wait
+    /// until its file system has room. Returns the bytes that could not be had.
+    #[cfg(not(loom))]
+    pub fn reserve(&self, budget: &Budget) -> u64 {
+        if !self.words.is_in_file() {
+            return 0;
+        }
+        let mut free = self.free.lock();
+        for number in free.first_with_room.. {
+            if free.empty >= EMPTY_KEPT || self.blocks_of(number) == 0 {
+                break;
+            }
+            if number == free.groups.len() {
+                free.groups.push(Group::default());
+            }
+            let group = &mut free.groups[number];
+            if !group.is_charged {
+                if !self.charge(budget, number, group) {
+                    return u64::from(EMPTY_KEPT - free.empty) * GROUP_BYTES;
+                }
+                free.empty += 1;
+            }
+        }
+        0
     }
 
     /// Takes back a block whose slots are all empty and that no appender can still hold.
@@ -206,7 +246,7 @@ impl Blocks {
             let words = (GROUP * WORDS) as usize;
             let first = number * words;
             self.words.release(first, words.min(self.words.len() - first));
-            budget.refund(GROUP_BYTES);
+            budget.give_back(GROUP_BYTES);
             self.charged.fetch_sub(GROUP_BYTES, Ordering::Relaxed);
             free.empty -= 1;
             if free.empty <= EMPTY_KEPT {

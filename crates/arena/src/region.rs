@@ -242,6 +242,11 @@ mod mapped {
         /// No thread should be using these values: it would find them zero at any moment.
         ///
         /// # Panics
+        /// `true` if it is a part of a file.
+        pub fn is_in_file(&self) -> bool {
+            self.file.is_some()
+        }
+
         ///
         /// If the range is not in the region.
         pub fn release(&self, start: usize, len: usize) {

@@ -11,7 +11,7 @@ use crate::lru::{BagList, Part, recency};
 use crate::namespaces::Row;
 use crate::stats::Count;
 use crate::store::Store;
-use crate::table::Split;
+use crate::table::{Split, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
@@ -102,11 +102,13 @@ pub(crate) fn with_key<T>(store: &Store, chunk: ChunkRef, look: impl FnOnce(&[u8
 
 /// Splits one bucket of the table; `false` if it needs none, or cannot. The caller is in a section.
 pub(crate) fn grow_table(store: &Store) -> bool {
-    let grant = |bytes: usize| {
-        store.budget.charge(bytes as u64);
-        true
-    };
+    let grant = |wanted: Wanted<'_>| commit(store, wanted);
     store.table.split_one(|chunk| hash_of(store, chunk), grant) == Split::Done
+}
+
+/// Commits and charges memory of the table; `false` if the file system is full.
+pub(crate) fn commit(store: &Store, wanted: Wanted<'_>) -> bool {
+    store.budget.take(wanted.bytes(), || wanted.commit())
 }
 
 /// Bytes of header, key and value.

@@ -251,12 +251,7 @@ impl<'s> Section<'s> {
                 let Some((new, cas)) = self.prepare(draft, part, (cas, 0), births) else {
                     return Applied::Refused(DraftError::OutOfMemory);
                 };
-                let budget = &self.store().budget;
-                let inserted = locked.insert(new, |bytes| {
-                    budget.charge(bytes as u64);
-                    true
-                });
-                if !inserted {
+                if !locked.insert(new, |wanted| linked::commit(self.store(), wanted)) {
                     // No overflow bucket: the item leaves its bag again.
                     linked::unlink(self.thread(), new);
                     return Applied::Refused(DraftError::OutOfMemory);

@@ -101,8 +101,6 @@ impl Kind {
             | Self::StopServer => {
                 vec![Part::Server(server)]
             }
-            // It reads on, and refuses some of the stores, though it could evict.
-            Self::FullMemory => vec![Part::Server(MEMORY_FILE)],
             Self::KillProxy | Self::StopProxy => vec![Part::Proxy],
             _ => Vec::new(),
         }

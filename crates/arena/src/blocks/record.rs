@@ -52,8 +52,8 @@ impl Blocks {
         *self.free.lock() = FreeBlocks { groups, first_with_room: 0, empty };
         self.in_use.store(input.number()?, Ordering::Relaxed);
         self.charged.store(bytes, Ordering::Relaxed);
-        budget.charge(bytes);
-        Some(())
+        // The file has them already.
+        budget.take(bytes, || true).then_some(())
     }
 
     /// The tick at which the bag was opened that a dead process had in this position; 0 if the

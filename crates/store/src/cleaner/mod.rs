@@ -18,7 +18,7 @@ use crate::allocation::rebalance::Mover;
 use crate::eviction::clean::clean;
 use crate::eviction::evict::{open_if_full, open_if_old};
 use crate::handle::{Handle, Observer};
-use crate::linked::{ReadGuard, grow_table};
+use crate::linked::{self, ReadGuard, grow_table};
 use crate::reaping::flush::CHUNKS_PER_STEP;
 use crate::reaping::walk::WalkCursor;
 use crate::reaping::{deleted, flush, transient};
@@ -47,6 +47,8 @@ pub struct Cleaner {
     ahead: Ahead,
     /// The epoch at the end of the last step.
     epoch: u64,
+    /// The second of the last step.
+    reserved_secs: u32,
 }
 
 /// Progress of the purge after an invalidation; see `expiry::invalidation`.
@@ -93,6 +95,7 @@ impl Cleaner {
             mover: Mover::default(),
             ahead: Ahead::default(),
             epoch: 0,
+            reserved_secs: 0,
         })
     }
 
@@ -113,6 +116,7 @@ impl Cleaner {
             store.ghosts.fit(store.counters.total(Count::Items), &store.budget);
         }
         return_pages(store, PAGES_PER_STEP);
+        self.reserve(now_secs);
         step.busy |= deleted::free_due(&self.handle.thread);
         step.busy |= self.mover.step(&self.handle.thread, budget);
         // A page that left a class has taken its free chunks with it.
@@ -123,6 +127,18 @@ impl Cleaner {
         }
         self.handle.rest();
         step
+    }
+
+    /// In a memory file: keeps some memory for bags and index, which stores cannot wait for, and
+    /// looks once a second whether a full file system has room again.
+    fn reserve(&mut self, now_secs: u32) {
+        let store = self.handle.store();
+        if std::mem::replace(&mut self.reserved_secs, now_secs) != now_secs {
+            store.budget.forget_full();
+        }
+        let missing = store.blocks.reserve(&store.budget)
+            + store.table.reserve(|wanted| linked::commit(store, wanted));
+        store.budget.set_wanted(missing);
     }
 
     /// Ends grace periods, also where a thread has lost its processor outside of a section.

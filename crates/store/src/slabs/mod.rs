@@ -238,8 +238,7 @@ impl Slabs {
     pub(crate) fn may_add_page(&self, budget: &Budget, id: ClassId) -> bool {
         let pages = self.pages.lock();
         let fresh = pages.untouched < self.page_class.len() || !pages.returned.is_empty();
-        let fits = budget.used() + self.page_bytes() <= budget.limit();
-        fresh && fits || pages.has_for(self.taker(budget, id))
+        fresh && budget.has_room(self.page_bytes()) || pages.has_for(self.taker(budget, id))
     }
 
     fn taker(&self, budget: &Budget, class: ClassId) -> Taker {
@@ -255,14 +254,12 @@ impl Slabs {
             return Some(page);
         }
         let fresh = pages.untouched < self.page_class.len();
-        if (pages.returned.is_empty() && !fresh) || !budget.try_charge(self.page_bytes as u64) {
+        if pages.returned.is_empty() && !fresh {
             return None;
         }
         // A returned page comes before one that was never used: the file stays short.
         let page = pages.returned.last().copied().unwrap_or(pages.untouched);
-        if !arena.commit_page(page) {
-            // The file system is full.
-            budget.refund(self.page_bytes as u64);
+        if !budget.try_take(self.page_bytes(), || arena.commit_page(page)) {
             return None;
         }
         if pages.returned.pop().is_none() {
@@ -279,7 +276,7 @@ impl Slabs {
         arena.release_page(page);
         pages.returned.push(page);
         self.pages_charged.fetch_sub(1, Ordering::Relaxed);
-        budget.refund(self.page_bytes as u64);
+        budget.give_back(self.page_bytes());
         true
     }
 

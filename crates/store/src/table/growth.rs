@@ -4,8 +4,9 @@
 //! clears the moved references from the old bucket. Between the last two steps they are in both,
 //! which is harmless: writers wait for the stripe, and a lookup finds the same item either way.
 
-use super::bucket::{BUCKET_BYTES, Bucket};
-use super::{STEP_BUCKETS, Table, tag_of};
+use super::bucket::Bucket;
+use super::pool::Wanted;
+use super::{Table, tag_of};
 use arena::sync::Ordering;
 
 /// Result of an attempt to grow.
@@ -31,13 +32,12 @@ pub(super) struct Splitter {
 impl Table {
     /// Splits the next bucket if the table wants to grow.
     ///
-    /// `rehash` gives the hash of the item behind a reference. `grant` is asked whenever memory
-    /// comes into use for the first time, in steps of 64 KiB or less (bytes); if it refuses,
-    /// nothing is changed. Neither may touch the table.
+    /// `rehash` gives the hash of the item behind a reference. `grant` commits memory that comes
+    /// into use for the first time; if it refuses, nothing is changed. Neither may touch the table.
     pub(crate) fn split_one(
         &self,
         rehash: impl FnMut(u32) -> u64,
-        mut grant: impl FnMut(usize) -> bool,
+        mut grant: impl FnMut(Wanted<'_>) -> bool,
     ) -> Split {
         if !self.wants_growth() {
             return Split::NotNeeded;
@@ -51,11 +51,12 @@ impl Table {
         let granted = self.granted.load(Ordering::Relaxed);
         if buckets == granted {
             // The new bucket is the first beyond the memory that is paid for.
-            let step = STEP_BUCKETS.min(self.buckets.len() - granted);
-            if !self.buckets.commit(granted, step) || !grant(step * BUCKET_BYTES) {
-                return Split::NoMemory;
+            match Wanted::behind(&self.buckets, granted) {
+                Some(wanted) if grant(wanted) => {
+                    self.granted.store(granted + wanted.len(), Ordering::Relaxed);
+                }
+                _ => return Split::NoMemory,
             }
-            self.granted.store(granted + step, Ordering::Relaxed);
         }
         self.split(&mut splitter.moved, rehash, &mut grant)
     }
@@ -66,7 +67,7 @@ impl Table {
         &self,
         moved: &mut Vec<u16>,
         mut rehash: impl FnMut(u32) -> u64,
-        grant: &mut impl FnMut(usize) -> bool,
+        grant: &mut impl FnMut(Wanted<'_>) -> bool,
     ) -> Split {
         // Relaxed: stored only under the splitter's lock.
         let directory = self.directory(Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Changes of the table: everything here runs under the lock of the hash's stripe.
 
 use super::bucket::{Bucket, LAST};
+use super::pool::Wanted;
 use super::{SlotHint, Stripe, Table, tag_of};
 use arena::sync::{MutexGuard, Ordering};
 
@@ -105,11 +106,15 @@ impl<'t> Locked<'t> {
     /// Adds an item with this hash. The caller knows that none with its key is there.
     ///
     /// False, and nothing is changed, when it needs an overflow bucket and there is none: the
-    /// region is used up, or `grant`, asked for that many bytes of the memory limit, has refused.
-    /// `grant` must not touch the table.
+    /// region is used up, or `grant`, asked to commit some more, has refused. `grant` must not
+    /// touch the table.
     #[inline]
     #[must_use]
-    pub(crate) fn insert(&mut self, reference: u32, mut grant: impl FnMut(usize) -> bool) -> bool {
+    pub(crate) fn insert(
+        &mut self,
+        reference: u32,
+        mut grant: impl FnMut(Wanted<'_>) -> bool,
+    ) -> bool {
         let is_inserted = self.table.append(self.home, tag_of(self.hash), reference, &mut grant);
         if is_inserted {
             self.table.count(self.stripe, 1);
@@ -138,7 +143,7 @@ impl Table {
         home: &Bucket,
         tag: u8,
         reference: u32,
-        grant: &mut impl FnMut(usize) -> bool,
+        grant: &mut impl FnMut(Wanted<'_>) -> bool,
     ) -> bool {
         let mut bucket = home;
         loop {

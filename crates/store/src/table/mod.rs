@@ -82,6 +82,7 @@ mod tests;
 pub(crate) use bucket::Bucket;
 pub(crate) use growth::Split;
 pub(crate) use locked::Locked;
+pub(crate) use pool::Wanted;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use recover::{Judge, Marks};
 
@@ -358,6 +359,19 @@ impl Table {
     /// Memory paid for, in bytes: buckets and overflow buckets. It only grows.
     pub(crate) fn bytes(&self) -> usize {
         (self.granted.load(Ordering::Relaxed) + self.overflow.granted()) * BUCKET_BYTES
+    }
+
+    /// Where the table lies in a file: commits memory ahead of the insertions to come, which cannot
+    /// wait until its file system has room. Returns the bytes that could not be had.
+    #[cfg(not(loom))]
+    pub(crate) fn reserve(&self, mut grant: impl FnMut(Wanted<'_>) -> bool) -> u64 {
+        if !self.buckets.is_in_file() {
+            return 0;
+        }
+        let is_spent = self.buckets() == self.granted.load(Ordering::Relaxed);
+        // The next split will ask for it.
+        let step = if is_spent && self.wants_growth() { STEP_BUCKETS * BUCKET_BYTES } else { 0 };
+        self.overflow.reserve(&mut grant) + step as u64
     }
 
     /// Buckets in the directory, without overflow.

@@ -69,6 +69,7 @@ impl Pool {
         list.first = input.small()?;
         list.used = input.index(self.buckets.len() + 1)?;
         list.granted = input.index(self.buckets.len() + 1)?;
+        list.free = self.free_after(list.first).take(list.used).count();
         self.granted.store(list.granted, Ordering::Relaxed);
         (list.first as usize <= list.used && list.used <= list.granted).then_some(())
     }

@@ -4,7 +4,8 @@
 //! Items are numbers: the item behind reference `r` has key `r / 2`, so each key has two items.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-use super::{Shape, Split, Table};
+use super::bucket::BUCKET_BYTES;
+use super::{Shape, Split, Table, Wanted};
 use arena::sync::{AtomicU32, Ordering};
 use std::collections::HashMap;
 use std::thread;
@@ -97,13 +98,13 @@ fn growth_follows_the_items() {
     let mut asked = table.bytes();
     assert_eq!(asked, 64);
     for reference in 1..=40_000_u32 {
-        let grant = |bytes| {
-            asked += bytes;
+        let grant = |wanted: Wanted<'_>| {
+            asked += wanted.len() * BUCKET_BYTES;
             true
         };
         assert!(table.lock(mix(u64::from(reference))).insert(reference, grant));
-        let grant = |bytes| {
-            asked += bytes;
+        let grant = |wanted: Wanted<'_>| {
+            asked += wanted.len() * BUCKET_BYTES;
             true
         };
         table.split_one(|r| mix(u64::from(r)), grant);
