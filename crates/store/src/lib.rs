@@ -85,7 +85,11 @@ pub use {
     section::{Applied, Change, Section},
     slabs::balance_settings::ReassignError,
     stats::{BagStats, ClassStats, IndexStats, MemorySplit, StoreStats},
-    store::{Store, requests::CrawlError},
+    store::{
+        Store,
+        bag_walk::{BagStep, BagWalk},
+        requests::CrawlError,
+    },
     table::SlotHint,
 };
 #[cfg(not(any(loom, miri)))]

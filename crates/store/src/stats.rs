@@ -209,10 +209,12 @@ pub struct ClassStats {
 pub struct BagStats {
     /// Slab class.
     pub class: u8,
-    /// Place in the class's list, 0 is the oldest.
+    /// Place in the class's list: each queue's oldest first, newcomers before proven items.
     pub place: u32,
     /// `oldest`, `closed`, `alternate` or `newest`.
     pub role: &'static str,
+    /// `newcomers` or `proven`: the items that it has.
+    pub queue: &'static str,
     /// Items in it.
     pub items: u32,
     /// Slots handed out, holes included.

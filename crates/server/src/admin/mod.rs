@@ -11,7 +11,7 @@ pub mod crawler;
 pub mod dump;
 mod stat_line;
 pub(crate) mod stats;
-mod stats_classes;
+pub(crate) mod stats_classes;
 mod stats_prefixes;
 mod stats_samples;
 pub(crate) mod tuning;

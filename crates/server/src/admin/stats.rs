@@ -24,7 +24,6 @@ pub(crate) fn group(context: &Context<'_>, name: &[u8], sink: Sink<'_>) -> bool 
         b"items" => stats_classes::items(context, sink),
         b"slabs" => stats_classes::slabs(context, sink),
         b"sizes" => stats_classes::sizes(context, sink),
-        b"bags" => stats_classes::bags(context, sink),
         b"eviction" => stats_samples::eviction(context, sink),
         b"hotkeys" => stats_samples::hot_keys(context, sink),
         b"latency" => stats_samples::latency(context, sink),

@@ -1,7 +1,8 @@
-//! `stats items`, `slabs`, `sizes` and `bags`: how items, classes and bags fill memory.
+//! `stats items`, `slabs` and `sizes`, and the bags of `stats bags`: how items, classes and bags
+//! fill memory.
 
 use engine::CLASS_COUNTERS;
-use store::ClassStats;
+use store::{BagStats, ClassStats};
 
 use super::Context;
 use super::stat_line::{Sink, number};
@@ -76,18 +77,17 @@ pub(super) fn sizes(context: &Context<'_>, sink: Sink<'_>) {
     }
 }
 
-/// `stats bags`: every bag of every class, oldest first.
-pub(super) fn bags(context: &Context<'_>, sink: Sink<'_>) {
-    for bag in context.shared.engine.store().bag_stats() {
-        let name = |field: &str| format!("bags:{}:{}:{field}", bag.class, bag.place);
-        sink(name("role").as_bytes(), bag.role.as_bytes());
-        for (field, value) in [
-            ("items", bag.items),
-            ("slots", bag.slots),
-            ("opened", bag.opened_secs),
-            ("closed", bag.closed_secs),
-        ] {
-            number(sink, &name(field), u64::from(value));
-        }
+/// One bag's part of `stats bags`.
+pub(crate) fn bag(bag: &BagStats, sink: Sink<'_>) {
+    let name = |field: &str| format!("bags:{}:{}:{field}", bag.class, bag.place);
+    sink(name("role").as_bytes(), bag.role.as_bytes());
+    sink(name("queue").as_bytes(), bag.queue.as_bytes());
+    for (field, value) in [
+        ("items", bag.items),
+        ("slots", bag.slots),
+        ("opened", bag.opened_secs),
+        ("closed", bag.closed_secs),
+    ] {
+        number(sink, &name(field), u64::from(value));
     }
 }

@@ -3,17 +3,17 @@
 //! What a command does is in [`crate::admin`], which sees no session but to ask how it came.
 
 use net::{Flow, Input, Output};
+use proto::binary::{self, Header};
 use proto::reply;
 use proto::text::{Admin, AdminCommand, Words};
-use store::Liveness;
+use store::{BagStep, BagWalk, Liveness};
 
 use super::context::Context;
 use super::login;
 use super::pending_reply::PendingReply;
-use super::state::Session;
-use super::state::{State, Step};
+use super::state::{BagListing, Session, State, Step};
 use crate::admin::dump::{Dump, Progress, WallClock};
-use crate::admin::{self, crawler, stats, tuning};
+use crate::admin::{self, crawler, stats, stats_classes, tuning};
 use crate::shared::Shared;
 use watch::hub::Events;
 
@@ -73,6 +73,7 @@ fn stats(
             stats::conns(&context, &mut |name, value| reply::write_stat(out, name, value));
             pending.line(out, reply::END).into()
         }
+        b"bags" => list_bags(session, pending, None),
         group => {
             let is_known = stats::group(&context, group, &mut |name, value| {
                 reply::write_stat(out, name, value);
@@ -113,6 +114,56 @@ pub(super) fn go_on_dumping(
     Step::Stop(Flow::Yield)
 }
 
+/// Begins `stats bags`, for packets with this header or in text.
+pub(super) fn list_bags(
+    session: &mut Session,
+    pending: PendingReply,
+    header: Option<Header>,
+) -> Step {
+    let listing = BagListing { pending, header, walk: BagWalk::default() };
+    session.state = State::ListingBags(Box::new(listing));
+    Step::Continue
+}
+
+/// Lists the next bags.
+pub(super) fn go_on_listing_bags(
+    cx: &Context,
+    session: &mut Session,
+    output: &mut Output<'_>,
+) -> Step {
+    let State::ListingBags(listing) = &mut session.state else { return Step::Continue };
+    let header = listing.header;
+    for _ in 0..BAG_STEPS {
+        let step = cx.shared.engine.store().walk_bags(&mut listing.walk);
+        let out = output.buf();
+        match step {
+            BagStep::More => {}
+            BagStep::Bag(bag) => stats_classes::bag(&bag, &mut |name, value| match &header {
+                Some(header) => binary::reply::write_stat(out, header, name, value),
+                None => reply::write_stat(out, name, value),
+            }),
+            BagStep::Ended => return end_listing(session, output),
+        }
+        if output.is_full() && !output.flush() {
+            return Step::Stop(Flow::Blocked);
+        }
+    }
+    Step::Stop(Flow::Yield)
+}
+
+fn end_listing(session: &mut Session, output: &mut Output<'_>) -> Step {
+    let State::ListingBags(listing) = std::mem::take(&mut session.state) else {
+        return Step::Continue;
+    };
+    let BagListing { pending, header, .. } = *listing;
+    let out = output.buf();
+    match header {
+        Some(header) => pending.write(|| binary::reply::write_stat(out, &header, b"", b"")),
+        None => pending.line(out, reply::END),
+    }
+    .into()
+}
+
 fn watch(
     shared: &Shared,
     session: &mut Session,
@@ -150,6 +201,10 @@ pub(super) fn go_on_watching(
     }
     Step::Stop(Flow::NeedInput)
 }
+
+/// Steps of `stats bags` before the other connections have their turn: a tenth of a millisecond,
+/// about.
+const BAG_STEPS: usize = 8;
 
 /// Steps of a dump before the other connections have their turn: half a millisecond, about.
 const DUMP_STEPS: usize = 8;

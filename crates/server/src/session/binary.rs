@@ -12,6 +12,7 @@ use proto::binary::reply;
 use proto::binary::{self, Command, Header, Parsed, Request, Status, Then};
 use store::Pin;
 
+use super::admin;
 use super::by_udp;
 use super::context::Context;
 use super::from_proto::{direction_of, mode_of};
@@ -157,6 +158,9 @@ fn serve_command(
         }
         Command::NoOp => pending.write(|| reply::write_done(output.buf(), header, 0)),
         Command::Version => pending.write(|| version(header, output.buf())),
+        Command::Stat { key: b"bags" } => {
+            return admin::list_bags(session, pending, Some(*header));
+        }
         Command::Stat { key } => pending.write(|| stat(cx, header, key, output.buf())),
         Command::Quit => return quit(pending, request, output),
         Command::SaslList | Command::SaslAuth { .. } | Command::SaslStep { .. } => {

@@ -32,7 +32,8 @@ pub(crate) fn renew(session: &mut Session, auth: &Auth) -> bool {
     session.generation = auth.generation();
     let was_in = !session.login.is_missing();
     session.login = auth.renew(&session.login);
-    let is_watching = matches!(session.state, State::Watching(_) | State::Dumping(..));
+    let is_watching =
+        matches!(session.state, State::Watching(_) | State::Dumping(..) | State::ListingBags(_));
     let is_out = was_in && session.login.is_missing();
     !(is_out || is_watching && session.login.forbids_admin())
 }

@@ -52,6 +52,8 @@ mod retrieve;
 mod scan;
 pub(crate) mod state;
 #[cfg(test)]
+mod stats_bags_tests;
+#[cfg(test)]
 pub(crate) mod tests;
 mod text;
 pub(crate) mod value_in;
@@ -174,6 +176,7 @@ impl Worker {
                 State::Asking(_) => login::go_on_asking(cx, session, output),
                 State::Delayed(_) => login::go_on_delayed(session, output),
                 State::Dumping(..) => admin::go_on_dumping(cx, session, output),
+                State::ListingBags(_) => admin::go_on_listing_bags(cx, session, output),
                 State::Watching(_) => admin::go_on_watching(session, input, output),
             };
             if let Step::Stop(flow) = step {
@@ -230,6 +233,7 @@ impl Worker {
             | State::Delayed(_)
             | State::Dumping(..)
             | State::Getting(_)
+            | State::ListingBags(_)
             | State::Swallowing(_)
             | State::Watching(_) => {}
         }

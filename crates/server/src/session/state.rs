@@ -6,8 +6,9 @@ use std::time::Instant;
 use access::{Login, ReplyFormat, Ticket};
 use net::Peer;
 use proto::Wire;
+use proto::binary::Header;
 use proto::text::GetLine;
-use store::{Draft, Pin};
+use store::{BagWalk, Draft, Pin};
 
 use super::collected::Collected;
 use super::pending_reply::{PendingReply, Replied};
@@ -47,6 +48,8 @@ pub(crate) enum State {
     Dumping(Box<Dump>, PendingReply),
     /// In a retrieval line, at the next key.
     Getting(Retrieval),
+    /// `stats bags` is under way.
+    ListingBags(Box<BagListing>),
     /// A value is coming.
     Receiving(Box<Receiving>),
     /// A large value is going.
@@ -55,6 +58,15 @@ pub(crate) enum State {
     Swallowing(u64),
     /// A watcher, for life.
     Watching(Box<Watching>),
+}
+
+/// `stats bags`, which counts the items of every bag.
+#[derive(Debug)]
+pub(crate) struct BagListing {
+    pub(super) pending: PendingReply,
+    /// The request's, if each line is to be a packet.
+    pub(super) header: Option<Header>,
+    pub(super) walk: BagWalk,
 }
 
 /// A retrieval line whose keys are answered one by one, and the reply that its end completes.

@@ -463,13 +463,28 @@ impl Bag {
 
     /// Items in it, by looking at every slot.
     pub(crate) fn items(&self, blocks: &Blocks) -> u32 {
+        self.items_from(blocks, 0, usize::MAX).0
+    }
+
+    /// Items in up to `most` of its blocks, by looking at every slot, beginning at a block (0: the
+    /// first); and the block that follows them, if there is one.
+    pub(crate) fn items_from(
+        &self,
+        blocks: &Blocks,
+        block: BlockId,
+        most: usize,
+    ) -> (u32, Option<BlockId>) {
         // Acquire: partner of the Release in `grow`; the first block's header is visible.
-        let (mut block, mut items) = (self.first.load(Ordering::Acquire), 0);
-        while block != 0 {
+        let mut block = if block == 0 { self.first.load(Ordering::Acquire) } else { block };
+        let mut items = 0;
+        for _ in 0..most {
+            if block == 0 {
+                break;
+            }
             items += blocks.items(block);
             block = blocks.next(block);
         }
-        items
+        (items, (block != 0).then_some(block))
     }
 
     /// `true` if there is no item at or after `cursor`.

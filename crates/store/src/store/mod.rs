@@ -1,8 +1,8 @@
 //! The store: the structures that all threads share, and their settings.
 //!
-//! [`Store`] has its methods in five files, one subject each: construction and settings here,
-//! `requests` to the cleaner, `statistics`, joining in `handle`, opening and closing in
-//! `restart::warm`. The last two need modules above this one.
+//! [`Store`] has its methods in six files, one subject each: construction and settings here,
+//! `requests` to the cleaner, `statistics` and `bag_walk`, joining in `handle`, opening and closing
+//! in `restart::warm`. The last two need modules above this one.
 //!
 //! Relaxed is enough for the numbers of charged bytes and of opened bags: they guard nothing.
 
@@ -35,6 +35,7 @@ use std::sync::Arc;
 #[cfg(not(miri))]
 use crate::file::MemoryFile;
 
+pub(crate) mod bag_walk;
 pub(crate) mod requests;
 mod statistics;
 

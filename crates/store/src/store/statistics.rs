@@ -4,11 +4,10 @@
 //! Relaxed loads are enough: a number guards nothing.
 
 use super::Store;
-use crate::lru::BagList;
-use crate::lru::{PARTS, Part};
+use crate::lru::PARTS;
 use crate::namespaces::NamespaceStats;
 use crate::slabs::ClassId;
-use crate::stats::{BagStats, ClassStats, Count, IndexStats, MemorySplit, StoreStats};
+use crate::stats::{ClassStats, Count, IndexStats, MemorySplit, StoreStats};
 use arena::sync::Ordering;
 use narrow::to_u32;
 
@@ -85,44 +84,6 @@ impl Store {
             .map(|id| class_stats(self, id, now_secs))
             .filter(|class| class.pages > 0 || class.out_of_memory > 0)
             .collect()
-    }
-
-    /// Every bag of every class that has items, oldest first within its class.
-    #[must_use]
-    pub fn bag_stats(&self) -> Vec<BagStats> {
-        self.lists.iter().flat_map(|list| self.bag_stats_of(list)).collect()
-    }
-
-    /// Every bag of a class, oldest first; none if the class has no items.
-    fn bag_stats_of(&self, list: &BagList) -> Vec<BagStats> {
-        let (has_items, queue) = {
-            let order = list.order.lock();
-            let has_items =
-                |&part: &Part| list.oldest_with_items(&order, part, &self.blocks).is_some();
-            (PARTS.iter().any(has_items), order.bags().collect::<Vec<_>>())
-        };
-        let bags = if has_items { queue.len() } else { 0 };
-        let row = |place: usize| {
-            // A lock for each bag, whose slots are counted one by one: evictions wait no longer.
-            let order = list.order.lock();
-            let bag = list.bag(queue[place]);
-            // The cleaner may have freed the bag since.
-            order.bags().any(|bag| bag == queue[place]).then(|| BagStats {
-                class: list.id(),
-                place: to_u32(place),
-                role: match place {
-                    _ if place + 1 == bags => "newest",
-                    _ if place + 2 == bags => "alternate",
-                    0 => "oldest",
-                    _ => "closed",
-                },
-                items: bag.items(&self.blocks),
-                slots: bag.slots(&self.blocks),
-                opened_secs: bag.opened_secs(),
-                closed_secs: bag.closed_secs(),
-            })
-        };
-        (0..bags).filter_map(row).collect()
     }
 }
 
