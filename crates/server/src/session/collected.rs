@@ -8,12 +8,15 @@ use store::{DraftError, Store};
 #[derive(Debug)]
 pub(super) struct Collected {
     bytes: Vec<u8>,
+    /// The most that comes, in bytes.
+    most: usize,
     store: Arc<Store>,
 }
 
 impl Collected {
-    pub(super) fn new(store: &Arc<Store>) -> Self {
-        Self { bytes: Vec::new(), store: Arc::clone(store) }
+    /// A place for this number of bytes at the most; it takes no more memory than that.
+    pub(super) fn new(store: &Arc<Store>, most: usize) -> Self {
+        Self { bytes: Vec::new(), most, store: Arc::clone(store) }
     }
 
     /// What has come.
@@ -24,7 +27,11 @@ impl Collected {
     /// Takes `part`. What the system does not give is out of memory, not the end of the server.
     pub(super) fn push(&mut self, part: &[u8]) -> Result<(), DraftError> {
         let was = self.bytes.capacity();
-        self.bytes.try_reserve(part.len()).map_err(|_| DraftError::OutOfMemory)?;
+        let (len, need) = (self.bytes.len(), self.bytes.len() + part.len());
+        if need > was {
+            let room = (2 * was).min(self.most).max(need);
+            self.bytes.try_reserve_exact(room - len).map_err(|_| DraftError::OutOfMemory)?;
+        }
         self.store.charge_buffers(signed(self.bytes.capacity() - was));
         self.bytes.extend_from_slice(part);
         Ok(())

@@ -8,7 +8,7 @@
 //!
 //! * a new large value waits for its turn, in the order of arrival, for [`PATIENCE`] at most; then
 //!   it is refused as "out of memory". Who waits to send holds nothing: the key is looked up again.
-//!   Who waits to receive holds the first piece of its item, and reads nothing from its socket;
+//!   Who waits to receive holds the head of its item, and reads nothing from its socket;
 //! * a connection that holds much for long makes room: of those that were silent for
 //!   [`SILENT_PATIENCE`] or hold for [`HOLD_PATIENCE`], the one with most bytes times age is
 //!   closed, then the next, until there is room. A client that trickles a byte now and then is not
@@ -163,6 +163,9 @@ impl Account {
     pub(super) fn begin_receiving(&mut self, id: u64, bytes: usize, now: Instant) {
         self.used += bytes;
         self.hold(id, None, bytes, now);
+        if self.used > self.limit {
+            self.make_room(Need::Receive(0), now);
+        }
     }
 
     fn hold(&mut self, id: u64, value: Option<usize>, bytes: usize, now: Instant) {

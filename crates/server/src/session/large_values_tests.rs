@@ -63,6 +63,37 @@ fn values_to_append_are_collected_up_to_a_limit() {
     assert_eq!(worker.context.shared.engine.store().memory().buffers, before);
 }
 
+/// A client that announces much and sends little holds what it has sent, and no chunk of the store.
+#[test]
+fn who_announces_much_holds_what_was_sent() {
+    let mut worker = worker(&["-m", "64", "-t", "1"]);
+    let held = |worker: &Worker| {
+        let memory = worker.context.shared.engine.store().memory();
+        memory.arena + memory.buffers
+    };
+    let before = held(&worker);
+    let mut clients = Vec::new();
+    for len in [900, 16_000, 1_000_000] {
+        for number in 0..100 {
+            let mut client = Client::new(&mut worker);
+            let set = format!("set {len}-{number} 0 0 {len}\r\nabc");
+            assert_eq!(client.send(&mut worker, set.as_bytes()), b"");
+            clients.push((client, len));
+        }
+    }
+    // The heads of the large ones lie in one page.
+    let more = held(&worker) - before;
+    assert!(more < 128 << 10, "{more} bytes");
+    for (client, len) in &mut clients {
+        let rest = [&vec![b'd'; *len - 3][..], b"\r\n"].concat();
+        assert_eq!(client.send(&mut worker, &rest), b"STORED\r\n");
+    }
+    let mut want = format!("VALUE 16000-99 0 16000\r\nabc{}\r\nEND\r\n", "d".repeat(15_997));
+    assert_eq!(clients[0].0.send(&mut worker, b"get 16000-99\r\n"), want.as_bytes());
+    want = format!("VALUE 1000000-99 0 1000000\r\nabc{}\r\nEND\r\n", "d".repeat(999_997));
+    assert_eq!(clients[0].0.send(&mut worker, b"get 1000000-99\r\n"), want.as_bytes());
+}
+
 fn has_room(worker: &Worker, bytes: usize) -> bool {
     let (values, now) = (&worker.context.large_values, worker.context.now);
     values.with(|account| account.make_room(Need::Receive(bytes), now))

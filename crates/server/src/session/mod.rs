@@ -22,6 +22,7 @@
 mod admin;
 #[cfg(test)]
 mod as_memcached_tests;
+mod awaited;
 mod batch;
 mod before_login;
 mod binary;

@@ -11,12 +11,13 @@ use proto::text::{self, Parsed, Request};
 use proto::{KeyBuf, Wire, binary};
 use store::DraftError;
 
+use super::awaited::Body;
 use super::binary::storage;
 use super::context::Context;
 use super::job::{END_BYTES, Finished, Job};
 use super::large_values::Need;
 use super::pending_reply::{PendingReply, Replied};
-use super::state::{Body, Receiving, Session, State, Step};
+use super::state::{Receiving, Session, State, Step};
 use super::value_in;
 
 /// Takes what has come of the awaited value; when it is whole, finishes its request.
@@ -46,13 +47,11 @@ pub(crate) fn go_on(
     }
     let bytes = input.bytes();
     let part = &bytes[..bytes.len().min(receiving.missing)];
-    let pushed = match &mut receiving.body {
-        // Not the store's memory, so nothing else bounds it.
-        Body::Bytes(_) if !has_room(cx, part.len()) => return refuse_for_room(cx, session, output),
-        Body::Bytes(collected) => collected.push(part),
-        Body::Draft(draft) => draft.push(part),
-    };
-    if let Err(error) = pushed {
+    // Not the store's memory, so nothing else bounds it.
+    if matches!(receiving.body, Body::Appended(_)) && !has_room(cx, part.len()) {
+        return refuse_for_room(cx, session, output);
+    }
+    if let Err(error) = receiving.body.push(part) {
         let refusal = cx.engine.refused(error);
         return break_off(cx, session, output, |engine, job| {
             value_in::refusal_of(engine, job, refusal)
@@ -84,11 +83,12 @@ pub(crate) fn go_on(
             return Finished::BadEnd;
         }
         match body {
-            Body::Bytes(collected) => {
+            Body::Appended(collected) => {
                 let bytes = collected.bytes();
                 Finished::Judged(engine.concat(job.key, &job.new, &job.condition, bytes))
             }
-            Body::Draft(draft) => value_in::store(engine, job, draft),
+            Body::Small(collected) => value_in::store_collected(engine, job, collected.bytes()),
+            Body::Large(body) => value_in::store(engine, job, body.into_draft()),
         }
     });
     match replied {

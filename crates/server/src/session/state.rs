@@ -8,9 +8,9 @@ use net::Peer;
 use proto::Wire;
 use proto::binary::Header;
 use proto::text::GetLine;
-use store::{BagWalk, Draft, Pin};
+use store::{BagWalk, Pin};
 
-use super::collected::Collected;
+use super::awaited::Body;
 use super::pending_reply::{PendingReply, Replied};
 use crate::admin::dump::Dump;
 use watch::hub::Watching;
@@ -91,12 +91,6 @@ pub(crate) struct Receiving {
     /// Bytes accounted for; more are when more have come.
     pub(super) held: usize,
     pub(super) received: usize,
-}
-
-#[derive(Debug)]
-pub(super) enum Body {
-    Bytes(Collected),
-    Draft(Draft),
 }
 
 /// A large value on its way.

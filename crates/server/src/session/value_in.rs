@@ -1,8 +1,9 @@
-//! Receiving values: into an item's memory as they come, never into a buffer first.
+//! Receiving values: into an item's memory as they come, but for the first part of one that comes in
+//! parts.
 //!
 //! ```text
 //!     the whole value is in the input: draft, copy, store: no state
-//!     else: draft -> Receiving, which takes what has come, time after time -> store
+//!     else: Receiving, which takes what has come, time after time (see `awaited`) -> store
 //!           (a large one waits until there is room for it: see `large_values`)
 //!     refused: answer -> Swallowing
 //! ```
@@ -11,16 +12,17 @@
 //! that is simpler than an owned form of every kind of request. `append` and `prepend` do collect
 //! their bytes first, since the item they make depends upon the one that is there at the end.
 
-use engine::{Stored, Verdict};
+use engine::{NewValue, Stored, Verdict};
 use net::{Flow, Input};
-use store::{Draft, DraftError};
+use store::{Draft, DraftError, item_bytes};
 
+use super::awaited::{Body, LargeBody};
 use super::collected::Collected;
 use super::context::Context;
 use super::job::{Finished, Job};
 use super::large_values::SMALL_BYTES;
 use super::pending_reply::{PendingReply, Replied};
-use super::state::{Body, Receiving, Session, State, Step};
+use super::state::{Receiving, Session, State, Step};
 use crate::prefixes::Kind;
 
 /// What became of a storage request's value.
@@ -103,24 +105,15 @@ fn take_later(
     job: &Job<'_>,
     head: &[u8],
 ) -> Taken {
-    let body = if job.is_concat() {
-        match refuses_concat(&cx.engine, job) {
-            Some(refusal) => {
-                return Taken::Finished(refuse(&cx.engine, session, job, refusal), pending);
-            }
-            None => Body::Bytes(Collected::new(cx.engine.shared().store())),
-        }
-    } else {
-        match cx.engine.draft(job.key, &job.new) {
-            Ok(draft) => Body::Draft(draft),
-            Err(refusal) => {
-                return Taken::Finished(refuse(&cx.engine, session, job, refusal), pending);
-            }
+    let body = match begin(&cx.engine, job) {
+        Ok(body) => body,
+        Err(refusal) => {
+            return Taken::Finished(refuse(&cx.engine, session, job, refusal), pending);
         }
     };
-    // What a draft of one chunk holds before its value comes; of a larger one, its first piece.
-    let held = job.new.value_len.min(SMALL_BYTES);
     let waits_for_room = job.new.value_len > SMALL_BYTES;
+    // A larger one has to find room for its first chunk, before it takes one.
+    let held = if waits_for_room { SMALL_BYTES } else { 0 };
     session.state = State::Receiving(Box::new(Receiving {
         pending,
         head: head.to_vec(),
@@ -135,6 +128,34 @@ fn take_later(
         cx.large_values.with(|account| account.begin_receiving(session.id, held, cx.now));
     }
     Taken::Coming
+}
+
+/// The place for a value that is to come in parts. What is refused whatever comes is refused now.
+fn begin(engine: &engine::Worker, job: &Job<'_>) -> Result<Body, Verdict> {
+    let most = if job.is_concat() { usize::MAX } else { SMALL_BYTES };
+    let collected = Collected::new(engine.shared().store(), most.min(job.new.value_len));
+    if job.is_concat() {
+        return refuses_concat(engine, job).map_or(Ok(Body::Appended(collected)), Err);
+    }
+    let NewValue { flags, value_len, .. } = job.new;
+    let item_bytes = item_bytes(job.key.bytes.len(), flags, value_len) as u64;
+    if value_len <= SMALL_BYTES && item_bytes <= engine.shared().store().item_bytes_max() {
+        return Ok(Body::Small(collected));
+    }
+    let draft = engine.draft(job.key, &job.new)?;
+    Ok(Body::Large(LargeBody::new(draft, collected)))
+}
+
+/// Stores a value that was collected, as one that has come with its request.
+pub(super) fn store_collected(engine: &engine::Worker, job: &Job<'_>, value: &[u8]) -> Finished {
+    let draft = engine.draft(job.key, &job.new).and_then(|mut draft| {
+        let pushed = draft.push(value).map_err(|error| engine.refused(error));
+        pushed.map(|()| draft)
+    });
+    match draft {
+        Ok(draft) => store(engine, job, draft),
+        Err(refusal) => refusal_of(engine, job, refusal),
+    }
 }
 
 /// Tells watchers and prefix counts of a value that was taken.

@@ -1,0 +1,62 @@
+//! The bytes of a value that comes in parts.
+//!
+//! An item's memory is taken in chunks, up to 16 KiB at once. So that a client which announces much
+//! and sends little holds what it has sent, and not chunks of the store, the first 16 KiB are
+//! collected beside it. A value that has come with its request needs none of this.
+
+use store::{Draft, DraftError};
+
+use super::collected::Collected;
+use super::large_values::SMALL_BYTES;
+
+/// A value as far as it has come.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// To be appended to another: judged when it is whole.
+    Appended(Collected),
+    /// One that needs one chunk, which it gets when it is whole.
+    Small(Collected),
+    /// A longer one.
+    Large(LargeBody),
+}
+
+/// A value that is longer than a chunk.
+#[derive(Debug)]
+pub(super) struct LargeBody {
+    draft: Draft,
+    /// The first bytes, until there are enough for a chunk.
+    first: Option<Collected>,
+}
+
+impl LargeBody {
+    pub(super) fn new(draft: Draft, first: Collected) -> Self {
+        Self { draft, first: Some(first) }
+    }
+
+    /// The draft, when the value is whole.
+    pub(super) fn into_draft(self) -> Draft {
+        self.draft
+    }
+
+    fn push(&mut self, part: &[u8]) -> Result<(), DraftError> {
+        if let Some(first) = &mut self.first {
+            let come = first.bytes().len() + part.len();
+            if come < SMALL_BYTES {
+                // It is longer than that, so this is not the end.
+                return first.push(part);
+            }
+            self.draft.push(first.bytes())?;
+            self.first = None;
+        }
+        self.draft.push(part)
+    }
+}
+
+impl Body {
+    pub(super) fn push(&mut self, part: &[u8]) -> Result<(), DraftError> {
+        match self {
+            Self::Appended(collected) | Self::Small(collected) => collected.push(part),
+            Self::Large(body) => body.push(part),
+        }
+    }
+}
