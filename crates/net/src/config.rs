@@ -31,6 +31,10 @@ pub struct Config {
     /// Above it connections are closed until an eighth is free: first those whose clients have not
     /// logged in, then those that hold most for longest.
     pub buffer_bytes_max: usize,
+    /// Bytes that the TLS sessions of one worker's connections may take together. Above it
+    /// connections are closed that were idle for longest; one in the middle of a request only if
+    /// nothing has moved on it for seconds. If there are none, the newcomer is.
+    pub session_bytes_max: usize,
     /// The maker of TLS sessions; `None`: every listener is plain.
     pub tls: Option<Arc<TlsAcceptor>>,
 }
@@ -47,6 +51,7 @@ impl Default for Config {
             login_timeout: None,
             stall_timeout: None,
             buffer_bytes_max: 16 << 20,
+            session_bytes_max: usize::MAX,
             tls: None,
         }
     }

@@ -77,6 +77,7 @@ pub(crate) struct Counters {
     pub(crate) tls_sessions: AtomicU64,
     pub(crate) tls_handshake_errors: AtomicU64,
     pub(crate) tls_errors: AtomicU64,
+    pub(crate) tls_kicks: AtomicU64,
 }
 
 /// Adds to a counter that only this thread writes.
@@ -211,6 +212,8 @@ pub struct Stats {
     pub tls_handshake_errors: u64,
     /// TLS sessions that broke after their handshake.
     pub tls_errors: u64,
+    /// TLS sessions that were closed because all together took too much memory.
+    pub tls_kicks: u64,
     pub accepting_conns: bool,
 }
 
@@ -374,6 +377,7 @@ impl Control {
             tls_sessions: all.tls_sessions - base.tls_sessions,
             tls_handshake_errors: all.tls_handshake_errors - base.tls_handshake_errors,
             tls_errors: all.tls_errors - base.tls_errors,
+            tls_kicks: all.tls_kicks - base.tls_kicks,
             ..all
         }
     }
@@ -415,6 +419,7 @@ impl Control {
             tls_sessions: sum(|counters| &counters.tls_sessions),
             tls_handshake_errors: sum(|counters| &counters.tls_handshake_errors),
             tls_errors: sum(|counters| &counters.tls_errors),
+            tls_kicks: sum(|counters| &counters.tls_kicks),
             accepting_conns: !is_off,
         }
     }

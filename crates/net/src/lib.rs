@@ -38,7 +38,7 @@ pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use placement::{Consolidation, Placement};
 pub use server::{Handle, start};
-pub use service::{CloseReason, DatagramFate, Flow, Service};
+pub use service::{CloseReason, DatagramFate, Flow, Occupation, Service};
 pub use socket_handover::Inherited;
 pub use sockets::Sockets;
 pub use tls::{TlsAcceptor, TlsError, TlsMode, TlsOptions, Verify, knows_suite};

@@ -118,6 +118,11 @@ pub trait Service {
         false
     }
 
+    /// What this session is in the middle of: others may need the memory of its TLS.
+    fn occupation(&self, _session: &Self::Session) -> Occupation {
+        Occupation::None
+    }
+
     /// True if answers to this session are still to come. Such a connection outlives the end of its
     /// input, and a drain.
     fn owes(&self, _session: &Self::Session) -> bool {
@@ -144,6 +149,17 @@ pub enum Flow {
     Yield,
 }
 
+/// What a session is in the middle of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occupation {
+    /// Nothing: its next byte begins a request.
+    None,
+    /// A request that came in part, or whose reply is not complete.
+    Request,
+    /// It waits for what the server has to tell, for as long as its client likes.
+    Listening,
+}
+
 /// The fate of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramFate {
@@ -164,6 +180,8 @@ pub enum CloseReason {
     Eof,
     /// Nothing was received for the idle timeout.
     Idle,
+    /// TLS sessions took too much memory, and this one was idle for longest.
+    Crowded,
     /// The client did not log in in time.
     NoLogin,
     /// The service left more input unconsumed than the read buffer holds.

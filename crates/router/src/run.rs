@@ -205,12 +205,16 @@ fn acceptor(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, AcceptorError
     Ok(Some(Arc::new(TlsAcceptor::open(tls, modes)?)))
 }
 
+/// TLS sessions may take this part of what clients may make the proxy hold.
+const TLS_SHARE: usize = 2;
+
 /// The event loops' settings.
 fn net_config(options: &Options, tls: Option<Arc<TlsAcceptor>>) -> net::Config {
     net::Config {
         workers: options.num_proxies,
         placement: placement(options),
         rejection: Some(proto::reply::TOO_MANY_CONNECTIONS),
+        session_bytes_max: options.client_memory_max / TLS_SHARE / options.num_proxies.max(1),
         // mcrouter's 0 is no limit.
         max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
         tls,

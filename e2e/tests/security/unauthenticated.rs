@@ -1,12 +1,12 @@
 //! Clients that have neither finished a handshake nor logged in take nothing from others.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use testkit::process::raise_open_files;
 
 use crate::certificates::Certificates;
-use crate::tls::Both;
+use crate::tls::{Both, connect, read};
 
 /// The beginning of a TLS client's first message: a record of 512 bytes, of which 69 come.
 const HALF_HELLO: [u8; 69] = {
@@ -56,4 +56,51 @@ fn half_handshakes_evict_nothing() {
     // A page of items may go to the plain state of the connections themselves.
     assert!(lost < before / 20, "{lost} of {before} items went");
     both.assert_alive(&certificates, "half handshakes");
+}
+
+/// TLS sessions take a quarter of `-m` at the most, and no item's memory. The one idle for longest
+/// makes room, and none in the middle of a request.
+#[test]
+fn tls_sessions_evict_nothing() {
+    const CLIENTS: usize = 700;
+    const SESSIONS_MAX: usize = (16 << 20) / 4 / (16 << 10);
+    assert!(raise_open_files(2000) >= 2000);
+    let certificates = Certificates::new();
+    let mut both = Both::start(&certificates, "", "", &["-m", "16", "-t", "1", "-c", "1500"]);
+    let mut wire = both.server.connect();
+    let value = "v".repeat(1000);
+    for number in 0..7000 {
+        wire.send(format!("set key{number} 0 0 1000 noreply\r\n{value}\r\n").as_bytes());
+    }
+    wire.expect(b"mn\r\n", b"MN\r\n");
+    assert_eq!(both.server.stat("evictions"), 0);
+    let items = both.server.stat("curr_items");
+
+    let config = certificates.client("ca", None);
+    let mut idle = connect(both.tls, &config).unwrap();
+    let mut amid = connect(both.tls, &config).unwrap();
+    amid.write_all(b"set amid 0 0 100\r\n").unwrap();
+    let mut clients = Vec::new();
+    for number in 0..CLIENTS {
+        clients.push(connect(both.tls, &config).unwrap());
+        if number % 20 == 0 {
+            amid.write_all(b"a").unwrap();
+            // The last that came is no stranger any more: it has used its session.
+            let last = &mut clients[number];
+            last.write_all(b"mn\r\n").unwrap();
+            assert_eq!(read(last, 4), b"MN\r\n");
+        }
+    }
+    let sent = CLIENTS.div_ceil(20);
+    amid.write_all("a".repeat(100 - sent).as_bytes()).unwrap();
+    amid.write_all(b"\r\n").unwrap();
+    assert_eq!(read(&mut amid, 8), b"STORED\r\n", "a request under way");
+    let mut rest = Vec::new();
+    assert_eq!(idle.read_to_end(&mut rest).unwrap(), 0, "idle for longest");
+    let kicked = both.server.stat("ssl_sessions_kicked");
+    assert!(kicked as usize >= CLIENTS + 2 - SESSIONS_MAX, "{kicked}");
+    assert_eq!(both.server.stat("evictions"), 0);
+    assert_eq!(both.server.stat("curr_items"), items + 1, "and the one amid its request");
+    wire.expect(b"set plain 0 0 1\r\nx\r\n", b"STORED\r\n");
+    both.assert_alive(&certificates, "many sessions");
 }

@@ -72,6 +72,8 @@ pub(crate) struct Limits {
     login: Option<Duration>,
     stall: Option<Duration>,
     buffer_bytes_max: usize,
+    /// TLS sessions whose handshake is done.
+    sessions_max: usize,
     /// Connections that there is room for from the start.
     connections_expected: usize,
     placement: Placement,
@@ -84,6 +86,7 @@ impl Limits {
             login: config.login_timeout,
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
+            sessions_max: config.session_bytes_max / tls::SESSION_BYTES.unsigned_abs(),
             connections_expected: config.connections_expected(),
             placement: config.placement,
         }
@@ -131,6 +134,8 @@ struct TlsWorker {
     plain: Vec<u8>,
     /// The connections opened last, and when: of these alone a handshake may be unfinished.
     opened: VecDeque<(Token, u64)>,
+    /// Sessions whose handshake is done.
+    sessions: usize,
 }
 
 impl<S: Service> Worker<S> {
@@ -190,6 +195,7 @@ impl<S: Service> Worker<S> {
                 scratch: Scratch::new(),
                 plain: vec![0; INPUT_MAX + OPENED_BYTES_MAX],
                 opened: VecDeque::new(),
+                sessions: 0,
             }),
             consolidator,
         })
@@ -342,8 +348,11 @@ impl<S: Service> Worker<S> {
         conn.unauthenticated_since_ms =
             self.service.is_unauthenticated(&conn.session).then_some(self.now_ms);
         let in_handshake = conn.tls.as_ref().map(|tls| tls.handshake_deadline_ms().is_some());
-        if in_handshake == Some(false) {
+        if in_handshake == Some(false)
+            && let Some(tls) = &mut self.tls
+        {
             conn.session_charged = tls::SESSION_BYTES;
+            tls.sessions += 1;
         }
         let bytes = conn_bytes(&conn);
         let token = self.conns.insert(conn);
@@ -356,8 +365,10 @@ impl<S: Service> Worker<S> {
             return;
         }
         self.arm_timer(token.slot);
-        if in_handshake == Some(true) {
-            self.limit_handshakes(token);
+        match in_handshake {
+            Some(true) => self.limit_handshakes(token),
+            Some(false) => self.limit_sessions(token),
+            None => {}
         }
         if self.draining.is_some() {
             self.read(token);
@@ -373,6 +384,7 @@ impl<S: Service> Worker<S> {
         match reason {
             CloseReason::Idle => add(&counters.idle_kicks, 1),
             CloseReason::SlowClient => add(&counters.slow_kicks, 1),
+            CloseReason::Crowded => add(&counters.tls_kicks, 1),
             _ => {}
         }
         let (socket, session, ..) = conn.into_parts();
@@ -397,6 +409,9 @@ impl<S: Service> Worker<S> {
         self.set_handle(token.slot, None);
         self.charge_buffers(conn.charged, 0);
         self.budget.charge(-conn_bytes(&conn));
+        if let Some(tls) = &mut self.tls {
+            tls.sessions -= usize::from(conn.session_charged > 0);
+        }
         Some(conn)
     }
 

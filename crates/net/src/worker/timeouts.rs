@@ -4,13 +4,20 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::Worker;
+use crate::conn::Conn;
 use crate::conn_id::Token;
 use crate::control::ConnState;
-use crate::service::{CloseReason, Service};
+use crate::service::{CloseReason, Occupation, Service};
 use crate::tls::Broken;
 
 /// Connections of one worker, of those opened last, whose handshakes may be unfinished.
 const HANDSHAKES_MAX: usize = 256;
+
+/// Of the sessions that there may be, one in as many is closed where one is too many.
+const SESSIONS_SHARE: usize = 64;
+
+/// A request on which nothing moves for so long holds no place that others need.
+const STALLED_MS: u64 = 5000;
 
 /// A handshake as young as this is not closed for others: a crowd that comes at once is served.
 const YOUNG_MS: u64 = 1000;
@@ -111,6 +118,47 @@ impl<S: Service> Worker<S> {
                 let reason = "others came, and the handshake was not done".to_owned();
                 self.on_broken(token, &Broken { reason, in_handshake });
             }
+        }
+    }
+
+    /// Closes TLS sessions if there are too many, those that were idle for longest: first of clients
+    /// that have not logged in. Where all others are busy, the newcomer goes.
+    pub(super) fn limit_sessions(&mut self, newcomer: Token) {
+        let most = self.limits.sessions_max;
+        let too_many = self.tls.as_ref().map_or(0, |tls| tls.sessions.saturating_sub(most));
+        if too_many == 0 {
+            return;
+        }
+        let others = self.conns.iter().filter(|&(token, _)| token != newcomer);
+        let mut idle: Vec<(bool, u64, Token)> = others
+            .filter(|(_, conn)| conn.session_charged > 0 && self.may_give_way(conn))
+            .map(|(token, conn)| {
+                let is_known = !self.service.is_unauthenticated(&conn.session);
+                (is_known, conn.handle.last_ms(), token)
+            })
+            .collect();
+        // Some more than needed, so that not every newcomer costs a look at all.
+        let count = too_many.max(most / SESSIONS_SHARE).min(idle.len());
+        if count == 0 {
+            return self.close(newcomer, CloseReason::Crowded);
+        }
+        idle.select_nth_unstable_by_key(count - 1, |&(is_known, last_ms, _)| (is_known, last_ms));
+        for (.., token) in idle.drain(..count) {
+            self.close(token, CloseReason::Crowded);
+        }
+    }
+
+    /// True if nothing is under way on the connection, or nothing has moved on it for so long that
+    /// others come first.
+    fn may_give_way(&self, conn: &Conn<S::Session>) -> bool {
+        let is_stalled = self.now_ms.saturating_sub(conn.handle.last_ms()) >= STALLED_MS;
+        let is_between = conn.state == ConnState::Reading
+            && conn.buffered() == 0
+            && !self.service.owes(&conn.session);
+        match self.service.occupation(&conn.session) {
+            Occupation::None => is_between || is_stalled,
+            Occupation::Request => is_stalled,
+            Occupation::Listening => false,
         }
     }
 

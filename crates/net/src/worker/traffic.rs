@@ -137,8 +137,12 @@ impl<S: Service> Worker<S> {
         add(&counters.tls_sessions, u64::from(is_new));
         if is_new {
             conn.session_charged = tls::SESSION_BYTES;
+            tls.sessions += 1;
             self.budget.charge(conn.session_charged);
+            conn.handle.set_last_ms(self.now_ms);
+            self.limit_sessions(token);
         }
+        let (Some(conn), Some(tls)) = (self.conns.get_mut(token), &mut self.tls) else { return };
         if len > before && conn.is_drained() {
             let resources = WorkerResources {
                 service: &mut self.service,

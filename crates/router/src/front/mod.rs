@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use access::Refusals;
-use net::{CloseReason, ConnId, Flow, Input, Output, Peer, Service};
+use net::{CloseReason, ConnId, Flow, Input, Occupation, Output, Peer, Service};
 use proto::text::GetLine;
 use routes::{Core, Submitted};
 use upstream::{Event, Request};
@@ -344,6 +344,17 @@ impl Service for Front {
 
     fn moved(&mut self, session: Session) {
         self.queues.close(session.queue);
+    }
+
+    fn occupation(&self, session: &Session) -> Occupation {
+        let Session { line, receiving, swallow, closes, watching, .. } = session;
+        if watching.is_some() {
+            Occupation::Listening
+        } else if line.is_some() || receiving.is_some() || *swallow > 0 || *closes {
+            Occupation::Request
+        } else {
+            Occupation::None
+        }
     }
 
     fn owes(&self, session: &Session) -> bool {

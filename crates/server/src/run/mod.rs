@@ -289,8 +289,9 @@ fn cores(options: &Options) -> Result<Option<Vec<usize>>, Failure> {
 }
 
 fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
-    let share = options.memory_bytes / BUFFER_SHARE;
-    let share = usize::try_from(share).unwrap_or(usize::MAX) / options.threads;
+    let share = |part: u64| {
+        usize::try_from(options.memory_bytes / part).unwrap_or(usize::MAX) / options.threads
+    };
     net::Config {
         workers: options.threads,
         affinity: cores,
@@ -298,7 +299,8 @@ fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
         rejection: options.maxconns_fast.then_some(proto::reply::TOO_MANY_CONNECTIONS),
         idle_timeout: options.idle_timeout,
         stall_timeout: options.stall_timeout,
-        buffer_bytes_max: share.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX),
+        buffer_bytes_max: share(BUFFER_SHARE).clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX),
+        session_bytes_max: share(TLS_SHARE).max(TLS_BYTES_MIN),
         ..net::Config::default()
     }
 }
@@ -353,6 +355,12 @@ const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections may hold this part of the memory limit, in their buffers.
 const BUFFER_SHARE: u64 = 8;
+
+/// TLS sessions may take this part of the memory limit.
+const TLS_SHARE: u64 = 4;
+
+/// Least memory of one worker's TLS sessions: some dozens of them.
+const TLS_BYTES_MIN: usize = 1 << 20;
 
 /// Least buffers of one worker: a few clients that ask for much and read slowly.
 const BUFFER_BYTES_MIN: usize = 2 << 20;

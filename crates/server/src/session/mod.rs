@@ -64,7 +64,9 @@ mod verbose;
 use std::sync::Arc;
 use std::time::Instant;
 
-use net::{CloseReason, ConnId, Control, DatagramFate, Flow, Input, Output, Peer, Service};
+use net::{
+    CloseReason, ConnId, Control, DatagramFate, Flow, Input, Occupation, Output, Peer, Service,
+};
 use options::Protocol;
 use proto::{KeyBuf, Wire};
 
@@ -357,6 +359,21 @@ impl Service for Worker {
 
     fn take_dropped(&mut self, dropped: &mut Vec<ConnId>) {
         self.context.large_values.take_revoked(dropped);
+    }
+
+    fn occupation(&self, session: &Session) -> Occupation {
+        match session.state {
+            State::Commands => Occupation::None,
+            State::Watching(_) => Occupation::Listening,
+            State::Asking(_)
+            | State::Delayed(_)
+            | State::Dumping(..)
+            | State::Getting(_)
+            | State::ListingBags(_)
+            | State::Receiving(_)
+            | State::Sending(_)
+            | State::Swallowing(_) => Occupation::Request,
+        }
     }
 
     fn owes(&self, session: &Session) -> bool {

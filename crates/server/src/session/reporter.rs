@@ -140,7 +140,7 @@ impl Reporter {
     pub(crate) fn closed(&self, session: &Session, reason: CloseReason) {
         let reason = match reason {
             CloseReason::Eof | CloseReason::Service => "normal",
-            CloseReason::Idle => "idle_timeout",
+            CloseReason::Crowded | CloseReason::Idle => "idle_timeout",
             CloseReason::NoLogin => "login_timeout",
             CloseReason::Drain => "shutdown",
             CloseReason::InputOverflow
