@@ -25,6 +25,8 @@ pub mod budget;
 pub mod chunks;
 pub mod codec;
 pub mod control;
+#[cfg(all(not(loom), feature = "schedule"))]
+pub mod lines;
 pub mod qsbr;
 pub mod region;
 pub mod retired;

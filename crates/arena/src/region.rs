@@ -219,6 +219,12 @@ mod mapped {
         fn at(base: *mut u8, len: usize, file: Option<(Arc<File>, u64)>) -> io::Result<Self> {
             let base = NonNull::new(base.cast::<T>())
                 .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            #[cfg(feature = "schedule")]
+            {
+                let first = base.addr().get();
+                let end = first + len * size_of::<T>();
+                crate::lines::note_region(first..end, std::any::type_name::<T>());
+            }
             Ok(Self { base, len, file, owns: PhantomData })
         }
 
@@ -236,17 +242,17 @@ mod mapped {
             system::commit(file, offset + bytes(start), bytes(len))
         }
 
+        /// `true` if it is a part of a file.
+        pub fn is_in_file(&self) -> bool {
+            self.file.is_some()
+        }
+
         /// Gives the memory of `len` values from `start` back to the system; they read as zero
         /// afterwards.
         ///
         /// No thread should be using these values: it would find them zero at any moment.
         ///
         /// # Panics
-        /// `true` if it is a part of a file.
-        pub fn is_in_file(&self) -> bool {
-            self.file.is_some()
-        }
-
         ///
         /// If the range is not in the region.
         pub fn release(&self, start: usize, len: usize) {

@@ -1,8 +1,8 @@
 //! With the feature `schedule`: `std`'s atomics and `parking_lot`'s mutex, each of whose operations
-//! is a point of [`crate::schedule`].
+//! is a point of [`crate::schedule`], and is noted by [`crate::lines`].
 
-use crate::schedule;
 use crate::sync::Ordering;
+use crate::{lines, schedule};
 use std::sync::atomic as real;
 use std::time::Duration;
 
@@ -53,16 +53,19 @@ macro_rules! scheduled {
 
             pub fn load(&self, order: Ordering) -> $value {
                 schedule::point();
+                lines::loaded(self);
                 self.0.load(order)
             }
 
             pub fn store(&self, value: $value, order: Ordering) {
                 schedule::point();
+                lines::stored(self);
                 self.0.store(value, order);
             }
 
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
+                lines::stored(self);
                 self.0.swap(value, order)
             }
 
@@ -74,6 +77,7 @@ macro_rules! scheduled {
                 failure: Ordering,
             ) -> Result<$value, $value> {
                 schedule::point();
+                lines::stored(self);
                 self.0.compare_exchange(current, new, success, failure)
             }
 
@@ -85,6 +89,7 @@ macro_rules! scheduled {
                 failure: Ordering,
             ) -> Result<$value, $value> {
                 schedule::point();
+                lines::stored(self);
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
 
@@ -108,31 +113,37 @@ macro_rules! number {
         impl $name {
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
+                lines::stored(self);
                 self.0.fetch_add(value, order)
             }
 
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
+                lines::stored(self);
                 self.0.fetch_sub(value, order)
             }
 
             pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
+                lines::stored(self);
                 self.0.fetch_and(value, order)
             }
 
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
+                lines::stored(self);
                 self.0.fetch_or(value, order)
             }
 
             pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
+                lines::stored(self);
                 self.0.fetch_max(value, order)
             }
 
             pub fn fetch_min(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
+                lines::stored(self);
                 self.0.fetch_min(value, order)
             }
 
@@ -143,6 +154,7 @@ macro_rules! number {
                 update: impl FnMut($value) -> Option<$value>,
             ) -> Result<$value, $value> {
                 schedule::point();
+                lines::stored(self);
                 self.0.fetch_update(set, fetch, update)
             }
         }
@@ -168,6 +180,7 @@ impl<T> Mutex<T> {
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
         schedule::point();
+        lines::stored(self);
         loop {
             match self.0.try_lock() {
                 Some(guard) => return guard,
@@ -179,6 +192,7 @@ impl<T> Mutex<T> {
 
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         schedule::point();
+        lines::stored(self);
         self.0.try_lock()
     }
 

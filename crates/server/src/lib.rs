@@ -19,5 +19,7 @@ pub mod run;
 pub mod session;
 mod shared;
 #[cfg(test)]
+mod shared_lines_tests;
+#[cfg(test)]
 mod simulation;
 mod status;
