@@ -183,12 +183,19 @@ impl Shared {
 
     /// The table, made at its first use.
     fn lease_table(&self) -> &Table {
-        self.leases.get_or_init(|| {
-            let table =
-                Table::new(self.store().memory().limit, self.settings().leases.interval_secs);
+        if let Some(table) = self.leases() {
+            return table;
+        }
+        // Others wait while it is made, so that takes nothing from the store.
+        let (limit, mut is_new) = (self.store().memory().limit, false);
+        let table = self.leases.get_or_init(|| {
+            is_new = true;
+            Table::new(limit, self.settings().leases.interval_secs)
+        });
+        if is_new {
             self.store().charge_fixed(table.bytes());
-            table
-        })
+        }
+        table
     }
 
     /// Charges the memory by which the table has grown.

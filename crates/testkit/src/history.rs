@@ -119,7 +119,11 @@ pub fn check_values(events: &[Event]) -> Result<(), Violation> {
         let Out::Hit { val: hit, .. } = event.out else { continue };
         let is_stored = events.iter().any(|other| {
             let stores = match other.op {
-                Op::Add(val) | Op::Cas(val, _) | Op::Replace(val) | Op::Set(val) => val == hit,
+                Op::Add(val)
+                | Op::Cas(val, _)
+                | Op::LeaseSet(val, _)
+                | Op::Replace(val)
+                | Op::Set(val) => val == hit,
                 _ => false,
             };
             stores && other.call <= event.ret

@@ -10,12 +10,16 @@ use testkit::Rng;
 use testkit::history::{Event, Op, Out, Val};
 
 use super::keys::{self, Kind, Seen};
+use super::request::{Asked, Reply, Wire, has_value, write};
 
 /// Requests that a client sends in its life.
 const REQUESTS: usize = 60;
 
 /// Requests without a reply that a client has at once.
 const OUTSTANDING_MAX: usize = 6;
+
+/// In place of a lease token: another client was given one.
+const WAIT: u64 = 1;
 
 /// More than any value has.
 const ANSWER_BYTES_MAX: u32 = 1 << 20;
@@ -31,43 +35,9 @@ pub(super) struct Client {
     asked: VecDeque<Asked>,
     /// Uniques of items that this client has seen, by key.
     uniques: HashMap<usize, u64>,
+    /// Lease tokens that it was given and has not used, by key.
+    tokens: HashMap<usize, u64>,
     seen: Vec<Seen>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wire {
-    Binary,
-    Meta,
-    Text,
-}
-
-/// A request whose reply has not come.
-#[derive(Debug)]
-struct Asked {
-    opaque: u32,
-    called: u64,
-    reply: Reply,
-    /// A retrieval has one for each key.
-    ops: Vec<(usize, Op)>,
-    /// The values that came so far.
-    hits: Vec<Option<(Val, Option<u64>)>>,
-    /// The server had no memory for the answer.
-    is_refused: bool,
-}
-
-/// What answers a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reply {
-    /// One answer.
-    One,
-    /// Nothing (`noreply`).
-    None,
-    /// A hit alone (quiet get of the binary protocol).
-    HitOnly,
-    /// A hit or nothing, then the answer to `mn` (quiet get of the meta protocol).
-    HitThenNoop,
-    /// Values, then the end.
-    Values,
 }
 
 impl Client {
@@ -80,6 +50,7 @@ impl Client {
             serial: number << 20,
             asked: VecDeque::new(),
             uniques: HashMap::new(),
+            tokens: HashMap::new(),
             seen: Vec::new(),
         }
     }
@@ -114,12 +85,19 @@ impl Client {
         if self.requests_left == 0 {
             return (Op::Get, value);
         }
+        if self.wire == Wire::Text
+            && keys::kind(key) != Kind::Number
+            && let Some(token) = self.tokens.remove(&key)
+        {
+            return (Op::LeaseSet(val, token), value);
+        }
         let op = match (self.rng.below(16), keys::kind(key)) {
             (0..=4, _) => Op::Get,
             (5, _) => Op::Add(val),
             (6, _) => Op::Replace(val),
             (7, _) => Op::Delete,
             (8, _) => Op::Touch,
+            (14, _) if self.wire == Wire::Text => Op::LeaseGet,
             (9..=10, _) => match self.uniques.get(&key) {
                 Some(&unique) => Op::Cas(val, unique),
                 None => Op::Get,
@@ -135,7 +113,15 @@ impl Client {
 
     fn asked(&self, reply: Reply, ops: Vec<(usize, Op)>) -> Asked {
         let hits = vec![None; ops.len()];
-        Asked { opaque: self.opaque(), called: moment(), reply, ops, hits, is_refused: false }
+        Asked {
+            opaque: self.opaque(),
+            called: moment(),
+            reply,
+            ops,
+            hits,
+            token: None,
+            is_refused: false,
+        }
     }
 
     fn opaque(&self) -> u32 {
@@ -165,7 +151,12 @@ impl Client {
             }
             Op::Set(_) => format!("set {name} 0 0 {len}"),
             Op::Touch => format!("touch {name} 0"),
-            Op::Get | Op::Flush | Op::LeaseGet | Op::LeaseSet(..) => {
+            Op::LeaseGet => {
+                reply = Reply::Values;
+                format!("lease-get {name}")
+            }
+            Op::LeaseSet(_, token) => format!("lease-set {name} {token} 0 0 {len}"),
+            Op::Get | Op::Flush => {
                 reply = Reply::Values;
                 let mut line = format!("gets {name}");
                 for _ in 0..self.rng.below(3) {
@@ -302,6 +293,11 @@ impl Client {
             if let Some(Out::Hit { cas: Some(unique), .. }) = hit {
                 self.uniques.insert(key, unique);
             }
+            if is_refused && has_value(op) {
+                // What it was to replace may be gone, and tokens of the key with it.
+                let (op, out) = (Op::Flush, Out::Unknown);
+                self.seen.push(Seen { key, event: Event { call: called, ret, op, out } });
+            }
             if let Some(out) = hit.or_else(|| (!is_refused).then_some(out)) {
                 self.seen.push(Seen { key, event: Event { call: called, ret, op, out } });
             }
@@ -328,10 +324,25 @@ impl Client {
                 let place = place.expect("a key that was asked for, once") + behind;
                 asked.hits[place] = Some((Val::of(value.value), value.cas));
             }
+            Answer::Lease { key, token, .. } => {
+                let asked = self.answered(None);
+                assert_eq!(asked.ops, [(keys::of_name(key), Op::LeaseGet)], "a lease");
+                asked.token = Some(token);
+            }
             Answer::End => {
                 let asked = self.answered(None);
                 assert_eq!(asked.reply, Reply::Values, "an end for {asked:?}");
-                self.finish(Out::Miss);
+                let (token, key) = (asked.token, asked.ops[0].0);
+                let out = match token {
+                    None => Out::Miss,
+                    // Another client is to fill the key.
+                    Some(WAIT) => Out::Unknown,
+                    Some(token) => {
+                        self.tokens.insert(key, token);
+                        Out::Token(token)
+                    }
+                };
+                self.finish(out);
             }
             Answer::ServerError(text) => {
                 assert!(text.starts_with(b"out of memory"), "{}", text.escape_ascii());
@@ -459,19 +470,4 @@ impl Client {
         self.lose();
         self.seen
     }
-}
-
-/// A line, and the value that follows it.
-fn write(bytes: &mut Vec<u8>, line: &str, value: Option<&[u8]>) {
-    for part in std::iter::once(line.as_bytes()).chain(value) {
-        bytes.extend_from_slice(part);
-        bytes.extend_from_slice(b"\r\n");
-    }
-}
-
-fn has_value(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Add(_) | Op::Append(_) | Op::Cas(..) | Op::Prepend(_) | Op::Replace(_) | Op::Set(_)
-    )
 }
