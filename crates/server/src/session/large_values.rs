@@ -314,7 +314,9 @@ impl Account {
 
     /// The connection that has held most for longest, of those that may be closed.
     fn slowest(&self, now: Instant) -> Option<u64> {
-        let is_due = |holder: &Holder| holder.due().is_some_and(|due| due <= now);
+        // One that holds nothing yet would make no room.
+        let is_due =
+            |holder: &Holder| holder.bytes > 0 && holder.due().is_some_and(|due| due <= now);
         let due = self.holders.iter().filter(|(_, holder)| is_due(holder));
         let cost = |holder: &Holder| {
             let age_ms = now.saturating_duration_since(holder.since).as_millis();
@@ -326,7 +328,8 @@ impl Account {
     /// When the next connection may be closed; later ones that come are not due before this.
     fn next_due(&self, now: Instant) -> Instant {
         let later = now + SILENT_PATIENCE;
-        self.holders.values().filter_map(Holder::due).min().map_or(later, |due| due.min(later))
+        let holders = self.holders.values().filter(|holder| holder.bytes > 0);
+        holders.filter_map(Holder::due).min().map_or(later, |due| due.min(later))
     }
 
     /// Tells a connection to go. Its memory counts as free from here on, though it is given back
@@ -366,7 +369,7 @@ mod tests {
     use super::*;
 
     impl Account {
-        fn is_revoked(&self, id: u64) -> bool {
+        pub(in super::super) fn is_revoked(&self, id: u64) -> bool {
             self.holders.get(&id).is_some_and(|holder| holder.is_revoked)
         }
     }
@@ -388,6 +391,15 @@ mod tests {
         account.begin_receiving(3, 40, at(500));
         account.end(1);
         assert_eq!(account.used, 80, "what was revoked is not given back twice");
+    }
+
+    #[test]
+    fn who_holds_nothing_is_spared() {
+        let (mut account, at) = account();
+        account.begin_receiving(1, 0, at(0));
+        account.begin_receiving(2, 100, at(100));
+        assert!(!account.make_room(Need::Receive(101), at(2000)), "more than there is");
+        assert!(account.is_revoked(2) && !account.is_revoked(1));
     }
 
     #[test]

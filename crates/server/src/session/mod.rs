@@ -121,6 +121,12 @@ impl Worker {
         }
     }
 
+    /// The account of large values wants the memory that the connection holds.
+    #[cfg(test)]
+    pub(crate) fn is_revoked(&self, session: &Session) -> bool {
+        self.context.large_values.with(|account| account.is_revoked(session.id))
+    }
+
     /// Serves until the connection has to wait or has had its share.
     fn run(
         &mut self,

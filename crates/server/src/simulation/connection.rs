@@ -134,6 +134,9 @@ impl Connection {
         let flow = worker.serve(session, &mut input, &mut output);
         output.flush();
         self.left.extend_from_slice(input.bytes());
+        if flow == Flow::CloseNow && worker.is_revoked(session) {
+            return self.drop_by_server(worker);
+        }
         self.state = match flow {
             Flow::CloseNow => panic!("closed at once: {:?}", self.client),
             Flow::Close => State::Closing,
