@@ -40,6 +40,8 @@ pub(crate) struct Conn<S> {
     pub(crate) charged: usize,
     /// Bytes of its TLS session that the budget has been told of; 0 before the handshake is done.
     pub(crate) session_charged: isize,
+    /// Of a TLS connection: when nothing was under way on it last.
+    pub(crate) rested_ms: u64,
     pub(crate) state: ConnState,
     /// The events that the poller reports.
     pub(crate) interest: epoll::EventFlags,
@@ -94,6 +96,7 @@ impl<S> Conn<S> {
             pending_start: 0,
             charged: 0,
             session_charged: 0,
+            rested_ms: 0,
             state: ConnState::Reading,
             interest: epoll::EventFlags::IN,
             is_at_end: false,

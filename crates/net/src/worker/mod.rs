@@ -46,7 +46,7 @@ use crate::io::{FLUSH_BYTES, INPUT_MAX};
 use crate::mailbox::{MESSAGES_KEPT, Message};
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Placement;
-use crate::service::{CloseReason, DatagramFate, Flow, Service};
+use crate::service::{CloseReason, DatagramFate, Flow, Occupation, Service};
 use crate::timer_wheel::TimerWheel;
 use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
 use moving::Consolidator;
@@ -352,6 +352,7 @@ impl<S: Service> Worker<S> {
             && let Some(tls) = &mut self.tls
         {
             conn.session_charged = tls::SESSION_BYTES;
+            conn.rested_ms = self.now_ms;
             tls.sessions += 1;
         }
         let bytes = conn_bytes(&conn);
@@ -464,6 +465,14 @@ impl<S: Service> Worker<S> {
             Flow::Blocked => ConnState::Ready,
         };
         conn.set_state(state);
+        if conn.session_charged > 0
+            && state == ConnState::Reading
+            && conn.buffered() == 0
+            && self.service.occupation(&conn.session) == Occupation::None
+            && !self.service.owes(&conn.session)
+        {
+            conn.rested_ms = self.now_ms;
+        }
         let (was, is) = (conn.charged, conn.buffered());
         conn.charged = is;
         let interest = match state {

@@ -16,8 +16,11 @@ const HANDSHAKES_MAX: usize = 256;
 /// Of the sessions that there may be, one in as many is closed where one is too many.
 const SESSIONS_SHARE: usize = 64;
 
-/// A request on which nothing moves for so long holds no place that others need.
-const STALLED_MS: u64 = 5000;
+/// A session that was in use within this time is not closed for others.
+const IDLE_MS: u64 = 1000;
+
+/// A request that takes longer holds no place that others need.
+const REQUEST_MS: u64 = 5000;
 
 /// A handshake as young as this is not closed for others: a crowd that comes at once is served.
 const YOUNG_MS: u64 = 1000;
@@ -121,8 +124,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Closes TLS sessions if there are too many, those that were idle for longest: first of clients
-    /// that have not logged in. Where all others are busy, the newcomer goes.
+    /// Closes TLS sessions if there are too many, those without a request for longest: first of
+    /// clients that have not logged in. Where all others are in use, the newcomer goes.
     pub(super) fn limit_sessions(&mut self, newcomer: Token) {
         let most = self.limits.sessions_max;
         let too_many = self.tls.as_ref().map_or(0, |tls| tls.sessions.saturating_sub(most));
@@ -134,7 +137,7 @@ impl<S: Service> Worker<S> {
             .filter(|(_, conn)| conn.session_charged > 0 && self.may_give_way(conn))
             .map(|(token, conn)| {
                 let is_known = !self.service.is_unauthenticated(&conn.session);
-                (is_known, conn.handle.last_ms(), token)
+                (is_known, conn.rested_ms, token)
             })
             .collect();
         // Some more than needed, so that not every newcomer costs a look at all.
@@ -142,24 +145,23 @@ impl<S: Service> Worker<S> {
         if count == 0 {
             return self.close(newcomer, CloseReason::Crowded);
         }
-        idle.select_nth_unstable_by_key(count - 1, |&(is_known, last_ms, _)| (is_known, last_ms));
+        idle.select_nth_unstable_by_key(count - 1, |&(is_known, rested_ms, _)| {
+            (is_known, rested_ms)
+        });
         for (.., token) in idle.drain(..count) {
             self.close(token, CloseReason::Crowded);
         }
     }
 
-    /// True if nothing is under way on the connection, or nothing has moved on it for so long that
-    /// others come first.
+    /// True if the connection is idle, or in the middle of a request for so long that others come
+    /// first, however many bytes it trickles.
     fn may_give_way(&self, conn: &Conn<S::Session>) -> bool {
-        let is_stalled = self.now_ms.saturating_sub(conn.handle.last_ms()) >= STALLED_MS;
-        let is_between = conn.state == ConnState::Reading
-            && conn.buffered() == 0
-            && !self.service.owes(&conn.session);
-        match self.service.occupation(&conn.session) {
-            Occupation::None => is_between || is_stalled,
-            Occupation::Request => is_stalled,
-            Occupation::Listening => false,
-        }
+        let patience_ms = match self.service.occupation(&conn.session) {
+            Occupation::None if conn.state == ConnState::Reading && conn.buffered() == 0 => IDLE_MS,
+            Occupation::None | Occupation::Request => REQUEST_MS,
+            Occupation::Listening => return false,
+        };
+        self.now_ms.saturating_sub(conn.rested_ms) >= patience_ms
     }
 
     /// Closes connections that hold buffers until an eighth is free: first those whose clients have

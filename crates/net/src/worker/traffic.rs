@@ -139,7 +139,7 @@ impl<S: Service> Worker<S> {
             conn.session_charged = tls::SESSION_BYTES;
             tls.sessions += 1;
             self.budget.charge(conn.session_charged);
-            conn.handle.set_last_ms(self.now_ms);
+            conn.rested_ms = self.now_ms;
             self.limit_sessions(token);
         }
         let (Some(conn), Some(tls)) = (self.conns.get_mut(token), &mut self.tls) else { return };
