@@ -93,8 +93,11 @@ impl Store {
         }
         let index = walk.bags[walk.place];
         let bag = list.bag(index);
-        let from =
-            walk.counted.unwrap_or(Counted { opened: bag.opened_tick(), block: 0, items: 0 });
+        let from = walk.counted.unwrap_or_else(|| Counted {
+            opened: bag.opened_tick(),
+            block: 0,
+            items: 0,
+        });
         if order.bags().all(|other| other != index) || bag.opened_tick() != from.opened {
             walk.pass();
             return BagStep::More;

@@ -2,6 +2,7 @@
 //!
 //! One worker serves both, and eight million items of about 200 bytes fill nearly two gigabytes.
 
+use std::env;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +23,7 @@ const VALUE_BYTES: usize = 150;
 /// Prefixes of the keys, of which half are flushed.
 const PREFIXES: u64 = 2000;
 
-/// Rounds, each of which starts every server once.
+/// Rounds, each of which starts every server once, where `ROUNDS` says nothing else.
 const ROUNDS: usize = 3;
 
 /// What is done, in this order.
@@ -52,8 +53,9 @@ pub(crate) fn run() -> ExitCode {
 fn measure() -> Result<()> {
     rig::build(&["-p", "holdall"])?;
     let servers: Vec<Server> = usual(&rig::folder(), false).into_iter().take(2).collect();
+    let rounds = env::var("ROUNDS").map_or(Ok(ROUNDS), |count| count.parse())?;
     let mut all = vec![vec![Vec::new(); ACTS.len()]; servers.len()];
-    for round in 1..=ROUNDS {
+    for round in 1..=rounds {
         for (server, rows) in servers.iter().zip(&mut all) {
             let running = server.start(MEGABYTES, None)?;
             let mut client = Client::connect(running.address)?;
@@ -67,7 +69,7 @@ fn measure() -> Result<()> {
         }
     }
     println!(
-        "The longest wait of a bystander at the same worker, ms: median of {ROUNDS} rounds, least \
+        "The longest wait of a bystander at the same worker, ms: median of {rounds} rounds, least \
          and greatest; and the median of p99.9.\n"
     );
     let names: String =
