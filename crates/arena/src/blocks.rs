@@ -189,7 +189,7 @@ impl Blocks {
         true
     }
 
-    /// Where blocks lie in a file: gets memory ahead of the appends to come, which cannot wait
+    /// Memory in a file for blocks is taken ahead of the appends to come, which cannot wait
     /// until its file system has room. Returns the bytes that could not be had.
     #[cfg(not(loom))]
     pub fn reserve(&self, budget: &Budget) -> u64 {

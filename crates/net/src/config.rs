@@ -32,8 +32,8 @@ pub struct Config {
     /// logged in, then those that hold most for longest.
     pub buffer_bytes_max: usize,
     /// Bytes that the TLS sessions of one worker's connections may take together. Above it
-    /// connections are closed that were idle for longest, for a second at least; one in the middle of
-    /// a request only after five. If there are none, the newcomer is.
+    /// connections are closed that were idle for longest, for a second at least; one in the middle
+    /// of a request only after five. If there are none, the newcomer is.
     pub session_bytes_max: usize,
     /// The maker of TLS sessions; `None`: every listener is plain.
     pub tls: Option<Arc<TlsAcceptor>>,

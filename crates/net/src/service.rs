@@ -118,7 +118,7 @@ pub trait Service {
         false
     }
 
-    /// What this session is in the middle of: others may need the memory of its TLS.
+    /// The work that this session is amid: others may need the memory of its TLS.
     fn occupation(&self, _session: &Self::Session) -> Occupation {
         Occupation::None
     }
@@ -149,7 +149,7 @@ pub enum Flow {
     Yield,
 }
 
-/// What a session is in the middle of.
+/// The work that a session is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupation {
     /// Nothing: its next byte begins a request.

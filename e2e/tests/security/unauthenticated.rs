@@ -92,7 +92,7 @@ fn tls_sessions_evict_nothing() {
             amid.write_all(b"b\r\n").unwrap();
             assert_eq!(read(&mut amid, 8), b"STORED\r\n", "a request under way");
             amid.write_all(b"set amid 0 0 2\r\na").unwrap();
-            // The last that came is no stranger any more: it has used its session.
+            // The last that came is as good as any other: it has used its session.
             let last = &mut clients[number];
             last.write_all(b"mn\r\n").unwrap();
             assert_eq!(read(last, 4), b"MN\r\n");

@@ -1,5 +1,5 @@
-//! Receiving values: into an item's memory as they come, but for the first part of one that comes in
-//! parts.
+//! Receiving values: into an item's memory as they come, but for the first part of one that comes
+//! in parts.
 //!
 //! ```text
 //!     the whole value is in the input: draft, copy, store: no state

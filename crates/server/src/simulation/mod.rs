@@ -58,8 +58,8 @@ use keys::{Kind, Seen};
 /// Runs of CI.
 const SEEDS: u64 = 100;
 
-/// What has come of values beside the store, in bytes: 16 KiB on each connection. It is charged as it
-/// comes, and pages are given back for it when their grace periods are over.
+/// Bytes of values that have come and lie beside the store: 16 KiB on each connection. They are
+/// charged as they come, and pages are given back for them when their grace periods are over.
 const COLLECTED_MAX: u64 = 3 * 3 * (16 << 10);
 
 /// What the threads of a run share, besides the server itself.

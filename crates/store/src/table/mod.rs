@@ -361,7 +361,7 @@ impl Table {
         (self.granted.load(Ordering::Relaxed) + self.overflow.granted()) * BUCKET_BYTES
     }
 
-    /// Where the table lies in a file: commits memory ahead of the insertions to come, which cannot
+    /// A table in a file commits memory ahead of the insertions to come, which cannot
     /// wait until its file system has room. Returns the bytes that could not be had.
     #[cfg(not(loom))]
     pub(crate) fn reserve(&self, mut grant: impl FnMut(Wanted<'_>) -> bool) -> u64 {
