@@ -10,10 +10,13 @@ mod common;
 
 use common::{get, set};
 use std::sync::{Arc, mpsc};
-use store::{Cleaner, Config, DraftError, Handle, Store};
+use store::{Cleaner, Config, DraftError, Handle, Policy, Store};
 
 fn store_of(megabytes: u64) -> Arc<Store> {
-    Store::new(Config { memory_bytes: megabytes << 20, seed: 1, ..Config::default() }).unwrap()
+    // What was read must be evicted as well.
+    let policy = Policy::Bag;
+    let memory_bytes = megabytes << 20;
+    Store::new(Config { memory_bytes, policy, seed: 1, ..Config::default() }).unwrap()
 }
 
 fn key(number: u32) -> Vec<u8> {

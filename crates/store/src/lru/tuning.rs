@@ -32,8 +32,8 @@ impl EvictionSetting {
     pub const FIRST: Self = Self { newcomer_factor: 2, weighs_size: false };
 }
 
-/// The exponent of a size's weight. A smaller one gains less where sizes differ, a greater one loses
-/// more where newer items are the larger ones.
+/// The exponent of a size's weight. A smaller one gains less where sizes differ, a greater one
+/// loses more where newer items are the larger ones.
 pub const SIZE_EXPONENT: f64 = 0.7;
 
 /// Bytes of an item that weighs [`ONE`].
