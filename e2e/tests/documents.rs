@@ -155,7 +155,8 @@ impl Reader {
     /// Ends the section's background commands. Those that have ended by themselves must not have
     /// failed.
     fn end_section(&mut self) {
-        for (at, mut child, log) in self.background.drain(..) {
+        // The last one first: clients before their servers.
+        for (at, mut child, log) in self.background.drain(..).rev() {
             if let Some(status) = child.try_wait().unwrap() {
                 assert!(status.success(), "{at}\n{status}: {}", text_of(&log));
             }

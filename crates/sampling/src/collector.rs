@@ -67,7 +67,8 @@ impl Config {
     pub fn for_memory(bytes: u64, chooses_eviction: bool) -> Self {
         let keys = (bytes / MEMORY_FOR_A_KEY).min(KEYS_MAX as u64);
         let keys = to_usize(keys).max(KEYS_MIN).next_power_of_two();
-        Self { keys, log: keys / 4, trial: if chooses_eviction { keys / 4 } else { 0 } }
+        let trial = if chooses_eviction { (keys / 4).max(TRIAL_MIN) } else { 0 };
+        Self { keys, log: keys / 4, trial }
     }
 
     /// Memory of a collector and of the logs of `workers`, in bytes.
@@ -87,6 +88,9 @@ impl Config {
 const MEMORY_FOR_A_KEY: u64 = 16 << 10;
 
 const KEYS_MIN: usize = 256;
+
+/// Keys and ghosts with which a trial says something.
+const TRIAL_MIN: usize = 256;
 
 const KEYS_MAX: usize = 16 << 10;
 

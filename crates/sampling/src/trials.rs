@@ -86,11 +86,10 @@ struct Score {
 }
 
 impl Trials {
-    /// Trials of all candidates, each with at most `nodes_max` keys and ghosts. There are none if
-    /// that is too few to say anything.
+    /// Trials of all candidates, each with at most `nodes_max` keys and ghosts; of none with 0.
     #[must_use]
     pub fn new(nodes_max: usize, now_ms: u64) -> Self {
-        let candidates = if nodes_max < NODES_LEAST { &[][..] } else { &CANDIDATES };
+        let candidates = if nodes_max == 0 { &[][..] } else { &CANDIDATES };
         let score = |&candidate: &Candidate| Score {
             cache: Miniature::new(candidate, nodes_max),
             hits: 0.0,
@@ -111,7 +110,7 @@ impl Trials {
     /// Memory, in bytes.
     #[must_use]
     pub fn bytes_max(nodes_max: usize) -> usize {
-        let of_one = if nodes_max < NODES_LEAST { 0 } else { Miniature::bytes_max(nodes_max) };
+        let of_one = if nodes_max == 0 { 0 } else { Miniature::bytes_max(nodes_max) };
         of_one * CANDIDATES.len()
     }
 
@@ -239,6 +238,3 @@ impl Trials {
         }
     }
 }
-
-/// Keys and ghosts below which a miniature says little.
-const NODES_LEAST: usize = 256;
