@@ -150,7 +150,12 @@ pub(crate) fn link(
     // Release: partner of the Acquire in `Arena::head_of_piece`.
     header.recency.store(thread.recency(class), Ordering::Release);
     let list = store.list(class);
-    let Some(position) = list.append_newest(&store.blocks, &store.budget, part, chunk) else {
+    let append = || list.append_newest(&store.blocks, &store.budget, part, chunk);
+    let ask_again = || {
+        store.budget.forget_full();
+        append()
+    };
+    let Some(position) = append().or_else(ask_again) else {
         thread.free(chunk);
         return None;
     };

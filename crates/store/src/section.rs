@@ -11,7 +11,7 @@ use crate::linked::{self, ReadGuard};
 use crate::lru::Part;
 use crate::reaping::deleted;
 use crate::store::Store;
-use crate::table::SlotHint;
+use crate::table::{SlotHint, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::sync::Ordering;
@@ -251,7 +251,12 @@ impl<'s> Section<'s> {
                 let Some((new, cas)) = self.prepare(draft, part, (cas, 0), births) else {
                     return Applied::Refused(DraftError::OutOfMemory);
                 };
-                if !locked.insert(new, |wanted| linked::commit(self.store(), wanted)) {
+                let commit = |wanted: Wanted<'_>| {
+                    // The store cannot wait: the file system is asked, even if it was full.
+                    self.store().budget.forget_full();
+                    linked::commit(self.store(), wanted)
+                };
+                if !locked.insert(new, commit) {
                     // No overflow bucket: the item leaves its bag again.
                     linked::unlink(self.thread(), new);
                     return Applied::Refused(DraftError::OutOfMemory);

@@ -101,6 +101,8 @@ impl Kind {
             | Self::StopServer => {
                 vec![Part::Server(server)]
             }
+            // A server with hardly an item, as after a kill, has none to evict.
+            Self::FullMemory => vec![Part::Server(MEMORY_FILE)],
             Self::KillProxy | Self::StopProxy => vec![Part::Proxy],
             _ => Vec::new(),
         }

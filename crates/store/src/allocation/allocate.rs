@@ -103,6 +103,13 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
             }
         }
     }
+    // Nothing can be evicted. A file system that was full may have room by now.
+    store.budget.forget_full();
+    if add_page(thread, class)
+        && let Some(chunk) = slabs.take(arena, class)
+    {
+        return Some(chunk);
+    }
     thread.count(class, Count::OutOfMemory, 1);
     None
 }
