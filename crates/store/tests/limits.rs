@@ -153,3 +153,17 @@ fn bags_without_items_give_their_memory_back() {
         assert!(left <= 256 << 10, "round {round}: {left} of {most} bytes are left");
     }
 }
+
+#[test]
+fn every_small_limit_starts_and_holds_items() {
+    for megabytes in 1..=20 {
+        let memory_bytes = megabytes << 20;
+        let item_bytes_max = memory_bytes / 2;
+        let store =
+            Store::new(Config { memory_bytes, item_bytes_max, ..Config::default() }).unwrap();
+        let me = store.join().unwrap();
+        me.begin_turn(1);
+        set(&me, b"key", &[7; 1000], 0, 0).unwrap();
+        assert!(get(&me, b"key").is_some(), "{megabytes} MB");
+    }
+}

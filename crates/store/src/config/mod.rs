@@ -144,7 +144,7 @@ impl Layout {
             items_max: (reserve / 32).min(REFERENCES_MAX),
             table: TableShape {
                 // A 64th of the memory, so that a small store has room for items.
-                buckets: config.stripes.max(word((limit >> 12).min(1 << 10))?),
+                buckets: config.stripes.max(word((limit >> 12).next_power_of_two().min(1 << 10))?),
                 buckets_max: buckets_max.max(config.stripes),
                 overflow_max: (buckets_max / 4).max(1 << 12),
                 stripes: config.stripes,
