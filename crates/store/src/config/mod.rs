@@ -27,7 +27,7 @@ pub enum Automove {
     /// Only where a class has nothing to evict.
     Off,
     /// By the rule of "Scaling Memcache at Facebook": when a class evicts items clearly younger
-    /// than the average of the other classes' next victims.
+    /// than another class's next victim.
     #[default]
     Age,
     /// Whenever a class evicts items younger than another class's oldest.
@@ -54,8 +54,8 @@ pub struct Config {
     pub transient_secs: u32,
     /// Rule by which pages move between classes.
     pub automove: Automove,
-    /// Age of a class's next victim up to which the class gets pages, in thousandths of the average
-    /// age of the others'.
+    /// Age of a class's next victim up to which the class gets pages, in thousandths of the oldest
+    /// of the others'.
     pub automove_ratio_per_mille: u32,
     /// Striped locks of the table, a power of two: the Z of Wiggins and Langston.
     pub stripes: usize,

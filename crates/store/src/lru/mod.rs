@@ -1,23 +1,25 @@
 //! Bag LRU: recency kept by bag, so that a GET never takes a lock to be remembered.
 //!
-//! Each slab class keeps a list of bags, oldest first:
+//! Each slab class keeps two queues of bags, oldest first: newcomers, which nobody has read, and
+//! proven items (decision 93). With `Policy::Bag` all items are proven. A queue is this:
 //!
 //! ```text
 //!     oldest -> [bag: a c d] -> [bag: e] -> [newest alternate: g h] -> [newest: f b]
 //! ```
 //!
-//! A new item is appended to the newest bag without a lock. A GET only writes the present *tick*
-//! into the item's recency mark (see [`recency`]). The tick counts the bags that its class has
-//! opened; a bag remembers the ticks at which it was opened and closed. So a mark names the bag
-//! that was newest at the time. An item is *touched* if its mark is not older than the closing of
-//! its bag.
+//! A new item is appended to the newest bag of its queue without a lock. A GET only writes the
+//! present *tick* into the item's recency mark (see [`recency`]). The tick counts the bags that its
+//! class has opened; a bag remembers the ticks at which it was opened and closed. So a mark names
+//! the bag that was newest at the time. An item is *touched* if its mark is not older than the
+//! closing of its bag.
 //!
 //! Classes are compared by another clock: the bytes of all bags that were closed. A bag remembers
 //! when it was opened by that, too. Both clocks have 64 bits.
 //!
-//! The cleaner and the evictions pass over the oldest items. A touched one moves to the bag that
-//! its mark names. Where that bag is the newest, the item moves to the newest alternate instead, so
-//! that moves never meet the appends of storing threads.
+//! The cleaner and the evictions pass over the oldest items. A touched one moves to the bag of
+//! proven items that its mark names, and so does a newcomer that was ever read. Where that bag is
+//! the newest, the item moves to the newest alternate instead, so that moves never meet the appends
+//! of storing threads.
 //!
 //! # Laws
 //!

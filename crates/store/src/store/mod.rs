@@ -243,8 +243,8 @@ impl Store {
         self.balance.set_automove(automove);
     }
 
-    /// Age of a class's next victim up to which the class gets pages, in thousandths of the average
-    /// age of the others'.
+    /// Age of a class's next victim up to which the class gets pages, in thousandths of the oldest
+    /// of the others'.
     #[must_use]
     pub fn automove_ratio_per_mille(&self) -> u32 {
         self.balance.ratio_per_mille()
