@@ -53,7 +53,7 @@ impl<'s> ReadGuard<'s> {
 impl Drop for ReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.thread.store.is_strict_lru && self.thread.depth() == 1 {
+        if self.thread.store.is_strict_lru() && self.thread.depth() == 1 {
             move_touched(self.thread);
         }
         self.thread.leave();

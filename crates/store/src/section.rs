@@ -133,7 +133,7 @@ impl<'s> Section<'s> {
         let store = self.store();
         if let Some(chunk) = hint.reference() {
             store.blocks.prefetch(store.arena.header(chunk).pos.load(Ordering::Relaxed));
-        } else if store.tells_newcomers {
+        } else if store.chooses_eviction() {
             store.ghosts.prefetch(hash);
         }
     }
@@ -217,7 +217,7 @@ impl<'s> Section<'s> {
             }
             // Removed at once, or no room among the deleted items.
             (Change::Remove | Change::RemoveSoon { .. }, Some(slot)) => {
-                if old.as_ref().is_some_and(Item::is_fetched) && self.store().tells_newcomers {
+                if old.as_ref().is_some_and(Item::is_fetched) && self.store().chooses_eviction() {
                     // Stored again, it is no newcomer.
                     self.store().ghosts.note(hash);
                 }
@@ -288,7 +288,7 @@ impl<'s> Section<'s> {
     #[inline]
     fn part_of_new(&self, hash: u64) -> Part {
         let store = self.store();
-        let is_newcomer = store.tells_newcomers && !store.ghosts.take(hash);
+        let is_newcomer = store.chooses_eviction() && !store.ghosts.take(hash);
         if is_newcomer { Part::Newcomers } else { Part::Proven }
     }
 

@@ -295,7 +295,7 @@ impl ThreadState {
     /// Remembers a touched item for the end of the section, if the store keeps a strict LRU.
     #[inline]
     pub(crate) fn note_touch(&self, chunk: ChunkRef) {
-        if self.store.is_strict_lru {
+        if self.store.is_strict_lru() {
             self.touched.borrow_mut().push(chunk);
         }
     }

@@ -112,7 +112,7 @@ impl Cleaner {
         step.busy |= self.expire(budget, &mut step);
         let store = self.handle.store();
         store.blocks.give_back(&store.budget);
-        if store.tells_newcomers {
+        if store.chooses_eviction() {
             store.ghosts.fit(store.counters.total(Count::Items), &store.budget);
         }
         return_pages(store, PAGES_PER_STEP);

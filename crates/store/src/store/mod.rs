@@ -75,9 +75,7 @@ pub struct Store {
     secrets: RapidSecrets,
     pub(crate) item_bytes_max: u64,
     pub(crate) evict: bool,
-    pub(crate) is_strict_lru: bool,
-    /// Newcomers are told from others.
-    pub(crate) tells_newcomers: bool,
+    policy: Policy,
     pub(crate) tuning: Tuning,
     pub(crate) ghosts: Ghosts,
 }
@@ -145,8 +143,7 @@ impl Store {
             secrets: RapidSecrets::seed(seed),
             item_bytes_max: config.item_bytes_max,
             evict: config.evict,
-            is_strict_lru: config.policy == Policy::Lru,
-            tells_newcomers,
+            policy: config.policy,
             tuning,
             ghosts: Ghosts::new(if tells_newcomers { layout.items_max } else { 0 })?,
         })
@@ -264,23 +261,26 @@ impl Store {
     /// The policy of eviction.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        match (self.tells_newcomers, self.is_strict_lru) {
-            (true, _) => Policy::Auto,
-            (false, true) => Policy::Lru,
-            (false, false) => Policy::Bag,
-        }
+        self.policy
     }
 
-    /// `true` if that order may be chosen by [`set_eviction`](Self::set_eviction).
+    #[inline]
+    pub(crate) fn is_strict_lru(&self) -> bool {
+        self.policy == Policy::Lru
+    }
+
+    /// `true` if newcomers are told from others, and the order may be chosen by
+    /// [`set_eviction`](Self::set_eviction).
+    #[inline]
     #[must_use]
     pub fn chooses_eviction(&self) -> bool {
-        self.tells_newcomers
+        self.policy == Policy::Auto
     }
 
     /// Sets the order in which items are evicted, from now on. Without [`Policy::Auto`] it stays
     /// that of an LRU.
     pub fn set_eviction(&self, setting: EvictionSetting) {
-        if self.tells_newcomers {
+        if self.chooses_eviction() {
             self.tuning.set(setting);
         }
     }
