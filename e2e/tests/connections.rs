@@ -8,6 +8,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::process::{limit_open_files, raise_open_files};
+use testkit::wire::End;
 use testkit::{Kind, Launch, Server, Wire};
 
 #[test]
@@ -136,7 +137,34 @@ fn uploads_that_creep_deny_nobody_a_store() {
     assert!(server.stat("slow_kicks") > 0, "nobody had to make room: the test shows nothing");
 }
 
-/// The 99th percentile of `count` gets.
+/// Clients that sent the first part of a large value together with its request, and nothing since.
+/// When others need the room they are closed, though nothing more comes from them, and their
+/// memory is free.
+#[test]
+fn uploads_that_fall_silent_are_closed_for_others() {
+    const PART: usize = 40_000;
+    let mut server = Server::holdall(&["-m", "32", "-t", "1"]);
+    let opening = [&b"set silent 0 0 1000000\r\n"[..], &[b'x'; PART]].concat();
+    // A quarter of the memory, and a little less.
+    let mut silent: Vec<Wire> = (0..(8 << 20) / PART - 20).map(|_| server.connect()).collect();
+    silent.iter_mut().for_each(|wire| wire.send(&opening));
+    let mut wire = server.connect();
+    wire.expect(b"mn\r\n", b"MN\r\n");
+    thread::sleep(Duration::from_secs(1));
+    for version in 0..8 {
+        let key = format!("large{version}");
+        store(&mut wire, &key, &make(&key, 1, 1_000_000)).unwrap();
+    }
+    let is_closed = |wire: &mut Wire| {
+        let (bytes, end) = wire.read_to_end(Duration::from_millis(1));
+        bytes.is_empty() && matches!(end, End::Closed | End::Reset)
+    };
+    let all = silent.len();
+    let closed = silent.iter_mut().map(|wire| is_closed(wire)).filter(|closed| *closed).count();
+    assert!(closed > 0, "all {all} are still there");
+    assert!(server.is_alive());
+}
+
 /// The kernel keeps little of what a client does not read: its memory is no part of `-m`, and all
 /// programs of the machine share it.
 #[test]
@@ -193,6 +221,7 @@ fn a_dump_is_made_in_many_turns() {
     assert!(turns > ITEMS / 2000, "{turns} turns for {ITEMS} items");
 }
 
+/// The 99th percentile of `count` gets.
 fn latency(wire: &mut Wire, count: usize) -> Duration {
     let mut times: Vec<Duration> = (0..count)
         .map(|_| {

@@ -53,6 +53,15 @@ impl LargeBody {
 }
 
 impl Body {
+    /// Bytes of memory that hold the `received` bytes of it. Chunks of a long value are taken
+    /// whole.
+    pub(super) fn held_bytes(&self, received: usize) -> usize {
+        match self {
+            Self::Appended(_) | Self::Small(_) => received,
+            Self::Large(_) => received.next_multiple_of(SMALL_BYTES),
+        }
+    }
+
     pub(super) fn push(&mut self, part: &[u8]) -> Result<(), DraftError> {
         match self {
             Self::Appended(collected) | Self::Small(collected) => collected.push(part),

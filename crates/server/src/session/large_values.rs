@@ -65,7 +65,7 @@ pub(super) struct Account {
 /// A connection in the middle of a large value.
 #[derive(Debug)]
 struct Holder {
-    /// Known once the session was served.
+    /// Known once the session was served as a holder.
     conn: Option<ConnId>,
     bytes: usize,
     /// The address of the value that is being sent; `None` for one that comes.
@@ -159,18 +159,31 @@ impl Account {
         }
     }
 
-    /// Accounts for a value that begins to come and holds `bytes` from the start.
-    pub(super) fn begin_receiving(&mut self, id: u64, bytes: usize, now: Instant) {
+    /// Accounts for a value that begins to come over this connection and holds `bytes` from the
+    /// start.
+    pub(super) fn begin_receiving(
+        &mut self,
+        id: u64,
+        conn: Option<ConnId>,
+        bytes: usize,
+        now: Instant,
+    ) {
         self.used += bytes;
-        self.hold(id, None, bytes, now);
+        self.hold(id, (conn, None), bytes, now);
         if self.used > self.limit {
             self.make_room(Need::Receive(0), now);
         }
     }
 
-    fn hold(&mut self, id: u64, value: Option<usize>, bytes: usize, now: Instant) {
+    fn hold(
+        &mut self,
+        id: u64,
+        (conn, value): (Option<ConnId>, Option<usize>),
+        bytes: usize,
+        now: Instant,
+    ) {
         let (since, moved_at) = (now, now);
-        let holder = Holder { conn: None, bytes, value, since, moved_at, is_revoked: false };
+        let holder = Holder { conn, bytes, value, since, moved_at, is_revoked: false };
         self.holders.insert(id, holder);
     }
 
@@ -213,7 +226,7 @@ impl Account {
             self.used += bytes;
         }
         sent.connections += 1;
-        self.hold(id, Some(address), bytes, now);
+        self.hold(id, (None, Some(address)), bytes, now);
         true
     }
 
@@ -383,12 +396,12 @@ mod tests {
     #[test]
     fn the_silent_make_room() {
         let (mut account, at) = account();
-        account.begin_receiving(1, 40, at(0));
-        account.begin_receiving(2, 40, at(300));
+        account.begin_receiving(1, None, 40, at(0));
+        account.begin_receiving(2, None, 40, at(300));
         assert!(!account.make_room(Need::Receive(40), at(400)), "nobody is due");
         assert!(account.make_room(Need::Receive(40), at(500)));
         assert!(account.is_revoked(1) && !account.is_revoked(2));
-        account.begin_receiving(3, 40, at(500));
+        account.begin_receiving(3, None, 40, at(500));
         account.end(1);
         assert_eq!(account.used, 80, "what was revoked is not given back twice");
     }
@@ -396,8 +409,8 @@ mod tests {
     #[test]
     fn who_holds_nothing_is_spared() {
         let (mut account, at) = account();
-        account.begin_receiving(1, 0, at(0));
-        account.begin_receiving(2, 100, at(100));
+        account.begin_receiving(1, None, 0, at(0));
+        account.begin_receiving(2, None, 100, at(100));
         assert!(!account.make_room(Need::Receive(101), at(2000)), "more than there is");
         assert!(account.is_revoked(2) && !account.is_revoked(1));
     }
@@ -405,7 +418,7 @@ mod tests {
     #[test]
     fn a_trickle_spares_nobody() {
         let (mut account, at) = account();
-        account.begin_receiving(1, 80, at(0));
+        account.begin_receiving(1, None, 80, at(0));
         for ms in (100..=2000).step_by(100) {
             account.received(1, 90 + ms / 100, at(ms as u64));
         }
@@ -416,9 +429,9 @@ mod tests {
     #[test]
     fn most_bytes_for_longest_go_first() {
         let (mut account, at) = account();
-        account.begin_receiving(1, 10, at(0));
-        account.begin_receiving(2, 50, at(500));
-        account.begin_receiving(3, 40, at(700));
+        account.begin_receiving(1, None, 10, at(0));
+        account.begin_receiving(2, None, 50, at(500));
+        account.begin_receiving(3, None, 40, at(700));
         assert!(account.make_room(Need::Receive(1), at(3000)));
         assert!(account.is_revoked(2) && !account.is_revoked(1) && !account.is_revoked(3));
     }
@@ -462,7 +475,7 @@ mod tests {
     #[test]
     fn nobody_is_looked_for_before_one_is_due() {
         let (mut account, at) = account();
-        account.begin_receiving(1, 100, at(0));
+        account.begin_receiving(1, None, 100, at(0));
         assert!(!account.make_room(Need::Receive(1), at(100)));
         assert_eq!(account.none_due_before, Some(at(500)));
         assert!(account.make_room(Need::Receive(1), at(500)));

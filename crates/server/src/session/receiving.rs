@@ -42,7 +42,8 @@ pub(crate) fn go_on(
         if !values.with(|account| account.make_room(need, now)) {
             return refuse_for_room(cx, session, output);
         }
-        values.with(|account| account.begin_receiving(session.id, receiving.held, now));
+        let (conn, held) = (output.conn_id(), receiving.held);
+        values.with(|account| account.begin_receiving(session.id, conn, held, now));
         receiving.waits_for_room = false;
     }
     let bytes = input.bytes();
@@ -60,7 +61,7 @@ pub(crate) fn go_on(
     input.consume(part.len());
     receiving.missing -= part.len();
     receiving.received += part.len();
-    receiving.held = receiving.held.max(receiving.received);
+    receiving.held = receiving.held.max(receiving.body.held_bytes(receiving.received));
     if !part.is_empty() {
         let held = receiving.held;
         cx.large_values.with(|account| account.received(session.id, held, cx.now));

@@ -125,7 +125,7 @@ fn take_later(
         received: 0,
     }));
     if !waits_for_room {
-        cx.large_values.with(|account| account.begin_receiving(session.id, held, cx.now));
+        cx.large_values.with(|account| account.begin_receiving(session.id, None, held, cx.now));
     }
     Taken::Coming
 }
