@@ -16,13 +16,14 @@ use indicatif::ProgressBar;
 use super::EXIT_PARTIAL;
 use super::run;
 use crate::hitrate::belady::Spool;
+use crate::hitrate::policies::{Policy, simulate};
 use crate::hitrate::presets::{Kind, Preset};
 use crate::hitrate::replay::replay;
 use crate::hitrate::servers::{self, Contender};
 use crate::hitrate::synthetic::{Scan, Synthetic};
 use crate::hitrate::trace::Format;
-use crate::hitrate::{BOUND, Curve, Footprint, HitrateResult, Point, SCHEMA, SCHEMA_VERSION};
-use crate::hitrate::{Source, Workload};
+use crate::hitrate::{BOUND, BOUND_WITH_SIZES, Counts, Curve, Footprint, HitrateResult, Point};
+use crate::hitrate::{SCHEMA, SCHEMA_VERSION, Source, Workload};
 use crate::host::Host;
 use crate::process::Server;
 use crate::terminal;
@@ -60,6 +61,12 @@ pub(super) struct HitrateArgs {
     /// replaced.
     #[arg(long, value_name = "NAME=COMMAND")]
     start: Vec<Server>,
+    /// Policies to simulate beside the servers, with commas.
+    #[arg(short, long, value_enum, value_delimiter = ',', value_name = "NAMES")]
+    policies: Vec<Policy>,
+    /// Bytes that an item takes beside key and value, for the policies and Belady's bound.
+    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    overhead: u32,
     /// Requests at most; of drawn ones, 2,000,000 unless said.
     #[arg(short = 'n', long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
@@ -100,6 +107,7 @@ Examples:
   holdall bench hitrate --memory 8,16,32,64 --json h.json          Zipf's keys, on every server that is installed
   holdall bench hitrate --scan 100000:50000 --servers holdall,holdall-lru
   holdall bench hitrate --load seen-once --keys 2000000 --memory 128 --requests 6000000 --warm-up 3000000
+  holdall bench hitrate --policies lru,s3-fifo,sieve,w-tiny-lfu,gdsf --overhead 40 --servers holdall
   holdall bench hitrate cluster52.csv --format twitter --memory 64,256,1024 --json h.json
   holdall bench hitrate msr.oracleGeneral.bin --requests 10000000
   holdall bench report h.json --out report.html                    the curves
@@ -137,7 +145,7 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
     let progress = Progress::default();
     let stop = run::on_interrupt(&progress);
     terminal::print(&format!("{}\n", workload.source.describe()));
-    let (bound, footprint, failure) = args.bound(&workload, &progress)?;
+    let (bounds, footprint, failure) = args.bounds(&workload, &progress)?;
     let mut result = HitrateResult {
         schema: SCHEMA.to_owned(),
         version: SCHEMA_VERSION,
@@ -146,10 +154,13 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
         host: Host::here(),
         workload,
         footprint,
-        curves: vec![bound],
+        curves: bounds,
         failure,
     };
     terminal::print(&described(&result.footprint));
+    if result.failure.is_none() {
+        result.curves.extend(args.simulated(&result.workload, footprint.requests, &progress)?);
+    }
     for contender in &contenders {
         if progress.stop.load(Ordering::Relaxed) {
             break;
@@ -207,12 +218,12 @@ impl HitrateArgs {
         Ok(contenders)
     }
 
-    /// The bound, what the trace asks for, and why the trace could not be read to its end.
-    fn bound(
+    /// The bounds, what the trace asks for, and why the trace could not be read to its end.
+    fn bounds(
         &self,
         workload: &Workload,
         progress: &Progress,
-    ) -> Result<(Curve, Footprint, Option<String>)> {
+    ) -> Result<(Vec<Curve>, Footprint, Option<String>)> {
         let bar = ProgressBar::new(0);
         run::watched(progress, &bar, &|| "reading the trace".to_owned(), 0, || {
             let (mut spool, mut failure) = (Spool::new()?, None);
@@ -233,19 +244,49 @@ impl HitrateArgs {
                 "no request could be read: {}",
                 failure.unwrap_or_default()
             );
-            let capacities: Vec<u64> =
-                self.memory.0.iter().map(|mb| u64::from(*mb) << 20).collect();
-            let counts = known.bound(&capacities, workload.warm_up)?;
-            let points = self.memory.0.iter().zip(counts).map(|(memory_mb, counts)| Point {
-                memory_mb: *memory_mb,
-                counts,
-                seconds: 0.0,
-                failure: None,
-            });
-            let curve =
-                Curve { name: BOUND.to_owned(), command: Vec::new(), points: points.collect() };
-            Ok((curve, known.footprint, failure))
+            let (capacities, warm_up) = (self.capacities(), workload.warm_up);
+            let bound = known.bound(&capacities, self.overhead, warm_up)?;
+            let mut curves = vec![self.calculated(BOUND, bound)];
+            if !self.policies.is_empty() {
+                let bound = known.bound_with_sizes(&capacities, self.overhead, warm_up)?;
+                curves.push(self.calculated(BOUND_WITH_SIZES, bound));
+            }
+            Ok((curves, known.footprint, failure))
         })
+    }
+
+    /// The curves of the policies that are simulated.
+    fn simulated(
+        &self,
+        workload: &Workload,
+        requests: u64,
+        progress: &Progress,
+    ) -> Result<Vec<Curve>> {
+        if self.policies.is_empty() {
+            return Ok(Vec::new());
+        }
+        progress.answered.store(0, Ordering::Relaxed);
+        let bar = ProgressBar::new(requests);
+        let counts = run::watched(progress, &bar, &|| "policies".to_owned(), requests, || {
+            simulate(&self.policies, &self.capacities(), self.overhead, workload, progress)
+        })?;
+        let named = self.policies.iter().map(|policy| policy.name());
+        Ok(named.zip(counts).map(|(name, counts)| self.calculated(name, counts)).collect())
+    }
+
+    fn capacities(&self) -> Vec<u64> {
+        self.memory.0.iter().map(|mb| u64::from(*mb) << 20).collect()
+    }
+
+    /// A curve that no server drew.
+    fn calculated(&self, name: &str, counts: Vec<Counts>) -> Curve {
+        let points = self.memory.0.iter().zip(counts).map(|(memory_mb, counts)| Point {
+            memory_mb: *memory_mb,
+            counts,
+            seconds: 0.0,
+            failure: None,
+        });
+        Curve { name: name.to_owned(), command: Vec::new(), points: points.collect() }
     }
 
     fn curve(

@@ -17,6 +17,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
+use super::belady_sizes::BySize;
 use super::trace::{Action, Request};
 use super::{Counts, Footprint};
 
@@ -120,14 +121,43 @@ impl Spool {
 }
 
 impl Known {
-    /// The counts of caches of these numbers of bytes, after the first `warm_up` requests.
+    /// The counts of caches of these numbers of bytes that evict by distance alone, after the first
+    /// `warm_up` requests. Each item takes `overhead` bytes beside key and value.
     ///
     /// # Errors
     ///
     /// When the file cannot be read.
-    pub fn bound(&mut self, capacities: &[u64], warm_up: u64) -> Result<Vec<Counts>> {
-        let mut caches: Vec<Optimal> =
-            capacities.iter().map(|capacity| Optimal::new(*capacity)).collect();
+    pub fn bound(
+        &mut self,
+        capacities: &[u64],
+        overhead: u32,
+        warm_up: u64,
+    ) -> Result<Vec<Counts>> {
+        self.counts_of(capacities, overhead, warm_up, Optimal::new)
+    }
+
+    /// The same of caches that evict by distance and bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn bound_with_sizes(
+        &mut self,
+        capacities: &[u64],
+        overhead: u32,
+        warm_up: u64,
+    ) -> Result<Vec<Counts>> {
+        self.counts_of(capacities, overhead, warm_up, BySize::new)
+    }
+
+    fn counts_of<F: Future>(
+        &mut self,
+        capacities: &[u64],
+        overhead: u32,
+        warm_up: u64,
+        cache: impl Fn(u64) -> F,
+    ) -> Result<Vec<Counts>> {
+        let mut caches: Vec<F> = capacities.iter().map(|capacity| cache(*capacity)).collect();
         self.file.seek(SeekFrom::Start(0))?;
         let mut block = vec![0; BLOCK * RECORD];
         let mut at = 0;
@@ -136,14 +166,36 @@ impl Known {
             self.file.read_exact(&mut block[..records * RECORD])?;
             for record in block[..records * RECORD].chunks_exact(RECORD) {
                 let (next, bytes, action) = parts(record);
-                for cache in &mut caches {
-                    cache.meet(at, next, bytes, action, at >= warm_up);
-                }
+                let is_worth_keeping = action != 2 && next != NEVER && bytes != TOO_LONG;
+                let met = Met {
+                    at,
+                    is_get: action == 0,
+                    counts: at >= warm_up,
+                    keep: is_worth_keeping.then_some((next, bytes.saturating_add(overhead))),
+                };
+                caches.iter_mut().for_each(|cache| cache.meet(&met));
                 at += 1;
             }
         }
-        Ok(caches.into_iter().map(|cache| cache.counts).collect())
+        Ok(caches.into_iter().map(F::counts).collect())
     }
+}
+
+/// A request as a cache that knows the future meets it.
+pub(super) struct Met {
+    /// Its position. What the cache holds of this key is named by it.
+    pub at: u64,
+    pub is_get: bool,
+    /// Whether it counts.
+    pub counts: bool,
+    /// The position of the key's next use, and the item's bytes, if it is of use then.
+    pub keep: Option<(u64, u32)>,
+}
+
+/// A cache that knows the future.
+pub(super) trait Future {
+    fn meet(&mut self, met: &Met);
+    fn counts(self) -> Counts;
 }
 
 fn parts(record: &[u8]) -> (u64, u32, u8) {
@@ -167,25 +219,32 @@ impl Optimal {
     fn new(capacity: u64) -> Self {
         Self { capacity, used: 0, held: BTreeMap::new(), counts: Counts::default() }
     }
+}
 
-    fn meet(&mut self, at: u64, next: u64, bytes: u32, action: u8, counts: bool) {
-        if action == 0 {
-            let held = self.held.remove(&at);
+impl Future for Optimal {
+    fn meet(&mut self, met: &Met) {
+        if met.is_get {
+            let held = self.held.remove(&met.at);
             self.used -= u64::from(held.unwrap_or(0));
-            if counts {
+            if met.counts {
                 self.counts.gets += 1;
                 self.counts.hits += u64::from(held.is_some());
             }
         }
-        if action == 2 || next == NEVER || bytes == TOO_LONG || u64::from(bytes) > self.capacity {
+        let Some((next, bytes)) = met.keep.filter(|(_, bytes)| u64::from(*bytes) <= self.capacity)
+        else {
             return;
-        }
+        };
         self.used += u64::from(bytes);
         self.held.insert(next, bytes);
         while self.used > self.capacity {
             let Some((_, bytes)) = self.held.pop_last() else { return };
             self.used -= u64::from(bytes);
         }
+    }
+
+    fn counts(self) -> Counts {
+        self.counts
     }
 }
 
@@ -212,7 +271,7 @@ mod tests {
 
     fn hits(trace: &[u64], capacity: u64) -> u64 {
         let trace: Vec<_> = trace.iter().map(|id| (*id, 1, Action::Get)).collect();
-        known(&trace).bound(&[capacity], 0).unwrap()[0].hits
+        known(&trace).bound(&[capacity], 0, 0).unwrap()[0].hits
     }
 
     /// The best of all choices of what to keep, tried one by one.
@@ -255,7 +314,8 @@ mod tests {
     #[test]
     fn sets_and_deletes_end_a_values_use() {
         use Action::{Delete, Get, Set};
-        let one = |trace: &[(u64, u32, Action)]| known(trace).bound(&[10], 0).unwrap()[0].clone();
+        let one =
+            |trace: &[(u64, u32, Action)]| known(trace).bound(&[10], 0, 0).unwrap()[0].clone();
         // The set makes the second get a hit; the delete makes the third a miss.
         let counts = one(&[(1, 5, Set), (1, 5, Get), (1, 0, Delete), (1, 5, Get)]);
         assert_eq!((counts.gets, counts.hits), (2, 1));
@@ -272,8 +332,36 @@ mod tests {
             (0..200_000).map(|n| (n % 1000, 10, Action::Get)).collect::<Vec<(u64, u32, Action)>>();
         let mut known = known(&trace);
         assert_eq!(known.footprint, Footprint { requests: 200_000, keys: 1000, bytes: 10_000 });
-        let counts = known.bound(&[10_000, 0], 1000).unwrap();
+        let counts = known.bound(&[10_000, 0], 0, 1000).unwrap();
         assert_eq!((counts[0].gets, counts[0].hits), (199_000, 199_000));
         assert_eq!(counts[1].hits, 0);
+    }
+
+    #[test]
+    fn with_sizes_one_large_object_makes_room_for_many_small_ones() {
+        // The large one is used sooner than each small one, but takes the room of ten.
+        let small: Vec<_> = (1..=10).map(|id| (id, 10, Action::Get)).collect();
+        let large = (99, 100, Action::Get);
+        let mut trace = Vec::new();
+        for _ in 0..20 {
+            trace.extend([large].iter().chain(&small).copied());
+        }
+        let mut known = known(&trace);
+        let by_distance = known.bound(&[100], 0, 0).unwrap()[0].hits;
+        let by_size = known.bound_with_sizes(&[100], 0, 0).unwrap()[0].hits;
+        assert_eq!(by_size, 190, "all gets of small ones but the first");
+        assert!(by_distance < by_size, "{by_distance}");
+    }
+
+    #[test]
+    fn with_sizes_objects_of_one_size_hit_what_the_optimum_hits() {
+        let mut rng = SmallRng::seed_from_u64(5);
+        // As many as a sample, so that all are looked at.
+        let trace: Vec<_> = (0..5000).map(|_| (rng.random_range(0..90), 1, Action::Get)).collect();
+        let mut known = known(&trace);
+        for capacity in [10, 40, 60] {
+            let bound = known.bound(&[capacity], 0, 0).unwrap();
+            assert_eq!(known.bound_with_sizes(&[capacity], 0, 0).unwrap(), bound);
+        }
     }
 }

@@ -10,6 +10,8 @@
 //! A trace is read anew for each point, request by request, so it may be larger than memory.
 
 pub mod belady;
+mod belady_sizes;
+pub mod policies;
 pub mod presets;
 pub mod replay;
 pub mod servers;
@@ -34,6 +36,9 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The name of the curve that no cache can be below.
 pub const BOUND: &str = "Belady's bound";
+
+/// The name of the curve of the cache that knows the future and evicts by bytes, too.
+pub const BOUND_WITH_SIZES: &str = "Belady with sizes";
 
 /// The source of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
