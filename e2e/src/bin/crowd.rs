@@ -1,7 +1,8 @@
 //! Has a crowd of hostile clients at server and proxy, with TLS and without, in control groups of
 //! 1.03 x `-m` + 64 MB, and prints a table.
 //!
-//! `cargo xtask bench hostile`. `CLIENTS` is their number.
+//! `cargo xtask bench hostile`. `CLIENTS` is their number; `FRONT` names the only front to attack,
+//! as the table does.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement stops where it fails")]
 
@@ -23,7 +24,9 @@ fn main() {
          memory of the group, MB | most resident, MB |\n\
          | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |"
     );
-    for front in Front::ALL {
+    let only = std::env::var("FRONT").ok();
+    let is_wanted = |front: &Front| only.as_ref().is_none_or(|name| *name == format!("{front:?}"));
+    for front in Front::ALL.into_iter().filter(is_wanted) {
         let outcome = attack(front, clients, WATCH, WATCH);
         let ms = |times: &[Duration], percent: usize| {
             let last = times.len() - 1;
