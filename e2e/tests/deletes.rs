@@ -235,6 +235,75 @@ fn deletes_are_kept_told_and_replayed() {
     assert_eq!((rig.proxy.stat("asynclog_replayed"), rig.proxy.stat("asynclog_bytes")), (253, 0));
 }
 
+/// A packet that deletes `k`, with this in the reserved field; the status of the answer.
+fn packet(wire: &mut Wire, reserved: u16) -> u16 {
+    let mut header = vec![0x80, 0x04, 0, 1, 0, 0];
+    header.extend(reserved.to_be_bytes());
+    header.extend([0, 0, 0, 1]);
+    header.extend([0; 12]);
+    header.push(b'k');
+    wire.send(&header);
+    let answer = wire.read_exact(24);
+    let body = u32::from_be_bytes(answer[8..12].try_into().unwrap());
+    let _ = wire.read_exact(usize::try_from(body).unwrap());
+    u16::from_be_bytes([answer[6], answer[7]])
+}
+
+/// On all three wires, for those who ask for it; and others read what they always read.
+#[test]
+fn a_delete_that_is_kept_is_told_from_one_that_is_executed() {
+    const KEPT: &[u8] = b"SERVER_ERROR kept for later\r\n";
+    let rig = Rig::new(Folder::new("deletes-executed"), &[]);
+    let store = || rig.store(&["k".to_owned()]);
+    let (mut text, mut binary) = (rig.proxy.connect(), rig.proxy.connect());
+    store();
+    text.expect(b"delete k executed\r\n", b"DELETED\r\n");
+    text.expect(b"delete k executed\r\n", b"NOT_FOUND\r\n");
+    store();
+    text.expect(b"md k Pexecuted\r\n", b"HD\r\n");
+    text.expect(b"md k q Pexecuted\r\nmn\r\n", b"NF\r\nMN\r\n");
+    store();
+    assert_eq!([packet(&mut binary, 0x6578), packet(&mut binary, 0x6578)], [0, 1]);
+    rig.fault_proxy.set(Mode::Refuse);
+    store();
+    for (asked, said) in [
+        (&b"delete k\r\n"[..], &b"NOT_FOUND\r\n"[..]),
+        (b"delete k executed\r\n", KEPT),
+        (b"delete k 0 executed\r\n", KEPT),
+        (b"md k\r\n", b"NF\r\n"),
+        (b"md k Pexecuted\r\n", KEPT),
+        (b"md k Pother\r\n", b"NF\r\n"),
+        (b"md k q Pexecuted\r\nmn\r\n", b"SERVER_ERROR kept for later\r\nMN\r\n"),
+        (b"md aw== b Pexecuted\r\n", KEPT),
+    ] {
+        text.expect(asked, said);
+    }
+    assert_eq!([packet(&mut binary, 0), packet(&mut binary, 0x6578)], [1, 0x86]);
+    // What is not to be kept is refused by the server's own failure, and leaves no record.
+    text.send(b"md k Pnow\r\n");
+    let said = text.line();
+    assert!(said.starts_with("SERVER_ERROR ") && said != "SERVER_ERROR kept for later", "{said}");
+    assert_eq!(rig.proxy.stat("asynclog_requests"), 10);
+    rig.fault_proxy.set(Mode::Open);
+    rig.proxy.wait_for("asynclog_pending", 0);
+    assert_eq!(rig.left(&["k".to_owned()]), [""; 0]);
+}
+
+/// Whatever they were for may be among what the server has.
+#[test]
+fn a_server_whose_deletes_became_too_old_is_flushed() {
+    let rig = Rig::new(Folder::new("deletes-old"), &["--asynclog-max-age", "1"]);
+    let keys = keys(0, 0, 3);
+    rig.store(&keys);
+    rig.fault_proxy.set(Mode::Refuse);
+    assert_eq!(delete(rig.proxy.addr(), &keys[..1]).len(), 1);
+    // Ages are in whole seconds.
+    thread::sleep(Duration::from_millis(2500));
+    rig.fault_proxy.set(Mode::Open);
+    rig.proxy.wait_for("asynclog_replayed", 1);
+    assert_eq!((rig.proxy.stat("asynclog_expired"), rig.left(&keys)), (1, Vec::new()));
+}
+
 #[test]
 fn a_black_hole_delays_a_delete_and_does_not_lose_it() {
     let rig = Rig::new(Folder::new("deletes-hole"), &[]);

@@ -263,8 +263,15 @@ fn the_same_however_cut() {
     assert_eq!(binary_events(&single_bytes(&sent)), whole);
 }
 
-const REQUEST: Header =
-    Header { opcode: 0x0c, extras_len: 0, key_len: 1, body_len: 1, opaque: 0xdead_beef, cas: 9 };
+const REQUEST: Header = Header {
+    opcode: 0x0c,
+    key_len: 1,
+    body_len: 1,
+    opaque: 0xdead_beef,
+    cas: 9,
+    extras_len: 0,
+    reserved: 0,
+};
 
 /// Asserts a response: its header's varying fields, then its body.
 #[track_caller]

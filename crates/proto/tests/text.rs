@@ -179,7 +179,19 @@ fn extra_words_are_ignored_and_noreply_is_the_last() {
 }
 
 fn delete(key: &[u8], hold_off_secs: u32, noreply: bool) -> Request<'_> {
-    Request::Delete { key, hold_off_secs, noreply }
+    Request::Delete { key, hold_off_secs, tells_kept: false, noreply }
+}
+
+#[test]
+fn a_delete_may_ask_to_be_told_that_it_is_kept() {
+    let told = |key, hold_off_secs, noreply| {
+        let tells_kept = true;
+        Request::Delete { key, hold_off_secs, tells_kept, noreply }
+    };
+    check_request(b"delete k executed", told(b"k", 0, false));
+    check_request(b"delete k 5 executed noreply", told(b"k", 5, true));
+    check_request(b"delete executed", delete(b"executed", 0, false));
+    check_bad(b"delete k executed 5", Error::Format, 0, false);
 }
 
 #[test]

@@ -10,7 +10,12 @@ use crate::context::{Context, Split, TASK_TICKET};
 use crate::deletes::{Deletes, Mailbox};
 use crate::join;
 use crate::route::{Answer, Pick, RouteRef};
-use upstream::{DestinationId, Outcome, OwnedReply, Request, Sink, Ticket, Trail, Upstream};
+use upstream::{
+    DestinationId, Failure, Outcome, OwnedReply, Request, Sink, Ticket, Trail, Upstream,
+};
+
+/// Behind `SERVER_ERROR`: the delete was not executed by every server, and will be.
+const KEPT_FOR_LATER: &[u8] = b"kept for later";
 
 /// A tree, and the servers that it holds on to.
 #[derive(Debug)]
@@ -116,6 +121,13 @@ impl Core {
             let (trail, began_us) = (Trail::default(), cx.now_us());
             let asked = Request { trail: Some(&trail), ..request.get() };
             let mut reply = tree.root.route(&cx, asked).await;
+            if asked.tells_kept && trail.is_kept() {
+                // Whatever a route made of it, also of the replies of other servers.
+                reply = OwnedReply {
+                    value: KEPT_FOR_LATER.to_vec(),
+                    ..OwnedReply::from(Failure::TryAgain)
+                };
+            }
             trail.finish(reply.outcome, cx.now_us().saturating_sub(began_us));
             // Whatever a route made of the key on the way, the client asked for this one.
             if matches!(reply.outcome, Outcome::Found | Outcome::Lease | Outcome::MetaInfo) {

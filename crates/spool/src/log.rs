@@ -284,6 +284,20 @@ impl Log {
         self.clean();
     }
 
+    /// True if [`Self::expire`] would delete records.
+    pub(crate) fn is_old(&self, oldest_secs: u64) -> bool {
+        self.pending() > 0 && self.segments.front().is_some_and(|one| one.newest_secs < oldest_secs)
+    }
+
+    /// Writes a record into a segment of its own, and brings it to the disk.
+    pub(crate) fn leave_behind(&mut self, secs: u64, body: &[u8]) -> io::Result<()> {
+        self.write(u64::MAX, true)?;
+        self.sync()?;
+        self.tail = None;
+        self.stage(secs, body);
+        self.write(u64::MAX, true)
+    }
+
     /// Deletes the segments in which everything was appended before `oldest_secs`; the records that
     /// are lost by it.
     pub(crate) fn expire(&mut self, oldest_secs: u64) -> u64 {

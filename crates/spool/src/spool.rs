@@ -138,6 +138,8 @@ pub struct Spool {
     lost: u64,
     expired: u64,
     damage: Vec<Damage>,
+    /// Stands for records that are dropped.
+    substitute: Option<Vec<u8>>,
     synced: Option<Instant>,
     /// Locked for as long as this lives.
     _lock: File,
@@ -171,6 +173,7 @@ impl Spool {
             lost: 0,
             expired: 0,
             damage: Vec::new(),
+            substitute: None,
             synced: None,
             _lock: lock,
         };
@@ -193,6 +196,13 @@ impl Spool {
             }
         }
         Ok(spool)
+    }
+
+    /// From here on, records that are dropped leave this one behind the others of their
+    /// destination: it is on the disk before they are removed, or before anything after them is
+    /// acknowledged.
+    pub fn leave_behind(&mut self, substitute: Vec<u8>) {
+        self.substitute = Some(substitute);
     }
 
     /// Stages a record for `destination`, appended at `secs` since 1970; its number.
@@ -284,6 +294,12 @@ impl Spool {
         let Some(log) = self.logs.get_mut(destination) else { return Ok(Vec::new()) };
         let oldest_secs = secs.saturating_sub(self.settings.age_max.as_secs());
         let (records, gaps) = log.read(records_max, bytes_max, oldest_secs)?;
+        if let Some(substitute) = self.substitute.as_ref().filter(|_| gaps.lost + gaps.expired > 0)
+        {
+            // Whatever the limit is: it is one small record for many.
+            log.stage(secs, substitute);
+            self.bytes += (HEAD_BYTES + substitute.len()) as u64;
+        }
         let destination = destination.to_owned();
         self.note(destination, gaps);
         Ok(records)
@@ -302,6 +318,12 @@ impl Spool {
         let oldest_secs = secs.saturating_sub(self.settings.age_max.as_secs());
         let mut dropped = Vec::new();
         for (destination, log) in &mut self.logs {
+            if let Some(substitute) = self.substitute.as_ref().filter(|_| log.is_old(oldest_secs))
+                && log.leave_behind(secs, substitute).is_err()
+            {
+                // What is old stays until there is room to say that it is gone.
+                continue;
+            }
             let expired = log.expire(oldest_secs);
             if expired > 0 {
                 dropped.push((destination.clone(), Gaps { lost: 0, expired }));

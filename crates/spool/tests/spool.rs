@@ -218,6 +218,39 @@ fn a_spool_is_bounded_in_bytes_and_in_age() {
 }
 
 #[test]
+fn what_is_dropped_leaves_a_substitute_behind() {
+    let folder = Folder::new("substitute");
+    let settings = Settings { age_max: Duration::from_secs(100), ..small() };
+    let start = || {
+        let mut spool = folder.open(settings);
+        spool.leave_behind(b"flush".to_vec());
+        spool
+    };
+    let left = |spool: &mut Spool, secs| -> Vec<Vec<u8>> {
+        let records = spool.read("d", 9, usize::MAX, secs).unwrap();
+        records.into_iter().map(|record| record.body).collect()
+    };
+    // Too old in a segment that goes as a whole: the substitute is there after a kill.
+    let mut spool = start();
+    spool.append("d", b"a", 1000).unwrap();
+    spool.commit(Instant::now());
+    spool.expire(1100);
+    assert_eq!(left(&mut spool, 1100), [b"a"], "not yet");
+    spool.expire(1101);
+    std::mem::forget(spool);
+    fs::remove_file(folder.0.join("lock")).unwrap();
+    let mut spool = start();
+    assert_eq!(left(&mut spool, 1101), [b"flush"]);
+    // Too old beside others, and lost: behind what is still there.
+    spool.append("d", b"b", 1150).unwrap();
+    spool.commit(Instant::now());
+    assert_eq!(left(&mut spool, 1202), [b"b"]);
+    spool.commit(Instant::now());
+    assert_eq!(left(&mut spool, 1202), [&b"b"[..], b"flush"]);
+    assert_eq!(spool.counts().pending, 2);
+}
+
+#[test]
 fn one_program_at_a_time_has_a_spool() {
     let folder = Folder::new("lock");
     let spool = folder.open(small());

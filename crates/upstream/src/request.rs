@@ -34,6 +34,8 @@ pub struct Request<'a> {
     pub prefix: &'a [u8],
     /// A delete that fails is said to have failed, where others would be kept for later.
     pub unkept: bool,
+    /// The client wants to be told of a delete that was kept for later and not executed.
+    pub tells_kept: bool,
     /// The number of the configuration's listener that it came through; 0 where there is only one.
     pub listener: u16,
     /// Another server has failed before, or the answer is nobody's (a shadow): counted by itself.
@@ -49,6 +51,7 @@ impl<'a> Request<'a> {
     pub const fn new(op: Command, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, listener) = (false, None, 0, false, 0);
+        let tells_kept = false;
         let (is_aside, trail) = (false, None);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
         Self {
@@ -64,6 +67,7 @@ impl<'a> Request<'a> {
             client,
             prefix,
             unkept,
+            tells_kept,
             listener,
             is_aside,
             trail,
@@ -112,6 +116,7 @@ impl<'a> Request<'a> {
             hashed: self.hashed,
             client: self.client,
             unkept: self.unkept,
+            tells_kept: self.tells_kept,
             listener: self.listener,
             is_aside: self.is_aside,
             ..Request::new(self.op, b"")

@@ -1,6 +1,7 @@
-//! The pool that a client's request reached last, and the counts of such pools.
+//! The pool that a client's request reached last, the counts of such pools, and whether a delete
+//! was kept on the way.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::reply::Outcome;
@@ -19,19 +20,36 @@ pub struct PoolCounts {
     pub total_us: AtomicU64,
 }
 
-/// The pool that was asked last for one request of a client.
+/// The pool that was asked last for one request of a client, and whether a server's part of it was
+/// kept for later.
 #[derive(Debug, Default)]
-pub struct Trail(Mutex<Option<Arc<PoolCounts>>>);
+pub struct Trail {
+    last: Mutex<Option<Arc<PoolCounts>>>,
+    is_kept: AtomicBool,
+}
 
 impl Trail {
     /// Remembers the pool that is about to be asked.
     pub fn note(&self, counts: &Arc<PoolCounts>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(counts));
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(counts));
+    }
+
+    /// Remembers that a server did not execute the delete, and that it is kept for it.
+    pub fn note_kept(&self) {
+        // Relaxed: one thread runs the request's task.
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+
+    /// True once a server's delete was kept.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        // Relaxed: see above.
+        self.is_kept.load(Ordering::Relaxed)
     }
 
     /// Counts the reply that the client gets, `us` microseconds after its request.
     pub fn finish(self, outcome: Outcome, us: u64) {
-        let last = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(counts) = last else { return };
         counts.replied.fetch_add(1, Ordering::Relaxed);
         counts.failed.fetch_add(u64::from(outcome.failure().is_some()), Ordering::Relaxed);

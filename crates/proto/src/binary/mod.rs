@@ -68,6 +68,10 @@ pub enum Then {
     Swallow(u32),
 }
 
+/// The reserved field of a delete: the client wants an error for a delete that a proxy keeps for
+/// later. Servers ignore the field.
+pub const TELLS_KEPT: u16 = 0x6578;
+
 /// The part of a request's header that is kept.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Header {
@@ -77,6 +81,8 @@ pub struct Header {
     pub extras_len: u8,
     /// Bytes of key.
     pub key_len: u16,
+    /// Reserved, and 0 of most clients: see [`TELLS_KEPT`].
+    pub reserved: u16,
     /// Bytes of extras, key and value.
     pub body_len: u32,
     /// Returned as it is.

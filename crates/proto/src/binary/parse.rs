@@ -57,11 +57,13 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 }
 
 pub(super) fn read_header(bytes: &[u8; HEADER_BYTES]) -> Header {
-    let [_, opcode, k0, k1, extras_len, _, _, _, b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] = *bytes;
+    let [_, opcode, k0, k1, extras_len, _, r0, r1, b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] =
+        *bytes;
     Header {
         opcode,
         extras_len,
         key_len: u16::from_be_bytes([k0, k1]),
+        reserved: u16::from_be_bytes([r0, r1]),
         body_len: u32::from_be_bytes([b0, b1, b2, b3]),
         opaque: u32::from_be_bytes([o0, o1, o2, o3]),
         cas: u64::from_be_bytes(cas),

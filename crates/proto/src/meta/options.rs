@@ -39,6 +39,10 @@ pub struct Options<'b> {
     pub autoviv_exptime: Option<i64>,
     /// `O`: returned as it is; at most 32 bytes.
     pub opaque: Option<&'b [u8]>,
+    /// `Pexecuted`, a hint to proxies: `md` is an error when it is kept for later and not executed.
+    pub tells_kept: bool,
+    /// `Pnow`, a hint to proxies: `md` is not kept when it fails.
+    pub unkept: bool,
     /// `R`: with less than this many seconds left, the reader wins the right to recache.
     pub recache_secs: Option<i64>,
     /// `A`: `mg` also takes a value that was deleted a short time ago. Not memcached's.
@@ -111,8 +115,12 @@ impl<'b> Options<'b> {
                 self.hold_off_secs = Some(secs.ok_or(Error::Token)?);
             }
             b'U' => self.under = true,
+            b'P' => {
+                self.tells_kept = argument == b"executed";
+                self.unkept = argument == b"now";
+            }
             // Only asked back, or a hint to proxies.
-            b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' | b'P' => {}
+            b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' => {}
             _ => return Err(Error::InvalidFlag),
         }
         Ok(())

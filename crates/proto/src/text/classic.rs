@@ -235,6 +235,10 @@ const fn refused_with_data<'b>(consumed: usize, len: u32, noreply: bool) -> Pars
     Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
 }
 
+/// Before `noreply`: the client wants an error for a delete that a proxy keeps for later. Not
+/// memcached's.
+const EXECUTED: &[u8] = b"executed";
+
 fn delete(words: Words<'_>, consumed: usize) -> Parsed<'_> {
     let (_, noreply) = noreply(words);
     let mut words = words;
@@ -243,11 +247,15 @@ fn delete(words: Words<'_>, consumed: usize) -> Parsed<'_> {
     };
     // A hold-off; old clients send `delete k 0`. Any other word is a mistake.
     let (mut rest, _) = self::noreply(words);
+    let mut tells_kept = false;
+    if let Some((others, EXECUTED)) = rest.split_last() {
+        (rest, tells_kept) = (others, true);
+    }
     let secs = rest.next().map_or(Some(0), parse_u32).filter(|secs| *secs <= HOLD_OFF_SECS_MAX);
     let Some(hold_off_secs) = secs.filter(|_| rest.is_empty() && key.len() <= KEY_BYTES_MAX) else {
         return refused(Error::Format, consumed, noreply);
     };
-    request(Request::Delete { key, hold_off_secs, noreply }, consumed)
+    request(Request::Delete { key, hold_off_secs, tells_kept, noreply }, consumed)
 }
 
 fn arithmetic(decrement: bool, mut words: Words<'_>, consumed: usize) -> Parsed<'_> {

@@ -72,6 +72,8 @@ pub enum Request<'b> {
         key: &'b [u8],
         /// Seconds in which `add` of the key is refused; 0 is no hold-off.
         hold_off_secs: u32,
+        /// `executed`: a proxy says of a delete that it keeps for later that it does.
+        tells_kept: bool,
         /// True if the answer is dropped.
         noreply: bool,
     },

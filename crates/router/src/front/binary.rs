@@ -156,6 +156,7 @@ impl Front {
             exptime: exptime.map_or(0, i64::from),
             words: &words,
             base64,
+            tells_kept: packet.header.reserved == binary::TELLS_KEPT,
             client: session.client,
             listener: session.listener,
             ..Request::new(op, key)

@@ -74,12 +74,12 @@ impl Front {
                 let request = Request { number: count.delta, ..Request::new(op, count.key) };
                 self.ask(session, count.noreply, &request);
             }
-            text::Request::Delete { key, noreply, hold_off_secs } => {
+            text::Request::Delete { key, noreply, hold_off_secs, tells_kept } => {
                 let exptime = i64::from(hold_off_secs);
                 self.ask(
                     session,
                     noreply,
-                    &Request { exptime, ..Request::new(Command::Delete, key) },
+                    &Request { exptime, tells_kept, ..Request::new(Command::Delete, key) },
                 );
             }
             text::Request::Touch { key, exptime, noreply } => {
@@ -282,14 +282,20 @@ impl Front {
             input.consume(consumed);
         }
         let is_quiet = meta.options.quiet;
+        let is_delete = op == Command::MetaDelete;
+        let tells_kept = is_delete && meta.options.tells_kept;
+        let unkept = is_delete && meta.options.unkept;
+        let has_hint = tells_kept || unkept;
         let mut words = std::mem::take(&mut self.words);
-        if is_quiet {
-            without_quiet(meta.flags, &mut words);
+        if is_quiet || has_hint {
+            without(if has_hint { b"qP" } else { b"q" }, meta.flags, &mut words);
         }
-        let line = if is_quiet { &words[..] } else { meta.flags.line().trim_ascii_start() };
+        let line =
+            if is_quiet || has_hint { &words[..] } else { meta.flags.line().trim_ascii_start() };
         let base64 = meta.options.base64;
         let Session { client, listener, .. } = *session;
         let asked = Request::new(op, meta.key);
+        let asked = Request { tells_kept, unkept, ..asked };
         let request = Request { value, words: line, base64, client, listener, ..asked };
         let slot = Slot::new(op, Kind::Whole).quiet(is_quiet);
         self.submit(session.queue, slot, &request);
@@ -310,10 +316,10 @@ const fn retrieval(line: &GetLine) -> Command {
     }
 }
 
-/// The words but for `q`.
-fn without_quiet(flags: Words<'_>, words: &mut Vec<u8>) {
+/// The words but for those with these letters, which are this program's to follow.
+fn without(letters: &[u8], flags: Words<'_>, words: &mut Vec<u8>) {
     words.clear();
-    for word in flags.filter(|word| word.first() != Some(&b'q')) {
+    for word in flags.filter(|word| !word.first().is_some_and(|first| letters.contains(first))) {
         if !words.is_empty() {
             words.push(b' ');
         }

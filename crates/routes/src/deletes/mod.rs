@@ -23,6 +23,11 @@
 //! delete is another matter: that is what leases are for; a replay comes later than the delete that
 //! it repeats, so it removes such fills rather than letting them pass.)
 //!
+//! # Deletes that are dropped
+//!
+//! Deletes that became too old, or that the disk lost, leave a flush behind the others of their
+//! server. What the server then has may be any of the values that they were for.
+//!
 //! # Servers of which one copies the other
 //!
 //! A cold cluster's server must not execute a delete for the last time before the warm one, whose
@@ -69,9 +74,9 @@ pub struct DeleteCounts {
     pub replayed: u64,
     /// Deletes that servers refused for good (`CLIENT_ERROR`).
     pub refused: u64,
-    /// Deletes that were too old, and are dropped.
+    /// Deletes that were too old, and are dropped; their server is flushed.
     pub expired: u64,
-    /// Deletes that could not be read from the disk any more.
+    /// Deletes that could not be read from the disk any more; their server is flushed.
     pub lost: u64,
 }
 
@@ -299,6 +304,11 @@ const THEN: char = '>';
 /// The name under which deletes are kept that one server is to execute before another.
 pub(crate) fn one_after_the_other(first: &str, second: &str) -> String {
     format!("{first}{THEN}{second}")
+}
+
+/// A record in the spool that has the server flushed, in place of deletes that were dropped.
+fn flush_record() -> Vec<u8> {
+    b"\nflush_all\r\n".to_vec()
 }
 
 /// A record in the spool: the pool's name, a line end, and the command as a server reads it.

@@ -159,6 +159,9 @@ impl Replay {
 fn parse(record: &[u8]) -> Option<OwnedRequest> {
     let line = record.get(record.iter().position(|byte| *byte == b'\n')? + 1..)?;
     let line = line.strip_suffix(b"\r\n")?;
+    if line == b"flush_all" {
+        return Some(Request::new(Command::FlushAll, b"").to_owned());
+    }
     let (word, rest) = line.split_at(line.iter().position(|byte| *byte == b' ')?);
     let rest = rest.trim_ascii_start();
     let (key, words) =
@@ -200,6 +203,11 @@ mod tests {
             let record = super::super::record("a\npool", &request);
             assert_eq!(parse(&record).as_ref().map(OwnedRequest::get), Some(request));
         }
+        let flush = parse(&super::super::flush_record());
+        assert_eq!(
+            flush.as_ref().map(OwnedRequest::get),
+            Some(Request::new(Command::FlushAll, b""))
+        );
         for bad in ["", "A\n", "A\ndelete k", "A\ndelete \r\n", "A\nset k\r\n", "A\ndelete k x\r\n"]
         {
             assert_eq!(parse(bad.as_bytes()), None, "{bad}");

@@ -48,7 +48,7 @@ impl Sink for Answers {
 
 impl<L: Fn(&str)> Work<L> {
     pub(super) fn new(
-        spool: Spool,
+        mut spool: Spool,
         import: Option<PathBuf>,
         registry: Registry,
         worker: u32,
@@ -56,6 +56,8 @@ impl<L: Fn(&str)> Work<L> {
         shared: Arc<Shared>,
         log: L,
     ) -> io::Result<Self> {
+        // A server whose deletes are gone must not keep what they were for.
+        spool.leave_behind(super::flush_record());
         let now = now();
         let upstream = Upstream::new(worker, registry, now)?;
         let (targets, replays) = (BTreeMap::new(), Vec::new());

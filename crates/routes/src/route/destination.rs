@@ -62,6 +62,9 @@ impl Route for DestinationRoute {
             let reply = cx.ask(self.id, request).await;
             let is_undone = reply.outcome.failure().is_some_and(Failure::fails_over);
             if is_undone && cx.keep(&self.label, pool, &request).await {
+                if let Some(trail) = request.trail {
+                    trail.note_kept();
+                }
                 // It will be done: the same as if there had been nothing to do.
                 return OwnedReply::of(default_outcome(request.op));
             }

@@ -100,7 +100,11 @@ impl WarmUpRoute {
         let [Some(warm), Some(cold)] = servers else { return false };
         let Some(pool) = &cold.asynclog else { return false };
         let name: Arc<str> = deletes::one_after_the_other(&warm.label, &cold.label).into();
-        cx.keep(&name, pool, &plain).await
+        let is_kept = cx.keep(&name, pool, &plain).await;
+        if let Some(trail) = request.trail.filter(|_| is_kept) {
+            trail.note_kept();
+        }
+        is_kept
     }
 
     async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {

@@ -125,7 +125,7 @@ fn serve_request(
         Request::Quit => return Step::Stop(Flow::Close),
         Request::Admin(admin) => return admin::serve(cx, session, pending, &admin, output),
         Request::Arithmetic(request) => arithmetic(cx, pending, &request, output),
-        Request::Delete { key, hold_off_secs, noreply } => {
+        Request::Delete { key, hold_off_secs, noreply, .. } => {
             let answer = delete(cx, key, hold_off_secs);
             pending.line_unless(noreply, output.buf(), answer)
         }
