@@ -178,6 +178,8 @@ impl Deployment {
             database: Some(NAME.to_owned()),
             slot: SLOT.to_owned(),
             publication: "holdall".to_owned(),
+            sslmode: None,
+            sslrootcert: None,
         }
     }
 

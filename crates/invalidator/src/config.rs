@@ -18,6 +18,7 @@ use crate::keys::{Outbox, Rules};
 use crate::plan::{Cluster, Plan};
 use crate::source::{mysql, postgres};
 use crate::template::{BadTemplate, Template};
+use crate::source::ssl_mode::SslMode;
 
 /// A file as written.
 #[derive(Debug, Clone, Deserialize)]
@@ -69,7 +70,7 @@ pub struct Source {
     #[serde(default)]
     publication: Option<String>,
     #[serde(default)]
-    sslmode: postgres::SslMode,
+    sslmode: Option<SslMode>,
     #[serde(default)]
     sslrootcert: Option<PathBuf>,
     #[serde(default)]
@@ -279,6 +280,11 @@ pub enum Fault {
         "source.position = \"file\": offsets mean something on one server only, so name one, or use \"gtid\""
     )]
     OffsetsOfSeveral,
+    /// The driver compares the name whenever it verifies a certificate.
+    #[error(
+        "source.sslmode: \"verify-ca\" is for PostgreSQL; MariaDB and MySQL have \"verify-full\""
+    )]
+    VerifyCaOfMysql,
     /// The folder of a cluster's spool cannot be used.
     #[error("spool {}/{cluster}: {error}", folder.display())]
     Spool {
@@ -546,6 +552,8 @@ impl Source {
         if rules.messages.is_some() {
             return Err(Fault::MessagesOfMysql);
         }
+            sslmode: source.sslmode,
+            sslrootcert: source.sslrootcert.clone(),
         if self.server_id.is_none_or(|id| id == 0) {
             return Err(Fault::ServerId);
         }
@@ -594,6 +602,9 @@ routers = ["127.0.0.1:5000"]
     }
 
     #[test]
+        if self.sslmode == Some(SslMode::VerifyCa) {
+            return Err(Fault::VerifyCaOfMysql);
+        }
     fn a_whole_file_becomes_a_plan() {
         let config = Config::parse(Path::new("f"), GOOD).unwrap();
         let plan = config.plan().unwrap();
@@ -613,6 +624,7 @@ routers = ["127.0.0.1:5000"]
             ("name = \"east\"", "name = \"e t\"", "letters"),
             ("[[cluster]]", "[[clusters]]", "cluster"),
             ("servers = [\"127.0.0.1:3306\"]", "servers = []", "servers"),
+            ("server_id = 4001", "server_id = 4001\nsslmode = \"verify-ca\"", "verify-full"),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let refusal = refusal(&GOOD.replace(from, to));

@@ -34,6 +34,12 @@ pub fn invalidator(
     source.insert("servers".into(), strings(&database.servers));
     source.insert("user".into(), database.user.clone().into());
     source.insert("password_file".into(), places.password_file.into());
+    let sslmode = database.sslmode.map(|mode| mode.name().to_owned());
+    for (name, value) in [("sslmode", &sslmode), ("sslrootcert", &database.sslrootcert)] {
+        if let Some(value) = value {
+            source.insert(name.into(), value.clone().into());
+        }
+    }
     match database.kind {
         DatabaseKind::Postgresql => {
             source.insert("database".into(), database.database.clone().unwrap_or_default().into());

@@ -22,8 +22,8 @@ pub use kubernetes::kubernetes;
 pub use routes::{prefix, routes};
 pub use systemd::systemd;
 pub use topology::{
-    Cache, Cluster, Database, DatabaseKind, Hosts, Kubernetes, Region, Regional, Router, Templates,
-    Topology, TopologyError,
+    Cache, Cluster, Database, DatabaseKind, Hosts, Kubernetes, Region, Regional, Router, SslMode,
+    Templates, Topology, TopologyError,
 };
 
 /// The topology has hosts of the other kind.

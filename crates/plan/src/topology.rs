@@ -139,6 +139,41 @@ pub struct Database {
     /// PostgreSQL: the publication.
     #[serde(default = "default_name")]
     pub publication: String,
+    /// How the invalidator's connections are encrypted and the server is verified; verified, if it
+    /// is not named.
+    pub sslmode: Option<SslMode>,
+    /// The file of trusted issuers of the servers' certificates, where the invalidator runs.
+    pub sslrootcert: Option<String>,
+}
+
+/// The invalidator's modes of TLS, which are libpq's.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum SslMode {
+    /// Never TLS.
+    Disable,
+    /// TLS if the server has it.
+    Prefer,
+    /// TLS with any certificate.
+    Require,
+    /// TLS with a certificate of a trusted issuer.
+    VerifyCa,
+    /// TLS with a certificate of a trusted issuer, for the host's name.
+    VerifyFull,
+}
+
+impl SslMode {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Disable => "disable",
+            Self::Prefer => "prefer",
+            Self::Require => "require",
+            Self::VerifyCa => "verify-ca",
+            Self::VerifyFull => "verify-full",
+        }
+    }
 }
 
 fn default_name() -> String {

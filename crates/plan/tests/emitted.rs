@@ -61,6 +61,17 @@ fn assert_invalidates(text: &str) {
     invalidator::config::Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
 }
 
+#[test]
+fn a_databases_tls_is_the_invalidators() {
+    let tls = ", server_id = 7001, sslmode = \"verify-ca\", sslrootcert = \"/etc/ca.crt\"";
+    let files = systemd(&topology(&EXAMPLE.replace(", server_id = 7001", tls))).unwrap();
+    let config =
+        files.iter().find_map(|(name, text)| name.ends_with("invalidate.toml").then_some(text));
+    let config: toml::Table = config.unwrap().parse().unwrap();
+    assert_eq!(config["source"]["sslmode"].as_str(), Some("verify-ca"));
+    assert_eq!(config["source"]["sslrootcert"].as_str(), Some("/etc/ca.crt"));
+}
+
 fn start_line<'f>(files: &'f Files, name: &str) -> &'f str {
     let unit = &files[name];
     unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/holdall ")).unwrap()
@@ -162,6 +173,7 @@ fn what_contradicts_itself_is_refused_with_what_to_do() {
         ("[\"archive:\"]", "[]", "regional.prefixes is empty"),
         ("memory_mb", "memory", "unknown field `memory`"),
         (", server_id = 7001", "", "database.server_id: give it a number"),
+        (", server_id = 7001", ", server_id = 7001, sslmode = \"on\"", "unknown variant `on`"),
         ("\"mariadb\"", "\"oracle\"", "unknown variant `oracle`"),
         ("name = \"b\"", "name = \"b\"\nwarm_from = \"c\"", "warm_from names no other cluster"),
         ("name = \"b\"", "name = \"b\"\nwarm_from = \"b\"", "warm_from names no other cluster"),

@@ -12,6 +12,7 @@ mod cut;
 mod database;
 mod decisions;
 mod faulty;
+mod encrypted;
 mod figures;
 mod harness;
 mod kills;

@@ -5,3 +5,4 @@ mod fuzzing;
 pub mod mysql;
 pub mod postgres;
 mod recheck;
+pub mod ssl_mode;

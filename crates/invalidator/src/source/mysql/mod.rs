@@ -21,12 +21,14 @@ mod rows;
 mod server;
 mod statement;
 
+mod tls;
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_core::Stream as _;
-use mysql_async::{BinlogStream, Error};
+use mysql_async::{BinlogStream, DriverError, Error, IoError};
 use tokio::time::timeout;
 
 use crate::change::{ChangeSource, Event, SourceError};
@@ -34,6 +36,7 @@ use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::Position;
 use crate::source::recheck::{Checked, Recheck};
+use crate::source::ssl_mode::{SslMode, is_bad_certificate};
 use decode::Decoder;
 use lag::Lag;
 pub use probe::MysqlProbe;
@@ -62,6 +65,10 @@ pub struct Settings {
     /// A number that no other replica of these servers has.
     pub server_id: u32,
     /// The form of positions.
+    /// The encryption of connections; none for what the server's address asks for.
+    pub sslmode: Option<SslMode>,
+    /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
+    pub sslrootcert: Option<PathBuf>,
     pub by: By,
     /// The interval of checks while the log is read.
     pub check_every: Duration,
@@ -250,7 +257,22 @@ const FATAL_READING_BINLOG: u16 = 1236;
 /// Classifies a failure by its code and, since one code serves many reasons, by the server's text.
 fn refused(server: &str, error: &Error) -> SourceError {
     let said = format!("{server}: {error}");
-    let Error::Server(answer) = error else { return SourceError::Lost(said) };
+/// `ER_SECURE_TRANSPORT_REQUIRED`.
+const TLS_REQUIRED: u16 = 3159;
+
+    let answer = match error {
+        Error::Server(answer) => answer,
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => {
+            return SourceError::Wrong(format!(
+                "{server}: the server does not offer TLS, which sslmode requires; with sslmode = \"disable\" it is not asked for"
+            ));
+        }
+        Error::Io(IoError::Tls(_)) => return SourceError::Wrong(said),
+        Error::Io(IoError::Io(error)) if is_bad_certificate(error) => {
+            return SourceError::Wrong(said);
+        }
+        _ => return SourceError::Lost(said),
+    };
     let text = answer.message.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     match answer.code {
@@ -258,6 +280,7 @@ fn refused(server: &str, error: &Error) -> SourceError {
         // MariaDB uses code 4052, MySQL 1236.
         _ if has(&["same server_uuid", "same server_id", "same server id"]) => SourceError::Wrong(
             format!("{said}; give each invalidator and replica a server_id of its own"),
+        TLS_REQUIRED => SourceError::Wrong(format!("{said}; set sslmode in [source]")),
         ),
         FATAL_READING_BINLOG
             if has(&[

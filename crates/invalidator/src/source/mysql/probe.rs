@@ -91,6 +91,8 @@ mod tests {
             servers: Vec::new(),
             user: String::new(),
             password: String::new(),
+            sslmode: None,
+            sslrootcert: None,
             server_id: 1,
             by: By::Gtid,
             check_every: std::time::Duration::MAX,

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{BinlogStream, BinlogStreamRequest, Conn, GnoInterval, OptsBuilder, Row, Sid};
+use mysql_async::{
+    BinlogStream, BinlogStreamRequest, Conn, DriverError, Error, GnoInterval, OptsBuilder, Row, Sid,
+};
 use tokio::time::timeout;
 
-use super::{By, Settings, refused};
+use super::{By, Settings, refused, tls};
 use crate::change::SourceError;
 use crate::gtid::GtidSet;
 use crate::position::{Position, maria_domains, maria_text};
+use crate::source::ssl_mode::SslMode;
 
 /// The make of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +49,20 @@ impl Server {
             .prefer_socket(false)
             .user(Some(&settings.user))
             .pass(Some(&settings.password));
-        let conn = match timeout(CONNECT_MAX, Conn::new(options)).await {
+        let mode = SslMode::of(settings.sslmode, host.trim_matches(['[', ']']), SslMode::Disable);
+        let ssl = tls::options(mode, settings.sslrootcert.as_ref());
+        let ssl = ssl.map_err(|error| SourceError::Wrong(format!("{name}: {error}")))?;
+        let connecting = async {
+            match Conn::new(options.clone().ssl_opts(ssl)).await {
+                Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
+                    if mode == SslMode::Prefer =>
+                {
+                    Conn::new(options).await
+                }
+                connected => connected,
+            }
+        };
+        let conn = match timeout(CONNECT_MAX, connecting).await {
             Ok(Ok(conn)) => conn,
             Ok(Err(error)) => return Err(refused(name, &error)),
             Err(_) => {

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::failure::Failure;
 use super::settings::Settings;
 use super::tls::{self, Channel, Secured, Stream};
+use crate::source::ssl_mode::SslMode;
 
 /// Time for connecting, TLS and the login together.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -87,7 +88,8 @@ impl Connection {
                 .with_retries(3);
             SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
             let issuers = settings.sslrootcert.as_ref();
-            let secured = tls::secure(tcp, settings.sslmode, issuers, host).await?;
+            let mode = SslMode::of(settings.sslmode, host, SslMode::Prefer);
+            let secured = tls::secure(tcp, mode, issuers, host).await?;
             Self::log_in(secured, settings, is_replication).await
         };
         timeout(CONNECT_MAX, opening).await.map_err(|_| Failure::Silent)?
@@ -353,7 +355,6 @@ mod tests {
     use tokio::io::{DuplexStream, duplex};
 
     use super::*;
-    use crate::source::postgres::SslMode;
 
     /// A message as servers send it.
     fn message(tag: u8, body: &[u8]) -> Vec<u8> {
@@ -369,7 +370,7 @@ mod tests {
             database: "shop".to_owned(),
             slot: "slot".to_owned(),
             publication: "cached".to_owned(),
-            sslmode: SslMode::Disable,
+            sslmode: Some(SslMode::Disable),
             sslrootcert: None,
             check_every: Duration::MAX,
         }

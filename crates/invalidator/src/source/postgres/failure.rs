@@ -5,6 +5,7 @@ use std::io;
 use certs::CertsError;
 
 use crate::change::SourceError;
+use crate::source::ssl_mode::is_bad_certificate;
 
 /// The reason why a request to a server failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +40,9 @@ pub(super) enum Failure {
     #[error("password authentication failed: {0}")]
     Scram(#[source] io::Error),
     /// The configuration requires TLS and the server has none.
-    #[error("the server does not offer TLS, which sslmode requires")]
+    #[error(
+        "the server does not offer TLS, which sslmode requires; with sslmode = \"disable\" it is not asked for"
+    )]
     NoTls,
     /// The TLS settings cannot be used.
     #[error(transparent)]
@@ -49,17 +52,17 @@ pub(super) enum Failure {
     ServerName(String),
 }
 
-/// Reasons that the server itself calls a lack of log: the message, as English servers word it.
-const PURGED: [&str; 3] =
-    ["has already been removed", "can no longer get changes", "exceeded the maximum reserved size"];
+/// `undefined_file`: a segment of the log is gone. A slot that lost its log is found when it is
+/// opened, by its status.
+const NO_SUCH_FILE: &str = "58P01";
 
 impl Failure {
     /// What follows for a source that reads at `server`.
     pub(super) fn at(&self, server: &str) -> SourceError {
         let text = format!("{server}: {self}");
         match self {
-            Self::Refused { code, message } => {
-                if PURGED.iter().any(|part| message.contains(part)) {
+            Self::Refused { code, .. } => {
+                if code == NO_SUCH_FILE {
                     SourceError::Purged(text)
                 } else if is_permanent(code) {
                     SourceError::Wrong(text)
@@ -72,6 +75,7 @@ impl Failure {
             | Self::NoTls
             | Self::TlsSettings(_)
             | Self::ServerName(_) => SourceError::Wrong(text),
+            Self::Io(error) if is_bad_certificate(error) => SourceError::Wrong(text),
             Self::Io(_) | Self::Closed | Self::Silent | Self::Unexpected(_) | Self::TooLong(_) => {
                 SourceError::Lost(text)
             }
@@ -99,7 +103,9 @@ mod tests {
         assert_eq!(refused("42704", "no publication"), wrong("no publication"));
         // The slot is in use: its holder may go away.
         assert!(matches!(refused("55006", "slot is active"), SourceError::Lost(_)));
-        let removed = "requested WAL segment 00 has already been removed";
+        let removed = "das angeforderte WAL-Segment 00 wurde schon entfernt";
         assert!(matches!(refused("58P01", removed), SourceError::Purged(_)));
+        // The next attempt to open the slot tells whether it is lost.
+        assert!(matches!(refused("55000", "slot can no longer get changes"), SourceError::Lost(_)));
     }
 }

@@ -31,7 +31,6 @@ use decode::Decoder;
 use failure::Failure;
 pub use probe::PostgresProbe;
 pub use settings::Settings;
-pub use tls::SslMode;
 
 /// The silence after which the connection counts as dead. A server that lives sends something every
 /// two seconds.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::tls::SslMode;
+use crate::source::ssl_mode::SslMode;
 
 /// The database, and the login there.
 #[derive(Debug, Clone)]
@@ -20,8 +20,8 @@ pub struct Settings {
     pub slot: String,
     /// The publication, which the operator makes: it says which tables are followed.
     pub publication: String,
-    /// The encryption of the connection.
-    pub sslmode: SslMode,
+    /// The encryption of the connection; none for what the server's address asks for.
+    pub sslmode: Option<SslMode>,
     /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
     pub sslrootcert: Option<PathBuf>,
     /// The interval of checks while the log is read.

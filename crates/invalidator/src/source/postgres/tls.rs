@@ -7,7 +7,6 @@ use bytes::BytesMut;
 use certs::Trust;
 use postgres_protocol::message::frontend;
 use ring::digest;
-use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -15,23 +14,7 @@ use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::failure::Failure;
-
-/// The encryption of connections, and the certificate that the server must show.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SslMode {
-    /// Never TLS.
-    Disable,
-    /// TLS if the server has it. Somebody on the path can prevent it.
-    #[default]
-    Prefer,
-    /// TLS with any certificate.
-    Require,
-    /// TLS with a certificate of a trusted issuer.
-    VerifyCa,
-    /// TLS with a certificate of a trusted issuer, for the host's name.
-    VerifyFull,
-}
+use crate::source::ssl_mode::SslMode;
 
 /// A connection's bytes, encrypted or not.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}

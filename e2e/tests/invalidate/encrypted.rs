@@ -1,0 +1,87 @@
+//! TLS towards MariaDB: who is believed, who is refused, and that nobody waits for a
+//! refusal to change.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use e2e::certificates::Certificates;
+use e2e::invalidator::{Invalidator, mysqld_source};
+use testkit::database::Mysqld;
+
+use crate::harness::{cache, fill, until_absent};
+
+const KEYS: &str = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";
+
+/// The certificate is for 127.0.0.1, and not for 127.0.0.2.
+const EVERYWHERE: &str = "--bind-address=127.0.0.1,127.0.0.2";
+
+fn started(files: &Certificates) -> Mysqld {
+    let file = |option: &str, name: &str| format!("--ssl-{option}={}", files.path(name));
+    let (cert, key) = (file("cert", "server.crt"), file("key", "server.key"));
+    let ca = file("ca", "ca.crt");
+    let required = "--require-secure-transport=ON";
+    let database = Mysqld::mariadb(1, &[&cert, &key, &ca, required, EVERYWHERE]);
+    database.sql("CREATE TABLE users (id INT PRIMARY KEY)");
+    database
+}
+
+/// An invalidator that reads from this address of the database, with these settings.
+fn reading(database: &Mysqld, host: &str, more: &str, cache: SocketAddr) -> Invalidator {
+    let source = mysqld_source(&[database], more).replace("127.0.0.1", host);
+    Invalidator::new(&source, KEYS, &[cache], "")
+}
+
+#[test]
+fn certificates_are_verified_as_sslmode_says() {
+    let files = Certificates::new();
+    let server = cache();
+    let database = started(&files);
+    let with = |host: &str, mode: &str, issuers: &str| {
+        let mut more = String::new();
+        if !mode.is_empty() {
+            let _ = writeln!(more, "sslmode = \"{mode}\"");
+        }
+        if !issuers.is_empty() {
+            let _ = writeln!(more, "sslrootcert = \"{}\"", files.path(issuers));
+        }
+        reading(&database, host, &more, server.addr())
+    };
+    for (host, mode, issuers) in [
+        ("127.0.0.1", "prefer", ""),
+        ("127.0.0.2", "require", ""),
+        ("127.0.0.1", "verify-full", "ca.crt"),
+    ] {
+        let mut invalidator = with(host, mode, issuers);
+        invalidator.start(&[]);
+        fill(&server, &["user:1"]);
+        database.sql("INSERT INTO users VALUES (1); DELETE FROM users");
+        until_absent(&server, &["user:1"], &["user:1"], &invalidator);
+    }
+    // Each ends `run`, too: trying again changes nothing.
+    for (host, mode, issuers, fault) in [
+        ("127.0.0.1", "verify-ca", "ca.crt", "verify-full"),
+        ("127.0.0.1", "verify-full", "other-ca.crt", "UnknownIssuer"),
+        ("127.0.0.1", "verify-full", "", "UnknownIssuer"),
+        ("127.0.0.2", "verify-full", "ca.crt", "not valid for name"),
+        ("127.0.0.1", "verify-full", "absent.crt", "absent.crt"),
+        ("127.0.0.1", "disable", "", "Access denied"),
+        ("127.0.0.1", "", "", "Access denied"),
+    ] {
+        let said = with(host, mode, issuers).refusal("run", &[]);
+        assert!(said.contains(fault), "{mode} {issuers}: {said}");
+    }
+}
+
+#[test]
+fn a_server_without_tls_is_refused_unless_it_is_preferred_alone() {
+    let database = Mysqld::mariadb(1, &["--skip-ssl"]);
+    database.sql("CREATE TABLE users (id INT PRIMARY KEY)");
+    let server = cache();
+    for mode in ["require", "verify-full"] {
+        let more = format!("sslmode = \"{mode}\"");
+        let said = reading(&database, "127.0.0.1", &more, server.addr()).refusal("run", &[]);
+        assert!(said.contains("does not offer TLS"), "{mode}: {said}");
+    }
+    let more = "sslmode = \"prefer\"";
+    reading(&database, "127.0.0.1", more, server.addr()).start(&[]);
+}
