@@ -1,5 +1,8 @@
 //! A batch of deletes as bytes, and its answer: `md KEY q` for every key, then `mn`.
 //!
+//! A hint asks routers for an error where they keep a delete for later and a server did not execute
+//! it. Servers, and routers that do not know it, ignore it.
+//!
 //! Deletes are quiet, so a batch of any size is answered by `MN`, and by `NF` for keys that were
 //! not there; whatever else stands before it is an error. Which key that belongs to cannot be told,
 //! so the batch is sent again aloud, one answer a key. Sampled keys are read before they are
@@ -15,6 +18,33 @@ use crate::delivery::Flush;
 
 /// The longest line that a server may answer, in bytes.
 const LINE_BYTES_MAX: u64 = 2048;
+
+/// What a router is to do with deletes that a server does not execute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hint {
+    /// Keep them for later, and say so.
+    Executed,
+    /// Do not keep them.
+    Now,
+}
+
+impl Hint {
+    const fn flag(self) -> &'static [u8] {
+        match self {
+            Self::Executed => b" Pexecuted",
+            Self::Now => b" Pnow",
+        }
+    }
+}
+
+/// The answer to a delete that was kept and not executed.
+const KEPT: &str = "SERVER_ERROR kept for later";
+
+/// True for the answer to a delete that a router keeps for later.
+#[must_use]
+pub fn is_kept(answer: &str) -> bool {
+    answer == KEPT
+}
 
 /// A connection to a router or server, with its read buffer.
 pub type Wire<S> = BufStream<S>;
@@ -43,6 +73,8 @@ pub struct Quiet {
     pub before: Before,
     /// The first refusal, of a key that is not known; any of the others may have been deleted.
     pub refused: Option<String>,
+    /// True if deletes were kept for later, of keys that are not known.
+    pub has_kept: bool,
 }
 
 /// Deletes keys, quietly, after looking at those of `sampled`.
@@ -63,18 +95,22 @@ where
         command(&mut text, b"mg ", key, b" c");
     }
     for key in keys {
-        command(&mut text, b"md ", key, b" q");
+        command(&mut text, b"md ", key, b" q Pexecuted");
     }
     text.extend_from_slice(b"mn\r\n");
     wire.write_all(&text).await?;
     wire.flush().await?;
     let mut before = Before::with_capacity(sampled.len());
-    let mut refused = None;
+    let (mut refused, mut has_kept) = (None, false);
     loop {
         let line = line(wire).await?;
         match line.as_str() {
             "MN" => break,
             "NF" => continue,
+            KEPT => {
+                has_kept = true;
+                continue;
+            }
             _ => {}
         }
         match peeked(&line) {
@@ -87,7 +123,7 @@ where
     } else if before.len() < sampled.len() {
         return Err(BatchError::Unexpected("MN".to_owned()));
     }
-    Ok(Quiet { before, refused })
+    Ok(Quiet { before, refused, has_kept })
 }
 
 /// Deletes keys, each with an answer; returns each refused key with the server's error.
@@ -98,13 +134,14 @@ where
 pub async fn aloud<S>(
     wire: &mut Wire<S>,
     keys: &[&Bytes],
+    hint: Hint,
 ) -> Result<Vec<Option<String>>, BatchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut text = Vec::with_capacity(keys.iter().map(|key| key.len() + 10).sum());
     for key in keys {
-        command(&mut text, b"md ", key, b"");
+        command(&mut text, b"md ", key, hint.flag());
     }
     text.extend_from_slice(b"mn\r\n");
     wire.write_all(&text).await?;
@@ -213,7 +250,8 @@ fn command(text: &mut Vec<u8>, name: &[u8], key: &Bytes, flags: &[u8]) {
     text.extend_from_slice(b"\r\n");
 }
 
-async fn line<S>(wire: &mut Wire<S>) -> Result<String, BatchError>
+/// One line of an answer, without its end.
+pub(crate) async fn line<S>(wire: &mut Wire<S>) -> Result<String, BatchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -262,7 +300,7 @@ mod tests {
     #[tokio::test]
     async fn a_batch_is_one_line_a_key_and_one_answer() {
         let (sent, result) = batch(&["a", "b c"], &["a"], "HD c7\r\nMN\r\n").await;
-        assert_eq!(sent, "mg a c\r\nmd a q\r\nmd YiBj q b\r\nmn\r\n");
+        assert_eq!(sent, "mg a c\r\nmd a q Pexecuted\r\nmd YiBj q Pexecuted b\r\nmn\r\n");
         assert_eq!(result.unwrap(), [Some(7)]);
         let (_, result) = batch(&["a"], &["a"], "EN\r\nNF\r\nMN\r\n").await;
         assert_eq!(result.unwrap(), [None]);
@@ -276,6 +314,24 @@ mod tests {
         let quiet = quiet(&mut BufStream::new(ours), &[&key], &[&key]).await.unwrap();
         assert_eq!(quiet.before, [Some(7)]);
         assert_eq!(quiet.refused.as_deref(), Some("SERVER_ERROR away"));
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_told_from_what_is_refused() {
+        let (ours, mut theirs) = duplex(1 << 16);
+        theirs.write_all(b"SERVER_ERROR kept for later\r\nMN\r\n").await.unwrap();
+        let key = Bytes::from_static(b"a");
+        let quiet = quiet(&mut BufStream::new(ours), &[&key], &[]).await.unwrap();
+        assert_eq!((quiet.refused, quiet.has_kept), (None, true));
+        let (ours, mut theirs) = duplex(1 << 16);
+        theirs.write_all(b"HD\r\nSERVER_ERROR tko\r\nMN\r\n").await.unwrap();
+        let mut wire = BufStream::new(ours);
+        let answers = aloud(&mut wire, &[&key, &key], Hint::Now).await.unwrap();
+        assert_eq!(answers, [None, Some("SERVER_ERROR tko".to_owned())]);
+        drop(wire);
+        let mut sent = String::new();
+        theirs.read_to_string(&mut sent).await.unwrap();
+        assert_eq!(sent, "md a Pnow\r\nmd a Pnow\r\nmn\r\n");
     }
 
     #[tokio::test]

@@ -13,3 +13,12 @@ pub fn system_now_us() -> u64 {
 pub(crate) fn micros(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(time.subsec_micros()))
 }
+
+/// The older of two times, where 0 is none.
+pub(crate) const fn older(one: u64, other: u64) -> u64 {
+    match (one, other) {
+        (0, time) | (time, 0) => time,
+        (one, other) if one < other => one,
+        (_, other) => other,
+    }
+}

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use tokio::time::{Duration, Instant};
 
+use crate::clock::older;
 use crate::delivery::Flush;
 
 /// Each key and each flush once.
@@ -51,15 +52,6 @@ impl Deferred {
         if self.oldest.is_some() {
             self.oldest_us = older(self.oldest_us, committed_us);
         }
-    }
-}
-
-/// The older of two times, where 0 is none.
-pub(crate) const fn older(one: u64, other: u64) -> u64 {
-    match (one, other) {
-        (0, time) | (time, 0) => time,
-        (one, other) if one < other => one,
-        (_, other) => other,
     }
 }
 

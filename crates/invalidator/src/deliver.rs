@@ -4,7 +4,8 @@
 //!     backlog -> gather (keys, bytes, time) -> quiet batch -> MN: acknowledged
 //!                                                | a server behind the router is away
 //!                                                +-> the batch again, each key with an answer;
-//!                                                    refused keys are deferred
+//!                                                    refused keys are deferred, those that the
+//!                                                    router keeps for later are watched
 //! ```
 //!
 //! A connection that fails keeps its batch and tries the next router. Deferred keys are tried again
@@ -30,11 +31,12 @@ use tokio::io::BufStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backlog::{Backlog, Source};
-use crate::batch::{self, BatchError, Before, Wire};
-use crate::clock::micros;
-use crate::deferred::{Deferred, older};
+use crate::batch::{self, BatchError, Before, Hint, Wire};
+use crate::clock::{micros, older};
+use crate::deferred::Deferred;
 use crate::delivery::{Delivery, Flush, OnGap, Work};
 use crate::disk_queue::{Chunk, DiskQueue};
+use crate::kept::Kept;
 use crate::monitor::{Sample, Sampler};
 use crate::network::Network;
 use crate::stats::ClusterStats;
@@ -370,22 +372,45 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         match answer(within, batch::quiet(wire, &plain, &sampled)).await {
             Ok(quiet) => {
                 self.sample(&seqs, &sampled, &quiet.before, deliveries);
-                let Some(why) = quiet.refused else {
-                    self.sent(plain.len());
-                    return Ok(());
-                };
-                self.own().fail(&why);
-                self.own().retried.fetch_add(1, Relaxed);
-                let wire = self.connected().await?;
-                let answers = answer(within, batch::aloud(wire, &plain)).await?;
-                let refused = keys.iter().zip(answers).filter(|(_, answer)| answer.is_some());
-                for ((seq, key), _) in refused {
-                    self.defer(*seq, key);
+                if quiet.refused.is_some() || quiet.has_kept {
+                    self.refused(keys, quiet.refused).await?;
                 }
             }
             Err(error) => return Err(error),
         }
         self.sent(plain.len());
+        Ok(())
+    }
+
+    /// Asks for each key of a batch that was not executed as a whole: those that servers refuse are
+    /// deferred, those that the router keeps are watched.
+    async fn refused(
+        &mut self,
+        keys: &[(u64, &Bytes)],
+        why: Option<String>,
+    ) -> Result<(), BatchError> {
+        // What is kept is kept already.
+        let hint = if why.is_some() { Hint::Executed } else { Hint::Now };
+        let why = why.unwrap_or_else(|| "a router keeps deletes for a server".to_owned());
+        self.own().fail(&why);
+        self.own().retried.fetch_add(1, Relaxed);
+        let plain: Vec<&Bytes> = keys.iter().map(|(_, key)| *key).collect();
+        let within = self.target.limits.answer_within;
+        let wire = self.connected().await?;
+        let answers = answer(within, batch::aloud(wire, &plain, hint)).await?;
+        let by = Some(self.next_router % self.target.routers.len());
+        let committed_us = self.own().oldest_us.load(Relaxed);
+        for ((seq, key), answer) in keys.iter().zip(answers) {
+            let Some(answer) = answer else { continue };
+            if hint == Hint::Executed && !batch::is_kept(&answer) {
+                self.defer(*seq, key);
+                continue;
+            }
+            let kept = Kept { key: (*key).clone(), committed_us, by };
+            if self.target.kept.try_send(kept).is_err() {
+                self.own().kept_unwatched.fetch_add(1, Relaxed);
+            }
+        }
         Ok(())
     }
 

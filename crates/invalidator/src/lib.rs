@@ -38,6 +38,7 @@ pub mod gtid;
 pub mod keys;
 pub mod monitor;
 pub mod network;
+mod kept;
 
 pub mod pipeline;
 pub mod plan;

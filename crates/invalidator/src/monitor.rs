@@ -8,6 +8,7 @@
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -80,7 +81,8 @@ impl Sampler {
 #[derive(Debug)]
 pub struct Monitor {
     receiver: mpsc::Receiver<Sample>,
-    router: String,
+    /// Each look takes the next one: what one cannot reach another may still give out.
+    routers: Vec<String>,
     stats: Arc<Stats>,
     index: usize,
     /// Old values still there: when to look again, which look that is, and the sample.
@@ -88,17 +90,22 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// A monitor for the cluster at `index`, which looks through `router`.
+    /// A monitor for the cluster at `index`, which looks through `routers` in turn.
     #[must_use]
-    pub fn new(one_in: u32, router: String, stats: Arc<Stats>, index: usize) -> (Self, Sampler) {
+    pub fn new(
+        one_in: u32,
+        routers: Vec<String>,
+        stats: Arc<Stats>,
+        index: usize,
+    ) -> (Self, Sampler) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        let monitor = Self { receiver, router, stats, index, stale: Vec::new() };
+        let monitor = Self { receiver, routers, stats, index, stale: Vec::new() };
         (monitor, Sampler { one_in, sender })
     }
 
     /// Looks until the sampler is gone.
     pub async fn run(mut self, network: Arc<impl Network>) {
-        let mut wire = None;
+        let mut wires: VecDeque<_> = self.routers.iter().map(|_| None).collect();
         loop {
             let due = self.stale.iter().map(|(at, ..)| *at).min();
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
@@ -120,7 +127,10 @@ impl Monitor {
                 let (_, look, sample) = self.stale.swap_remove(at);
                 samples.push((look, sample));
             }
+            let Some(mut wire) = wires.pop_front() else { return };
             self.look(network.as_ref(), &mut wire, samples).await;
+            wires.push_back(wire);
+            self.routers.rotate_left(1);
         }
     }
 
@@ -131,7 +141,7 @@ impl Monitor {
         samples: Vec<(usize, Sample)>,
     ) {
         if wire.is_none() {
-            let dialed = timeout(Duration::from_secs(1), network.dial(&self.router)).await;
+            let dialed = timeout(Duration::from_secs(1), network.dial(&self.routers[0])).await;
             *wire = dialed.ok().and_then(Result::ok).map(BufStream::new);
         }
         let keys: Vec<&Bytes> = samples.iter().map(|(_, sample)| &sample.key).collect();
@@ -193,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn an_old_value_counts_until_it_is_gone() {
         let stats = Arc::new(Stats::new(["c".to_owned()]));
-        let (mut monitor, _sampler) = Monitor::new(1, "c".to_owned(), Arc::clone(&stats), 0);
+        let (mut monitor, _sampler) = Monitor::new(1, vec!["c".to_owned()], Arc::clone(&stats), 0);
         let sample = Sample { key: "k".into(), cas: Some(7), read_at: Instant::now() };
         monitor.judge(0, sample.clone(), Some(7));
         assert_eq!(stats.clusters[0].monitor.still_stale.load(Relaxed), 1);
@@ -246,7 +256,7 @@ mod tests {
     /// All of these deletes at once, one in `one_in` watched, until the longest is over.
     async fn watched(one_in: u32, keys: u32) -> Arc<Stats> {
         let stats = Arc::new(Stats::new(["c".to_owned()]));
-        let (monitor, sampler) = Monitor::new(one_in, "c".to_owned(), Arc::clone(&stats), 0);
+        let (monitor, sampler) = Monitor::new(one_in, vec!["c".to_owned()], Arc::clone(&stats), 0);
         let begin = Instant::now();
         let running = tokio::spawn(monitor.run(Arc::new(Slow(begin))));
         for number in 0..keys {

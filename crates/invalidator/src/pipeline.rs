@@ -23,6 +23,7 @@ use crate::deliver::{DamagedSpool, Destination, Target};
 use crate::delivery::{Flush, OnGap, Work};
 use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
+use crate::kept::kept_deletes;
 use crate::monitor::Monitor;
 use crate::network::Network;
 use crate::position::Position;
@@ -168,9 +169,9 @@ impl<S: DiskQueue> Clusters<S> {
         let mut all = Self { tasks, backlogs: Vec::new(), acks: Vec::new(), monitors };
         disk_queues.resize_with(plan.clusters.len(), || None);
         for (index, (cluster, disk_queue)) in plan.clusters.iter().zip(disk_queues).enumerate() {
-            let router = cluster.routers.first().cloned().unwrap_or_default();
+            let routers = cluster.routers.clone();
             let (monitor, sampler) =
-                Monitor::new(plan.monitor_one_in, router, Arc::clone(stats), index);
+                Monitor::new(plan.monitor_one_in, routers, Arc::clone(stats), index);
             all.monitors.spawn(monitor.run(Arc::clone(network)));
             let (limits, has_disk_queue) = (plan.limits, disk_queue.is_some());
             let (window, away_after) = (limits.window_keys, limits.away_after);
@@ -183,10 +184,15 @@ impl<S: DiskQueue> Clusters<S> {
                     Ok(())
                 });
             }
+            let (routers, within) = (cluster.routers.clone(), limits.answer_within);
+            let (kept, watch) =
+                kept_deletes(Arc::clone(network), routers, within, Arc::clone(stats), index);
+            all.monitors.spawn(watch.run());
             let target = Target {
                 network: Arc::clone(network),
                 routers: cluster.routers.clone(),
                 limits,
+                kept,
                 on_gap: plan.on_gap.clone(),
                 stats: Arc::clone(stats),
                 index,

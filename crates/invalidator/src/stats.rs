@@ -8,6 +8,8 @@ use hdrhistogram::Histogram;
 use metrics::{Check, Kind, Page};
 use parking_lot::Mutex;
 
+use crate::clock::older;
+
 /// The value of a counter whose number is not known.
 pub const UNKNOWN: u64 = u64::MAX;
 
@@ -69,6 +71,12 @@ pub struct ClusterStats {
     /// Moves of a full memory window to the disk.
     pub moved_to_disk: AtomicU64,
     /// Keys written to the disk.
+    /// Keys that a router keeps for a server which did not execute their delete yet.
+    pub kept: AtomicU64,
+    /// Kept keys that are not watched, since there are too many.
+    pub kept_unwatched: AtomicU64,
+    /// Commit time of the oldest kept key; 0 if there is none.
+    pub kept_us: AtomicU64,
     pub spooled: AtomicU64,
     /// Records on the disk that are not delivered.
     pub spool_records: AtomicU64,
@@ -321,7 +329,7 @@ impl ClusterStats {
     }
 
     fn numbers(&self, now_us: u64, silent_ms: u64) -> Vec<(&'static str, u64)> {
-        let oldest = self.oldest_us.load(Relaxed);
+        let oldest = older(self.oldest_us.load(Relaxed), self.kept_us.load(Relaxed));
         let waits_ms = if oldest == 0 { 0 } else { now_us.saturating_sub(oldest) / 1000 };
         // What is not read is at most as old as the silence.
         let lag_ms = waits_ms.max(silent_ms);
@@ -333,6 +341,8 @@ impl ClusterStats {
             ("parked", self.deferred.load(Relaxed)),
             ("waiting", self.waiting.load(Relaxed)),
             ("flushes", self.flushes.load(Relaxed)),
+        "kept_by_routers" => gauge("Keys that a router keeps for a server that it does not reach."),
+        "kept_unwatched" => counter("Kept keys that were too many to be watched."),
             ("moved_to_disk", self.moved_to_disk.load(Relaxed)),
             ("spooled", self.spooled.load(Relaxed)),
             ("spool_records", self.spool_records.load(Relaxed)),
@@ -366,6 +376,9 @@ impl ClusterStats {
         }
         all.push(("monitor_stale_us_max", stale.max()));
         all.push(("monitor_stale_over_1s", stale.count_between(1_000_001, STALE_US_MAX)));
+            kept: AtomicU64::new(0),
+            kept_unwatched: AtomicU64::new(0),
+            kept_us: AtomicU64::new(0),
         all
     }
 
@@ -400,6 +413,8 @@ mod tests {
             let text = stats.text(now_us);
             let line = text.lines().find_map(|line| line.strip_prefix("STAT cluster:c:lag_ms "));
             line.and_then(|number| number.parse::<u64>().ok()).unwrap()
+            ("kept_by_routers", self.kept.load(Relaxed)),
+            ("kept_unwatched", self.kept_unwatched.load(Relaxed)),
         };
         assert_eq!(lag(9_000_000), 0, "it has not begun");
         stats.heard_us.store(1_000_000, Relaxed);

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use crate::delivery::OnGap;
+use crate::kept::Kept;
 use crate::stats::Stats;
 
 /// Limits of batches and waits.
@@ -40,6 +43,8 @@ pub struct Target<N> {
     pub routers: Vec<String>,
     /// Limits of batches and waits.
     pub limits: Limits,
+    /// Takes the deletes that a router keeps for later.
+    pub(crate) kept: mpsc::Sender<Kept>,
     /// The response to deliveries lost on the disk.
     pub on_gap: OnGap,
     /// The statistics of all clusters.

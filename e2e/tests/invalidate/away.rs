@@ -5,9 +5,10 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::Router;
 use testkit::database::Mysqld;
+use testkit::{FaultProxy, Mode, Router};
 
+use e2e::folder::Folder;
 use e2e::invalidator::{Invalidator, mysqld_source};
 
 use crate::harness::{Process, absent, cache, fill, until_absent};
@@ -103,4 +104,44 @@ fn a_purged_log_costs_what_begins_as_the_keys_do_and_no_more() {
     for server in [&first, &second] {
         assert_eq!(absent(server, &keys), keys);
     }
+}
+
+/// A router that cannot reach the server keeps the delete; another one can.
+#[test]
+fn what_one_router_keeps_for_later_another_executes() {
+    let database = Mysqld::mariadb(1, &[]);
+    database.sql(ITEMS);
+    let server = cache();
+    let ways = [FaultProxy::before(server.addr()), FaultProxy::before(server.addr())];
+    let folders = [Folder::new("kept-a"), Folder::new("kept-b")];
+    let router = |at: usize| {
+        let args = ["-r", "50", "--probe-timeout-max", "100", "-a", folders[at].name()];
+        Router::start(&testkit::router::config(&[ways[at].addr()], "\"PoolRoute|A\""), &args)
+    };
+    let routers = [router(0), router(1)];
+    let cluster = format!(
+        "[[cluster]]\nname = \"c\"\nrouters = [\"{}\", \"{}\"]",
+        routers[0].addr(),
+        routers[1].addr()
+    );
+    let source = mysqld_source(&[&database], "");
+    let mut invalidator = Invalidator::new(&source, ITEM_KEYS, &[], &cluster);
+    invalidator.start(&[]);
+    let keys = ["item:1", "item:2", "item:3"];
+    fill(&server, &keys);
+    ways[0].set(Mode::Refuse);
+    replace(&database, 1..2);
+    until_absent(&server, &keys, &keys[..1], &invalidator);
+    invalidator.until("cluster:c:kept_by_routers", |count| count == 0);
+    // No router reaches the server: nothing waits, and the lag says that something is to come.
+    ways[1].set(Mode::Refuse);
+    replace(&database, 2..3);
+    invalidator.until("cluster:c:kept_by_routers", |count| count == 1);
+    invalidator.until("cluster:c:lag_ms", |lag| lag > 1000);
+    invalidator.until("cluster:c:waiting", |count| count == 0);
+    assert_eq!(absent(&server, &keys), keys[..1]);
+    ways.iter().for_each(|way| way.set(Mode::Open));
+    until_absent(&server, &keys, &keys[..2], &invalidator);
+    invalidator.until("cluster:c:kept_by_routers", |count| count == 0);
+    invalidator.until("cluster:c:lag_ms", |lag| lag == 0);
 }

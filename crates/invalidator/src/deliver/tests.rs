@@ -31,7 +31,7 @@ impl Cluster {
                     flushed
                 }
                 ["flush_prefix", _] => flushed,
-                ["md", _, "q"] => {
+                ["md", _, "q", "Pexecuted"] => {
                     self.deleted.fetch_add(1, Relaxed);
                     ""
                 }
@@ -87,13 +87,14 @@ async fn a_server_out_of_reach_keeps_a_flush_waiting_and_nothing_else() {
         network: Arc::new(Net(Arc::clone(&cluster))),
         routers: vec!["r".to_owned()],
         limits: LIMITS,
+        kept: tokio::sync::mpsc::channel(1).0,
         on_gap: OnGap::Stop,
         stats: Arc::clone(&stats),
         index: 0,
     };
     let (backlog, acked) =
         Backlog::<SpoolFolder>::new(None, 1000, Duration::from_secs(1), Arc::clone(&stats), 0);
-    let (_monitor, sampler) = Monitor::new(0, String::new(), Arc::clone(&stats), 0);
+    let (_monitor, sampler) = Monitor::new(0, Vec::new(), Arc::clone(&stats), 0);
     let running = tokio::spawn(Destination::new(target, Arc::clone(&backlog), sampler).run());
     backlog.push(&delivery(1, Work::Flush(Flush::All))).await;
     for seq in 2..7 {

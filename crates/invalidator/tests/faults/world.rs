@@ -392,7 +392,7 @@ impl Network for Net {
     }
 }
 
-/// Answers as a cache does: `mg KEY c`, `md KEY [q]`, `mn`, `flush_all`.
+/// Answers as a cache does: `mg KEY c`, `md KEY [q] Pexecuted`, `mn`, `flush_all`.
 async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Result<()> {
     let mut stream = BufStream::new(stream);
     loop {
@@ -429,10 +429,10 @@ async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Resul
                     .get(key)
                     .map_or_else(|| "EN\r\n".to_owned(), |(_, cas)| format!("HD c{cas}\r\n")),
                 ["md", ..] if truth.fails(30) => "SERVER_ERROR away\r\n".to_owned(),
-                ["md", key, "q"] => {
+                ["md", key, "q", "Pexecuted"] => {
                     if cache.remove(key).is_some() { "" } else { "NF\r\n" }.to_owned()
                 }
-                ["md", key] => {
+                ["md", key, "Pexecuted"] => {
                     if cache.remove(key).is_some() { "HD\r\n" } else { "NF\r\n" }.to_owned()
                 }
                 _ => panic!("what is this: {line}"),
