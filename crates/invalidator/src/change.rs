@@ -188,6 +188,16 @@ pub trait VisibilityProbe: Send {
     fn is_visible(&self, mark: &Mark) -> Option<bool>;
 }
 
+/// An ordinary session of the database that writes the canary's row or message.
+pub trait CanaryWriter: Send {
+    /// Writes a beat and commits.
+    ///
+    /// # Errors
+    ///
+    /// When no server took it, as far as is known.
+    fn write(&mut self, beat: u64) -> impl Future<Output = Result<(), SourceError>> + Send;
+}
+
 /// The log of a database, from a position on.
 ///
 /// The pipeline owns one and calls it from one task; it never calls back.

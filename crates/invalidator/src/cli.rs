@@ -17,17 +17,20 @@ use metrics::supervisor::{self, Watchdog};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use crate::change::ChangeSource;
+use crate::canary::Canary;
+use crate::change::{CanaryWriter, ChangeSource};
 use crate::checkpoint::KeptFile;
 use crate::config::{Config, Gap, Kind};
 use crate::flush;
 use crate::network::Tcp;
 use crate::pipeline::{self, Since, World, system_now_us};
+use crate::plan::Plan;
 use crate::position::Position;
 use crate::restart_on_panic::{History, Start, restart_on_panic};
-use crate::source::mysql::MysqlSource;
-use crate::source::postgres::PostgresSource;
+use crate::source::mysql::{self, MysqlCanary, MysqlSource};
+use crate::source::postgres::{self, PostgresCanary, PostgresSource};
 use crate::stats::Stats;
 use crate::status;
 
@@ -177,14 +180,23 @@ async fn command(command: Command) -> Result<String, Failure> {
 
 async fn run(config: &Config, since: Since, start: Start) -> Result<(), Failure> {
     let plan = config.plan()?;
+    let canary = config.canary().zip(plan.rules.canary.clone());
     match config.source.kind {
         Kind::MariaDb | Kind::MySql => {
             let settings = config.mysql()?;
-            follow(config, MysqlSource::new(settings, plan.rules), since, start).await
+            let canary = canary.map(|((every, servers), rule)| {
+                let settings = mysql::Settings { servers, ..settings.clone() };
+                (every, MysqlCanary::new(settings, rule, plan.rules.comments))
+            });
+            follow(config, MysqlSource::new(settings, plan.rules), canary, since, start).await
         }
         Kind::Postgresql => {
             let settings = config.postgres()?;
-            follow(config, PostgresSource::new(settings, plan.rules), since, start).await
+            let canary = canary.map(|((every, servers), rule)| {
+                let settings = postgres::Settings { servers, ..settings.clone() };
+                (every, PostgresCanary::new(settings, rule))
+            });
+            follow(config, PostgresSource::new(settings, plan.rules), canary, since, start).await
         }
     }
 }
@@ -192,6 +204,7 @@ async fn run(config: &Config, since: Since, start: Start) -> Result<(), Failure>
 async fn follow(
     config: &Config,
     source: impl ChangeSource + 'static,
+    canary: Option<(Duration, impl CanaryWriter + 'static)>,
     since: Since,
     start: Start,
 ) -> Result<(), Failure> {
@@ -211,7 +224,9 @@ async fn follow(
     let world = World { network: Arc::new(Tcp), keep, disk_queues, log };
     let is_ending = Arc::new(AtomicBool::new(false));
     restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
-    let _watchdog = tell_supervisor()?;
+    let _watchdog = tell_supervisor(Arc::clone(&stats))?;
+    // Ends with the runtime.
+    let _canary = canary.and_then(|(every, writer)| start_canary(&plan, every, writer, &stats));
     let (ask, asked) = watch::channel(false);
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -226,9 +241,31 @@ async fn follow(
     Ok(pipeline::run(source, plan, since, world, stats, asked).await?)
 }
 
-/// Tells systemd that the process runs, and from then on that its runtime turns. A database or a
-/// cluster that is away is no reason to be restarted.
-fn tell_supervisor() -> Result<Watchdog, Failure> {
+fn start_canary(
+    plan: &Plan,
+    every: Duration,
+    writer: impl CanaryWriter + 'static,
+    stats: &Arc<Stats>,
+) -> Option<JoinHandle<()>> {
+    let rule = plan.rules.canary.clone()?;
+    stats.canary_every.get_or_init(|| every);
+    let canary = Canary {
+        rule,
+        every,
+        answer_within: plan.limits.answer_within,
+        clusters: plan.clusters.clone(),
+        network: Arc::new(Tcp),
+        writer,
+        stats: Arc::clone(stats),
+        log,
+        tell: supervisor::status,
+    };
+    Some(tokio::spawn(canary.run()))
+}
+
+/// Tells systemd that the process runs, and from then on that its runtime turns and changes arrive.
+/// A database or a cluster that is away is no reason to be restarted.
+fn tell_supervisor(stats: Arc<Stats>) -> Result<Watchdog, Failure> {
     if let Err(error) = supervisor::ready(false) {
         log(&format!("the service manager was not told: {error}"));
     }
@@ -238,7 +275,7 @@ fn tell_supervisor() -> Result<Watchdog, Failure> {
         runtime.spawn(async move {
             let _ = turned.send(());
         });
-        turns.recv_timeout(TURN_PATIENCE).is_ok()
+        turns.recv_timeout(TURN_PATIENCE).is_ok() && !stats.is_stuck()
     })
     .map_err(|error| format!("no watchdog thread: {error}"))?)
 }
@@ -263,10 +300,11 @@ async fn check(config: &Config) -> Result<String, Failure> {
     };
     let findings = findings?;
     let text = findings.iter().fold(String::new(), |mut text, finding| {
-        let _ = writeln!(text, "{}{}", if finding.is_fatal { "" } else { "note: " }, finding.text);
+        let is_fault = finding.is_fatal || finding.is_of_canary;
+        let _ = writeln!(text, "{}{}", if is_fault { "" } else { "note: " }, finding.text);
         text
     });
-    if findings.iter().any(|finding| finding.is_fatal) {
+    if findings.iter().any(|finding| finding.is_fatal || finding.is_of_canary) {
         Err(text.trim_end().into())
     } else {
         Ok(text + "ok\n")

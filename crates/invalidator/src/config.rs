@@ -1,5 +1,7 @@
 //! The configuration file: one source, the rules, the clusters.
 
+mod canary;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -16,9 +18,10 @@ use crate::delivery::{Flush, OnGap};
 use crate::disk_queue::SpoolFolder;
 use crate::keys::{Outbox, Rules};
 use crate::plan::{Cluster, Plan};
+use crate::source::ssl_mode::SslMode;
 use crate::source::{mysql, postgres};
 use crate::template::{BadTemplate, Template};
-use crate::source::ssl_mode::SslMode;
+use canary::Canary;
 
 /// A file as written.
 #[derive(Debug, Clone, Deserialize)]
@@ -46,6 +49,9 @@ pub struct Config {
     /// The deletes that are checked afterwards.
     #[serde(default)]
     monitor: Monitor,
+    /// The change of our own that is followed.
+    #[serde(default)]
+    canary: Option<Canary>,
 }
 
 /// The database, and the login there.
@@ -80,6 +86,9 @@ pub struct Source {
     #[serde(default = "check_every_ms")]
     check_every_ms: u64,
 }
+
+/// The longest interval of checks while the log is read: a day.
+const CHECK_EVERY_MS_MAX: u64 = 86_400_000;
 
 /// The default interval of checks while the log is read.
 const fn check_every_ms() -> u64 {
@@ -242,8 +251,8 @@ pub enum Fault {
     #[error("delivery.{0}: from 1 to {max}", max = NUMBER_MAX)]
     Number(&'static str),
     /// A table's name has no schema.
-    #[error("keys.tables: write '{0}' as \"database.table\"")]
-    TableName(String),
+    #[error("{0}: write '{1}' as \"database.table\"")]
+    TableName(&'static str, String),
     /// A template cannot be read.
     #[error(transparent)]
     Template(#[from] BadTemplate),
@@ -285,6 +294,29 @@ pub enum Fault {
         "source.sslmode: \"verify-ca\" is for PostgreSQL; MariaDB and MySQL have \"verify-full\""
     )]
     VerifyCaOfMysql,
+    /// Checks without a pause.
+    #[error("source.check_every_ms: from 1 to {max}", max = CHECK_EVERY_MS_MAX)]
+    CheckEvery,
+    /// A canary without messages needs a row.
+    #[error("canary.table: MariaDB and MySQL have no messages in their log, so name a table")]
+    CanaryNeedsTable,
+    /// The canary's table has rows of the application.
+    #[error("canary.table: keys are made of rows of {0}; give the canary a table of its own")]
+    CanaryTableTaken(String),
+    /// The canary's row would be written to replicas.
+    #[error(
+        "canary.servers: name the one server that takes writes; a row that is written to a replica stays there alone"
+    )]
+    CanaryServers,
+    /// A number of the canary is out of range.
+    #[error("canary.{0}: from {1} to {2}")]
+    CanaryNumber(&'static str, u64, u64),
+    /// The canary's name has other letters.
+    #[error("canary.name: '{0}' must have letters, digits, '-', '_' and '.' alone")]
+    CanaryName(String),
+    /// No key can begin with a prefix.
+    #[error("canary.prefixes: '{0}' is no begin of a key, or too long for one")]
+    CanaryPrefix(String),
     /// The folder of a cluster's spool cannot be used.
     #[error("spool {}/{cluster}: {error}", folder.display())]
     Spool {
@@ -341,6 +373,9 @@ impl Config {
             return Err(Fault::NoServers);
         }
         self.source.values(&rules)?;
+        if let Some(canary) = &self.canary {
+            canary.values(&self.source, &rules)?;
+        }
         let delivery = &self.delivery;
         self.on_gap(delivery.on_gap)?;
         for (name, value) in [
@@ -360,7 +395,7 @@ impl Config {
         let mut tables = BTreeMap::new();
         for (table, templates) in &self.keys.tables {
             if !table.contains('.') {
-                return Err(Fault::TableName(table.clone()));
+                return Err(Fault::TableName("keys.tables", table.clone()));
             }
             let templates = match templates {
                 Templates::One(one) => std::slice::from_ref(one),
@@ -377,6 +412,7 @@ impl Config {
             messages: self.keys.messages.clone(),
             outbox,
             tables,
+            canary: self.canary.as_ref().map(|canary| canary.rule(&self.source)),
         })
     }
 
@@ -493,6 +529,13 @@ impl Config {
         })
     }
 
+    /// The interval of the canary, and the servers that it is written to; none without one.
+    #[must_use]
+    pub fn canary(&self) -> Option<(Duration, Vec<String>)> {
+        let canary = self.canary.as_ref()?;
+        Some((canary.every(), canary.servers(&self.source)))
+    }
+
     /// The database, with its password.
     ///
     /// # Errors
@@ -504,6 +547,8 @@ impl Config {
             servers: source.servers.clone(),
             user: source.user.clone(),
             password: source.password()?,
+            sslmode: source.sslmode,
+            sslrootcert: source.sslrootcert.clone(),
             server_id: source.server_id.unwrap_or_default(),
             by: source.position,
             check_every: Duration::from_millis(source.check_every_ms),
@@ -534,6 +579,9 @@ impl Config {
 impl Source {
     /// Checks the settings that each kind of database needs.
     fn values(&self, rules: &Rules) -> Result<(), Fault> {
+        if !(1..=CHECK_EVERY_MS_MAX).contains(&self.check_every_ms) {
+            return Err(Fault::CheckEvery);
+        }
         if self.kind == Kind::Postgresql {
             for (name, value) in [
                 ("database", &self.database),
@@ -549,11 +597,12 @@ impl Source {
             }
             return Ok(());
         }
+        if self.sslmode == Some(SslMode::VerifyCa) {
+            return Err(Fault::VerifyCaOfMysql);
+        }
         if rules.messages.is_some() {
             return Err(Fault::MessagesOfMysql);
         }
-            sslmode: source.sslmode,
-            sslrootcert: source.sslrootcert.clone(),
         if self.server_id.is_none_or(|id| id == 0) {
             return Err(Fault::ServerId);
         }
@@ -602,9 +651,6 @@ routers = ["127.0.0.1:5000"]
     }
 
     #[test]
-        if self.sslmode == Some(SslMode::VerifyCa) {
-            return Err(Fault::VerifyCaOfMysql);
-        }
     fn a_whole_file_becomes_a_plan() {
         let config = Config::parse(Path::new("f"), GOOD).unwrap();
         let plan = config.plan().unwrap();
@@ -624,7 +670,28 @@ routers = ["127.0.0.1:5000"]
             ("name = \"east\"", "name = \"e t\"", "letters"),
             ("[[cluster]]", "[[clusters]]", "cluster"),
             ("servers = [\"127.0.0.1:3306\"]", "servers = []", "servers"),
+            ("server_id = 4001", "server_id = 4001\ncheck_every_ms = 0", "check_every_ms: from 1"),
             ("server_id = 4001", "server_id = 4001\nsslmode = \"verify-ca\"", "verify-full"),
+            ("[[cluster]]", "[canary]\n[[cluster]]", "canary.table"),
+            ("[[cluster]]", "[canary]\ntable = \"c\"\n[[cluster]]", "database.table"),
+            ("[[cluster]]", "[canary]\ntable = \"shop.users\"\n[[cluster]]", "of its own"),
+            ("[[cluster]]", "[canary]\ntable = \"s.c\"\nkeys = 0\n[[cluster]]", "keys: from 1"),
+            ("[[cluster]]", "[canary]\ntable = \"s.c\"\nevery_ms = 0\n[[cluster]]", "every_ms"),
+            (
+                "[[cluster]]",
+                "[canary]\ntable = \"s.c\"\nname = \"a b\"\n[[cluster]]",
+                "canary.name",
+            ),
+            (
+                "[[cluster]]",
+                "[canary]\ntable = \"s.c\"\nprefixes = [\"a b\"]\n[[cluster]]",
+                "'a b'",
+            ),
+            (
+                "[[cluster]]",
+                "[canary]\ntable = \"s.c\"\nservers = [\"a:1\", \"b:1\"]\n[[cluster]]",
+                "canary.servers",
+            ),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let refusal = refusal(&GOOD.replace(from, to));

@@ -5,13 +5,29 @@
 pub struct Finding {
     /// True when changes would be lost.
     pub is_fatal: bool,
+    /// True when the canary's row would be lost, which nothing but the canary depends on.
+    pub is_of_canary: bool,
     /// The fault and its remedy.
     pub text: String,
 }
 
 impl Finding {
     pub(crate) const fn fatal(text: String) -> Self {
-        Self { is_fatal: true, text }
+        Self { is_fatal: true, is_of_canary: false, text }
+    }
+
+    /// Something to know of that loses nothing.
+    pub(crate) const fn note(text: String) -> Self {
+        Self { is_fatal: false, is_of_canary: false, text }
+    }
+
+    /// This finding, when it is of the canary's table.
+    pub(crate) fn of_canary(self, table: &str) -> Self {
+        let text = format!(
+            "canary: {}; its table is made by CREATE TABLE {table} (name VARCHAR(190) PRIMARY KEY, beat BIGINT NOT NULL)",
+            self.text
+        );
+        Self { is_fatal: false, is_of_canary: true, text }
     }
 
     /// This finding with the server's name in front.

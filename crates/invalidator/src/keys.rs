@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::canary_rule::{self, CanaryRule};
 use crate::change::{Cell, Change, Effect, Row, Table};
 use crate::template::{Bound, Expanded, Template};
 
@@ -31,9 +32,17 @@ pub struct Rules {
     pub outbox: Option<Outbox>,
     /// Templates by table, `schema.name`.
     pub tables: BTreeMap<String, Vec<Template>>,
+    /// The change of our own that is followed.
+    pub canary: Option<CanaryRule>,
 }
 
 impl Rules {
+    /// True for the table with the canary's row.
+    #[must_use]
+    pub fn is_canary(&self, table: &str) -> bool {
+        self.canary.as_ref().and_then(|rule| rule.table.as_deref()) == Some(table)
+    }
+
     /// True when rows are looked at, so the log must carry rows.
     #[must_use]
     pub fn need_rows(&self) -> bool {
@@ -50,6 +59,9 @@ impl Rules {
         }
         if let Some(outbox) = &self.outbox {
             all.entry(&outbox.table).or_default().push(&outbox.column);
+        }
+        if let Some(table) = self.canary.as_ref().and_then(|rule| rule.table.as_deref()) {
+            all.entry(table).or_default().extend(canary_rule::COLUMNS);
         }
         for columns in all.values_mut() {
             columns.sort_unstable();
@@ -76,6 +88,8 @@ pub struct Keyer {
 struct TableRules {
     templates: Vec<(String, Bound)>,
     outbox: Option<usize>,
+    /// The columns of the canary's table.
+    canary: Option<[usize; 2]>,
 }
 
 /// Descriptions remembered at once; a log has a new one for each table after each rotation.
@@ -97,9 +111,20 @@ impl Keyer {
         match change {
             Change::Row { table, before, after } => {
                 let rules = self.bind(table)?;
-                row_keys(table, &rules, before.as_ref(), after.as_ref(), found)
+                let (before, after) = (before.as_ref(), after.as_ref());
+                if let (Some(columns), Some(canary)) = (rules.canary, &self.rules.canary)
+                    && let Some(beat) = beat(&canary.name, columns, before, after)
+                {
+                    canary.keys(beat).for_each(&mut found);
+                }
+                row_keys(table, &rules, before, after, found)
             }
             Change::Message { prefix, content } => {
+                if let Some(canary) = &self.rules.canary
+                    && let Some(beat) = canary.beat_of(prefix, content)
+                {
+                    canary.keys(beat).for_each(&mut found);
+                }
                 if self.rules.messages.as_ref() == Some(prefix) {
                     for key in content.split(u8::is_ascii_whitespace).filter(|key| !key.is_empty())
                     {
@@ -178,6 +203,13 @@ impl Keyer {
             let at = table.columns.iter().position(|column| *column == outbox.column);
             rules.outbox = Some(at.ok_or_else(|| lacks(&outbox.column))?);
         }
+        if self.rules.is_canary(&table.name) {
+            let column = |name| table.columns.iter().position(|column| *column == name);
+            // Without them the canary is late, which is said.
+            if let [Some(beat), Some(name)] = canary_rule::COLUMNS.map(column) {
+                rules.canary = Some([beat, name]);
+            }
+        }
         if self.bound.len() >= BOUND_MAX {
             self.bound.clear();
         }
@@ -185,6 +217,25 @@ impl Keyer {
         self.bound.insert(address, (Arc::clone(table), Arc::clone(&rules)));
         Ok(rules)
     }
+}
+
+/// The beat that a row of the canary's table brings to the invalidator of this name.
+fn beat(
+    own: &str,
+    [beat, name]: [usize; 2],
+    before: Option<&Row>,
+    after: Option<&Row>,
+) -> Option<u64> {
+    let text = |row: Option<&Row>, at: usize| match row?.get(at)? {
+        Cell::Text(text) => Some(text.clone()),
+        _ => None,
+    };
+    // A minimal image has the key in the row before alone.
+    let name = text(after, name).or_else(|| text(before, name))?;
+    if name != own.as_bytes() {
+        return None;
+    }
+    std::str::from_utf8(&text(after, beat)?).ok()?.parse().ok()
 }
 
 fn row_keys(
@@ -248,6 +299,12 @@ mod tests {
                 "s.users".to_owned(),
                 vec![parse("user:{id}"), parse("mail:{mail}")],
             )]),
+            canary: Some(CanaryRule {
+                table: Some("s.canary".to_owned()),
+                name: "me".to_owned(),
+                prefixes: vec!["p:".to_owned()],
+                keys: 1,
+            }),
         }
     }
 
@@ -311,6 +368,31 @@ mod tests {
         let cleaned =
             Change::Row { table: outbox(), before: Some(row(&["1", "user:9"])), after: None };
         assert_eq!(keys(&cleaned).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn the_canarys_own_row_brings_its_beat() {
+        let change = |before: Option<&[&str]>, after: Option<&[&str]>| {
+            let table = table("s.canary", &["name", "beat"]);
+            keys(&Change::Row { table, before: before.map(row), after: after.map(row) })
+        };
+        let beat = ["p:me:0|#|7"];
+        assert_eq!(change(None, Some(&["me", "7"])).unwrap(), beat);
+        assert_eq!(change(Some(&["me", "6"]), Some(&["me", "7"])).unwrap(), beat);
+        assert_eq!(change(Some(&["me", "-"]), Some(&["-", "7"])).unwrap(), beat, "minimal images");
+        for (before, after) in [
+            (None, Some(&["other", "7"])),
+            (Some(&["me", "7"]), None),
+            (None, Some(&["me", "NULL"])),
+            (None, Some(&["me", "x"])),
+        ] {
+            let (before, after) =
+                (before.map(|row: &[&str; 2]| &row[..]), after.map(|row| &row[..]));
+            assert_eq!(change(before, after).unwrap(), [""; 0], "{before:?} {after:?}");
+        }
+        let table = table("s.canary", &["id"]);
+        let other = Change::Row { table, before: None, after: Some(row(&["1"])) };
+        assert_eq!(keys(&other).unwrap(), [""; 0], "another table under its name");
     }
 
     #[test]

@@ -18,6 +18,9 @@
 pub mod assemble;
 pub mod backlog;
 pub mod batch;
+pub mod canary;
+pub mod canary_rule;
+pub mod canary_stats;
 pub mod change;
 pub mod checkpoint;
 mod checkpoint_writer;
@@ -35,10 +38,10 @@ pub mod finding;
 pub mod flush;
 pub mod gtid;
 
+mod kept;
 pub mod keys;
 pub mod monitor;
 pub mod network;
-mod kept;
 
 pub mod pipeline;
 pub mod plan;

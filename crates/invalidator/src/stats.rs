@@ -2,13 +2,16 @@
 //! Prometheus's.
 
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use metrics::{Check, Kind, Page};
 use parking_lot::Mutex;
 
-use crate::clock::older;
+use crate::canary_stats::{CanaryStats, Obstacle};
+use crate::clock::{micros, older};
 
 /// The value of a counter whose number is not known.
 pub const UNKNOWN: u64 = u64::MAX;
@@ -47,6 +50,8 @@ pub struct Stats {
     pub panics: AtomicU64,
     /// The last checkpoint's position.
     pub position: Mutex<String>,
+    /// The interval of the canary; none without one.
+    pub canary_every: OnceLock<Duration>,
 }
 
 /// The counters of one cluster.
@@ -64,6 +69,12 @@ pub struct ClusterStats {
     pub retried: AtomicU64,
     /// Keys that wait because the server behind the router refused them.
     pub deferred: AtomicU64,
+    /// Keys that a router keeps for a server which did not execute their delete yet.
+    pub kept: AtomicU64,
+    /// Kept keys that are not watched, since there are too many.
+    pub kept_unwatched: AtomicU64,
+    /// Commit time of the oldest kept key; 0 if there is none.
+    pub kept_us: AtomicU64,
     /// Keys in memory that are not acknowledged.
     pub waiting: AtomicU64,
     /// Flushes delivered.
@@ -71,12 +82,6 @@ pub struct ClusterStats {
     /// Moves of a full memory window to the disk.
     pub moved_to_disk: AtomicU64,
     /// Keys written to the disk.
-    /// Keys that a router keeps for a server which did not execute their delete yet.
-    pub kept: AtomicU64,
-    /// Kept keys that are not watched, since there are too many.
-    pub kept_unwatched: AtomicU64,
-    /// Commit time of the oldest kept key; 0 if there is none.
-    pub kept_us: AtomicU64,
     pub spooled: AtomicU64,
     /// Records on the disk that are not delivered.
     pub spool_records: AtomicU64,
@@ -96,6 +101,8 @@ pub struct ClusterStats {
     pub last_error: Mutex<String>,
     /// The monitor's figures.
     pub monitor: MonitorStats,
+    /// The canary's age.
+    pub canary: CanaryStats,
 }
 
 /// The figures from re-reading sampled keys.
@@ -113,6 +120,9 @@ pub struct MonitorStats {
     /// Old values that are still there, after the first look.
     pub still_stale: AtomicU64,
 }
+
+/// The canary's age in `stats`; Prometheus reads seconds.
+const CANARY_MS: &str = "canary_ms";
 
 /// A database that has nothing to say says so each second or two.
 const SILENT_MS: u64 = 5000;
@@ -147,6 +157,7 @@ impl Stats {
             checkpoint_failures: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             position: Mutex::new(String::new()),
+            canary_every: OnceLock::new(),
         }
     }
 
@@ -177,6 +188,13 @@ impl Stats {
             for (name, value) in cluster.numbers(now_us, silent_ms) {
                 all.push((name, cluster.name.clone(), value));
             }
+            if let Some(every) = self.canary_every.get() {
+                let (canary, name) = (&cluster.canary, &cluster.name);
+                let is_late = u64::from(canary.is_late(*every));
+                all.push((CANARY_MS, name.clone(), micros(canary.age()) / 1000));
+                all.push(("canary_late", name.clone(), is_late));
+                all.push(("canary_proven", name.clone(), canary.proven.load(Relaxed)));
+            }
         }
         all
     }
@@ -204,6 +222,11 @@ impl Stats {
             if !error.is_empty() {
                 let _ = write!(text, "STAT cluster:{}:last_error {error}\r\n", cluster.name);
             }
+            if self.canary_every.get().is_some_and(|every| cluster.canary.is_late(*every)) {
+                let obstacle = plain(&cluster.canary.obstacle().to_string());
+                let _ =
+                    write!(text, "STAT cluster:{}:canary_obstacle {obstacle}\r\n", cluster.name);
+            }
         }
         text + "END\r\n"
     }
@@ -212,6 +235,7 @@ impl Stats {
     #[must_use]
     pub fn prometheus(&self, now_us: u64) -> String {
         let mut numbers = self.numbers(now_us);
+        numbers.retain(|(name, ..)| *name != CANARY_MS);
         // All lines of one name stand together.
         numbers.sort_by_key(|(name, ..)| *name);
         let (mut page, mut last) = (Page::new("holdall_invalidate_"), "");
@@ -228,6 +252,15 @@ impl Stats {
             }
         }
         metrics::process(&mut page, "invalidate");
+        if self.canary_every.get().is_some() {
+            page.set_prefix("");
+            let (name, kind) = ("invalidation_canary_seconds", Kind::Gauge);
+            page.family(name, kind, "Age of the newest change that is known to have arrived.");
+            for cluster in &self.clusters {
+                let age = cluster.canary.age().as_secs_f64();
+                page.sample(name, &[("cluster", &cluster.name)], format_args!("{age:.3}"));
+            }
+        }
         page.into_text()
     }
 
@@ -240,7 +273,38 @@ impl Stats {
         let away: Vec<&str> = away.map(|cluster| cluster.name.as_str()).collect();
         let clusters =
             Check::that("clusters", away.is_empty(), || format!("away: {}", away.join(", ")));
-        vec![source, clusters]
+        let late = self.late();
+        let canary =
+            Check::that("canary", late.is_empty(), || format!("late: {}", late.join(", ")));
+        vec![source, clusters, canary]
+    }
+
+    /// The clusters whose canary is late.
+    fn late(&self) -> Vec<&str> {
+        let Some(every) = self.canary_every.get() else { return Vec::new() };
+        let late = self.clusters.iter().filter(|cluster| cluster.canary.is_late(*every));
+        late.map(|cluster| cluster.name.as_str()).collect()
+    }
+
+    /// True when no written change arrives in any cluster, though the database takes them and every
+    /// router answers: what is between them, this process, may stand still.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        let is_still_there =
+            |cluster: &ClusterStats| matches!(cluster.canary.obstacle(), Obstacle::StillThere(_));
+        self.canary_every.get().is_some()
+            && self.late().len() == self.clusters.len()
+            && self.clusters.iter().all(is_still_there)
+    }
+
+    /// One line of how old the proofs are.
+    #[must_use]
+    pub fn canary_line(&self) -> String {
+        let one = |cluster: &ClusterStats| {
+            format!("{} {:.1} s", cluster.name, cluster.canary.age().as_secs_f64())
+        };
+        let ages: Vec<String> = self.clusters.iter().map(one).collect();
+        format!("last proven change: {}", ages.join(", "))
     }
 
     /// The condition of having started: the log was reached.
@@ -268,11 +332,15 @@ fn described(name: &str) -> (Kind, &'static str) {
         "checkpoints" => counter("Checkpoints written."),
         "checkpoint_failures" => counter("Checkpoints that could not be written."),
         "panics" => counter("Panics after which the process began again."),
+        "canary_late" => gauge("1 when no change is known to have arrived for two intervals."),
+        "canary_proven" => counter("Changes of its own that were seen to arrive."),
         "connected" => gauge("1 while a router of the cluster is connected."),
         "delivered" => counter("Keys whose delete was acknowledged."),
         "batches" => counter("Batches acknowledged."),
         "retried" => counter("Batches sent again after an error."),
         "parked" => gauge("Keys that wait because their server refused them."),
+        "kept_by_routers" => gauge("Keys that a router keeps for a server that it does not reach."),
+        "kept_unwatched" => counter("Kept keys that were too many to be watched."),
         "waiting" => gauge("Keys in memory that are not acknowledged."),
         "flushes" => counter("Flushes delivered."),
         "moved_to_disk" => counter("Moves of a full memory window to the disk."),
@@ -306,6 +374,9 @@ impl ClusterStats {
             batches: AtomicU64::new(0),
             retried: AtomicU64::new(0),
             deferred: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            kept_unwatched: AtomicU64::new(0),
+            kept_us: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             moved_to_disk: AtomicU64::new(0),
@@ -325,6 +396,7 @@ impl ClusterStats {
                 stale_us: histogram(STALE_US_MAX),
                 still_stale: AtomicU64::new(0),
             },
+            canary: CanaryStats::default(),
         }
     }
 
@@ -339,10 +411,10 @@ impl ClusterStats {
             ("batches", self.batches.load(Relaxed)),
             ("retried", self.retried.load(Relaxed)),
             ("parked", self.deferred.load(Relaxed)),
+            ("kept_by_routers", self.kept.load(Relaxed)),
+            ("kept_unwatched", self.kept_unwatched.load(Relaxed)),
             ("waiting", self.waiting.load(Relaxed)),
             ("flushes", self.flushes.load(Relaxed)),
-        "kept_by_routers" => gauge("Keys that a router keeps for a server that it does not reach."),
-        "kept_unwatched" => counter("Kept keys that were too many to be watched."),
             ("moved_to_disk", self.moved_to_disk.load(Relaxed)),
             ("spooled", self.spooled.load(Relaxed)),
             ("spool_records", self.spool_records.load(Relaxed)),
@@ -376,16 +448,18 @@ impl ClusterStats {
         }
         all.push(("monitor_stale_us_max", stale.max()));
         all.push(("monitor_stale_over_1s", stale.count_between(1_000_001, STALE_US_MAX)));
-            kept: AtomicU64::new(0),
-            kept_unwatched: AtomicU64::new(0),
-            kept_us: AtomicU64::new(0),
         all
     }
 
     /// Notes what went wrong; control characters would break the lines of `STAT`.
     pub fn fail(&self, error: &str) {
-        *self.last_error.lock() = error.replace(|letter: char| letter.is_control(), " ");
+        *self.last_error.lock() = plain(error);
     }
+}
+
+/// A text that does not break a line.
+fn plain(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control(), " ")
 }
 
 #[cfg(test)]
@@ -406,6 +480,32 @@ mod tests {
         assert!(page.contains("\nholdall_invalidate_gaps 0\n"), "{page}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn the_canary_is_an_age_and_an_obstacle() {
+        let stats = Stats::new(["a".to_owned(), "b".to_owned()]);
+        assert!(!stats.prometheus(0).contains("canary"), "there is none");
+        stats.canary_every.set(Duration::from_secs(2)).unwrap();
+        tokio::time::advance(Duration::from_millis(4500)).await;
+        let line = "\ninvalidation_canary_seconds{cluster=\"b\"} 4.500\n";
+        assert!(stats.prometheus(0).contains(line), "{}", stats.prometheus(0));
+        assert!(stats.text(0).contains("STAT cluster:a:canary_ms 4500\r\n"), "{}", stats.text(0));
+        let there = || Obstacle::StillThere("k".to_owned());
+        stats.clusters[0].canary.hinder(there());
+        stats.clusters[1].canary.hinder(Obstacle::Hop("away".to_owned()));
+        assert!(!stats.is_stuck(), "a hop is cut");
+        stats.clusters[1].canary.hinder(there());
+        assert!(stats.is_stuck());
+        stats.clusters[1].canary.prove(tokio::time::Instant::now());
+        assert!(!stats.is_stuck());
+        let line = "STAT cluster:a:canary_obstacle k\r\n";
+        assert!(stats.text(0).contains(line), "{}", stats.text(0));
+        assert!(!stats.text(0).contains("cluster:b:canary_obstacle"), "{}", stats.text(0));
+        let ready = stats.ready();
+        let canary = ready.iter().find(|check| check.name == "canary").unwrap();
+        assert_eq!(canary.fault.as_deref(), Some("late: a"));
+        assert_eq!(stats.canary_line(), "last proven change: a 4.5 s, b 0.0 s");
+    }
+
     #[test]
     fn lag_grows_while_the_database_says_nothing() {
         let stats = Stats::new(["c".to_owned()]);
@@ -413,8 +513,6 @@ mod tests {
             let text = stats.text(now_us);
             let line = text.lines().find_map(|line| line.strip_prefix("STAT cluster:c:lag_ms "));
             line.and_then(|number| number.parse::<u64>().ok()).unwrap()
-            ("kept_by_routers", self.kept.load(Relaxed)),
-            ("kept_unwatched", self.kept_unwatched.load(Relaxed)),
         };
         assert_eq!(lag(9_000_000), 0, "it has not begun");
         stats.heard_us.store(1_000_000, Relaxed);

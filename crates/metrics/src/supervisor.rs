@@ -23,6 +23,12 @@ pub fn ready(is_successor: bool) -> io::Result<()> {
     sd_notify::notify(if is_successor { &news } else { &news[..1] })
 }
 
+/// One line for people, which `systemctl status` shows.
+pub fn status(line: &str) {
+    // A supervisor that is not there need not know.
+    let _ = sd_notify::notify(&[NotifyState::Status(line)]);
+}
+
 /// The end has begun and takes up to `patience`, whatever the unit says of stopping.
 pub fn stopping(patience: Duration) {
     let micros = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX);

@@ -8,11 +8,12 @@
 )]
 
 mod away;
+mod canary;
 mod cut;
 mod database;
 mod decisions;
-mod faulty;
 mod encrypted;
+mod faulty;
 mod figures;
 mod harness;
 mod kills;

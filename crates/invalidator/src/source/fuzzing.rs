@@ -23,6 +23,7 @@ pub(super) fn rules() -> Rules {
         messages: Some("mc".to_owned()),
         outbox: Some(Outbox { table: "a.o".to_owned(), column: "key".to_owned() }),
         tables: BTreeMap::from(tables),
+        canary: None,
     }
 }
 

@@ -9,6 +9,7 @@
 //!         -> Rows (images)
 //! ```
 
+mod canary;
 mod check;
 mod compressed;
 mod decode;
@@ -20,11 +21,11 @@ pub(in crate::source) mod replay;
 mod rows;
 mod server;
 mod statement;
-
 mod tls;
+
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use futures_core::Stream as _;
@@ -37,6 +38,7 @@ use crate::keys::Rules;
 use crate::position::Position;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::ssl_mode::{SslMode, is_bad_certificate};
+pub use canary::MysqlCanary;
 use decode::Decoder;
 use lag::Lag;
 pub use probe::MysqlProbe;
@@ -62,13 +64,13 @@ pub struct Settings {
     pub user: String,
     /// The password.
     pub password: String,
-    /// A number that no other replica of these servers has.
-    pub server_id: u32,
-    /// The form of positions.
     /// The encryption of connections; none for what the server's address asks for.
     pub sslmode: Option<SslMode>,
     /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
     pub sslrootcert: Option<PathBuf>,
+    /// A number that no other replica of these servers has.
+    pub server_id: u32,
+    /// The form of positions.
     pub by: By,
     /// The interval of checks while the log is read.
     pub check_every: Duration,
@@ -254,12 +256,12 @@ const ACCESS_DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1698];
 /// `ER_MASTER_FATAL_ERROR_READING_BINLOG`, for all reasons why a log cannot be sent.
 const FATAL_READING_BINLOG: u16 = 1236;
 
-/// Classifies a failure by its code and, since one code serves many reasons, by the server's text.
-fn refused(server: &str, error: &Error) -> SourceError {
-    let said = format!("{server}: {error}");
 /// `ER_SECURE_TRANSPORT_REQUIRED`.
 const TLS_REQUIRED: u16 = 3159;
 
+/// Classifies a failure by its code and, since one code serves many reasons, by the server's text.
+fn refused(server: &str, error: &Error) -> SourceError {
+    let said = format!("{server}: {error}");
     let answer = match error {
         Error::Server(answer) => answer,
         Error::Driver(DriverError::NoClientSslFlagFromServer) => {
@@ -277,10 +279,10 @@ const TLS_REQUIRED: u16 = 3159;
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     match answer.code {
         code if ACCESS_DENIED.contains(&code) => SourceError::Wrong(said),
+        TLS_REQUIRED => SourceError::Wrong(format!("{said}; set sslmode in [source]")),
         // MariaDB uses code 4052, MySQL 1236.
         _ if has(&["same server_uuid", "same server_id", "same server id"]) => SourceError::Wrong(
             format!("{said}; give each invalidator and replica a server_id of its own"),
-        TLS_REQUIRED => SourceError::Wrong(format!("{said}; set sslmode in [source]")),
         ),
         FATAL_READING_BINLOG
             if has(&[

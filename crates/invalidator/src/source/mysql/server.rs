@@ -91,7 +91,8 @@ impl Server {
         Ok(row.map(|row| cell(&row, 0)).unwrap_or_default())
     }
 
-    async fn set(&mut self, statement: &str) -> Result<(), SourceError> {
+    /// Runs a statement without an answer.
+    pub(super) async fn set(&mut self, statement: &str) -> Result<(), SourceError> {
         answer(&self.name, self.conn.query_drop(statement)).await
     }
 
@@ -196,7 +197,7 @@ impl Server {
 /// The server's answer, or an error if it comes too late.
 async fn answer<T>(
     name: &str,
-    asked: impl Future<Output = Result<T, mysql_async::Error>>,
+    asked: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, SourceError> {
     match timeout(ANSWER_MAX, asked).await {
         Ok(said) => said.map_err(|error| refused(name, &error)),

@@ -341,7 +341,7 @@ fn refusal(body: &ErrorResponseBody) -> Failure {
 }
 
 /// A name as SQL writes it.
-fn identifier(name: &str) -> String {
+pub(super) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

@@ -4,6 +4,7 @@
 //! delivered; so the log is never gone, unless the slot is. A slot is made where there is no
 //! checkpoint, and never where there is one: a slot that vanished is a gap.
 
+mod canary;
 mod check;
 mod connection;
 mod decode;
@@ -26,6 +27,7 @@ use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::{Position, lsn};
 use crate::source::recheck::Recheck;
+pub use canary::PostgresCanary;
 use connection::{Connection, literal};
 use decode::Decoder;
 use failure::Failure;

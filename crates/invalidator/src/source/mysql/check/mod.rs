@@ -23,7 +23,13 @@ pub(super) async fn check(
     let image = server.text("SELECT @@GLOBAL.binlog_row_image").await?.to_ascii_uppercase();
     for (name, columns) in rules.columns() {
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == name);
-        findings.extend(table::check(server, name, &columns, &image, is_outbox).await?);
+        if !rules.is_canary(name) {
+            findings.extend(table::check(server, name, &columns, &image, is_outbox).await?);
+            continue;
+        }
+        // Its old rows do not matter, and a new one has all of its columns that changed.
+        let found = table::check(server, name, &columns, "FULL", true).await?;
+        findings.extend(found.into_iter().map(|finding| finding.of_canary(name)));
     }
     Ok(findings)
 }
@@ -54,13 +60,14 @@ async fn left_out(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, So
     let has = |list: &str, name: &str| list.split(',').any(|one| one.eq_ignore_ascii_case(name));
     let is_logged = |name: &str| (only.is_empty() || has(&only, name)) && !has(&ignored, name);
     let columns = rules.columns();
-    let wanted = columns.keys().filter_map(|table| table.split_once('.')).map(|(schema, _)| schema);
-    let finding = |name: &str| {
-        Finding::fatal(format!(
+    let wanted = columns.keys().filter_map(|table| Some((*table, table.split_once('.')?.0)));
+    let finding = |(table, name): (&str, &str)| {
+        let finding = Finding::fatal(format!(
             "the log leaves out database {name}: change binlog_do_db or binlog_ignore_db"
-        ))
+        ));
+        if rules.is_canary(table) { finding.of_canary(table) } else { finding }
     };
-    let mut findings: Vec<_> = wanted.filter(|name| !is_logged(name)).map(finding).collect();
+    let mut findings: Vec<_> = wanted.filter(|(_, name)| !is_logged(name)).map(finding).collect();
     if rules.comments && !(only.is_empty() && ignored.is_empty()) {
         findings.push(Finding::fatal(
             "the log leaves out statements of some databases, and the comments there: do not set binlog_do_db and binlog_ignore_db"
@@ -79,8 +86,8 @@ async fn texts(server: &mut Server, rules: &Rules) -> Result<Option<Finding>, So
     if server.flavour == Flavour::MariaDb {
         // Beside rules for tables, comments in statements that are logged as such count.
         let text = "binlog_format=ROW drops the comments of statements, where the keys are: use STATEMENT, or an outbox table";
-        let is_fatal = !rules.need_rows();
-        return Ok(Some(Finding { is_fatal, text: text.to_owned() }));
+        let finding = if rules.need_rows() { Finding::note } else { Finding::fatal };
+        return Ok(Some(finding(text.to_owned())));
     }
     let has_texts = server.text("SELECT @@GLOBAL.binlog_rows_query_log_events").await? == "1";
     let text = "binlog_rows_query_log_events is OFF, so rows come without their statement's comments: set it to ON";

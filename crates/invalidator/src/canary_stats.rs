@@ -1,0 +1,108 @@
+//! How long ago a cluster was last seen to have executed a change of our own.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Intervals after which a canary is late.
+const LATE_AFTER: u32 = 2;
+
+/// What the canary of one cluster shows. The counter is for `stats` alone, so Relaxed is enough.
+#[derive(Debug)]
+pub struct CanaryStats {
+    /// Beats that the cluster was seen to have executed.
+    pub proven: AtomicU64,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// The moment before the last proven beat was written; the start before there is one.
+    since: Instant,
+    obstacle: Obstacle,
+}
+
+/// What kept the last beat from being proven.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Nothing so far.
+    #[default]
+    None,
+    /// A hop that does not answer or refuses: the database, the routers, a server.
+    Hop(String),
+    /// All of them answer, and the key of a written change is there all the same.
+    StillThere(String),
+}
+
+impl Default for CanaryStats {
+    fn default() -> Self {
+        let seen = Seen { since: Instant::now(), obstacle: Obstacle::None };
+        Self { proven: AtomicU64::new(0), seen: Mutex::new(seen) }
+    }
+}
+
+impl CanaryStats {
+    /// Notes that the beat was executed that was written at this moment.
+    pub fn prove(&self, written: Instant) {
+        self.proven.fetch_add(1, Relaxed);
+        let mut seen = self.seen.lock();
+        seen.since = seen.since.max(written);
+        seen.obstacle = Obstacle::None;
+    }
+
+    /// Notes why a beat is not proven.
+    pub fn hinder(&self, obstacle: Obstacle) {
+        self.seen.lock().obstacle = obstacle;
+    }
+
+    /// The time since the last proven beat was written.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.seen.lock().since.elapsed()
+    }
+
+    /// The obstacle to the last beat.
+    #[must_use]
+    pub fn obstacle(&self) -> Obstacle {
+        self.seen.lock().obstacle.clone()
+    }
+
+    /// True when the last proven beat is older than beats of this interval may be.
+    #[must_use]
+    pub fn is_late(&self, every: Duration) -> bool {
+        self.age() >= every * LATE_AFTER
+    }
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("no answer yet"),
+            Self::Hop(why) | Self::StillThere(why) => f.write_str(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn age_counts_from_the_write_and_two_intervals_are_too_many() {
+        let every = Duration::from_secs(2);
+        let stats = CanaryStats::default();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let written = Instant::now();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(stats.is_late(every));
+        stats.prove(written);
+        assert_eq!(stats.age(), Duration::from_secs(1));
+        assert!(!stats.is_late(every));
+        stats.prove(written - every);
+        assert_eq!(stats.age(), Duration::from_secs(1), "an older beat proves less");
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(stats.is_late(every));
+    }
+}
