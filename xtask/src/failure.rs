@@ -23,6 +23,8 @@ pub(crate) enum Failure {
     NoFuzzTarget,
     /// `git ls-files` failed.
     Git(String),
+    /// A release that is not what it must be.
+    Release(String),
     /// House rules are broken this number of times.
     Breaches(usize),
 }
@@ -46,7 +48,7 @@ impl fmt::Display for Failure {
             Self::Command { step, program, error } => write!(f, "{step}: {program:?}: {error}"),
             Self::NoTest { step } => write!(f, "{step}: ran no test"),
             Self::Path { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Usage(text) => f.write_str(text),
+            Self::Usage(text) | Self::Release(text) => f.write_str(text),
             Self::NoFuzzTarget => f.write_str("fuzz/Cargo.toml has no target"),
             Self::Git(text) => write!(f, "git ls-files: {text}"),
             Self::Breaches(count) => write!(f, "tidy: {count} breaches"),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 29] = [
+const PACKAGES: [(&str, &str); 30] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -38,6 +38,7 @@ const PACKAGES: [(&str, &str); 29] = [
     ("libaio1", "what MySQL needs, which is no package"),
     ("libnuma1", "the same"),
     ("curl", "fetches it"),
+    ("prometheus", "loads the alerts and dashboards, and scrapes"),
     ("etcd-server", "servers are found in it"),
     ("etcd-client", "puts them there"),
     ("dnsmasq-base", "a resolver with SRV records"),
@@ -61,7 +62,8 @@ pub(crate) fn tools() -> PathBuf {
 
 /// Installs everything that is missing.
 pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
-    debian(steps)?;
+    debian(steps, "The tests need these Debian packages:", &PACKAGES)?;
+    programs(steps)?;
     python(steps)?;
     go(steps)?;
     node(steps)?;
@@ -69,16 +71,26 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     python_library(steps)
 }
 
-fn debian(steps: &mut Steps) -> Result<(), Failure> {
+/// Installs what is missing of these packages.
+pub(crate) fn debian(
+    steps: &mut Steps,
+    title: &str,
+    packages: &[(&str, &str)],
+) -> Result<(), Failure> {
     let mut missing: Vec<&str> = Vec::new();
-    println!("The tests need these Debian packages:");
-    for (name, reason) in PACKAGES {
+    println!("{title}");
+    for (name, reason) in packages {
         let there = installed(name);
         println!("  {name:<20} {reason}{}", if there { "" } else { " (will be installed)" });
         if !there {
             missing.push(name);
         }
     }
+    fetch(steps, &missing)
+}
+
+fn programs(steps: &mut Steps) -> Result<(), Failure> {
+    let mut missing: Vec<&str> = Vec::new();
     for (command, package, reason) in PROGRAMS {
         let there = succeeds(program("sh", ["-c", &format!("command -v {command}")]));
         println!("  {command:<20} {reason}{}", if there { "" } else { " (will be installed)" });
@@ -86,6 +98,10 @@ fn debian(steps: &mut Steps) -> Result<(), Failure> {
             missing.push(package);
         }
     }
+    fetch(steps, &missing)
+}
+
+fn fetch(steps: &mut Steps, missing: &[&str]) -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }

@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod deny;
+mod dist;
 mod failure;
 mod fuzz;
 mod install;
@@ -25,6 +26,10 @@ const USAGE: &str = "usage: cargo xtask TASK
   install       only the first half of `test`
   e2e [NAME..]  only the tests against live servers, or those named
   deny          licences, duplicates and sources of dependencies
+  dist          a release: static binary, deb, rpm, image, tarball, SBOM, sums in target/dist
+  dist pack     the packages alone, of the binary that was built last
+  dist twice    builds the commit from another folder too, and compares the two binaries
+  dist check    installs, runs, upgrades and removes each package in a clean root (as root)
   advisories    published advisories against dependencies (fetches their database)
   loom          the models of the lock-free protocols
   miri          the unsafe code under Miri (needs a nightly toolchain)
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
         "bench" => return bench(rest),
         "ci" => ci(&mut steps),
         "deny" => deny::run(&mut steps),
+        "dist" => dist::run(&mut steps, rest),
         "e2e" => test::e2e(&mut steps, rest),
         "fuzz" => fuzz::run(&mut steps, rest),
         "install" => install::all(&mut steps),

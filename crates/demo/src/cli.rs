@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::database::Kind;
@@ -96,6 +96,12 @@ fn number(text: &str, range: RangeInclusive<f64>) -> Result<f64> {
 
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
+
+/// The command line, for manual pages and completions.
+#[must_use]
+pub fn interface() -> clap::Command {
+    Arguments::command()
+}
 
 /// Runs the command; the arguments come after `demo`.
 #[must_use]

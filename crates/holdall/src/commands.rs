@@ -80,6 +80,19 @@ const NAMES: [(&str, &str); 4] = [
     ("mcblaster", "bench"),
 ];
 
+/// What every build has.
+const ALWAYS: [(&str, &str); 3] = [
+    ("version", "what this program is: version, commit, features"),
+    ("completions", "prints the completions for bash, zsh or fish"),
+    ("man", "writes the manual's pages into a folder"),
+];
+
+/// The commands of this build, each with what it does.
+pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let built = COMMANDS.iter().filter(|command| command.is_built);
+    built.map(|command| (command.name, command.about)).chain(ALWAYS)
+}
+
 /// The text of `holdall --help`.
 pub(crate) fn help() -> String {
     text(&COMMANDS)
@@ -120,10 +133,10 @@ fn text(commands: &[Command]) -> String {
         "Usage: holdall COMMAND [FLAG]..\n\nCommands:\n"
     )
     .to_owned();
-    for command in commands.iter().filter(|command| command.is_built) {
-        let _ = writeln!(text, "  {:<7}  {}", command.name, command.about);
+    let built = commands.iter().filter(|command| command.is_built);
+    for (name, about) in built.map(|command| (command.name, command.about)).chain(ALWAYS) {
+        let _ = writeln!(text, "  {name:<11}  {about}");
     }
-    text.push_str("  version  what this program is: version, commit, features\n");
     text.push_str("\nEach has --help.");
     let names: Vec<&str> =
         NAMES.iter().filter(|(_, command)| has(command)).map(|(name, _)| *name).collect();

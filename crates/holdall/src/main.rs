@@ -5,8 +5,10 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod interface;
 
-use std::alloc::System;
+#[cfg(not(target_env = "musl"))]
+use std::alloc::System as Inner;
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -17,6 +19,8 @@ use std::process::ExitCode;
 #[cfg(feature = "serve")]
 use std::thread;
 
+#[cfg(target_env = "musl")]
+use mimalloc::MiMalloc as Inner;
 #[cfg(feature = "serve")]
 use options::{Environment, Invocation, Style};
 #[cfg(feature = "route")]
@@ -27,7 +31,7 @@ const EXIT_USAGE: u8 = 64;
 
 /// What clients cause to be allocated must not end the server when the system refuses it.
 #[global_allocator]
-static ALLOCATOR: reserve::Allocator<System> = reserve::Allocator::new(System);
+static ALLOCATOR: reserve::Allocator<Inner> = reserve::Allocator::new(Inner);
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
@@ -73,11 +77,38 @@ fn main() -> ExitCode {
         }
         #[cfg(feature = "route")]
         Some("explain") => say(&routeconf::cli::explain(text(arguments))),
+        Some("completions") => completions(&arguments.collect::<Vec<_>>()),
+        Some("man") => man(&arguments.collect::<Vec<_>>()),
         Some("-h" | "--help" | "help") => print(&commands::help()),
         Some("version") => print(&commands::version()),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
         Some(other) => fail("holdall", &commands::unavailable(other), 1),
         None => fail("holdall", "a command is missing; see holdall --help", EXIT_USAGE),
+    }
+}
+
+/// Prints the completions for a shell.
+fn completions(words: &[OsString]) -> ExitCode {
+    if words.first().is_some_and(|word| word == "-h" || word == "--help") {
+        return print(interface::COMPLETIONS_HELP);
+    }
+    match interface::completions(words) {
+        Ok(script) => print(&script),
+        Err(why) => fail("holdall", &why, EXIT_USAGE),
+    }
+}
+
+/// Writes the manual into the folder that is named.
+fn man(words: &[OsString]) -> ExitCode {
+    match words {
+        [word] if word == "-h" || word == "--help" => print(interface::MAN_HELP),
+        [folder] if !folder.to_string_lossy().starts_with('-') => {
+            match interface::manual(Path::new(folder)) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail("holdall", &format!("man: {}: {error}", folder.display()), 1),
+            }
+        }
+        _ => fail("holdall", "man: name one folder; see holdall man --help", EXIT_USAGE),
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum as _};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
 use metrics::supervisor::{self, Watchdog};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -99,6 +99,12 @@ enum Command {
         #[arg(short, long)]
         config: PathBuf,
     },
+}
+
+/// The command line, for manual pages and completions.
+#[must_use]
+pub fn interface() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs the command; the arguments come after `invalidate`.

@@ -43,6 +43,28 @@ pub fn reference() -> String {
     text
 }
 
+/// The command with the help of each flag; what is refused or has no effect is hidden.
+pub(crate) fn described(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let Some(flag) = flags_of(Style::Holdall).find(|flag| flag.long == arg.get_id().as_str())
+        else {
+            return arg;
+        };
+        let is_hidden = matches!(flag.meaning, Meaning::Refused(_) | Meaning::NoEffect(_));
+        let arg = arg.help(described_flag(flag)).hide(is_hidden);
+        match flag.argument {
+            Some(name) => arg.value_name(name),
+            None => arg,
+        }
+    });
+    let mut extended = String::from("Extended options (-o NAME,NAME=VALUE,..):\n");
+    for option in EXTENDED.iter().filter(|option| matches!(option.meaning, Meaning::Used(_))) {
+        let default = default_of(option.default);
+        let _ = writeln!(extended, "\n{}\n    {}{default}", spelled(option), option.help);
+    }
+    command.after_help(extended + EXAMPLES)
+}
+
 /// First line of help, version and licence. Test suites of clients read a memcached's version from
 /// it.
 fn title(style: Style) -> String {
@@ -61,7 +83,7 @@ fn help(style: Style) -> String {
     for section in SECTIONS {
         let _ = writeln!(text, "\n{}:", section.title);
         for flag in section.flags.iter().filter(|flag| is_offered(flag, style)) {
-            item(&mut text, &heading(flag), &described(flag));
+            item(&mut text, &heading(flag), &described_flag(flag));
         }
     }
     text += "\nExtended options (-o NAME,NAME=VALUE,..):\n";
@@ -112,7 +134,7 @@ fn heading(flag: &Flag) -> String {
     }
 }
 
-fn described(flag: &Flag) -> String {
+fn described_flag(flag: &Flag) -> String {
     match flag.meaning {
         Meaning::NoEffect(reason) => format!("no effect: {reason}"),
         _ => format!("{}{}", flag.help, default_of(flag.default)),

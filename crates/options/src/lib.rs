@@ -33,7 +33,7 @@ pub use affinity::Affinity;
 use bad_value::BadValue;
 pub use help::reference;
 pub use listen::Endpoint;
-pub use parse::{Invocation, parse};
+pub use parse::{Invocation, interface, parse};
 pub use refusal::Refusal;
 
 /// Longest pause of a crawl, in microseconds, as in memcached.

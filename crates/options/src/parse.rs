@@ -57,6 +57,13 @@ pub fn parse(
     Ok(Invocation::Run { options: Box::new(options), warnings })
 }
 
+/// The command line of `holdall serve` with its help, for manual pages and completions.
+#[must_use]
+pub fn interface() -> Command {
+    let command = command(Style::Holdall).no_binary_name(false);
+    help::described(command).about("The cache server: memcached's protocols, port and flags")
+}
+
 fn command(style: Style) -> Command {
     let mut command = Command::new("serve")
         .no_binary_name(true)

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory as _, Parser, ValueEnum};
 
 use crate::{Files, PlanError, Topology, TopologyError, kubernetes, systemd};
 
@@ -44,6 +44,12 @@ docs/deployment.md has the topology file.";
 const EXIT_TOPOLOGY: u8 = 2;
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
+
+/// The command line, for manual pages and completions.
+#[must_use]
+pub fn interface() -> clap::Command {
+    Arguments::command()
+}
 
 /// Runs the command; the arguments come after `plan`.
 #[must_use]

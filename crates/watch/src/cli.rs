@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 use crate::interval::Interval;
 use crate::line::{self, Line};
@@ -68,6 +68,12 @@ enum Told {
     Line(Arc<str>, Line),
     /// It has ended, for this reason.
     End(Arc<str>, String),
+}
+
+/// The command line, for manual pages and completions.
+#[must_use]
+pub fn interface() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs it. Ends with 0, 64 for a wrong command line, and 1 when nobody tells anything any more.

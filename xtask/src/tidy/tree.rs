@@ -1,13 +1,22 @@
 //! Rules of the tree as a whole: which kinds of files are tracked, and the licence.
 
 /// Endings of file names that may be tracked.
-const ENDINGS: [&str; 21] = [
-    "go", "java", "js", "json", "lock", "md", "mjs", "mod", "php", "png", "py", "pyi", "rs",
-    "service", "sum", "svg", "toml", "txt", "typed", "yaml", "yml",
+const ENDINGS: [&str; 23] = [
+    "conf", "go", "java", "js", "json", "lock", "md", "mjs", "mod", "php", "png", "py", "pyi",
+    "rs", "service", "spec", "sum", "svg", "toml", "txt", "typed", "yaml", "yml",
 ];
 
 /// Files without an ending that may be tracked.
-const NAMES: [&str; 4] = [".ci/run", ".gitignore", "LICENSE", "NOTICE"];
+const NAMES: [&str; 8] = [
+    ".ci/run",
+    ".gitignore",
+    "LICENSE",
+    "NOTICE",
+    "packaging/debian/control",
+    "packaging/debian/postinst",
+    "packaging/debian/postrm",
+    "packaging/debian/prerm",
+];
 
 /// The folders whose files are inputs of fuzz targets and tests, and named for what they show.
 const INPUTS: [&str; 2] = ["fuzz/seeds/", "crates/invalidator/tests/data/"];

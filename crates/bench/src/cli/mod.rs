@@ -14,7 +14,7 @@ mod sweep;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::terminal;
 
@@ -56,6 +56,12 @@ struct Foreign {
 /// The run was interrupted or a server failed in it; what was seen until then is printed and
 /// marked.
 const EXIT_PARTIAL: u8 = 2;
+
+/// The command line, for manual pages and completions.
+#[must_use]
+pub fn interface() -> clap::Command {
+    Cli::command()
+}
 
 /// Runs `holdall bench` with the words after it.
 #[must_use]

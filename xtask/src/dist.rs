@@ -1,0 +1,127 @@
+//! `cargo xtask dist`: everything of a release, in `target/dist`.
+//!
+//! Standard tools make the packages (`dpkg-deb`, `rpmbuild`, `umoci`, `tar`, `cargo cyclonedx`).
+//! What is here chooses the files, and keeps times and owners out of them, so that the same commit
+//! gives the same bytes.
+
+mod binary;
+mod check;
+mod container;
+mod packages;
+mod stage;
+
+use crate::failure::Failure;
+use crate::install;
+use crate::steps::{Steps, program, target};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Debian packages that a release is made by, and what each is for.
+const TOOLS: [(&str, &str); 3] = [
+    ("musl-tools", "a C compiler for the static binary"),
+    ("rpm", "rpmbuild"),
+    ("umoci", "makes the image"),
+];
+
+/// What names and dates a release.
+#[derive(Debug)]
+pub(crate) struct Release {
+    version: String,
+    /// Seconds of the commit, which every file in a package is dated by.
+    epoch: String,
+    commit: String,
+    folder: PathBuf,
+    binary: PathBuf,
+}
+
+impl Release {
+    fn of_head() -> Result<Self, Failure> {
+        Ok(Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            epoch: git(&["log", "-1", "--format=%ct"])?,
+            commit: git(&["rev-parse", "--short=12", "HEAD"])?,
+            folder: target().join("dist"),
+            binary: binary::path(&binary::home()),
+        })
+    }
+
+    /// The same files under another version and in another folder: what is upgraded from.
+    fn before(&self, version: &str) -> Self {
+        Self {
+            version: version.to_owned(),
+            epoch: self.epoch.clone(),
+            commit: self.commit.clone(),
+            folder: self.folder.join("before"),
+            binary: self.binary.clone(),
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn deb(&self) -> PathBuf {
+        self.file(&format!("holdall_{}_amd64.deb", self.version))
+    }
+
+    fn rpm(&self) -> PathBuf {
+        self.file(&format!("holdall-{}-1.x86_64.rpm", self.version))
+    }
+
+    /// The name of the tarball, and of the folder in it.
+    fn stem(&self) -> String {
+        format!("holdall-{}-x86_64-linux-musl", self.version)
+    }
+
+    fn tarball(&self) -> PathBuf {
+        self.file(&format!("{}.tar.gz", self.stem()))
+    }
+
+    fn image(&self) -> PathBuf {
+        self.file(&format!("holdall-{}-x86_64.oci.tar", self.version))
+    }
+}
+
+/// Makes a release; `pack` only packs what was built, `twice` and `check` look at what was made.
+pub(crate) fn run(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let release = Release::of_head()?;
+    match *words.as_slice() {
+        [] => {
+            install::debian(steps, "A release is made by these Debian packages:", &TOOLS)?;
+            binary::build(steps, &release)?;
+            packages::make(steps, &release)
+        }
+        ["pack"] => packages::make(steps, &release),
+        ["twice"] => binary::twice(steps, &release),
+        ["check"] => check::run(steps, &release),
+        _ => Err(Failure::Usage("usage: cargo xtask dist [pack|twice|check]".to_owned())),
+    }
+}
+
+/// What git prints, without the end of the line.
+fn git(words: &[&str]) -> Result<String, Failure> {
+    let output = program("git", words)
+        .output()
+        .map_err(|error| Failure::command("git", &program("git", words), error))?;
+    match String::from_utf8(output.stdout) {
+        Ok(text) if output.status.success() => Ok(text.trim_end().to_owned()),
+        _ => Err(Failure::Git(String::from_utf8_lossy(&output.stderr).into_owned())),
+    }
+}
+
+/// An empty folder at this place.
+fn fresh(folder: &Path) -> Result<(), Failure> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(Failure::path(folder))?;
+    }
+    fs::create_dir_all(folder).map_err(Failure::path(folder))
+}
+
+/// The tracked files of HEAD, in a folder of their own.
+fn export(steps: &mut Steps, folder: &Path) -> Result<(), Failure> {
+    fresh(folder)?;
+    let mut copy = program("sh", ["-c", "git archive HEAD | tar -x -C \"$0\""]);
+    copy.arg(folder);
+    steps.run("source, exported", copy)
+}

@@ -1,0 +1,73 @@
+//! The static binary, and whether two builds of it are one.
+
+use super::{Release, export};
+use crate::failure::Failure;
+use crate::steps::{Steps, cargo, program, root, target};
+use std::path::{Path, PathBuf};
+
+const TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// The largest binary that is released, in bytes.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// The folder that the release is built into: builds for the machine's own libc have another.
+pub(super) fn home() -> PathBuf {
+    target().join("dist-build")
+}
+
+/// The binary below a folder that cargo built into.
+pub(super) fn path(home: &Path) -> PathBuf {
+    home.join(TARGET).join("dist/holdall")
+}
+
+/// Builds the binary from the working tree.
+pub(super) fn build(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
+    steps.run("target for musl", program("rustup", ["target", "add", TARGET]))?;
+    compile(steps, "static binary", release, &root(), &home())?;
+    let bytes = release.binary.metadata().map_err(Failure::path(&release.binary))?.len();
+    println!("{bytes} bytes of at most {BYTES_MAX}");
+    if bytes > BYTES_MAX {
+        return Err(Failure::Release(format!("the binary has {bytes} bytes of {BYTES_MAX}")));
+    }
+    Ok(())
+}
+
+/// Builds the commit from another folder, and compares. A build of a changed working tree differs.
+pub(super) fn twice(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
+    build(steps, release)?;
+    let source = release.file("elsewhere/source");
+    export(steps, &source)?;
+    let home = release.file("elsewhere/target");
+    compile(steps, "static binary, from another folder", release, &source, &home)?;
+    let mut compare = program("cmp", [&release.binary, &path(&home)]);
+    compare.env_clear();
+    steps.run("the two builds are the same bytes", compare)
+}
+
+/// Paths of this machine are kept out of the binary: in messages of panics, and in what C code
+/// says of itself.
+fn compile(
+    steps: &mut Steps,
+    name: &str,
+    release: &Release,
+    source: &Path,
+    home: &Path,
+) -> Result<(), Failure> {
+    let registry = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let registry = registry.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let places = [(Some(source.to_owned()), "/holdall"), (registry, "/cargo")];
+    let map = |flag: &str| {
+        let known = places.iter().filter_map(|(path, name)| Some((path.as_ref()?, name)));
+        let flags = known.map(|(path, name)| format!("{flag}={}={name}", path.display()));
+        flags.collect::<Vec<_>>().join(" ")
+    };
+    let mut build = cargo(["build", "--profile", "dist", "--target", TARGET, "--locked"]);
+    build
+        .args(["-p", "holdall"])
+        .current_dir(source)
+        .env("CARGO_TARGET_DIR", home)
+        .env("HOLDALL_COMMIT", &release.commit)
+        .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS", map("--remap-path-prefix"))
+        .env("CFLAGS_x86_64_unknown_linux_musl", map("-ffile-prefix-map"));
+    steps.run(name, build)
+}

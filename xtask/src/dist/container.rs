@@ -1,0 +1,84 @@
+//! A Debian of its own, booted by `systemd-nspawn`: a clean root with its service manager and a
+//! network in which it is alone.
+
+use crate::failure::Failure;
+use crate::steps::program;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The time that a start of the system may take.
+const BOOT_MAX: Duration = Duration::from_secs(120);
+
+/// A running system; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Container {
+    nspawn: Child,
+    /// The number of its first process, as this machine counts.
+    init: u32,
+}
+
+impl Container {
+    /// Starts the system in this root.
+    pub(super) fn boot(root: &Path) -> Result<Self, Failure> {
+        let mut boot = program("systemd-nspawn", ["--quiet", "--boot", "--private-network"]);
+        boot.args(["--register=no", "--keep-unit", "-D"]).arg(root);
+        boot.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let nspawn = boot.spawn().map_err(|error| Failure::command("container", &boot, error))?;
+        let mut container = Self { nspawn, init: 0 };
+        let begin = Instant::now();
+        while begin.elapsed() < BOOT_MAX {
+            container.init = container.first_process().unwrap_or_default();
+            let state = container.words(&["systemctl", "is-system-running"]);
+            let state = state.map(|output| output.stdout).unwrap_or_default();
+            if container.init != 0 && (state == b"running\n" || state == b"degraded\n") {
+                return Ok(container);
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        Err(Failure::Release(format!("{} did not boot", root.display())))
+    }
+
+    fn first_process(&self) -> Option<u32> {
+        children(self.nspawn.id())
+    }
+
+    fn words(&self, words: &[&str]) -> std::io::Result<Output> {
+        inside(self.init).args(words).stdin(Stdio::null()).output()
+    }
+
+    /// Runs a script of `bash` to its end and returns what it printed.
+    pub(super) fn run(&self, script: &str) -> Result<String, Failure> {
+        println!("  # {script}");
+        let output = self.words(&["bash", "-c", script]);
+        let output =
+            output.map_err(|error| Failure::command("container", &inside(self.init), error))?;
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(out);
+        }
+        let err = String::from_utf8_lossy(&output.stderr);
+        Err(Failure::Release(format!("{script}: {}\n{out}{err}", output.status)))
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // What has ended by itself needs no end.
+        let _ = self.nspawn.kill();
+        let _ = self.nspawn.wait();
+    }
+}
+
+/// The one child of a process.
+fn children(process: u32) -> Option<u32> {
+    let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
+    list.split_whitespace().next()?.parse().ok()
+}
+
+/// A command in all namespaces of a process.
+fn inside(process: u32) -> Command {
+    program("nsenter", ["--all", "--target", &process.to_string(), "--"])
+}
