@@ -1,0 +1,324 @@
+//! Alerts and dashboards in a real Prometheus, which scrapes real servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{SOON, Scratch, holdall, output};
+use serde_json::Value;
+use testkit::process::free_port;
+
+/// A file of the folder `packaging`, or of the documents.
+fn file(path: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path)
+}
+
+fn rules() -> String {
+    fs::read_to_string(file("packaging/prometheus/holdall.yml")).unwrap()
+}
+
+/// The names of all alerts.
+fn alerts() -> BTreeSet<String> {
+    let rules = rules();
+    let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_alert_has_a_runbook() {
+    let page = fs::read_to_string(file("docs/alerts.md")).unwrap();
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    assert_eq!(headings.map(str::to_owned).collect::<BTreeSet<_>>(), alerts());
+    let rules = rules();
+    for name in alerts() {
+        assert!(rules.contains(&format!("docs/alerts.md#{}\n", name.to_lowercase())), "{name}");
+    }
+}
+
+#[test]
+fn promtool_takes_the_rules() {
+    let mut check = Command::new("promtool");
+    let said = output(check.args(["check", "rules"]).arg(file("packaging/prometheus/holdall.yml")));
+    assert!(said.status.success(), "{said:?}");
+}
+
+/// Waits for what Prometheus sees in its next rounds. The limit is for a machine that is busy.
+fn wait_for_long(what: &str, mut is_there: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_there() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not come");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// A process and its endpoint, killed when dropped.
+struct Process {
+    child: Child,
+    clients: SocketAddr,
+    operators: SocketAddr,
+}
+
+impl Process {
+    fn new(mut command: Command, clients: SocketAddr, operators: SocketAddr) -> Self {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { child, clients, operators }
+    }
+
+    fn serve(arguments: &[&str]) -> Self {
+        let (clients, operators) = (local(), local());
+        let mut command = holdall(&["serve", "-p", &clients.port().to_string(), "--metrics"]);
+        command.arg(operators.to_string()).args(arguments);
+        Self::new(command, clients, operators)
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.clients).unwrap()
+    }
+
+    /// One request on a connection of its own, whose reply is waited for.
+    fn ask(&self, request: &str) {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.write_all(b"quit\r\n").unwrap();
+        std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that ended by itself is no failure here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The body of a page that is there. Version 1.0 of HTTP, so that it comes whole and ends.
+fn page(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    (head.split(' ').nth(1) == Some("200")).then(|| body.to_owned())
+}
+
+fn local() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
+
+/// A Prometheus that scrapes the processes of a file twice a second.
+struct Prometheus {
+    process: Process,
+    folder: Scratch,
+}
+
+impl Prometheus {
+    /// With the rules as they are, but that no alert waits.
+    fn start(targets: &[&Process]) -> Self {
+        let folder = Scratch::new();
+        let eager: String = rules()
+            .lines()
+            .map(|line| if line.trim().starts_with("for: ") { "        for: 0s" } else { line })
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        fs::write(folder.path("rules.yml"), eager).unwrap();
+        let config = "global: {scrape_interval: 500ms, scrape_timeout: 400ms, evaluation_interval: 500ms}\n\
+            rule_files: [rules.yml]\n\
+            scrape_configs:\n- job_name: holdall\n  file_sd_configs: [{files: [targets.json], refresh_interval: 1s}]\n";
+        fs::write(folder.path("prometheus.yml"), config).unwrap();
+        let address = local();
+        let mut command = Command::new("prometheus");
+        command
+            .arg(format!("--config.file={}", folder.path("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path("data").display()))
+            .arg(format!("--web.listen-address={address}"));
+        let this = Self { process: Process::new(command, address, address), folder };
+        this.scrape(targets);
+        this
+    }
+
+    /// Says whom to scrape.
+    fn scrape(&self, targets: &[&Process]) {
+        let list: Vec<_> = targets.iter().map(|target| target.operators.to_string()).collect();
+        let text = serde_json::json!([{ "targets": list }]).to_string();
+        let new = self.folder.path("targets.new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.folder.path("targets.json")).unwrap();
+    }
+
+    /// The data of an answer; `None` where there is none yet.
+    fn api(&self, path: &str) -> Option<Value> {
+        let body = page(self.process.operators, path)?;
+        Some(serde_json::from_str::<Value>(&body).unwrap()["data"].clone())
+    }
+
+    /// The value vector of a query.
+    fn query(&self, query: &str) -> Vec<Value> {
+        let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let data = self.api(&format!("/api/v1/query?query={encoded}"));
+        let data = data.unwrap_or_else(|| panic!("Prometheus refuses {query}"));
+        data["result"].as_array().unwrap().clone()
+    }
+
+    fn firing(&self) -> BTreeSet<String> {
+        let data = self.api("/api/v1/alerts").unwrap_or_default();
+        let list = data["alerts"].as_array().cloned().unwrap_or_default();
+        let firing = list.iter().filter(|alert| alert["state"] == "firing");
+        firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until each target was scraped this often with success.
+    fn wait_for_scrapes(&self, targets: usize, least: u32) {
+        wait_for_long("scrapes", || {
+            self.api("/api/v1/status/config").is_some()
+                && self.query(&format!("sum_over_time(up[1m]) >= {least}")).len() == targets
+        });
+    }
+}
+
+/// Every query of a dashboard, with its variables filled in.
+fn queries(name: &str) -> Vec<String> {
+    let text = fs::read_to_string(file(&format!("packaging/grafana/{name}.json"))).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries = targets.map(|target| target["expr"].as_str().unwrap());
+    queries
+        .map(|query| query.replace("$__rate_interval", "1m").replace("$instance", ".*"))
+        .collect()
+}
+
+/// Asks everything that a dashboard asks: each query is one that Prometheus takes, each name one
+/// that was scraped.
+fn show(prometheus: &Prometheus, name: &str) {
+    let known = prometheus.api("/api/v1/metadata").unwrap();
+    let queries = queries(name);
+    assert!(queries.len() > 5, "{name}: {queries:?}");
+    for query in queries {
+        prometheus.query(&query);
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let names = query.split(|letter| !is_part(letter)).filter(|word| {
+            ["memcached_", "holdall_", "process_"].iter().any(|prefix| word.starts_with(prefix))
+        });
+        for metric in names {
+            let family = metric.strip_suffix("_bucket").unwrap_or(metric);
+            assert!(known.get(family).is_some(), "{name}: nobody gives {metric}");
+        }
+    }
+}
+
+/// A proxy in front of `server`, and the file of its configuration.
+fn proxy(server: &Process, folder: &Scratch) -> (Process, PathBuf) {
+    let config = folder.path("routes.json");
+    let pools = format!(
+        r#"{{"pools":{{"A":{{"servers":["{}"]}}}},"route":"PoolRoute|A"}}"#,
+        server.clients
+    );
+    fs::write(&config, pools).unwrap();
+    let (clients, operators) = (local(), local());
+    let mut command = holdall(&["route", "--asynclog-disable", "-p", &clients.port().to_string()]);
+    command.arg("--metrics").arg(operators.to_string()).arg("-f").arg(&config);
+    (Process::new(command, clients, operators), config)
+}
+
+/// An invalidator whose database and routers are away.
+fn invalidator(folder: &Scratch) -> Process {
+    let (operators, away) = (local(), local());
+    let password = folder.path("password");
+    fs::write(&password, "x\n").unwrap();
+    let text = format!(
+        "checkpoint = \"{}\"\nstatus = \"{operators}\"\n\n[source]\nkind = \"mariadb\"\nservers = [\"{away}\"]\n\
+         user = \"holdall\"\npassword_file = \"{}\"\nserver_id = 4001\n\n[keys.tables]\n\"shop.items\" = \"item:{{id}}\"\n\n\
+         [[cluster]]\nname = \"east\"\nrouters = [\"{away}\"]\n",
+        folder.path("checkpoint").display(),
+        password.display(),
+    );
+    fs::write(folder.path("invalidate.toml"), text).unwrap();
+    let mut command = holdall(&["invalidate", "run", "-c"]);
+    command.arg(folder.path("invalidate.toml"));
+    Process::new(command, operators, operators)
+}
+
+/// Gives wrong passwords, side by side, since each answer is held back for a while.
+fn fail_logins(server: &Process, count: usize) {
+    let mut streams: Vec<_> = (0..count).map(|_| server.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"set auth 0 0 9\r\napp wrong\r\n").unwrap();
+    }
+    for mut stream in streams {
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"CLIENT_ERROR");
+    }
+}
+
+/// Lowers the limit of file descriptors, so that one scrape still has its own.
+fn leave_few_descriptors(process: &Process) {
+    let page = page(process.operators, "/metrics").unwrap();
+    let open = page.lines().find_map(|line| line.strip_prefix("process_open_fds "));
+    let limit = open.unwrap().parse::<u32>().unwrap() + 1;
+    let mut command = Command::new("prlimit");
+    command.args([&format!("--nofile={limit}:{limit}"), "--pid", &process.child.id().to_string()]);
+    assert!(command.status().unwrap().success());
+}
+
+/// All servers in their usual state: dashboards show them and nothing fires. Then each trouble, and
+/// every alert fires.
+#[test]
+fn every_alert_fires_in_its_trouble_and_none_before() {
+    let folder = Scratch::new();
+    fs::write(folder.path("users"), "app:secret\n").unwrap();
+    let users = folder.path("users");
+    let few = Process::serve(&["-c", "40", "-t", "1"]);
+    let full = Process::serve(&["-M", "-m", "2"]);
+    // Under the test's own user, who alone may lower its limits.
+    let closed = Process::serve(&["-u", "root", "-Y", users.to_str().unwrap()]);
+    let behind = Process::serve(&[]);
+    let (front, config) = proxy(&behind, &folder);
+    let scraped = [&few, &full, &closed, &behind, &front];
+    let prometheus = Prometheus::start(&scraped);
+    prometheus.wait_for_scrapes(scraped.len(), 2);
+    for _ in 0..50 {
+        front.ask("set a 0 0 1\r\n1\r\nget a\r\n");
+    }
+    prometheus.wait_for_scrapes(scraped.len(), 8);
+    assert_eq!(prometheus.firing(), BTreeSet::new());
+    show(&prometheus, "serve");
+    show(&prometheus, "route");
+
+    let held: Vec<_> = (0..60).map(|_| few.connect()).collect();
+    let value = "x".repeat(10_000);
+    for number in 0..400 {
+        full.ask(&format!("set key{number} 0 0 10000\r\n{value}\r\n"));
+    }
+    fail_logins(&closed, 12);
+    leave_few_descriptors(&closed);
+    fs::write(config, "{").unwrap();
+    drop(behind);
+    for _ in 0..50 {
+        front.ask("get a\r\n");
+    }
+    let blind = invalidator(&folder);
+    prometheus.scrape(&[&few, &full, &closed, &front, &blind]);
+    let lost = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let gone = Process::new(Command::new("true"), lost, lost);
+    prometheus.scrape(&[&few, &full, &closed, &front, &blind, &gone]);
+    let mut missing = alerts();
+    let mut seen = BTreeSet::new();
+    wait_for_long("every alert", || {
+        seen.extend(prometheus.firing());
+        missing.retain(|name| !seen.contains(name));
+        missing.is_empty()
+    });
+    show(&prometheus, "invalidate");
+    drop(held);
+}
