@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::AgentResult;
 use crate::host::{CpuTimes, Host};
-use crate::sampler::CpuSeries;
+use crate::sampler::{CpuSeries, Side};
 use generator::record::OpRecord;
 use generator::spec::{Pace, Spec};
 use generator::{Outcome, packed};
@@ -210,6 +210,17 @@ impl RunResult {
         if let Some(failure) = &self.failure {
             doubts.push(format!("the run ended early: {failure}"));
         }
+        if self.total.requests == 0 {
+            doubts.push("no request was answered: there are no latencies".to_owned());
+        }
+        if self.gets.keys > 0 && self.gets.misses > self.gets.keys / 2 {
+            #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+            let hits = self.gets.hits as f64 / self.gets.keys as f64 * 100.0;
+            doubts.push(format!(
+                "only {hits:.1} % of the keys were found, and a miss costs less than a hit; --preload stores them first"
+            ));
+        }
+        doubts.extend(self.starved());
         if self.wrong > 0 {
             doubts.push(format!("{} values were not what had been stored", self.wrong));
         }
@@ -237,6 +248,31 @@ impl RunResult {
             ));
         }
         doubts
+    }
+}
+
+/// Share of its time for which a thread may wait for a processor before its figures are doubted.
+const WAIT_MAX: f64 = 0.25;
+
+impl RunResult {
+    /// Whose threads were ready to run and had no processor, and for how long.
+    fn starved(&self) -> Vec<String> {
+        let Some(series) = &self.cpu_series else { return Vec::new() };
+        let sides = [(Side::Generator, "the generator"), (Side::Server, "a server")];
+        let waits = sides.map(|(side, name)| {
+            let threads = series.threads.iter().filter(|thread| thread.side == side);
+            (threads.map(|thread| thread.whole.waited_us).max().unwrap_or_default(), name)
+        });
+        #[allow(clippy::cast_precision_loss, reason = "times of one run")]
+        let shares = waits.map(|(wait, name)| (wait as f64 / 1e6 / self.seconds.max(1e-9), name));
+        let starved = shares.into_iter().filter(|(share, _)| *share > WAIT_MAX);
+        let words = starved.map(|(share, name)| {
+            format!(
+                "a thread of {name} waited {:.0} % of the time for a processor: the machine is too busy for these figures",
+                share * 100.0
+            )
+        });
+        words.collect()
     }
 }
 
@@ -294,4 +330,55 @@ fn micros(nanos: u64) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "times of a run")]
     let micros = nanos as f64 / 1000.0;
     micros
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::ThreadSeries;
+    use crate::thread_use::ThreadUse;
+
+    /// A second without an answer, in which a thread of the server waited for so long.
+    fn result(waited_us: u64) -> RunResult {
+        let whole =
+            ThreadUse { name: String::new(), tid: 1, user: 0, system: 0, switches: 0, waited_us };
+        let thread = ThreadSeries { side: Side::Server, whole, slices: Vec::new() };
+        let series =
+            CpuSeries { machine: Vec::new(), processors: Vec::new(), threads: vec![thread] };
+        let outcome = Outcome { seconds: 1.0, ..Outcome::default() };
+        RunResult::new(&Spec::default(), &outcome, (None, Some(series)), 0)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn no_answer_and_a_busy_machine_are_doubts() {
+        let said = |waited_us, words: &str| {
+            result(waited_us).doubts().iter().any(|doubt| doubt.contains(words))
+        };
+        assert!(said(0, "no request was answered"));
+        assert!(said(500_000, "a thread of a server waited 50 % of the time for a processor"));
+        assert!(!said(100_000, "for a processor"));
+    }
+
+    #[test]
+    fn points_without_a_figure_are_not_drawn() {
+        let point = |at, requests, failure: Option<&str>| {
+            let mut result = result(0);
+            result.total.requests = requests;
+            result.failure = failure.map(str::to_owned);
+            crate::sweep::Point { at, result, threads: Vec::new() }
+        };
+        let sweep = crate::sweep::SweepResult {
+            schema: String::new(),
+            version: 0,
+            command: Vec::new(),
+            server: None,
+            host: Host::here(),
+            over: crate::sweep::Over::Connections,
+            points: vec![point(1.0, 0, None), point(2.0, 5, None), point(3.0, 5, Some("cut"))],
+            knee: None,
+            failure: None,
+        };
+        assert_eq!(sweep.drawn().map(|point| point.at).collect::<Vec<_>>(), [2.0]);
+    }
 }

@@ -40,6 +40,9 @@ pub struct Found {
     pub throughput: Option<(f64, f64, f64)>,
     /// Every point, in the order of measuring.
     pub probes: Vec<Probe>,
+    /// The reason why the search ended early, if it did: what holds may not be the greatest.
+    #[serde(default)]
+    pub failure: Option<String>,
 }
 
 /// The range of a search.
@@ -73,14 +76,18 @@ impl Probe {
 /// The first error of `measure`.
 pub fn search<E>(
     bracket: Bracket,
-    mut measure: impl FnMut(f64) -> Result<Repeat, E>,
+    mut measure: impl FnMut(f64) -> Result<Option<Repeat>, E>,
 ) -> Result<Found, E> {
-    let mut found = Found { holds: None, fails: None, throughput: None, probes: Vec::new() };
+    let mut found =
+        Found { holds: None, fails: None, throughput: None, probes: Vec::new(), failure: None };
     let mut at = bracket.round(bracket.first);
     loop {
         let mut probe = Probe { at, repeats: Vec::new() };
         while !bracket.is_decided(&probe) {
-            probe.repeats.push(measure(at)?);
+            match measure(at)? {
+                Some(repeat) => probe.repeats.push(repeat),
+                None => return Ok(Found { failure: Some("interrupted".to_owned()), ..found }),
+            }
         }
         if probe.held() {
             found.holds = Some(at);
@@ -144,8 +151,8 @@ mod tests {
         Bracket { first, limit: 1e7, precision: 0.01, repeats: 3, is_whole: false }
     }
 
-    fn until(capacity: f64) -> impl FnMut(f64) -> Result<Repeat, Infallible> {
-        move |at| Ok(Repeat { held: at <= capacity, rate: at, mean: 1.0, p99: 2.0 })
+    fn until(capacity: f64) -> impl FnMut(f64) -> Result<Option<Repeat>, Infallible> {
+        move |at| Ok(Some(Repeat { held: at <= capacity, rate: at, mean: 1.0, p99: 2.0 }))
     }
 
     #[test]
@@ -180,10 +187,24 @@ mod tests {
         let found = search(bracket(1000.0), |at| {
             count += 1;
             let held = at <= 50_000.0 && count % 3 != 0;
-            Ok::<_, Infallible>(Repeat { held, rate: at, mean: 1.0, p99: 1.0 })
+            Ok::<_, Infallible>(Some(Repeat { held, rate: at, mean: 1.0, p99: 1.0 }))
         });
         let holds = found.unwrap().holds.unwrap();
         assert!((49_000.0..=50_000.0).contains(&holds), "{holds}");
+    }
+
+    #[test]
+    fn an_interrupt_keeps_what_was_decided_and_says_so() {
+        let mut calls = 0;
+        let found = search(bracket(1000.0), |at| {
+            calls += 1;
+            let repeat = Repeat { held: true, rate: at, mean: 1.0, p99: 1.0 };
+            // Two repeats decide a point of three: the third point is cut in its middle.
+            Ok::<_, Infallible>((calls < 6).then_some(repeat))
+        });
+        let found = found.unwrap();
+        assert_eq!((found.holds, found.probes.len()), (Some(2000.0), 2));
+        assert_eq!(found.failure.as_deref(), Some("interrupted"));
     }
 
     #[test]
@@ -191,7 +212,7 @@ mod tests {
         let mut calls = 0;
         let failed = search(bracket(1.0), |_| {
             calls += 1;
-            Err::<Repeat, &str>("gone")
+            Err::<Option<Repeat>, &str>("gone")
         });
         assert_eq!((failed, calls), (Err("gone"), 1));
     }

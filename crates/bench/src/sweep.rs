@@ -61,6 +61,9 @@ pub struct SweepResult {
     pub points: Vec<Point>,
     /// The point beyond which more brings little, by its place in `points`.
     pub knee: Option<usize>,
+    /// The reason why the sweep ended early, if it did.
+    #[serde(default)]
+    pub failure: Option<String>,
 }
 
 /// One point.
@@ -127,6 +130,14 @@ impl fmt::Display for Over {
 }
 
 impl SweepResult {
+    /// The points that may be drawn: a point that was cut off or had no answer has no throughput
+    /// and no latency, and would look like the best.
+    pub fn drawn(&self) -> impl Iterator<Item = &Point> {
+        self.points
+            .iter()
+            .filter(|point| point.result.failure.is_none() && point.result.total.requests > 0)
+    }
+
     /// Reads a sweep's file.
     ///
     /// # Errors

@@ -4,8 +4,11 @@
 mod common;
 
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
-use common::{Running, Scratch, holdall, output, stderr, stdout};
+use common::{Running, Scratch, holdall, kill, output, stderr, stdout, wait_for};
+use rustix::process::Signal;
 
 fn bench(arguments: &[&str]) -> std::process::Output {
     output(&mut holdall(&[&["bench"], arguments].concat()))
@@ -165,4 +168,60 @@ fn two_results_are_compared_with_their_chance() {
     assert!(!stdout(&output).contains("better") && !stdout(&output).contains("worse"));
     let output = bench(&["compare", "/nowhere/a.json", &single]);
     assert!(!output.status.success() && stderr(&output).contains("/nowhere/a.json"));
+}
+
+/// Ends a command by one SIGINT as soon as it has printed something, or after a second of a command
+/// that prints at its end; its status, and what it printed.
+fn interrupted(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = holdall(&[&["bench"], arguments].concat());
+    let mut child = command.spawn().unwrap();
+    thread::sleep(Duration::from_secs(1));
+    kill(child.id(), Signal::INT);
+    wait_for("the end", || child.try_wait().unwrap().is_some());
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), stdout(&output) + &stderr(&output))
+}
+
+/// The limits of time are far above what each would need: it must be the interrupt that ends it.
+#[test]
+fn an_interrupt_ends_every_command_with_what_was_seen() {
+    let (server, scratch) = (Running::serve(&["-m", "256"]), Scratch::new());
+    let address = format!("127.0.0.1:{}", server.port("TCP INET"));
+    let json = scratch.text("result.json");
+    let long = ["-s", &address, "--preload", "-k", "100", "--json", &json, "--time"];
+    for (words, mark) in [
+        (&["run"][..], "the run ended early: interrupted"),
+        (&["search", "--from", "1000", "--to", "1000"], "the search ended early: interrupted"),
+        (&["sweep", "connections", "1,2,4"], "the sweep ended early: interrupted"),
+    ] {
+        let (status, said) = interrupted(&[words, &long, &["300"]].concat());
+        assert_eq!(status, Some(130), "{words:?}: {said}");
+        assert!(said.contains(mark), "{words:?}: {said}");
+        let result: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        let failure = match words[0] {
+            "search" => &result["found"]["failure"],
+            _ => &result["failure"],
+        };
+        assert_eq!(failure, "interrupted", "{words:?}");
+    }
+    let (status, said) = interrupted(&[&["score"], &long[..], &["300"]].concat());
+    assert_eq!(status, Some(130), "{said}");
+    let page = scratch.text("page.html");
+    let sweep = ["sweep", "connections", "1", "-s", &address, "--time", "300", "--json", &json];
+    assert_eq!(interrupted(&sweep).0, Some(130));
+    let report = bench(&["report", &json, "--out", &page]);
+    assert!(report.status.success(), "{}", stderr(&report));
+    assert!(fs::read_to_string(&page).unwrap().contains("the sweep ended early: interrupted"));
+}
+
+#[test]
+fn gets_that_miss_are_a_reason_to_doubt() {
+    let server = Running::serve(&[]);
+    let address = format!("127.0.0.1:{}", server.port("TCP INET"));
+    let load = ["run", "-s", &address, "--time", "0.3", "--warm-up", "0", "--ratio", "0:1"];
+    let missed = stdout(&bench(&load));
+    assert!(missed.contains("only 0.0 % of the keys were found"), "{missed}");
+    let found = stdout(&bench(&[&load[..], &["--preload", "-k", "500"]].concat()));
+    assert!(!found.contains("of the keys were found"), "{found}");
 }

@@ -14,6 +14,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 
 use super::EXIT_PARTIAL;
+use super::interrupt::{self, INTERRUPTED};
 use super::run;
 use crate::hitrate::belady::Spool;
 use crate::hitrate::policies::{Policy, simulate};
@@ -112,7 +113,7 @@ Examples:
   holdall bench hitrate msr.oracleGeneral.bin --requests 10000000
   holdall bench report h.json --out report.html                    the curves
 
-Exit status: 0 measured; 1 nothing could be measured; 2 a trace or a replay ended early and what was seen is kept; 64 wrong usage.";
+Exit status: 0 measured; 1 nothing could be measured; 2 a trace or a replay ended early and what was seen is kept; 64 wrong usage; 130 interrupted, and what was seen is kept.";
 
 /// Memory sizes, each above the last.
 #[derive(Clone, Debug)]
@@ -142,8 +143,7 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
     // A trace that cannot be read is reported before servers are started.
     drop(workload.requests()?);
     let mut file = run::created(args.json.as_deref())?;
-    let progress = Progress::default();
-    let stop = run::on_interrupt(&progress);
+    let progress = interrupt::progress();
     terminal::print(&format!("{}\n", workload.source.describe()));
     let (bounds, footprint, failure) = args.bounds(&workload, &progress)?;
     let mut result = HitrateResult {
@@ -168,7 +168,9 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
         let curve = args.curve(contender, &result.workload, footprint.requests, &progress)?;
         result.curves.push(curve);
     }
-    drop(stop);
+    if interrupt::happened() {
+        result.failure.get_or_insert_with(|| INTERRUPTED.to_owned());
+    }
     terminal::print(&terminal::curves(&result));
     run::keep(file.as_mut(), &result)?;
     let is_partial = result.failure.is_some()

@@ -3,6 +3,7 @@
 mod agent;
 mod compare;
 mod hitrate;
+mod interrupt;
 mod memtier;
 mod report;
 mod run;
@@ -53,7 +54,7 @@ struct Foreign {
     words: Vec<String>,
 }
 
-/// The run was interrupted or a server failed in it; what was seen until then is printed and
+/// A server failed in the run; what was seen until then is printed and
 /// marked.
 const EXIT_PARTIAL: u8 = 2;
 
@@ -91,8 +92,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Score(args) => score::run(&args),
     };
-    outcome.unwrap_or_else(|error| {
+    interrupt::status_or(outcome.unwrap_or_else(|error| {
         terminal::eprint_error(&format!("{error:#}"));
         ExitCode::FAILURE
-    })
+    }))
 }

@@ -18,6 +18,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::EXIT_PARTIAL;
+use super::interrupt::{self, INTERRUPTED};
 use crate::agents::{self, Gathered};
 use crate::host::CpuTimes;
 use crate::listeners;
@@ -167,7 +168,7 @@ Examples:
   holdall bench run --preload --reconnect 1                a connection for each request
   holdall bench run -s cache1 --agents gen1:11999,gen2:11999   by two generator hosts, added up
 
-Exit status: 0 measured; 1 no server could be reached; 2 the run ended early and what it saw is printed; 64 wrong usage.";
+Exit status: 0 measured; 1 no server could be reached; 2 the run ended early and what it saw is printed; 64 wrong usage; 130 interrupted, with what was seen until then.";
 
 /// The longest run.
 const SECONDS_MAX: f64 = 1e6;
@@ -276,8 +277,7 @@ pub(super) fn keep(file: Option<&mut File>, result: &impl Serialize) -> Result<(
 
 /// Stores every key once, showing progress on a terminal.
 pub(super) fn preload(spec: &Spec) -> Result<()> {
-    let progress = Progress::default();
-    let _stop = on_interrupt(&progress);
+    let progress = interrupt::progress();
     let bar = ProgressBar::new(spec.keys);
     watched(&progress, &bar, &|| "storing".to_owned(), spec.keys, || {
         generator::fill(spec, &progress)
@@ -294,8 +294,7 @@ pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
 
 /// Runs by agents if any are named, else as [`measure`] does.
 fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
-    let progress = Progress::default();
-    let _stop = on_interrupt(&progress);
+    let progress = interrupt::progress();
     let started = now();
     let before = CpuTimes::now();
     let bar = ProgressBar::new(0);
@@ -332,6 +331,9 @@ fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
     })?;
     let cpu = before.zip(CpuTimes::now()).map(|(before, after)| after - before);
     let mut result = RunResult::new(spec, &gathered.outcome, (cpu, series), started)?;
+    if interrupt::happened() {
+        result.failure.get_or_insert_with(|| INTERRUPTED.to_owned());
+    }
     result.agents = gathered.parts.into_iter().map(|(agent, _)| agent).collect();
     Ok(result)
 }
@@ -371,23 +373,6 @@ pub(super) fn watched<T: Send>(
         bar.finish_and_clear();
         work.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a generator thread panicked")))
     })
-}
-
-/// An interrupt ends the run; what was seen is still reported.
-pub(super) fn on_interrupt(progress: &Progress) -> impl Drop + use<> {
-    struct Registered(Vec<signal_hook::SigId>);
-    impl Drop for Registered {
-        fn drop(&mut self) {
-            self.0.drain(..).for_each(|id| {
-                signal_hook::low_level::unregister(id);
-            });
-        }
-    }
-    let flag = &progress.stop;
-    let ids = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM].into_iter();
-    Registered(
-        ids.filter_map(|signal| signal_hook::flag::register(signal, flag.clone()).ok()).collect(),
-    )
 }
 
 pub(super) fn count(text: &str) -> Result<usize> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -111,6 +111,7 @@ fn measured(args: &ScoreArgs, searches: &mut Vec<Found>) -> Result<Maxima> {
         let meter = args.power.as_ref().map(Source::begin).transpose()?;
         let found = args.steps.search(&spec, &args.sla, By::Rate, args.load.arrival())?;
         let watts = meter.map(|meter| meter.end()).transpose()?;
+        ensure!(found.failure.is_none(), "interrupted: there is no score of half a search");
         let maximum = found.throughput.map(|(median, ..)| median);
         searches.push(found);
         Ok((maximum.with_context(|| format!("{name}: {} holds at no rate", args.sla))?, watts))

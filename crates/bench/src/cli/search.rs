@@ -8,13 +8,13 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::interrupt;
 use super::run::{self, LoadArgs};
 use crate::host::Host;
 use crate::search::{Bracket, Found, Repeat, search};
 use crate::sla::Sla;
 use crate::terminal;
 use generator::spec::{Arrival, Pace, Spec};
-use generator::{self, Progress};
 
 /// Finds the highest load at which a bound on latency holds.
 ///
@@ -138,14 +138,18 @@ impl Steps {
         })
     }
 }
-fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<Repeat> {
+fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<Option<Repeat>> {
     let mut spec = spec.clone();
     match by {
         By::Rate => spec.pace = Pace::Open { rate: at, arrival },
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
         By::Connections => spec.connections = at as usize,
     }
-    let outcome = generator::run(&spec, &Progress::default())?;
+    let outcome = generator::run(&spec, &interrupt::progress())?;
+    // A measurement that was cut says nothing of its point.
+    if interrupt::happened() {
+        return Ok(None);
+    }
     if let Some(failure) = outcome.failure {
         bail!("at {at:.0}: {failure}");
     }
@@ -167,7 +171,7 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
         repeat.rate,
         sla.measured(&total)
     ));
-    Ok(repeat)
+    Ok(Some(repeat))
 }
 
 impl By {
@@ -182,6 +186,9 @@ impl By {
 impl SearchArgs {
     fn answer(&self, found: &Found) -> String {
         let mut text = String::new();
+        if let Some(failure) = &found.failure {
+            let _ = writeln!(text, "\ndoubt: the search ended early: {failure}");
+        }
         let unit = self.by.unit();
         let _ = match (found.holds, found.fails, found.throughput) {
             (Some(holds), fails, Some((median, least, most))) => {

@@ -3,16 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::EXIT_PARTIAL;
+use super::interrupt::{self, EXIT_INTERRUPTED};
 use crate::figures::{self, Drawable, maxima};
 use crate::hitrate::servers::{self, Contender};
 use crate::shell::shell;
@@ -84,10 +83,7 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     let (mut results, mut failures) = (Vec::new(), Vec::new());
     // Servers end with this function, so a signal must not end the program before. The partner of
     // the SeqCst loads is the store in the signal handler, by signal_hook.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = interrupt::flag();
     for (number, step) in steps.iter().enumerate() {
         if stop.load(Ordering::SeqCst) {
             failures.push(format!("{} and what follows it: interrupted", step.name));
@@ -147,7 +143,8 @@ impl StudyArgs {
         terminal::print(&format!("holdall bench {}\n", shell(&words)));
         let status = wait(Command::new(own).arg("bench").args(&words).spawn()?, stop)?;
         // A partial result is drawn, with its mark.
-        let is_kept = status.success() || status.code() == Some(i32::from(EXIT_PARTIAL));
+        let partial = [EXIT_PARTIAL, EXIT_INTERRUPTED].map(|status| Some(i32::from(status)));
+        let is_kept = status.success() || partial.contains(&status.code());
         ensure!(is_kept, "the command ended with {status}");
         Ok(())
     }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::EXIT_PARTIAL;
+use super::interrupt::{self, INTERRUPTED};
 use super::run::{self, LoadArgs};
 use crate::host::Host;
 use crate::process::{self, Launch, Running, Server};
@@ -92,11 +93,16 @@ pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
         over: args.over,
         points: Vec::new(),
         knee: None,
+        failure: None,
     };
     terminal::print(&format!("{:>12}  {}\n", "", args.over));
     let mut is_partial = false;
     for at in &args.points.0 {
-        let point = measure(args, &base, *at)?;
+        let point = match measure(args, &base, *at) {
+            // What was measured before is kept.
+            Err(_) if interrupt::happened() => break,
+            point => point?,
+        };
         terminal::print(&row(&point));
         is_partial |= point.result.failure.is_some();
         result.points.push(point);
@@ -104,10 +110,16 @@ pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
             break;
         }
     }
-    let curve = result.points.iter().map(|point| (point.at, point.result.total.rate));
-    result.knee = sweep::knee(&curve.collect::<Vec<_>>());
-    if let Some(knee) = result.knee {
-        terminal::print(&format!("\nbeyond {} more brings little\n", result.points[knee].at));
+    if interrupt::happened() {
+        result.failure = Some(INTERRUPTED.to_owned());
+        terminal::print("\ndoubt: the sweep ended early: interrupted\n");
+    }
+    let curve = result.drawn().map(|point| (point.at, point.result.total.rate));
+    let curve = curve.collect::<Vec<_>>();
+    let knee = sweep::knee(&curve).map(|knee| curve[knee].0);
+    result.knee = result.points.iter().position(|point| Some(point.at) == knee);
+    if let Some(knee) = knee {
+        terminal::print(&format!("\nbeyond {knee} more brings little\n"));
     }
     run::keep(file.as_mut(), &result)?;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })

@@ -138,15 +138,14 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
 }
 
 fn of_sweep(sweep: &SweepResult) -> Result<Vec<Figure>> {
-    let points = &sweep.points;
     let label = sweep.over.label();
-    let knee = sweep.knee.and_then(|index| points.get(index));
+    let knee = sweep.knee.and_then(|index| sweep.points.get(index));
     let knee_words = match knee {
         Some(point) => format!(" The dashed line marks the knee, {}.", point.at),
         None => String::new(),
     };
     let over = |pick: &dyn Fn(&crate::sweep::Point) -> f64| -> Vec<(f64, f64)> {
-        points.iter().map(|point| (point.at, pick(point))).collect()
+        sweep.drawn().map(|point| (point.at, pick(point))).collect()
     };
     let axes = axes_of(sweep);
     let mean = over(&|point| point.result.total.latency.mean);

@@ -46,7 +46,7 @@ fn of<'a>(over: Over, name: &'a str, result: &'a Drawable) -> Option<(&'a str, &
 
 fn of_sweeps(over: Over, sweeps: &[(&str, &SweepResult)]) -> Result<Vec<Figure>> {
     let lines = |x: fn(&Point) -> f64, y: fn(&Point) -> f64| -> Vec<Line<'_>> {
-        let line = |sweep: &SweepResult| sweep.points.iter().map(|p| (x(p), y(p))).collect();
+        let line = |sweep: &SweepResult| sweep.drawn().map(|p| (x(p), y(p))).collect();
         sweeps.iter().map(|(name, sweep)| (*name, line(sweep))).collect()
     };
     let (label, axes) = (over.label(), axes_of(sweeps[0].1));

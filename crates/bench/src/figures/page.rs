@@ -221,6 +221,8 @@ fn of_sweep(html: &mut String, sweep: &SweepResult) {
             escaped(server)
         );
     }
+    let early = sweep.failure.iter().map(|why| format!("the sweep ended early: {why}"));
+    list(html, early.collect());
     for point in &sweep.points {
         doubts(html, &point.result);
     }

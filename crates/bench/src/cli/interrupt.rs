@@ -1,0 +1,52 @@
+//! SIGINT and SIGTERM while something is measured: the first ends the measurement, so that what was
+//! seen is still reported; a second Ctrl-C ends the program.
+//!
+//! One flag for the whole program, because a command is many runs one after the other, and none
+//! may begin once it is set. Commands that never ask for it end by the signal itself.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use generator::Progress;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_default};
+
+/// The status of a command that was interrupted, as shells report SIGINT.
+pub(super) const EXIT_INTERRUPTED: u8 = 130;
+
+/// What is written into results.
+pub(super) const INTERRUPTED: &str = "interrupted";
+
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// The flag; signals set it from now on.
+pub(super) fn flag() -> Arc<AtomicBool> {
+    let flag = STOP.get_or_init(|| {
+        let flag = Arc::new(AtomicBool::new(false));
+        // A signal that cannot be caught ends the program, which is what it asked for. The study
+        // passes a SIGTERM on to a step that the terminal has sent SIGINT, so only a second SIGINT
+        // ends at once.
+        let _ = register_conditional_default(SIGINT, Arc::clone(&flag));
+        for signal in [SIGINT, SIGTERM] {
+            let _ = register(signal, Arc::clone(&flag));
+        }
+        flag
+    });
+    Arc::clone(flag)
+}
+
+/// A run that the flag ends.
+pub(super) fn progress() -> Progress {
+    Progress { stop: flag(), ..Progress::default() }
+}
+
+/// True once a signal has come. Relaxed: one that is seen late costs a moment.
+pub(super) fn happened() -> bool {
+    STOP.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
+/// The status of the command, or that of its interruption.
+pub(super) fn status_or(status: ExitCode) -> ExitCode {
+    if happened() { ExitCode::from(EXIT_INTERRUPTED) } else { status }
+}
