@@ -1,6 +1,7 @@
 //! The view that other threads have of the running loops: counters, connections, and the switch
 //! that ends them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::mailbox::{EventFd, Mailbox, Message};
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Load;
+use crate::sockets::Sockets;
 
 /// Watches and ends the running server; cheap to clone, usable from any thread, a session's own
 /// included.
@@ -26,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) started_at: Instant,
     pub(crate) workers: Vec<WorkerShared>,
     pub(crate) listeners: Vec<Arc<ListenAddress>>,
+    /// The sockets behind them, by descriptor.
+    sockets: BTreeMap<RawFd, Arc<ListenAddress>>,
     pub(crate) accept: AcceptShared,
     /// The counts at the last [`Control::reset_stats`], taken off in [`Control::stats`].
     baseline: Mutex<Stats>,
@@ -92,6 +96,7 @@ pub(crate) struct ConnHandle {
     pub(crate) peer: Peer,
     last_ms: AtomicU64,
     state: AtomicU8,
+    is_mid_request: AtomicBool,
 }
 
 /// Relaxed, all of it: the worker decides by what it has written itself, and the reader of `stats
@@ -100,7 +105,7 @@ impl ConnHandle {
     /// A connection that came at `now_ms`.
     pub(crate) fn new(peer: Peer, now_ms: u64) -> Self {
         let (last_ms, state) = (AtomicU64::new(now_ms), AtomicU8::new(0));
-        Self { peer, last_ms, state }
+        Self { peer, last_ms, state, is_mid_request: AtomicBool::new(false) }
     }
 
     /// When a byte last moved, in milliseconds since the start.
@@ -118,6 +123,10 @@ impl ConnHandle {
 
     pub(crate) fn set_state(&self, state: ConnState) {
         self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_mid_request(&self, is_mid_request: bool) {
+        self.is_mid_request.store(is_mid_request, Ordering::Relaxed);
     }
 }
 
@@ -173,6 +182,8 @@ pub struct ConnInfo {
     pub peer: Peer,
     /// Its state.
     pub state: ConnState,
+    /// True if the rest of a request is still to come.
+    pub is_mid_request: bool,
     /// Time since bytes last moved on it.
     pub idle: Duration,
 }
@@ -220,7 +231,7 @@ pub struct Stats {
 impl Shared {
     pub(crate) fn new(
         workers: usize,
-        listeners: Vec<Arc<ListenAddress>>,
+        sockets: &Sockets,
         max_connections: usize,
         connections_expected: usize,
     ) -> io::Result<Self> {
@@ -236,7 +247,8 @@ impl Shared {
         Ok(Self {
             started_at: Instant::now(),
             workers: (0..workers).map(|_| worker()).collect::<io::Result<_>>()?,
-            listeners,
+            listeners: sockets.addresses().cloned().collect(),
+            sockets: sockets.by_descriptor(),
             accept: AcceptShared {
                 eventfd: EventFd::new()?,
                 is_ending: AtomicBool::new(false),
@@ -326,6 +338,12 @@ impl Control {
         &self.shared.listeners
     }
 
+    /// The sockets being listened on, by descriptor.
+    #[must_use]
+    pub fn sockets(&self) -> &BTreeMap<RawFd, Arc<ListenAddress>> {
+        &self.shared.sockets
+    }
+
     /// The TCP addresses being listened on, as bound.
     pub fn tcp_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.shared.listeners.iter().filter_map(|listener| match **listener {
@@ -346,6 +364,7 @@ impl Control {
                 worker: index,
                 peer: handle.peer.clone(),
                 state: handle.state(),
+                is_mid_request: handle.is_mid_request.load(Ordering::Relaxed),
                 idle: Duration::from_millis(now_ms.saturating_sub(handle.last_ms())),
             }));
         }

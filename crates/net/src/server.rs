@@ -75,10 +75,9 @@ where
     F: Fn(usize, &Control) -> S + Send + Sync + 'static,
 {
     let workers = config.workers.max(1);
-    let addresses = sockets.addresses().cloned().collect();
     let shared = Arc::new(Shared::new(
         workers,
-        addresses,
+        &sockets,
         config.max_connections,
         config.connections_expected(),
     )?);

@@ -1,9 +1,10 @@
 //! Bound sockets, and the files of unix ones.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +57,15 @@ impl Sockets {
     pub fn addresses(&self) -> impl Iterator<Item = &Arc<ListenAddress>> {
         let streams = self.streams.iter().map(|listener| &listener.address);
         streams.chain(self.datagrams.iter().map(|(address, _)| address))
+    }
+
+    /// Every socket by its descriptor, with its address: an address of UDP has several.
+    pub(crate) fn by_descriptor(&self) -> BTreeMap<RawFd, Arc<ListenAddress>> {
+        let streams = self.streams.iter().map(|one| (one.as_fd().as_raw_fd(), &one.address));
+        let datagrams = self.datagrams.iter().flat_map(|(address, sockets)| {
+            sockets.iter().map(move |socket| (socket.as_raw_fd(), address))
+        });
+        streams.chain(datagrams).map(|(fd, address)| (fd, Arc::clone(address))).collect()
     }
 }
 

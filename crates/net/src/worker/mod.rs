@@ -465,10 +465,12 @@ impl<S: Service> Worker<S> {
             Flow::Blocked => ConnState::Ready,
         };
         conn.set_state(state);
+        let occupation = self.service.occupation(&conn.session);
+        conn.handle.set_mid_request(occupation == Occupation::Request);
         if conn.session_charged > 0
             && state == ConnState::Reading
             && conn.buffered() == 0
-            && self.service.occupation(&conn.session) == Occupation::None
+            && occupation == Occupation::None
             && !self.service.owes(&conn.session)
         {
             conn.rested_ms = self.now_ms;

@@ -4,7 +4,10 @@
 //! ours is there with 0, since exporters ask for it by name. At the end of the general group stand
 //! ours.
 
+use std::os::fd::RawFd;
+
 use engine::{CLASS_COUNTERS, COUNTERS, Counter};
+use net::{ConnInfo, ConnState, ListenAddress};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use options::COMPATIBLE_VERSION;
@@ -247,21 +250,41 @@ fn memory(context: &Context<'_>, sink: Sink<'_>) {
     }
 }
 
-/// Each connection and listener. In text only: the names are many.
-pub(crate) fn conns(context: &Context<'_>, sink: Sink<'_>) {
-    for (index, listener) in context.control.listeners().iter().enumerate() {
-        let name = |field: &str| format!("listener{index}:{field}");
-        sink(name("addr").as_bytes(), listener.to_string().as_bytes());
-        sink(name("state").as_bytes(), b"conn_listening");
-        sink(name("secs_since_last_cmd").as_bytes(), b"0");
+/// Each connection and listener, by descriptor. In text only: the names are many.
+pub(crate) fn conns(context: &Context<'_>, own_fd: RawFd, sink: Sink<'_>) {
+    let mut connections = context.control.connections();
+    connections.sort_unstable_by_key(|connection| connection.fd);
+    let mut connections = connections.into_iter().peekable();
+    for (&fd, address) in context.control.sockets() {
+        while let Some(connection) = connections.next_if(|connection| connection.fd < fd) {
+            connected(&connection, own_fd, sink);
+        }
+        let mut stat = |what, value: &str| {
+            sink(format!("{fd}:{what}").as_bytes(), value.as_bytes());
+        };
+        let is_datagram = matches!(**address, ListenAddress::Udp(..));
+        if is_datagram {
+            stat("UDP", "UDP");
+        }
+        stat("addr", &address.to_string());
+        stat("state", if is_datagram { "conn_read" } else { "conn_listening" });
+        stat("secs_since_last_cmd", "0");
     }
-    for connection in context.control.connections() {
-        let name = |field: &str| format!("{}:{field}", connection.fd);
-        sink(name("addr").as_bytes(), connection.peer.to_string().as_bytes());
-        sink(name("listen_addr").as_bytes(), connection.peer.listener.to_string().as_bytes());
-        sink(name("state").as_bytes(), connection.state.to_string().as_bytes());
-        number(sink, &name("secs_since_last_cmd"), connection.idle.as_secs());
-    }
+    connections.for_each(|connection| connected(&connection, own_fd, sink));
+}
+
+/// A connection; `own_fd` is the one that asks, whose state was last noted before it did.
+fn connected(connection: &ConnInfo, own_fd: RawFd, sink: Sink<'_>) {
+    let name = |field: &str| format!("{}:{field}", connection.fd);
+    sink(name("addr").as_bytes(), connection.peer.to_string().as_bytes());
+    sink(name("listen_addr").as_bytes(), connection.peer.listener.to_string().as_bytes());
+    let state = match connection.state {
+        _ if connection.fd == own_fd => ConnState::Ready.to_string(),
+        ConnState::Reading if connection.is_mid_request => "conn_nread".to_owned(),
+        state => state.to_string(),
+    };
+    sink(name("state").as_bytes(), state.as_bytes());
+    number(sink, &name("secs_since_last_cmd"), connection.idle.as_secs());
 }
 
 /// Names of memcached's engine that have no counterpart here.

@@ -70,7 +70,8 @@ fn stats(
             Err(answer) => pending.line(out, answer).into(),
         },
         b"conns" => {
-            stats::conns(&context, &mut |name, value| reply::write_stat(out, name, value));
+            let own_fd = session.peer.fd;
+            stats::conns(&context, own_fd, &mut |name, value| reply::write_stat(out, name, value));
             pending.line(out, reply::END).into()
         }
         b"bags" => list_bags(session, pending, None),

@@ -57,10 +57,10 @@ fn administrators_read_what_memcached_says() {
         b"lru_crawler metadump all\r\nlru_crawler mgdump all\r\nstats sizes_enable\r\n\
           stats sizes_disable\r\nstats cachedump 0 0\r\nstats cachedump 999 0\r\n\
           slabs automove window\r\nslabs automove window x\r\nslabs automove window 0\r\n\
-          slabs automove window 5\r\n",
+          slabs automove window 5\r\nrefresh_certs\r\n",
         b"OK\r\nEND\r\nOK\r\nEN\r\nERROR\r\nERROR\r\nEND\r\nCLIENT_ERROR Illegal slab id\r\n\
           CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n\
-          CLIENT_ERROR automove window too low or too high\r\nOK\r\n",
+          CLIENT_ERROR automove window too low or too high\r\nOK\r\nError TLS not enabled\r\n",
     );
 }
 

@@ -227,7 +227,7 @@ pub(crate) fn refresh(
     output: &mut Output<'_>,
 ) -> Step {
     if session.is_datagram() || !shared.can_reload {
-        return pending.line(output.buf(), b"ERROR TLS not enabled\r\n").into();
+        return pending.line(output.buf(), b"Error TLS not enabled\r\n").into();
     }
     let ticket = shared.auth_worker.ask(Source::Operator, Job::Reload);
     let (since, then) = (Instant::now(), Purpose::Refresh);
