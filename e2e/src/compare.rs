@@ -3,7 +3,7 @@
 //! After every command a fence is sent (`mn`, or a binary no-op), so that replies can be told apart
 //! however the stream is cut on its way; the whole case still travels as one stream.
 
-use crate::differences;
+use crate::differences::Release;
 use crate::generate::binary::{LAST_CAS, Packet};
 use crate::generate::{CAS_MARK, Command};
 use crate::replies::{Ranks, alike, binary_parts, split_packet, text_parts};
@@ -74,6 +74,7 @@ pub fn answers(server: &Server, wording: Wording, case: &[Command], rng: &mut Rn
 /// The first difference that no intended one explains, in words; the explained ones join `met`.
 #[must_use]
 pub fn first_difference(
+    release: Release,
     case: &[Command],
     theirs: &Answers,
     ours: &Answers,
@@ -94,9 +95,7 @@ pub fn first_difference(
         if left.len() == right.len() && left.iter().zip(right).all(|(a, b)| alike(a, b)) {
             continue;
         }
-        let reason =
-            command.may_differ.iter().find(|id| (differences::rule(id).explains)(left, right));
-        match reason {
+        match release.explain(command.may_differ, left, right) {
             Some(id) => met.insert(id),
             None => return Some(describe(case, at, Some(left), Some(right))),
         };

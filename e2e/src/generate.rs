@@ -3,6 +3,7 @@
 
 pub mod binary;
 pub mod meta;
+pub mod refused;
 pub mod text;
 
 use testkit::Rng;

@@ -4,6 +4,9 @@
 //! Each part is looked for first, so a second run installs nothing and takes a second.
 
 mod mysql;
+mod unstable;
+
+pub(crate) use unstable::memcached;
 
 use crate::failure::Failure;
 use crate::steps::{Steps, program, succeeds, target};

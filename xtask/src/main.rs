@@ -32,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   dist check    installs, runs, upgrades and removes each package in a clean root (as root)
   advisories    published advisories against dependencies (fetches their database)
   loom          the models of the lock-free protocols
+  memcached     Debian unstable's memcached, for `MEMCACHED_BIN`
   miri          the unsafe code under Miri (needs a nightly toolchain)
   soak HOURS    a deployment under load and troubles for so long (0.05 are three minutes)
   fuzz [TARGET] [SECONDS]
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(&mut steps, rest),
         "install" => install::all(&mut steps),
         "loom" => test::loom(&mut steps),
+        "memcached" => install::memcached(&mut steps),
         "miri" => test::miri(&mut steps),
         "soak" => test::soak(&mut steps, rest),
         "test" => test::all(&mut steps),

@@ -3,9 +3,10 @@
 //! `E2E_SERVER` chooses the server that a test runs against: `holdall` (the default) or
 //! `memcached` (Debian's, the program to be replaced: a test that fails there too is wrong about
 //! memcached). `HOLDALL_BIN` names the binary; without it, `release/holdall` and then
-//! `debug/holdall` beside the test's own target folder. `MEMCACHED_ADDR` names a server that
-//! already runs; tests that must restart or measure their server refuse it. `E2E_FLAGS` are given
-//! to every holdall besides the test's own.
+//! `debug/holdall` beside the test's own target folder. `MEMCACHED_BIN` names another memcached
+//! than the one in the path. `MEMCACHED_ADDR` names a server that already runs; tests that must
+//! restart or measure their server refuse it. `E2E_FLAGS` are given to every holdall besides the
+//! test's own.
 //!
 //! Relaxed is enough for the counter of logs: only the number counts.
 
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 pub enum Kind {
     /// This project's server.
     Holdall,
-    /// Debian's memcached, found in the path.
+    /// Debian's memcached, found in the path, or the one that `MEMCACHED_BIN` names.
     Memcached,
 }
 
@@ -174,7 +175,10 @@ impl Launch {
         match self.kind {
             Kind::Holdall => words.extend([holdall_path().display().to_string(), "serve".into()]),
             // memcached refuses to run as root without being told as whom.
-            Kind::Memcached => words.extend(["memcached".into(), "-u".into(), "root".into()]),
+            Kind::Memcached => {
+                let program = env::var("MEMCACHED_BIN").unwrap_or_else(|_| "memcached".into());
+                words.extend([program, "-u".into(), "root".into()]);
+            }
         }
         words.extend(["-p".into(), port.to_string(), "-l".into(), "127.0.0.1".into()]);
         words.extend(self.args.iter().cloned());

@@ -98,6 +98,65 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
     Command::same(packet.bytes())
 }
 
+/// A request that is refused, and leaves the connection usable.
+pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
+    let key = keys.one(rng).to_vec();
+    let opaque = u32::try_from(rng.next_u64() >> 33).unwrap_or(0);
+    let base = Packet { key: &key, opaque, ..Packet::default() };
+    let flags_and_time = [0; 8];
+    let packet = match rng.below(24) {
+        // Opcodes that nobody knows, without a body.
+        0..=3 => {
+            let opcode = *rng.pick(&[0x1b, 0x1f, 0x25, 0x30, 0x3c, 0x40, 0x99, 0xff]);
+            Packet { opcode, opaque, ..Packet::default() }
+        }
+        4..=5 => Packet { opcode: 0x20, opaque, ..Packet::default() },
+        6 => Packet { opcode: 0x10, key: b"nosuch", opaque, ..Packet::default() },
+        7..=11 => {
+            let mut extras = [0; 20];
+            extras[7] = 1;
+            let opcode = *rng.pick(&[0x05, 0x06, 0x15, 0x16]);
+            let bytes = Packet { opcode, extras: &extras, ..base.clone() }.bytes();
+            let first = Packet { opcode: 0x11, extras: &flags_and_time, value: b"a", ..base };
+            return Command::same([first.bytes(), bytes].concat());
+        }
+        12 => {
+            let opcode = *rng.pick(&[0x01, 0x11, 0x02, 0x12, 0x03, 0x13]);
+            let value = vec![b'z'; 1_049_600];
+            let first = Packet { opcode, extras: &flags_and_time, value: &value, ..base.clone() };
+            return Command::same([first.bytes(), base.bytes()].concat());
+        }
+        13 => {
+            let value = vec![b'z'; 600_000];
+            let first = Packet { opcode: 0x11, extras: &flags_and_time, value: &value, ..base };
+            let opcode = *rng.pick(&[0x0e, 0x0f, 0x19, 0x1a]);
+            let second = Packet { opcode, value: &value, key: &key, ..Packet::default() };
+            // No large value stays: replies that nobody reads yet would stop the stream.
+            let last = Packet { opcode: 0x14, key: &key, ..Packet::default() };
+            let bytes = [first.bytes(), second.bytes(), last.bytes()].concat();
+            return Command::differs(bytes, &["append-too-large"]);
+        }
+        14..=16 => {
+            let opcode = *rng.pick(&[0x02, 0x12, 0x03, 0x13]);
+            Packet { opcode, extras: &flags_and_time, value: b"hi", cas: 1, ..base }
+        }
+        17..=18 => Packet { opcode: *rng.pick(&[0x0e, 0x19, 0x0f, 0x1a]), cas: 1, ..base },
+        19 => {
+            let extras = u32::MAX.to_be_bytes();
+            let opcode = *rng.pick(&[0x1c, 0x1d, 0x23]);
+            return Command::same(Packet { opcode, extras: &extras, ..base }.bytes());
+        }
+        20 => {
+            let opcode = *rng.pick(&[0x08, 0x18]);
+            return Command::same(
+                Packet { opcode, extras: &[0; 4], opaque, ..Packet::default() }.bytes(),
+            );
+        }
+        _ => Packet { opcode: *rng.pick(&[0x04, 0x14]), cas: 1, ..base },
+    };
+    Command::same(packet.bytes())
+}
+
 /// A packet that ends the connection: quit, or lengths that do not fit the opcode.
 pub fn closing(rng: &mut Rng) -> Command {
     let malformed = |opcode, key, extras, body| {

@@ -68,7 +68,11 @@ pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
             line(&[rng.pick(&["mg", "md"]).as_bytes(), &key, rng.pick(&["z", "Y"]).as_bytes()]),
             &["md-with-a-bad-flag"],
         ),
-        3 => Command::same(line(&[b"mg", &key, rng.pick(&["Tx", "N-", "Rq", "T1x"]).as_bytes()])),
+        3 => Command::same(line(&[b"mg", &key, rng.pick(&["Tx", "Rq", "T1x"]).as_bytes()])),
+        4 if rng.one_in(2) => {
+            let flag = rng.pick(&["T-", "R-"]).as_bytes();
+            Command::differs(line(&[b"mg", b"no-such-key", flag]), &["minus-alone"])
+        }
         4 => Command::same(line(&[b"mg", b"not/base64!", b"b", b"k", b"v"])),
         5 => Command::same(line(&[b"ms", &key, rng.pick(&["x", "-1", "S2"]).as_bytes()])),
         6 => Command::same(command(b"ms", &key, Some(b"hi"), &[b"MX".to_vec()])),

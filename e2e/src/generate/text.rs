@@ -141,7 +141,7 @@ pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
         15 => Command::same(line(&[b"touch", &key, rng.pick(&["x", "1.5"]).as_bytes()])),
         16 => Command::same(line(&[b"gat", b"x", &key])),
         17 => Command::differs(
-            line(&[b"delete", &keys.odd, rng.pick(&["5", "x"]).as_bytes()]),
+            line(&[b"delete", b"never-stored", rng.pick(&["5", "x"]).as_bytes()]),
             &["delete-with-a-number"],
         ),
         18 => Command::same(line(&[b"delete", &key, b"0"])),
