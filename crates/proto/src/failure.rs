@@ -82,9 +82,9 @@ impl Failure {
             Self::ClientError => "malformed request",
             Self::ConnectError => "Connection error",
             Self::ConnectTimeout => "Connection timeout",
-            Self::DeadlineExceeded => "Deadline exceeded",
-            Self::LocalError => "Local error",
-            Self::RemoteError => "Remote error",
+            Self::DeadlineExceeded => "request deadline exceeded",
+            Self::LocalError => "local error",
+            Self::RemoteError => "remote error",
             Self::Shutdown => "301 shutdown",
             Self::Tko => "Server unavailable. Reason: tko",
             Self::Timeout => "Reply timeout",
@@ -110,6 +110,26 @@ impl fmt::Display for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The texts of its replies without a message, and those that it gives as messages.
+    #[test]
+    fn sentences_are_mcrouters() {
+        let sentences = Failure::ALL.map(Failure::sentence);
+        let mcrouters = [
+            "307 busy",
+            "malformed request",
+            "Connection error",
+            "Connection timeout",
+            "request deadline exceeded",
+            "local error",
+            "remote error",
+            "301 shutdown",
+            "Server unavailable. Reason: tko",
+            "Reply timeout",
+            "302 try again",
+        ];
+        assert_eq!(sentences, mcrouters);
+    }
 
     #[test]
     fn a_failure_is_found_by_its_name() {

@@ -186,19 +186,24 @@ pub fn migrate(
 
 /// `ModifyKeyRoute`: the key as its target is asked for it; routing prefixes stay in front.
 #[must_use]
-pub fn modify_key(key: &[u8], rule: &crate::ast::ModifyKey) -> Vec<u8> {
+pub fn modify_key(key: &[u8], change: &crate::ast::KeyChange) -> Vec<u8> {
     let parts = hashing::key::KeyParts::new(key);
-    let prefix = rule.set_routing_prefix.as_ref().map_or(parts.prefix, |prefix| prefix.as_bytes());
-    let ensure = rule.ensure_key_prefix.as_bytes();
-    let bare = parts.without_prefix;
-    let replaced = rule.replace_key_prefix.as_ref().filter(|old| !old.is_empty());
-    let replaced = replaced.and_then(|old| bare.strip_prefix(old.as_bytes()));
-    let body = match replaced {
-        Some(rest) => [ensure, rest].concat(),
-        None if bare.starts_with(ensure) => bare.to_vec(),
-        None => [ensure, bare].concat(),
+    let prefix =
+        change.set_routing_prefix.as_ref().map_or(parts.prefix, |prefix| prefix.as_bytes());
+    [prefix, &modify_bare_key(parts.without_prefix, change)].concat()
+}
+
+/// As [`modify_key`], of a key without its routing prefix.
+#[must_use]
+pub fn modify_bare_key(bare: &[u8], change: &crate::ast::KeyChange) -> Vec<u8> {
+    let ensure = change.ensure_key_prefix.as_bytes();
+    let replaced = change.replace_key_prefix.as_ref();
+    let rest = match replaced.and_then(|old| bare.strip_prefix(old.as_bytes())) {
+        Some(rest) => rest,
+        None if change.modify_inplace => bare.get(ensure.len()..).unwrap_or(bare),
+        None => bare.strip_prefix(ensure).unwrap_or(bare),
     };
-    [prefix, &body, rule.set_key_suffix.as_bytes()].concat()
+    [ensure, rest, change.set_key_suffix.as_bytes()].concat()
 }
 
 /// The children of a route, whatever they are for; pools' members aside.
@@ -285,6 +290,31 @@ mod tests {
                 matches,
                 "{pattern} {prefix}"
             );
+        }
+    }
+
+    /// As mcrouter's own test of the route expects.
+    #[test]
+    fn keys_are_changed_as_mcrouter_changes_them() {
+        use crate::ast::KeyChange;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let ensure = |ensure_key_prefix: &str| KeyChange {
+            ensure_key_prefix: ensure_key_prefix.to_owned(),
+            ..KeyChange::default()
+        };
+        let in_place = KeyChange { modify_inplace: true, ..ensure("foo") };
+        for (key, want) in [("a", "fooa"), ("abcd", "food"), ("abc", "foo"), ("food", "food")] {
+            assert_eq!(text(modify_key(key.as_bytes(), &in_place)), want, "{key}");
+        }
+        let replace = KeyChange { replace_key_prefix: Some("bar".into()), ..ensure("foo") };
+        for (key, want) in [("bar1", "foo1"), ("foo1", "foo1"), ("1", "foo1")] {
+            assert_eq!(text(modify_key(key.as_bytes(), &replace)), want, "{key}");
+        }
+        let always = KeyChange { replace_key_prefix: Some(String::new()), ..ensure("foo") };
+        assert_eq!(text(modify_key(b"foo1", &always)), "foofoo1");
+        let prefixed = KeyChange { set_routing_prefix: Some("/a/b/".into()), ..ensure("foo") };
+        for (key, want) in [("/a/b/a", "/a/b/fooa"), ("foo", "/a/b/foo"), ("/b/c/o", "/a/b/fooo")] {
+            assert_eq!(text(modify_key(key.as_bytes(), &prefixed)), want, "{key}");
         }
     }
 

@@ -22,6 +22,7 @@ type Row = (&'static str, &'static str, Fate);
 
 const POOL_ROUTE: &str = r#"{"type": "PoolRoute", "pool": "A"}"#;
 const HASH: &str = r#"{"type": "HashRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
+const HASH_OF_NONE: &str = r#"{"type": "HashRoute", "children": []}"#;
 const FAILOVER: &str =
     r#"{"type": "FailoverRoute", "name": "f", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
 const GUTTER: &str = r#"{"type": "FailoverWithExptimeRoute", "name": "g", "normal": "PoolRoute|A", "failover": "PoolRoute|B"}"#;
@@ -61,7 +62,7 @@ const ROWS: &[Row] = &[
     (HASH, r#""bucketize": true"#, Warned),
     (HASH, r#""hash_func": "WeightedCh3", "weights": [1, 0.5], "bucketize": true"#, Refused),
     (HASH, r#""client_fanout": 2"#, Warned),
-    (HASH, r#""error_on_empty": true"#, Warned),
+    (HASH_OF_NONE, r#""error_on_empty": true"#, Effect),
     (POOL_ROUTE, r#""hash": "Crc32""#, Effect),
     (POOL_ROUTE, r#""hash": {"salt": "x"}"#, Effect),
     (POOL_ROUTE, r#""hash": {"hash_func": "WeightedCh3", "weights": [1, 0.5]}"#, Effect),
@@ -90,6 +91,7 @@ const ROWS: &[Row] = &[
     (POOL_ROUTE, r#""shadow_policy": "x""#, Warned),
     (POOL_ROUTE, r#""shadows": [{"target": "PoolRoute|B"}]"#, Effect),
     (POOL_ROUTE, r#""shadows": [{"target": "PoolRoute|B", "index_range": [0, 0]}]"#, Effect),
+    (POOL_ROUTE, r#""shadows": [{"target": "NullRoute", "index_range_rv": "x"}]"#, Effect),
     (POOL_ROUTE, r#""shadows": [{"target": "NullRoute", "key_fraction_range": [0, 0.5]}]"#, Effect),
     (POOL_ROUTE, r#""shadows": [{"target": "NullRoute", "key_fraction_range_rv": "x"}]"#, Effect),
     (POOL_ROUTE, r#""shadows": [{"target": "NullRoute", "keys_to_shadow": ["k"]}]"#, Effect),
@@ -186,7 +188,8 @@ const ROWS: &[Row] = &[
     (MODIFY_KEY, r#""ensure_key_prefix": "x""#, Effect),
     (MODIFY_KEY, r#""ensure_key_prefix": "x", "replace_key_prefix": "y""#, Effect),
     (MODIFY_KEY, r#""set_key_suffix": "x""#, Effect),
-    (MODIFY_KEY, r#""modify_inplace": true"#, Warned),
+    (MODIFY_KEY, r#""ensure_key_prefix": "x", "modify_inplace": true"#, Effect),
+    (MODIFY_KEY, r#""replace_key_prefix": "y", "modify_inplace": true"#, Refused),
     (MODIFY_EXPTIME, r#""action": "min""#, Effect),
     (BLACKHOLE, r#""blackhole_child": "PoolRoute|B""#, Effect),
     (LATENCY, r#""after_latency_ms": 5"#, Effect),

@@ -158,8 +158,8 @@ pub struct Options {
     #[arg(long, value_name = "SECS", default_value_t = 43_200)]
     pub max_dumped_config_age: u64,
 
-    /// JSON file with the numbers that `weights_rv` and `key_fraction_range_rv` in the
-    /// configuration name; reloaded when it changes
+    /// JSON file with the numbers that `weights_rv`, `index_range_rv` and
+    /// `key_fraction_range_rv` in the configuration name; reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub runtime_vars_file: Option<PathBuf>,
 

@@ -34,7 +34,7 @@ pub struct RoutingFlags {
     #[arg(long)]
     pub enable_logging_route: bool,
 
-    /// Reply to every server failure with `SERVER_ERROR Remote error`
+    /// Reply to every server failure with `SERVER_ERROR remote error`
     #[arg(long)]
     pub group_remote_errors: bool,
 

@@ -67,7 +67,7 @@ fn large_values_are_kept_in_pieces_whatever_their_route() {
 fn what_servers_do_wrong_is_one_error_if_that_is_wanted() {
     let proxy = over(NOBODY, "", TO_A, &["--group-remote-errors"]);
     for _ in 0..3 {
-        assert_eq!(ask(proxy, "get k\r\n"), "SERVER_ERROR Remote error\r\n");
+        assert_eq!(ask(proxy, "get k\r\n"), "SERVER_ERROR remote error\r\n");
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Plan {
     settings: Settings,
     addresses: BTreeMap<String, Address>,
     flags: TreeFlags,
-    /// What `weights_rv` and `key_fraction_range_rv` stand for.
+    /// What `weights_rv`, `index_range_rv` and `key_fraction_range_rv` stand for.
     variables: Variables,
     /// Pools whose statistics are wanted.
     counted: BTreeMap<String, Arc<PoolCounts>>,
@@ -101,12 +101,23 @@ impl Plan {
     /// A weight or a share of keys that is none, by the variable's name.
     pub fn set_variables(&mut self, variables: Variables) -> Result<(), VariableError> {
         for (name, numbers) in variables.iter() {
-            if numbers.iter().any(|number| !(0.0..=1.0).contains(number)) {
+            let most = if self.names_places(name) { f64::from(u32::MAX) } else { 1.0 };
+            if numbers.iter().any(|number| !(0.0..=most).contains(number)) {
                 return Err(VariableError { name: name.to_owned(), numbers: numbers.to_vec() });
             }
         }
         self.variables = variables;
         Ok(())
+    }
+
+    /// True if a shadow takes its places from the variable of this name.
+    fn names_places(&self, name: &str) -> bool {
+        let mut shadows = self.config.handles.iter().flat_map(|handle| match &handle.route {
+            ast::Route::Pool(pool) => pool.shadows.as_slice(),
+            ast::Route::Shadow { shadows, .. } => shadows,
+            _ => &[],
+        });
+        shadows.any(|shadow| shadow.index_range_rv.as_deref() == Some(name))
     }
 
     /// Counts the outcomes of requests to the pools of these names.
@@ -349,10 +360,7 @@ impl Builder<'_> {
             }),
             R::ModifyKey(modify) => Arc::new(ModifyKeyRoute {
                 target: self.get(modify.target),
-                ensure_prefix: modify.ensure_key_prefix.clone().into_bytes(),
-                replace_prefix: modify.replace_key_prefix.clone().map(String::into_bytes),
-                suffix: modify.set_key_suffix.clone().into_bytes(),
-                routing_prefix: modify.set_routing_prefix.clone().map(String::into_bytes),
+                change: modify.change.clone(),
             }),
             R::OriginalClientHash { children, offset } => self.among(children, |children| {
                 Arc::new(Selecting(OriginalClientHashRoute { children, offset: *offset }))
@@ -407,10 +415,17 @@ impl Builder<'_> {
         }
     }
 
+    /// True if a shadow is one of this place of its pool, as a variable or the configuration says.
+    fn shadows_place(&self, shadow: &ast::Shadow, index: u32) -> bool {
+        let variable = shadow.index_range_rv.as_deref();
+        match variable.and_then(|name| self.plan.variables.get(name)) {
+            Some([first, last]) if first <= last => (*first..=*last).contains(&f64::from(index)),
+            _ => shadow.index_range.is_none_or(|(first, last)| (first..=last).contains(&index)),
+        }
+    }
+
     fn shadowed(&self, child: RouteRef, index: u32, shadows: &[ast::Shadow]) -> RouteRef {
-        let here = shadows.iter().filter(|shadow| {
-            shadow.index_range.is_none_or(|(first, last)| (first..=last).contains(&index))
-        });
+        let here = shadows.iter().filter(|shadow| self.shadows_place(shadow, index));
         let shadows: Vec<_> = here
             .map(|shadow| Shadow {
                 target: self.get(shadow.target),

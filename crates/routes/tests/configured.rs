@@ -518,6 +518,20 @@ fn tries_that_fail_are_counted() {
     assert_eq!(stored(policy("tko", 1, "")), some);
 }
 
+/// The first child is asked first, whatever it did; the second try is the one with the fewest
+/// failures in a row, and among equals the one that stands first.
+#[test]
+fn who_failed_least_of_late_is_next() {
+    let route = r#"{"type": "FailoverRoute",
+        "children": [{"type": "ErrorRoute", "result": "tko"}, "PoolRoute|dead", "PoolRoute|dead", "PoolRoute|A"],
+        "failover_policy": {"type": "LeastFailuresPolicy", "max_tries": 2}}"#;
+    let mut cluster = Cluster::new(1, route);
+    let tries: Vec<_> =
+        (0..5).map(|n| cluster.rig.store(Command::Set, &format!("k{n}"), "v")).collect();
+    let is_stored: Vec<_> = tries.iter().map(|outcome| *outcome == Outcome::Stored).collect();
+    assert_eq!(is_stored, [false, false, true, true, true], "{tries:?}");
+}
+
 #[test]
 fn rendezvous_tries_by_score() {
     let route = r#"{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A", "PoolRoute|B", "PoolRoute|C"],
@@ -607,6 +621,13 @@ fn variables_give_weights_and_fractions() {
     let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
     let text = config(&servers, shadowed);
     let mut cluster = Cluster::with(servers, &text, r#"{"f": [0, 1]}"#);
+    cluster.set("k", "v");
+    cluster.comes_to(1, "k", "v");
+    let placed = r#"{"type": "PoolRoute", "pool": "A", "shadows": [{"target": "PoolRoute|B",
+        "index_range": [1, 1], "index_range_rv": "i"}]}"#;
+    let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
+    let text = config(&servers, placed);
+    let mut cluster = Cluster::with(servers, &text, r#"{"i": [0, 9]}"#);
     cluster.set("k", "v");
     cluster.comes_to(1, "k", "v");
     let mut refused = plan(&config(&[], r#""NullRoute""#)).unwrap();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{Rig, patient};
+use routeconf::ast::KeyChange;
 use routes::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Change,
     ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys, MigrateRoute,
@@ -31,10 +32,10 @@ impl Cluster {
             let direct = all.iter().enumerate().map(|(index, route)| {
                 let route: RouteRef = Arc::new(ModifyKeyRoute {
                     target: Arc::clone(route),
-                    ensure_prefix: Vec::new(),
-                    replace_prefix: Some(format!("{index}/").into_bytes()),
-                    suffix: Vec::new(),
-                    routing_prefix: None,
+                    change: KeyChange {
+                        replace_key_prefix: Some(format!("{index}/")),
+                        ..KeyChange::default()
+                    },
                 });
                 (format!("{index}/").into_bytes(), route)
             });

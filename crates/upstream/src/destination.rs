@@ -307,7 +307,7 @@ impl Destination {
         self.input = Vec::new();
         self.polls_output = false;
         let late_us = now_us.saturating_sub(micros(self.settings.timeout));
-        let gone: &[u8] = b"Connection closed by the server";
+        let gone: &[u8] = b"Connection closed by the server.";
         let (late, other, words) = match end {
             End::Broken(_) => {
                 (Failure::RemoteError, Failure::RemoteError, &b"Bad reply from the server"[..])

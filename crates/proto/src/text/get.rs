@@ -18,6 +18,9 @@ pub struct GetLine {
     pub with_cas: bool,
     /// True if a missing key is answered with a token to fill it: lease-get.
     pub with_lease: bool,
+    /// True if the answer tells of the item and not its value: mcrouter's metaget, which
+    /// [`GetLine::metaget`] reads.
+    pub with_info: bool,
     state: State,
 }
 
@@ -64,18 +67,39 @@ pub enum KeyToken<'b> {
 
 impl GetLine {
     pub(super) const fn new(exptime: Option<i64>, with_cas: bool) -> Self {
-        Self { exptime, with_cas, with_lease: false, state: State::NoKey }
+        Self { exptime, with_cas, with_lease: false, with_info: false, state: State::NoKey }
     }
 
     pub(super) const fn lease() -> Self {
-        Self { exptime: None, with_cas: false, with_lease: true, state: State::NoKey }
+        Self {
+            exptime: None,
+            with_cas: false,
+            with_lease: true,
+            with_info: false,
+            state: State::NoKey,
+        }
+    }
+
+    /// Reads the command word of mcrouter's `metaget`, which servers do not know; and its bytes.
+    #[inline]
+    #[must_use]
+    pub fn metaget(input: &[u8]) -> Option<(Self, usize)> {
+        const METAGET: &[u8] = b"metaget ";
+        let line = Self { with_info: true, ..Self::new(None, false) };
+        input.starts_with(METAGET).then_some((line, METAGET.len()))
     }
 
     /// A plain `get` line of which a key has been taken already, by a caller that knew where it
     /// was.
     #[must_use]
     pub const fn after_key() -> Self {
-        Self { exptime: None, with_cas: false, with_lease: false, state: State::SomeKey }
+        Self {
+            exptime: None,
+            with_cas: false,
+            with_lease: false,
+            with_info: false,
+            state: State::SomeKey,
+        }
     }
 
     /// Takes a key that the caller has found by other means, between spaces. False: the line is
@@ -91,7 +115,13 @@ impl GetLine {
 
     /// A line that is refused for its exptime: all its keys are skipped.
     pub(super) const fn refused(error: Error, with_cas: bool) -> Self {
-        Self { exptime: None, with_cas, with_lease: false, state: State::Refused(error) }
+        Self {
+            exptime: None,
+            with_cas,
+            with_lease: false,
+            with_info: false,
+            state: State::Refused(error),
+        }
     }
 
     /// Refuses the line at a key that was taken and may not be had: the rest of it is skipped, and

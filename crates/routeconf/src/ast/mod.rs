@@ -21,8 +21,8 @@ pub use hash::{Hash, HashFunction, KeyPart};
 pub use ids::{PoolId, RouteId};
 pub use pool::{Member, Pool, Protocol, Security, Server, ServerAddress, TkoTracker};
 pub use route::{
-    Condition, ExptimeAction, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm, ModifyKey,
-    Route, SizeSplit, WarmUp,
+    Condition, ExptimeAction, KeyChange, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm,
+    ModifyKey, Route, SizeSplit, WarmUp,
 };
 pub use settings::{
     Latest, PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits,

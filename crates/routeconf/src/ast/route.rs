@@ -265,10 +265,19 @@ pub enum ExptimeAction {
 pub struct ModifyKey {
     /// The child.
     pub target: RouteId,
+    /// The key that it is asked for.
+    pub change: KeyChange,
+}
+
+/// The change of a key by `ModifyKeyRoute`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeyChange {
     /// `/region/cluster/` to set; `Some("")` removes it.
     pub set_routing_prefix: Option<String>,
     /// Put before keys that do not begin with it.
     pub ensure_key_prefix: String,
+    /// Written over the first bytes of keys, not put before them.
+    pub modify_inplace: bool,
     /// Replaced by `ensure_key_prefix` where keys begin with it.
     pub replace_key_prefix: Option<String>,
     /// Put behind the key.

@@ -59,6 +59,8 @@ pub struct Shadow {
     pub target: RouteId,
     /// `index_range`: only of servers with these places in the pool, both ends included.
     pub index_range: Option<(u32, u32)>,
+    /// `index_range_rv`: the runtime variable that replaces the places.
+    pub index_range_rv: Option<String>,
     /// The keys that are shadowed.
     pub keys: ShadowKeys,
     /// `key_fraction_range_rv`: the runtime variable that replaces the range.

@@ -4,8 +4,8 @@ use super::Builder;
 use super::fields::Fields;
 use super::values::result_name;
 use crate::ast::{
-    ExptimeAction, Failure, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm, ModifyKey,
-    Route, RouteId, SizeSplit, WarmUp,
+    ExptimeAction, Failure, KeyChange, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm,
+    ModifyKey, Route, RouteId, SizeSplit, WarmUp,
 };
 use crate::json::{Node, Value};
 use crate::source::{At, Fallible, fail};
@@ -251,7 +251,11 @@ impl Builder<'_> {
             return Ok(Route::Hash { children, hash: Box::new(crate::ast::Hash::ch3()) });
         };
         fields.known(&["weights", "tags"]);
-        fields.unused(&["client_fanout", "error_on_empty"]);
+        fields.unused(&["client_fanout"]);
+        if fields.flag("error_on_empty", false)? && children.is_empty() {
+            let message = "HashRoute: no children".to_owned();
+            return Ok(Route::Error { result: Failure::LocalError, message });
+        }
         match fields.text("hash_func")? {
             Some("Latest") => return self.latest(given),
             Some("LoadBalancer") => return self.load_balancer(fields),
@@ -415,7 +419,12 @@ impl Builder<'_> {
                 None => Ok(text.map(str::to_owned)),
             }
         };
-        fields.unused(&["modify_inplace"]);
+        let (modify_inplace, replace_key_prefix) =
+            (fields.flag("modify_inplace", false)?, own("replace_key_prefix")?);
+        if modify_inplace && replace_key_prefix.is_some() {
+            let text = "'modify_inplace' and 'replace_key_prefix' cannot be used together";
+            return fail(fields.place("modify_inplace"), text);
+        }
         let prefix = own("set_routing_prefix")?;
         if let Some(prefix) = prefix.as_deref().filter(|prefix| !prefix.is_empty())
             && !(prefix.starts_with('/')
@@ -425,13 +434,15 @@ impl Builder<'_> {
             let message = format!("'{prefix}' is not of the form /region/cluster/");
             return fail(fields.place("set_routing_prefix"), message);
         }
-        Ok(Route::ModifyKey(Box::new(ModifyKey {
-            target: self.need_route(fields, "target")?,
+        let change = KeyChange {
             set_routing_prefix: prefix,
             ensure_key_prefix: own("ensure_key_prefix")?.unwrap_or_default(),
-            replace_key_prefix: own("replace_key_prefix")?,
+            modify_inplace,
+            replace_key_prefix,
             set_key_suffix: own("set_key_suffix")?.unwrap_or_default(),
-        })))
+        };
+        let target = self.need_route(fields, "target")?;
+        Ok(Route::ModifyKey(Box::new(ModifyKey { target, change })))
     }
 
     /// `ErrorRoute|text`, or `response` and `result`.

@@ -52,6 +52,7 @@ impl Builder<'_> {
         let fraction = fraction_range(&fields)?;
         let requests = fields.number("requests_fraction", 0.0, 1.0)?;
         let range_rv = fields.text("key_fraction_range_rv")?.map(str::to_owned);
+        let index_range_rv = fields.text("index_range_rv")?.map(str::to_owned);
         let keys = match (keys, fraction, requests) {
             (Some(_), Some(_), _) => {
                 let message = "a shadow has 'keys_to_shadow' or 'key_fraction_range', not both";
@@ -65,7 +66,8 @@ impl Builder<'_> {
             }
         };
         fields.finish(&mut self.findings);
-        Ok(Shadow { target, index_range, keys, key_fraction_range_rv: range_rv })
+        let key_fraction_range_rv = range_rv;
+        Ok(Shadow { target, index_range, index_range_rv, keys, key_fraction_range_rv })
     }
 
     pub(super) fn rates(&mut self, node: &Node) -> Fallible<Rates> {

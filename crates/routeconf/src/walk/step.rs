@@ -128,7 +128,7 @@ impl Walker<'_> {
                 self.first_then(step, children, When::IfMissed, question)
             }
             Route::ModifyKey(rule) => {
-                let key = select::modify_key(&step.key, rule);
+                let key = select::modify_key(&step.key, &rule.change);
                 self.go_as(step, rule.target, When::Reply, &key, question);
             }
             Route::OperationSelector { default, policies } => {

@@ -1,7 +1,9 @@
 //! Replies as the client reads them.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use proto::answer::MetaCode;
-use proto::number::write_u64;
+use proto::number::{self, write_u64};
 use proto::reply::{self, CRLF};
 use upstream::{Command, Failure, Outcome, Reply};
 
@@ -31,6 +33,9 @@ pub(crate) fn reply(
         Outcome::Failed(failure) => {
             error(heap, failure, reply.value);
             return true;
+        }
+        Outcome::Meta(code) if slot.op == Command::MetaInfo => {
+            info(heap, client_key, code, reply);
         }
         Outcome::Meta(code) => meta(heap, slot, client_key, code, reply),
         _ => heap.extend_from_slice(plain(reply.outcome)),
@@ -140,6 +145,26 @@ fn meta(
         heap.extend_from_slice(reply.value);
         heap.extend_from_slice(CRLF);
     }
+}
+
+/// mcrouter's answer to `metaget`, of what `me` tells of an item; a miss is silent. No server tells
+/// when an item was stored, so its age is unknown.
+fn info(heap: &mut Vec<u8>, client_key: (usize, usize), code: MetaCode, reply: &Reply<'_>) {
+    if code != MetaCode::Me {
+        return;
+    }
+    let mut words = reply.words.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let served = words.next().unwrap_or_default();
+    let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
+    // -1 is none. 1.6.18 writes the seconds that are left as a negative number.
+    let left = words.find_map(|word| word.strip_prefix(b"exp=")).filter(|left| *left != b"-1");
+    let left = left.and_then(|left| number::parse_u64(left.strip_prefix(b"-").unwrap_or(left)));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    heap.extend_from_slice(b"META ");
+    heap.extend_from_slice(if key.is_empty() { served } else { &key });
+    heap.extend_from_slice(b" age: unknown; exptime: ");
+    write_u64(heap, left.map_or(0, |left| now.as_secs().saturating_add(left)));
+    heap.extend_from_slice(b"; from: unknown; is_transient: 0\r\n");
 }
 
 /// The words of a meta reply; `k` (and what `me` tells) with the client's key.

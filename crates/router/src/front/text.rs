@@ -18,7 +18,12 @@ impl Front {
     pub(super) fn command(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         let mut key_buf = KeyBuf::new();
         let bytes = input.bytes();
-        let parsed = text::parse(bytes, &mut key_buf);
+        let parsed = match GetLine::metaget(bytes) {
+            Some((line, consumed)) => {
+                Parsed::Request { request: text::Request::Get(line), consumed }
+            }
+            None => text::parse(bytes, &mut key_buf),
+        };
         if session.client_login.is_some()
             && let Some(step) = self.guard_line(session, input, &parsed)
         {
@@ -168,7 +173,7 @@ impl Front {
             input.consume(consumed + reply::CRLF.len());
             let (op, client, listener) = (retrieval(&line), session.client, session.listener);
             let exptime = line.exptime.unwrap_or(0);
-            let request = Request { exptime, client, listener, ..Request::new(op, key) };
+            let request = Request { exptime, client, listener, ..Request::new(asked(op), key) };
             self.submit(session.queue, Slot::new(op, Kind::OnlyKey), &request);
             return Step::Next;
         }
@@ -208,7 +213,8 @@ impl Front {
                     }
                     let (exptime, listener) = (line.exptime.unwrap_or(0), session.listener);
                     let client = session.client;
-                    let request = Request { exptime, client, listener, ..Request::new(op, key) };
+                    let asked = Request::new(asked(op), key);
+                    let request = Request { exptime, client, listener, ..asked };
                     self.submit(session.queue, slot, &request);
                 }
                 KeyToken::End { consumed } => {
@@ -309,11 +315,18 @@ impl Front {
 const fn retrieval(line: &GetLine) -> Command {
     match (line.exptime, line.with_cas) {
         _ if line.with_lease => Command::LeaseGet,
+        _ if line.with_info => Command::MetaInfo,
         (None, false) => Command::Get,
         (None, true) => Command::Gets,
         (Some(_), false) => Command::Gat,
         (Some(_), true) => Command::Gats,
     }
+}
+
+/// What servers are asked: no open server knows `metaget`, and all that speak meta know `me`.
+#[inline]
+const fn asked(op: Command) -> Command {
+    if matches!(op, Command::MetaInfo) { Command::MetaDebug } else { op }
 }
 
 /// The words but for those with these letters, which are this program's to follow.

@@ -1,4 +1,4 @@
-//! mcrouter's `--group-remote-errors`: whatever a server did wrong is `Remote error` for the
+//! mcrouter's `--group-remote-errors`: whatever a server did wrong is `remote error` for the
 //! client.
 
 use std::sync::Arc;
