@@ -213,10 +213,18 @@ fn documents(sources: &[(String, String)], pages: &[(String, String)]) -> Vec<St
     let exists = |path: &str| Path::new(path).exists();
     let mut breaches = Vec::new();
     let numbers = documents::records(pages, &mut breaches);
+    let read = |path: &str| {
+        let source = sources.iter().find(|(name, _)| name == path);
+        source.map(|(_, text)| text.as_str())
+    };
     for (name, text) in pages {
-        if name == "ARCHITECTURE.md" || name == TESTING || name.starts_with(documents::DECISIONS) {
+        let compares = name.starts_with(documents::COMPATIBILITY);
+        let names_paths = name == "ARCHITECTURE.md" || name == TESTING || compares;
+        if names_paths || name.starts_with(documents::DECISIONS) {
             breaches.extend(documents::paths_named(name, text, exists));
         }
+        breaches.extend(documents::functions_named(name, text, read));
+        breaches.extend(documents::rows_without_test(name, text));
         breaches.extend(documents::links(name, text, exists));
         breaches.extend(documents::cited(name, text, &numbers));
     }

@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 /// The folder of decision records, `NNNN-name.md`, and of their index.
 pub(super) const DECISIONS: &str = "docs/decisions/";
 
+/// The folder of the pages that compare with other programs, row by row.
+pub(super) const COMPATIBILITY: &str = "docs/compatibility/";
+
 /// What a path in backticks begins with.
 const ROOTS: [&str; 9] =
     ["crates/", "e2e/", "docs/", "lab/", "xtask/", "fuzz/", "python/", ".ci/", "shared/"];
@@ -20,6 +23,62 @@ pub(super) fn paths_named(name: &str, text: &str, exists: impl Fn(&str) -> bool)
         .filter(|path| !exists(path))
         .map(|path| format!("{name}: names {path}, which does not exist"))
         .collect()
+}
+
+/// Functions that are named in their file ("`a`, `b` in `crates/c/tests/d.rs`") and are not there;
+/// `read` gives the text of a file. Files that do not exist are [`paths_named`]'s.
+pub(super) fn functions_named<'a>(
+    name: &str,
+    text: &str,
+    read: impl Fn(&str) -> Option<&'a str>,
+) -> Vec<String> {
+    let parts: Vec<&str> = text.split('`').collect();
+    let mut breaches = Vec::new();
+    for (place, path) in parts.iter().enumerate().skip(1).step_by(2) {
+        let Some(file) = read(path).filter(|_| path.ends_with(".rs")) else { continue };
+        let mut at = place;
+        // "in" before the path; between names a comma or "and".
+        while at >= 2 {
+            let between = parts.get(at - 1).map_or("", |text| text.trim());
+            let wanted: &[&str] = if at == place { &["in"] } else { &[",", "and"] };
+            if !wanted.contains(&between) {
+                break;
+            }
+            at -= 2;
+            let function = parts.get(at).copied().unwrap_or_default();
+            // A list of files may follow one of functions.
+            if function.contains(['/', '.']) {
+                break;
+            }
+            if !file.contains(&format!("fn {function}(")) {
+                breaches.push(format!("{name}: names {function} in {path}, which has none"));
+            }
+        }
+    }
+    breaches
+}
+
+/// Rows of tables with a last column "shown by" that name neither a test nor a page.
+pub(super) fn rows_without_test(name: &str, text: &str) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let mut wants_test = false;
+    for line in text.lines() {
+        let Some(row) = line.strip_prefix('|') else {
+            wants_test = false;
+            continue;
+        };
+        let last = row.trim_end().trim_end_matches('|').rsplit(" | ").next().unwrap_or_default();
+        if last.trim() == "shown by" {
+            wants_test = true;
+        } else if wants_test
+            && !last.contains("---")
+            && !last.contains(".rs`")
+            && !last.contains("](")
+        {
+            breaches.push(format!("{name}: no test and no page for the row `{}`", row.trim()));
+        }
+    }
+    breaches
 }
 
 /// Relative links whose file does not exist. Fragments are not checked.
@@ -115,6 +174,26 @@ mod tests {
         let text = "`docs/gone.md`, `docs/here.md:7`, `docs/*.md`, `gone.rs`";
         let gone = paths_named("ARCHITECTURE.md", text, |path| path == "docs/here.md");
         assert_eq!(gone, ["ARCHITECTURE.md: names docs/gone.md, which does not exist"]);
+    }
+
+    #[test]
+    fn a_function_that_is_gone_is_found() {
+        let text = "(`one` in `a.rs`), `one`, `two` and `three` in\n`a.rs`, `four` or `a.rs`; `five` in `b.md`";
+        let read = |path: &str| (path == "a.rs").then_some("fn one() {}\nfn two() {}\n");
+        assert_eq!(
+            functions_named("p.md", text, read),
+            ["p.md: names three in a.rs, which has none"]
+        );
+    }
+
+    #[test]
+    fn a_row_without_a_test_is_found() {
+        let text = "| row | here | shown by |\n| --- | --- | --- |\n| a | same | `t` in `x.rs` |\n\
+            | b | differs | [why](p.md) |\n| c | same | |\n\n| row | why |\n| d | e |\n";
+        assert_eq!(
+            rows_without_test("p.md", text),
+            ["p.md: no test and no page for the row `c | same | |`"]
+        );
     }
 
     #[test]
