@@ -12,7 +12,7 @@ use router::options::{Options, Parser};
 const VALUES: &str = "-p=5000 --port=5000 --ssl-port=5001 --listen-addresses=127.0.0.1 \
     --listen-sock-fd=3 --unix-domain-sock=/tmp/s --tcp-listen-backlog=9 --max-conns=9 \
     --num-listening-sockets=2 --client-timeout=1000 --tfo-queue-size=9 --num-proxies=2 \
-    --proxy-threads=2 --core-multiplier=1 --thread-affinity=all --fibers-max-pool-size=9 \
+    --proxy-threads=2 --core-multiplier=1 --fibers-max-pool-size=9 \
     --fibers-stack-size=9 --fibers-record-stack-size-every=9 --fibers-pool-resize-period-ms=9 \
     --config=file:x -f=x --config-file=x --config-str={} --config-params=a:b -R=/a/b/ \
     --route-prefix=/a/b/ --config-dump-root=x --max-dumped-config-age=9 \
@@ -39,7 +39,7 @@ const SWITCHES: &str = "--asynclog-disable --use-asynclog-version2 --disable-fib
     --disable-reload-configs --disable-miss-on-get-errors --group-remote-errors \
     --send-invalid-route-to-default --enable-flush-cmd --disable-tko-tracking --allow-only-gets \
     --disable-failure-logging --cpu-cycles --test-mode --enable-logging-route --retain-source-ip \
-    --remote-thread --use-mux-io-thread-pool --validate-config --ssl-handshake-offload \
+    --remote-thread --thread-affinity --use-mux-io-thread-pool --validate-config --ssl-handshake-offload \
     --ssl-verify-peers --ssl-require-peer-certs --big-value-hide-reply-flag \
     --disable-shard-split-route --enable-pass-through-mode --dump-preprocessed-config-enabled \
     --disable-request-deadline-check";

@@ -127,6 +127,8 @@ fn general(context: &Context<'_>, sink: Sink<'_>) {
     for name in ALWAYS_ZERO {
         number(sink, name, 0);
     }
+    // A page moves although its items are in use, so none is ever the reason to wait.
+    sink(b"slab_reassign_last_busy_status", b"none");
 }
 
 fn process(context: &Context<'_>, sink: Sink<'_>) {
@@ -301,6 +303,7 @@ pub(crate) const ALWAYS_ZERO: &[&str] = &[
     "slab_reassign_inline_reclaim",
     "slab_reassign_busy_items",
     "slab_reassign_busy_deletes",
+    "slab_reassign_busy_nomem",
     "lru_bumps_dropped",
     "lrutail_reflocked",
     "evicted_active",

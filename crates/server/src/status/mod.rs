@@ -97,7 +97,8 @@ mod tests {
 
     /// Shown otherwise, or of no use as a number over time.
     const LEFT_OUT: &str = "pid version holdall_version libevent pointer_size connection_structures \
-        max_connections cmd_get cmd_set cmd_touch cmd_flush cas_badval hash_power_level arena_bytes active_slabs";
+        max_connections cmd_get cmd_set cmd_touch cmd_flush cas_badval hash_power_level arena_bytes active_slabs \
+        slab_reassign_last_busy_status";
 
     /// A statistic that is added is to be shown, too, or left out on purpose.
     #[test]
