@@ -160,7 +160,7 @@ fn uploads_that_fall_silent_are_closed_for_others() {
         bytes.is_empty() && matches!(end, End::Closed | End::Reset)
     };
     let all = silent.len();
-    let closed = silent.iter_mut().map(|wire| is_closed(wire)).filter(|closed| *closed).count();
+    let closed = silent.iter_mut().map(is_closed).filter(|closed| *closed).count();
     assert!(closed > 0, "all {all} are still there");
     assert!(server.is_alive());
 }

@@ -19,7 +19,7 @@ use crate::delivery::Flush;
 /// The longest line that a server may answer, in bytes.
 const LINE_BYTES_MAX: u64 = 2048;
 
-/// What a router is to do with deletes that a server does not execute.
+/// The treatment that a router is asked for of deletes that a server does not execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
     /// Keep them for later, and say so.

@@ -1,4 +1,4 @@
-//! How long ago a cluster was last seen to have executed a change of our own.
+//! The age of the last change of our own that a cluster was seen to have executed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Intervals after which a canary is late.
 const LATE_AFTER: u32 = 2;
 
-/// What the canary of one cluster shows. The counter is for `stats` alone, so Relaxed is enough.
+/// The state of one cluster's canary. The counter is for `stats` alone, so Relaxed is enough.
 #[derive(Debug)]
 pub struct CanaryStats {
     /// Beats that the cluster was seen to have executed.
@@ -24,7 +24,7 @@ struct Seen {
     obstacle: Obstacle,
 }
 
-/// What kept the last beat from being proven.
+/// The reason why the last beat is not proven.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Obstacle {
     /// Nothing so far.

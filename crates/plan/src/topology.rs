@@ -139,8 +139,8 @@ pub struct Database {
     /// PostgreSQL: the publication.
     #[serde(default = "default_name")]
     pub publication: String,
-    /// How the invalidator's connections are encrypted and the server is verified; verified, if it
-    /// is not named.
+    /// Encryption of the invalidator's connections, and verification of the server; verified, if
+    /// it is not named.
     pub sslmode: Option<SslMode>,
     /// The file of trusted issuers of the servers' certificates, where the invalidator runs.
     pub sslrootcert: Option<String>,

@@ -18,6 +18,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 
 use super::belady_sizes::BySize;
+use super::future::{Future, Met};
 use super::trace::{Action, Request};
 use super::{Counts, Footprint};
 
@@ -179,23 +180,6 @@ impl Known {
         }
         Ok(caches.into_iter().map(F::counts).collect())
     }
-}
-
-/// A request as a cache that knows the future meets it.
-pub(super) struct Met {
-    /// Its position. What the cache holds of this key is named by it.
-    pub at: u64,
-    pub is_get: bool,
-    /// Whether it counts.
-    pub counts: bool,
-    /// The position of the key's next use, and the item's bytes, if it is of use then.
-    pub keep: Option<(u64, u32)>,
-}
-
-/// A cache that knows the future.
-pub(super) trait Future {
-    fn meet(&mut self, met: &Met);
-    fn counts(self) -> Counts;
 }
 
 fn parts(record: &[u8]) -> (u64, u32, u8) {

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::Counts;
-use super::belady::{Future, Met};
+use super::future::{Future, Met};
 
 /// Objects that an eviction looks at.
 const SAMPLE: usize = 64;

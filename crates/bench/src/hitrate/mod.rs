@@ -11,6 +11,7 @@
 
 pub mod belady;
 mod belady_sizes;
+mod future;
 pub mod policies;
 pub mod presets;
 pub mod replay;

@@ -36,7 +36,7 @@ const ANSWERS_IN_INTERVAL: u32 = 4;
 /// Orders to a cluster that may wait while it looks.
 const ORDERS_MAX: usize = 4;
 
-/// What the canary is made of.
+/// The parts of the canary.
 #[derive(Debug)]
 pub struct Canary<N, W> {
     /// Its row and its keys.
@@ -51,7 +51,7 @@ pub struct Canary<N, W> {
     pub network: Arc<N>,
     /// Writes to the database.
     pub writer: W,
-    /// Where its age is kept.
+    /// Keeps its age.
     pub stats: Arc<Stats>,
     /// Says what happens to who operates it.
     pub log: fn(&str),

@@ -16,8 +16,8 @@ pub(super) const PLANTED_S: u64 = 3600;
 /// A cas unique that no server reaches.
 const NO_CAS: u64 = u64::MAX;
 
-/// Stores a value under each key, and reads it back through the same router. The reads are sent when
-/// the stores are answered: a router may have one overtake the other.
+/// Stores a value under each key, and reads it back through the same router. The reads are sent
+/// when the stores are answered: a router may have one overtake the other.
 ///
 /// # Errors
 ///

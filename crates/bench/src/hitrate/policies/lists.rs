@@ -34,7 +34,7 @@ struct List {
 }
 
 impl Lists {
-    /// So many empty lists.
+    /// This number of empty lists.
     pub(super) fn new(lists: usize) -> Self {
         let empty = List { newest: NONE, oldest: NONE, bytes: 0 };
         Self {

@@ -28,7 +28,7 @@ use generator::Progress;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// What was used longest ago goes.
+    /// The item that was used longest ago goes.
     Lru,
     /// A small queue of newcomers, a main queue and a list of ghosts (Yang et al., SOSP 2023).
     S3Fifo,

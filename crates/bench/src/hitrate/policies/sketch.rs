@@ -1,5 +1,5 @@
-//! How often keys were asked for, about: a count-min sketch whose counts are halved now and then,
-//! so that the past is forgotten.
+//! Frequencies of keys, about: a count-min sketch whose counts are halved now and then, so that the
+//! past is forgotten.
 
 /// Rows, of which the least count is taken.
 const ROWS: usize = 4;
@@ -22,7 +22,7 @@ pub(super) struct Sketch {
 }
 
 impl Sketch {
-    /// A sketch for about so many keys.
+    /// A sketch for about this number of keys.
     pub(super) fn new(keys: u64) -> Self {
         let width = keys.clamp(*WIDTH.start(), *WIDTH.end()).next_power_of_two();
         let bits = width.trailing_zeros();

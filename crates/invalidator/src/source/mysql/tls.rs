@@ -22,7 +22,7 @@ pub(super) fn options(
             let options = SslOpts::default().with_danger_accept_invalid_certs(true);
             return Ok(Some(options.with_danger_skip_domain_validation(true)));
         }
-        // The driver compares the name whenever it verifies, so a configuration cannot ask for less.
+        // The driver compares the name whenever it verifies: a configuration cannot ask for less.
         SslMode::VerifyCa | SslMode::VerifyFull => SslOpts::default(),
     };
     let Some(file) = issuers else { return Ok(Some(options)) };
