@@ -73,9 +73,6 @@ pub(crate) struct Sampler {
     command: Cell<Option<Command>>,
 }
 
-// The trials play what the store does.
-const _: () = assert!(sampling::SIZE_EXPONENT == store::SIZE_EXPONENT);
-
 /// Memory for each byte of samples, at the least.
 const PART_OF_MEMORY: u64 = 16;
 

@@ -43,7 +43,7 @@ pub use latency::{Command, Counts, LATENCY_BOUNDS_NS, Latencies};
 pub use log::{Access, Full, Kind, Log};
 pub use miss_ratio::{DEPTH, MissRatio};
 pub use prefixes::{OTHERS, PrefixId, Prefixes};
-pub use trials::{CANDIDATES, Candidate, SIZE_EXPONENT, Trials};
+pub use trials::{CANDIDATES, Candidate, Trials};
 pub use working_set::{Estimate, WINDOWS, Window, WorkingSet};
 
 /// The part of all keys that has a hash below `threshold`.

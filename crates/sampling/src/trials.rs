@@ -20,8 +20,6 @@
 
 mod miniature;
 
-pub use miniature::SIZE_EXPONENT;
-
 use crate::log::{Access, Kind};
 use crate::rate;
 use miniature::Miniature;

@@ -78,7 +78,7 @@ pub use {
     expiry::transient::TRANSIENT_SECS_MAX,
     handle::{Handle, Observer},
     item::{Item, Liveness},
-    lru::tuning::{EvictionSetting, SIZE_EXPONENT},
+    lru::tuning::EvictionSetting,
     namespaces::{NAMESPACES_MAX, Namespace, NamespaceStats, Namespaces},
     pin::Pin,
     reaping::walk::WalkCursor,

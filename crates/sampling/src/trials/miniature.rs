@@ -10,9 +10,6 @@ use narrow::{to_u8, to_u32};
 /// One group of sizes for each power of two; the last has all larger ones.
 const SIZES: usize = 16;
 
-/// The exponent of a size's weight, which must be that of the server's store.
-pub const SIZE_EXPONENT: f64 = 0.7;
-
 /// No node.
 const NONE: u32 = u32::MAX;
 
@@ -308,7 +305,8 @@ impl Miniature {
         let sizes = if self.candidate.weighs_size { SIZES } else { 1 };
         let mut oldest = None::<(f64, u32)>;
         for (size, queues) in self.queues[..sizes].iter().enumerate() {
-            let weight = (size as f64 * SIZE_EXPONENT).exp2();
+            // As in the server's store: twice the bytes, twice the age.
+            let weight = f64::from(1_u32 << size);
             let factors = [f64::from(self.candidate.newcomer_factor), 1.0];
             for (queue, factor) in queues.iter().zip(factors) {
                 if queue.oldest == NONE {

@@ -2,9 +2,9 @@
 //!
 //! * A newcomer counts as older than it is by a *factor*. So newcomers that nobody reads leave
 //!   early, and what was read once stays as long as it would. With a factor of 1 this is LRU.
-//! * Items *weigh* their size, if that is wanted: an item of `s` bytes counts as older by
-//!   `s` to the power of 0.7. So a class of small items, of which a page holds many hits, gets more
-//!   pages.
+//! * Items *weigh* their size, if that is wanted: an item of twice the bytes counts as twice as old.
+//!   An item costs its bytes for as long as nobody reads it, so all items that stay earn as much a
+//!   byte. A class of small items, of which a page holds many hits, gets more pages.
 //!
 //! Neither helps with every load: newcomers are worth more than others where popularity moves on.
 //! Whoever runs the store chooses by what it sees of the load.
@@ -13,7 +13,7 @@
 
 use super::Part;
 use arena::sync::{AtomicU32, Ordering};
-use narrow::saturating_u32;
+use narrow::to_u32;
 
 /// The order in which items are evicted, where newcomers are told from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,21 +32,16 @@ impl EvictionSetting {
     pub const FIRST: Self = Self { newcomer_factor: 2, weighs_size: false };
 }
 
-/// The exponent of a size's weight. A smaller one gains less where sizes differ, a greater one
-/// loses more where newer items are the larger ones.
-pub const SIZE_EXPONENT: f64 = 0.7;
+/// Bytes of an item whose age counts as it is.
+const BYTES_OF_ONE: u32 = 256;
 
-/// Bytes of an item that weighs [`ONE`].
-const BYTES_OF_ONE: f64 = 256.0;
-const ONE: u32 = 1 << 10;
-
-/// The present order, and the weights of classes.
+/// The present order, and the sizes of classes.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     newcomer_factor: AtomicU32,
     weighs_size: AtomicU32,
     /// By class.
-    weights: Box<[u32]>,
+    chunk_bytes: Box<[u32]>,
 }
 
 impl Tuning {
@@ -55,7 +50,7 @@ impl Tuning {
         let tuning = Self {
             newcomer_factor: AtomicU32::new(1),
             weighs_size: AtomicU32::new(0),
-            weights: chunk_bytes.map(weight_of).collect(),
+            chunk_bytes: chunk_bytes.map(to_u32).collect(),
         };
         tuning.set(setting);
         tuning
@@ -90,33 +85,22 @@ impl Tuning {
             return age;
         }
         let weight = u128::from(self.weight(class));
-        let weighed = u128::from(age) * weight / u128::from(ONE);
+        let weighed = u128::from(age) * weight / u128::from(BYTES_OF_ONE);
         u64::try_from(weighed).unwrap_or(u64::MAX - 1)
     }
 
     /// The age of an item of this class that weighs as much as this.
     pub(crate) fn unweighed(&self, class: u8, weighed: u64) -> u64 {
-        let age = u128::from(weighed) * u128::from(ONE) / u128::from(self.weight(class));
+        let age = u128::from(weighed) * u128::from(BYTES_OF_ONE) / u128::from(self.weight(class));
         u64::try_from(age).unwrap_or(u64::MAX)
     }
 
     fn weight(&self, class: u8) -> u32 {
         if self.weighs_size.load(Ordering::Relaxed) == 0 {
-            return ONE;
+            return BYTES_OF_ONE;
         }
-        self.weights.get(usize::from(class) - 1).copied().unwrap_or(ONE)
+        self.chunk_bytes.get(usize::from(class) - 1).copied().unwrap_or(BYTES_OF_ONE)
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a positive number of moderate size"
-)]
-fn weight_of(bytes: usize) -> u32 {
-    let weight = (bytes as f64 / BYTES_OF_ONE).powf(SIZE_EXPONENT) * f64::from(ONE);
-    saturating_u32(weight as u64).max(1)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -128,8 +112,8 @@ mod tests {
         let by_size = EvictionSetting { weighs_size: true, ..EvictionSetting::LRU };
         let tuning = Tuning::new(by_size, [64, 256, 4096].into_iter());
         assert_eq!(tuning.weighed(2, 1000), 1000);
-        assert!((370..380).contains(&tuning.weighed(1, 1000)));
-        assert!((6900..7000).contains(&tuning.weighed(3, 1000)));
+        assert_eq!(tuning.weighed(1, 1000), 250);
+        assert_eq!(tuning.weighed(3, 1000), 16_000);
         assert_eq!(tuning.weighed(3, u64::MAX), u64::MAX);
         let there_and_back = tuning.unweighed(3, tuning.weighed(3, 1_000_000));
         assert!((999_000..1_000_001).contains(&there_and_back), "{there_and_back}");
