@@ -2,8 +2,8 @@
 //!
 //! * A newcomer counts as older than it is by a *factor*. So newcomers that nobody reads leave
 //!   early, and what was read once stays as long as it would. With a factor of 1 this is LRU.
-//! * Items *weigh* their size, if that is wanted: an item of twice the bytes counts as twice as old.
-//!   An item costs its bytes for as long as nobody reads it, so all items that stay earn as much a
+//! * Items *weigh* their size, if that is wanted: one of twice the bytes counts as twice as old. An
+//!   item costs its bytes for as long as nobody reads it, so all items that stay earn as much a
 //!   byte. A class of small items, of which a page holds many hits, gets more pages.
 //!
 //! Neither helps with every load: newcomers are worth more than others where popularity moves on.
