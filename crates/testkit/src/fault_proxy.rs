@@ -69,9 +69,13 @@ impl FaultProxy {
     /// An open proxy before `server`.
     #[must_use]
     pub fn before(server: SocketAddr) -> Self {
-        // No port that the system gives to a connection of anybody's while this refuses.
-        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let listener = TcpListener::bind(addr).unwrap();
+        // No port that the system gives to a connection of anybody's while this refuses. Another
+        // process may take it before this does.
+        let bound = (0..100).find_map(|_| {
+            let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+            TcpListener::bind(addr).ok().map(|listener| (addr, listener))
+        });
+        let (addr, listener) = bound.expect("a free port");
         let state = Arc::new(State {
             mode: Mutex::new(Mode::Open),
             epoch: AtomicU64::new(0),

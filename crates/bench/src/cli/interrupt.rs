@@ -2,15 +2,19 @@
 //! seen is still reported; a second Ctrl-C ends the program.
 //!
 //! One flag for the whole program, because a command is many runs one after the other, and none
-//! may begin once it is set. Commands that never ask for it end by the signal itself.
+//! may begin once it is set. A run has another one, which its failure sets as well. Commands that
+//! never ask for either end by the signal itself.
 
+use std::ops::Deref;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use generator::Progress;
+use signal_hook::SigId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_default};
+use signal_hook::low_level::unregister;
 
 /// The status of a command that was interrupted, as shells report SIGINT.
 pub(super) const EXIT_INTERRUPTED: u8 = 130;
@@ -36,9 +40,38 @@ pub(super) fn flag() -> Arc<AtomicBool> {
     Arc::clone(flag)
 }
 
-/// A run that the flag ends.
-pub(super) fn progress() -> Progress {
-    Progress { stop: flag(), ..Progress::default() }
+/// A run that signals end.
+pub(super) struct Interruptible {
+    progress: Progress,
+    handlers: Vec<SigId>,
+}
+
+/// A run that signals end, at once if one has come.
+pub(super) fn progress() -> Interruptible {
+    flag();
+    let progress = Progress::default();
+    let register = |signal| register(signal, Arc::clone(&progress.stop)).ok();
+    let handlers = [SIGINT, SIGTERM].into_iter().filter_map(register).collect();
+    if happened() {
+        progress.stop.store(true, Ordering::Relaxed);
+    }
+    Interruptible { progress, handlers }
+}
+
+impl Deref for Interruptible {
+    type Target = Progress;
+
+    fn deref(&self) -> &Progress {
+        &self.progress
+    }
+}
+
+impl Drop for Interruptible {
+    fn drop(&mut self) {
+        for handler in self.handlers.drain(..) {
+            unregister(handler);
+        }
+    }
 }
 
 /// True once a signal has come. Relaxed: one that is seen late costs a moment.
