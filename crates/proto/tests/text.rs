@@ -48,7 +48,7 @@ fn check_bad(line: &[u8], error: Error, swallow: u64, silent: bool) {
 
 fn get(exptime: Option<i64>, with_cas: bool) -> String {
     format!(
-        "Get(GetLine {{ exptime: {exptime:?}, with_cas: {with_cas}, with_lease: false, state: NoKey }})"
+        "Get(GetLine {{ exptime: {exptime:?}, with_cas: {with_cas}, with_lease: false, with_info: false, state: NoKey }})"
     )
 }
 
@@ -196,7 +196,7 @@ fn a_delete_may_ask_to_be_told_that_it_is_kept() {
 
 #[test]
 fn leases() {
-    let get = "Get(GetLine { exptime: None, with_cas: false, with_lease: true, state: NoKey })";
+    let get = "Get(GetLine { exptime: None, with_cas: false, with_lease: true, with_info: false, state: NoKey })";
     check(b"lease-get a b\r\n", &[get, "key a", "key b", "end"]);
     let store = Store { lease: Some(u64::MAX), ..STORE };
     check_request(b"lease-set k 18446744073709551615 1 2 3", Request::Store(store));
@@ -331,13 +331,13 @@ fn a_retrieval_without_a_key_is_an_error() {
 const MN: &str = "Meta(Request { command: NoOp, key: [], options: Options { base64: false, \
     invalidate: false, quiet: false, no_update: false, value: false, drop_value: false, \
     compare_cas: None, new_cas: None, delta: None, client_flags: None, initial: None, \
-    autoviv_exptime: None, opaque: None, recache_secs: None, accept_stale: false, lease: None, \
+    autoviv_exptime: None, opaque: None, tells_kept: false, unkept: false, recache_secs: None, accept_stale: false, lease: None, \
     hold_off_secs: None, under: false, exptime: None }, \
     flags: Words { rest: [] } })";
 
 #[test]
 fn a_bad_exptime_refuses_the_whole_retrieval() {
-    let refused = "Get(GetLine { exptime: None, with_cas: false, with_lease: false, \
+    let refused = "Get(GetLine { exptime: None, with_cas: false, with_lease: false, with_info: false, \
         state: Refused(Exptime) })";
     check(b"gat x a b\r\nversion\r\n", &[refused, "bad Exptime", "Version"]);
     check(b"gat +5 a\n", &[refused, "bad Exptime"]);
