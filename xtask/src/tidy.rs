@@ -77,7 +77,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("narrow", &[]),
     ("net", &["certs"]),
     ("options", &["files", "net", "store"]),
-    ("plan", &[]),
+    ("plan", &["sizing"]),
     ("processes", &[]),
     ("proto", &[]),
     ("routeconf", &["files", "hashing", "proto"]),
@@ -102,6 +102,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("routes", &["hashing", "narrow", "proto", "routeconf", "spool", "upstream"]),
     ("sampling", &["narrow"]),
     ("scram", &[]),
+    ("sizing", &["store"]),
     ("spool", &[]),
     ("reserve", &[]),
     (

@@ -55,12 +55,7 @@ const COMMANDS: [Command; 11] = [
         "demo",
         DEMO,
     ),
-    command(
-        "plan",
-        "makes units, manifests and configurations from one topology file",
-        "plan",
-        PLAN,
-    ),
+    command("plan", "sizes a tier; makes units and manifests from one topology file", "plan", PLAN),
     command("passwd", "makes a line for the file of users (serve -Y)", "serve", SERVE),
 ];
 

@@ -1,19 +1,36 @@
 //! `holdall plan`.
 
+mod size;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, ValueEnum};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::{Files, PlanError, Topology, TopologyError, kubernetes, systemd};
 
-/// Makes the files that every host needs from one topology file.
+/// Makes the files that every host needs from one topology file; sizes a tier.
 #[derive(Debug, Parser)]
 #[command(name = "holdall plan", version, about, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
+    #[command(subcommand)]
+    task: Option<Task>,
+    #[command(flatten)]
+    emit: Option<EmitArguments>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Says how many servers a load needs, how large, and what binds them
+    Size(size::Arguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct EmitArguments {
     /// The topology
     file: PathBuf,
     /// For what
@@ -37,10 +54,12 @@ Examples:
   holdall plan topology.toml --emit systemd -o plan
       then copy plan/ADDRESS/ to / of each host, and enable its units
   holdall plan topology.toml --emit kubernetes | kubectl apply -f -
+  holdall plan size load.toml --topology topology.toml
+      how many servers for that load, and a topology of them
 
-docs/deployment.md has the topology file.";
+docs/deployment.md has the topology file, docs/sizing.md the file of the load.";
 
-/// A topology that is wrong.
+/// The file is wrong.
 const EXIT_TOPOLOGY: u8 = 2;
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 64;
@@ -63,19 +82,29 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
         }
     };
-    match made(&arguments) {
-        Err(why) => {
-            let _ = writeln!(io::stderr(), "holdall plan: {why}");
-            ExitCode::from(EXIT_TOPOLOGY)
-        }
+    match (arguments.task, arguments.emit) {
+        (Some(Task::Size(arguments)), _) => size::main(&arguments),
+        (None, Some(arguments)) => emitted(&arguments),
+        // Clap refuses a line without either.
+        (None, None) => ExitCode::from(EXIT_USAGE),
+    }
+}
+
+fn emitted(arguments: &EmitArguments) -> ExitCode {
+    match made(arguments) {
+        Err(why) => refused(&why, EXIT_TOPOLOGY),
         Ok(files) => match put(&files, arguments.out.as_deref()) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                let _ = writeln!(io::stderr(), "holdall plan: {error}");
-                ExitCode::FAILURE
-            }
+            Err(error) => refused(&error, 1),
         },
     }
+}
+
+/// Says why on stderr.
+fn refused(why: &dyn std::fmt::Display, status: u8) -> ExitCode {
+    // Nobody is left to tell when the stream is closed.
+    let _ = writeln!(io::stderr(), "holdall plan: {why}");
+    ExitCode::from(status)
 }
 
 /// The files could not be made.
@@ -87,7 +116,7 @@ enum Failure {
     Plan { file: PathBuf, error: PlanError },
 }
 
-fn made(arguments: &Arguments) -> Result<Files, Failure> {
+fn made(arguments: &EmitArguments) -> Result<Files, Failure> {
     let topology = Topology::read(&arguments.file)?;
     let files = match arguments.emit {
         Emit::Systemd => systemd(&topology),

@@ -1,0 +1,170 @@
+//! A tier made of one kind of server: how many it takes, and what binds them.
+
+use serde::Serialize;
+
+use crate::input::Platform;
+use crate::loss::Loss;
+use crate::money::Money;
+use crate::tier::Tier;
+use crate::wire::{Requests, keys_of_a_part};
+
+/// Resident memory that a server may have over its limit `-m` (docs/promises.md): a share, and
+/// bytes.
+const RESIDENT_FACTOR: f64 = 1.03;
+const RESIDENT_EXTRA: f64 = 16.0 * 1024.0 * 1024.0;
+
+/// Share of a cluster's servers that the gutter has, about a hundredth (*Scaling Memcache at
+/// Facebook*, section 3.3).
+const GUTTER_SHARE: f64 = 0.01;
+
+/// Servers beyond which nobody plans.
+const SERVERS_MAX: f64 = 10_000_000.0;
+
+/// A reason for the number of servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Constraint {
+    /// Requests a second under the SLA.
+    Cpu,
+    /// The network interface.
+    Nic,
+    /// Memory for items.
+    Memory,
+    /// The share of the items on one server.
+    Loss,
+}
+
+impl Constraint {
+    /// As it is shown.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Nic => "NIC",
+            Self::Memory => "memory",
+            Self::Loss => "loss",
+        }
+    }
+}
+
+/// The tier made of one kind of server.
+#[derive(Clone, Debug, Serialize)]
+pub struct Candidate {
+    /// The kind.
+    pub platform: Platform,
+    /// Servers, spares among them.
+    pub servers: f64,
+    /// The constraint that needs the most.
+    pub binds: Constraint,
+    /// Servers that each constraint alone needs.
+    pub needs: Vec<(Constraint, f64)>,
+    /// `-m` of each server, in bytes.
+    pub memory_bytes: f64,
+    /// `-t` of each server.
+    pub threads: Option<u32>,
+    /// Servers that must hold copies of the hottest key.
+    pub hot_key_copies: f64,
+    /// Servers of the gutter.
+    pub gutter: f64,
+    /// Use of each server at the peak, 0 to 1: of its requests, its interface, its memory.
+    pub used: Used,
+    /// Servers beyond those that would just do at full use.
+    pub headroom: f64,
+    /// The loss of one server.
+    pub loss: Loss,
+    /// Watts of all, where known.
+    pub watts: Option<f64>,
+    /// Costs, where a price is known.
+    pub money: Option<Money>,
+}
+
+/// Shares of a server's capacity, 0 to 1.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Used {
+    /// Of its gets a second.
+    pub cpu: f64,
+    /// Of its interface.
+    pub nic: f64,
+    /// Of its memory for items.
+    pub memory: f64,
+}
+
+impl Tier<'_> {
+    pub(crate) fn candidate(&self, platform: &Platform) -> Result<Candidate, String> {
+        let wrong = |why: &str| Err(format!("platform '{}': {why}", platform.name));
+        let room = (platform.memory.0 - platform.base_memory.0) / RESIDENT_FACTOR - RESIDENT_EXTRA;
+        if room <= 0.0 {
+            return wrong("memory: nothing is left for items");
+        }
+        let limits = self.limits;
+        let cpu = self.demand.peak / platform.capacity();
+        let memory = self.hits.memory_bytes / room;
+        let few = cpu.max(memory).ceil().max(1.0);
+        if few > SERVERS_MAX {
+            return wrong("more than ten million would be needed");
+        }
+        let needs = vec![
+            (Constraint::Cpu, whole(cpu / limits.utilization)),
+            (Constraint::Nic, self.for_the_nic(platform, limits.utilization)),
+            (Constraint::Memory, whole(memory)),
+            (Constraint::Loss, whole(1.0 / limits.max_loss)),
+        ];
+        let (binds, most) = needs
+            .iter()
+            .fold((Constraint::Cpu, 0.0), |most, need| if need.1 > most.1 { *need } else { most });
+        let servers = most + limits.spares;
+        let bare = few.max(self.for_the_nic(platform, 1.0));
+        let watts = platform.watts.map(|watts| watts * servers);
+        Ok(Candidate {
+            platform: platform.clone(),
+            servers,
+            binds,
+            needs,
+            memory_bytes: self.hits.memory_bytes / servers,
+            threads: platform.cores,
+            hot_key_copies: whole(
+                self.demand.hot_key / (platform.hot_capacity() * limits.utilization),
+            ),
+            gutter: whole(servers * GUTTER_SHARE),
+            used: Used {
+                cpu: cpu / servers,
+                nic: self.nic_used(platform, servers),
+                memory: memory / servers,
+            },
+            headroom: servers - bare,
+            loss: self.loss_of_one(servers, platform.capacity()),
+            watts,
+            money: Money::of(platform, servers, servers - bare, self.input.cost),
+        })
+    }
+
+    fn nic_used(&self, platform: &Platform, servers: f64) -> f64 {
+        let requests = Requests {
+            gets: self.demand.peak / servers,
+            keys: keys_of_a_part(self.input.load.gets_per_request, servers),
+            hit_ratio: self.hits.ratio,
+            key_bytes: self.items.key_bytes,
+            value_bytes: self.items.value_bytes,
+        };
+        requests.bits_per_second() / platform.nic.0
+    }
+
+    /// The least number of servers whose interfaces are used to `utilization` at the most. More
+    /// servers split multigets further, so the sum of all traffic rises a little with them.
+    fn for_the_nic(&self, platform: &Platform, utilization: f64) -> f64 {
+        let mut servers: f64 = 1.0;
+        while servers < SERVERS_MAX {
+            let used = self.nic_used(platform, servers);
+            if used <= utilization {
+                break;
+            }
+            servers = (servers * used / utilization).ceil().max(servers + 1.0);
+        }
+        servers
+    }
+}
+
+/// At least one whole server; what is off by rounding alone needs no other.
+fn whole(servers: f64) -> f64 {
+    (servers - 1e-9).ceil().max(1.0)
+}

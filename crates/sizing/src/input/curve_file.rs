@@ -1,0 +1,85 @@
+//! The answers of a running server, as text: `stats mrc` and `stats sizes`.
+
+use std::collections::BTreeMap;
+
+/// The points of `stats mrc`: bytes of memory and hit ratio, by memory.
+///
+/// # Errors
+///
+/// When no point has both.
+pub(crate) fn miss_ratio_curve(text: &str) -> Result<Vec<(f64, f64)>, String> {
+    let mut points: BTreeMap<&str, (Option<f64>, Option<f64>)> = BTreeMap::new();
+    for (name, value) in stats(text) {
+        let Some((size, what)) = name.strip_prefix("mrc:").and_then(|name| name.split_once(':'))
+        else {
+            continue;
+        };
+        let Ok(value) = value.parse::<f64>() else { continue };
+        let point = points.entry(size).or_default();
+        match what {
+            "bytes" => point.0 = Some(value),
+            "hit_ratio" => point.1 = Some(value),
+            _ => {}
+        }
+    }
+    let mut points: Vec<(f64, f64)> = points
+        .into_values()
+        .filter_map(|(bytes, ratio)| Some((bytes?, ratio?)))
+        .filter(|(bytes, ratio)| *bytes > 0.0 && (0.0..=1.0).contains(ratio))
+        .collect();
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    if points.is_empty() {
+        return Err("no line such as 'STAT mrc:1x:hit_ratio 0.93': the server has not seen \
+                    enough gets yet, or this is no answer to `stats mrc`"
+            .to_owned());
+    }
+    Ok(points)
+}
+
+/// The histogram of `stats sizes`: bytes of an item with its header, and how many have them.
+///
+/// # Errors
+///
+/// When there is none.
+pub(crate) fn item_sizes(text: &str) -> Result<Vec<(f64, f64)>, String> {
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);
+    let sizes: Vec<(f64, f64)> =
+        stats(text).filter_map(|(size, items)| Some((number(size)?, number(items)?))).collect();
+    if sizes.is_empty() {
+        return Err("no line such as 'STAT 96 1024': memcached counts sizes with -o track_sizes \
+                    alone"
+            .to_owned());
+    }
+    Ok(sizes)
+}
+
+fn stats(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| line.trim_end().strip_prefix("STAT ")?.split_once(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_in_the_order_of_memory() {
+        let text = "STAT mrc:2x:bytes 200\r\nSTAT mrc:2x:hit_ratio 0.9\r\nSTAT mrc:1x:bytes 100\r\n\
+                    STAT mrc:1x:hit_ratio 0.8\r\nSTAT mrc:4x:bytes 400\r\nSTAT mrc:sampled_reads 5\
+                    \r\nEND\r\n";
+        assert_eq!(miss_ratio_curve(text), Ok(vec![(100.0, 0.8), (200.0, 0.9)]));
+        for bad in
+            ["", "END", "STAT mrc:1x:bytes 5", "STAT mrc:1x:hit_ratio 2\nSTAT mrc:1x:bytes 1"]
+        {
+            assert!(miss_ratio_curve(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_as_servers_print_them() {
+        assert_eq!(
+            item_sizes("STAT 96 10\r\nSTAT 128 5\r\nEND\r\n"),
+            Ok(vec![(96.0, 10.0), (128.0, 5.0)])
+        );
+        assert!(item_sizes("STAT sizes_status disabled\r\nEND\r\n").is_err());
+    }
+}

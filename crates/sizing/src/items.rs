@@ -1,0 +1,200 @@
+//! Sizes of items, and the memory that one takes in *this* build: a small store is filled and its
+//! items are counted. Chunk sizes, headers, index and bags are in that figure without being known
+//! here.
+
+use std::path::Path;
+
+use serde::Serialize;
+use store::{Change, Config, NewItem, Policy, Store, StoreError};
+
+use crate::input::{Data, InputError, curve_file};
+
+/// Memory of the store that is filled.
+const SAMPLE_BYTES: u64 = 64 << 20;
+
+/// The least item has 32 bytes, so the store is full before this.
+const SAMPLE_ITEMS_MAX: u32 = 4_000_000;
+
+/// The largest value that is sampled as it is; a larger one takes proportionally more.
+const SAMPLE_VALUE_MAX: f64 = 1_000_000.0;
+
+/// Sizes of keys and values with their weights.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Sizes {
+    /// Key bytes, value bytes, weight.
+    pub(crate) kinds: Vec<[f64; 3]>,
+}
+
+impl Sizes {
+    /// The sizes that the file names; `path` is the file of sizing.
+    ///
+    /// # Errors
+    ///
+    /// When they are missing, out of range, or cannot be read.
+    pub(crate) fn of(data: &Data, path: &Path) -> Result<Self, InputError> {
+        let wrong = |why: String| InputError::new(path, why);
+        let kinds = match (&data.sizes, &data.stats_sizes) {
+            (Some(kinds), None) => kinds.clone(),
+            (None, Some(file)) => from_stats(data, &path.with_file_name(file)).map_err(wrong)?,
+            (None, None) => {
+                return Err(wrong(
+                    "data.sizes is missing: [[key bytes, value bytes, weight], ..], or \
+                     data.stats_sizes = a file with a server's answer to `stats sizes`"
+                        .to_owned(),
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(wrong("data.sizes and data.stats_sizes: give one".to_owned()));
+            }
+        };
+        let good = |[key, value, weight]: &[f64; 3]| {
+            (1.0..=250.0).contains(key) && (0.0..=1e9).contains(value) && *weight > 0.0
+        };
+        if kinds.is_empty() || !kinds.iter().all(good) {
+            return Err(wrong(
+                "data.sizes: keys of 1 to 250 bytes, values of at most 1e9, weights over 0"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self { kinds })
+    }
+
+    fn mean(&self, value: impl Fn(&[f64; 3]) -> f64) -> f64 {
+        let weight: f64 = self.kinds.iter().map(|kind| kind[2]).sum();
+        self.kinds.iter().map(|kind| kind[2] * value(kind)).sum::<f64>() / weight
+    }
+
+    /// Mean bytes of a key.
+    #[must_use]
+    pub(crate) fn key_bytes(&self) -> f64 {
+        self.mean(|kind| kind[0])
+    }
+
+    /// Mean bytes of a value.
+    #[must_use]
+    pub(crate) fn value_bytes(&self) -> f64 {
+        self.mean(|kind| kind[1])
+    }
+
+    /// Mean bytes of memory (`-m`) for an item of these sizes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store, which are out of memory here.
+    pub(crate) fn item_bytes(&self) -> Result<f64, StoreError> {
+        let config =
+            Config { memory_bytes: SAMPLE_BYTES, policy: Policy::Bag, ..Config::default() };
+        let store = Store::new(config)?;
+        let Some(me) = store.join() else {
+            return Err(StoreError::Config("no thread may join the store"));
+        };
+        let mut chance = fastrand::Rng::with_seed(1);
+        let weight: f64 = self.kinds.iter().map(|kind| kind[2]).sum();
+        let value = vec![0_u8; length(SAMPLE_VALUE_MAX)];
+        let (mut scale, mut stored) = (0.0, 0.0);
+        let is_full =
+            |stored: u32| stored.is_multiple_of(self.pause()) && store.stats().evictions > 0;
+        for number in 0..SAMPLE_ITEMS_MAX {
+            let mut at = chance.f64() * weight;
+            let kind = self.kinds.iter().find(|kind| {
+                at -= kind[2];
+                at < 0.0
+            });
+            let Some([key_len, value_len, _]) = kind.or_else(|| self.kinds.last()) else { break };
+            let sampled = value_len.min(SAMPLE_VALUE_MAX);
+            put(&me, &key_of(number, length(*key_len)), &value[..length(sampled)]);
+            stored += 1.0;
+            scale += (key_len + value_len) / (key_len + sampled);
+            if is_full(number) {
+                break;
+            }
+        }
+        Ok(SAMPLE_BYTES as f64 / store.stats().items as f64 * (scale / stored))
+    }
+
+    /// Stores between two looks at the store's counters, which walk over all classes.
+    fn pause(&self) -> u32 {
+        match self.key_bytes() + self.value_bytes() {
+            ..2e3 => 256,
+            ..2e4 => 16,
+            _ => 1,
+        }
+    }
+}
+
+/// Stores an item; a full store evicts.
+fn put(me: &store::Handle, key: &[u8], value: &[u8]) {
+    me.begin_turn(1);
+    let new = NewItem { key, flags: 0, deadline: 0, value_len: value.len(), base64_key: false };
+    if let Ok(mut draft) = me.draft(new)
+        && draft.push(value).is_ok()
+    {
+        me.section().update(me.store().hash(key), key, |_| Change::Put { draft, cas: None });
+    }
+    me.quiesce();
+}
+
+/// A key of `len` bytes, or of its number's four.
+fn key_of(number: u32, len: usize) -> Vec<u8> {
+    let mut key = number.to_le_bytes().to_vec();
+    key.resize(len.max(key.len()), b'k');
+    key
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a length between 0 and a megabyte"
+)]
+fn length(bytes: f64) -> usize {
+    bytes.round() as usize
+}
+
+/// Keys and values from a server's histogram of items.
+fn from_stats(data: &Data, file: &Path) -> Result<Vec<[f64; 3]>, String> {
+    let at = |why: String| format!("{}: {why}", file.display());
+    let key = data.key_bytes.ok_or("data.key_bytes is missing: bytes of a key, on average")?;
+    let header = data.header_bytes.unwrap_or(24.0);
+    let text = std::fs::read_to_string(file).map_err(|error| at(error.to_string()))?;
+    let sizes = curve_file::item_sizes(&text).map_err(at)?;
+    Ok(sizes
+        .into_iter()
+        .map(|(bytes, items)| [key, (bytes - header - key).max(0.0), items])
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(kinds: &[[f64; 3]]) -> Sizes {
+        Sizes { kinds: kinds.to_vec() }
+    }
+
+    fn bytes(kinds: &[[f64; 3]]) -> f64 {
+        sizes(kinds).item_bytes().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn an_item_takes_more_than_its_key_and_value_and_not_much_more() {
+        for (key, value) in [(32.0, 64.0), (32.0, 256.0), (32.0, 1024.0), (20.0, 40_000.0)] {
+            let taken = bytes(&[[key, value, 1.0]]);
+            let payload = key + value;
+            assert!(taken > payload + 16.0, "{value}: {taken}");
+            assert!(taken < payload * 1.15 + 48.0, "{value}: {taken}");
+        }
+    }
+
+    #[test]
+    fn a_mixture_takes_the_mean_of_its_kinds() {
+        let mixed = bytes(&[[32.0, 64.0, 3.0], [32.0, 1024.0, 1.0]]);
+        let mean = 0.75 * bytes(&[[32.0, 64.0, 1.0]]) + 0.25 * bytes(&[[32.0, 1024.0, 1.0]]);
+        assert!((mixed / mean - 1.0).abs() < 0.03, "{mixed} {mean}");
+    }
+
+    #[test]
+    fn values_beyond_the_sample_take_proportionally_more() {
+        let (one, ten) = (bytes(&[[32.0, 1e6, 1.0]]), bytes(&[[32.0, 1e7, 1.0]]));
+        assert!((ten / one - 10.0).abs() < 0.01, "{one} {ten}");
+    }
+}

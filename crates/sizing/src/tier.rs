@@ -1,0 +1,197 @@
+//! All that is common to the candidates: the requests, the items, and the hits that memory brings.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::hits::{Curve, GUIDES_EXPONENT, PowerLaw};
+use crate::input::{Input, InputError, Limits, curve_file};
+use crate::items::Sizes;
+
+/// Gets a second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Demand {
+    /// Today's average: the guide's X * M * N.
+    pub average: f64,
+    /// The average after the growth.
+    pub grown: f64,
+    /// The greatest after the growth.
+    pub peak: f64,
+    /// Of the peak, those of the hottest key.
+    pub hot_key: f64,
+    /// Fills a second at the peak.
+    pub fills: f64,
+}
+
+/// The items after the growth.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Items {
+    /// Their number.
+    pub number: f64,
+    /// Mean bytes of a key.
+    pub key_bytes: f64,
+    /// Mean bytes of a value.
+    pub value_bytes: f64,
+    /// Mean bytes of memory for each, in this build.
+    pub item_bytes: f64,
+    /// Memory for all of them.
+    pub all_bytes: f64,
+}
+
+/// Hit ratio, and the memory that it takes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct HitSummary {
+    /// Hit ratio, 0 to 1.
+    pub ratio: f64,
+    /// Memory for items in the whole tier: the sum of all `-m`.
+    pub memory_bytes: f64,
+    /// The power law behind the curve, where one is known.
+    pub law: Option<PowerLaw>,
+    /// Hit ratio with four times the memory.
+    pub ratio_of_four_times: f64,
+    /// Reads of the database a second on average, and at the peak.
+    pub database_reads: (f64, f64),
+}
+
+/// All that is common to the candidates.
+pub(crate) struct Tier<'i> {
+    pub input: &'i Input,
+    pub limits: Limits,
+    pub demand: Demand,
+    pub items: Items,
+    pub hits: HitSummary,
+    pub curve: Curve,
+}
+
+impl<'i> Tier<'i> {
+    /// What `input` describes; `path` is its file, for errors.
+    ///
+    /// # Errors
+    ///
+    /// An entry that is missing, contradicts another, or asks for what cannot be.
+    pub(crate) fn new(input: &'i Input, path: &Path) -> Result<Self, InputError> {
+        let wrong = |why: String| InputError::new(path, why);
+        let average = average(input).map_err(|why| wrong(why.to_owned()))?;
+        let growth = (1.0 + input.load.growth_per_year).powf(input.load.years);
+        let sizes = Sizes::of(&input.data, path)?;
+        let items = items(input, &sizes, growth).map_err(wrong)?;
+        let curve = curve(input, path, items.all_bytes / growth)?.grown(growth);
+        let peak = average * growth * input.load.peak_factor;
+        let hits = hits(input, &curve, &items, average * growth, peak).map_err(wrong)?;
+        let demand = Demand {
+            average,
+            grown: average * growth,
+            peak,
+            hot_key: peak * input.load.hot_key_share,
+            fills: peak * (1.0 - hits.ratio),
+        };
+        Ok(Self { input, limits: input.limits(), demand, items, hits, curve })
+    }
+}
+
+/// The guide's X * M * N, or what the file says it is.
+fn average(input: &Input) -> Result<f64, &'static str> {
+    let load = &input.load;
+    let average = match (load.gets_per_second, load.web_servers, load.pages_per_second) {
+        (Some(gets), None, _) => gets,
+        (Some(_), Some(_), Some(_)) => {
+            return Err("load: gets_per_second, or web_servers with pages_per_second and \
+                        gets_per_page; not both");
+        }
+        // The number of web servers is then for the guide's rule alone.
+        (Some(gets), Some(_), None) => gets,
+        (None, web, pages) => {
+            let web = web.ok_or("load.web_servers is missing, or load.gets_per_second")?;
+            let pages = pages.ok_or(
+                "load.pages_per_second is missing: pages a second of each web server, or \
+                 load.gets_per_second",
+            )?;
+            let gets = load.gets_per_page.ok_or(
+                "load.gets_per_page is missing: keys that a page asks for, or \
+                 load.gets_per_second",
+            )?;
+            web * pages * gets
+        }
+    };
+    if average > 0.0 && average.is_finite() {
+        return Ok(average);
+    }
+    Err("load: the gets a second are not over 0")
+}
+
+fn items(input: &Input, sizes: &Sizes, growth: f64) -> Result<Items, String> {
+    let (key_bytes, value_bytes) = (sizes.key_bytes(), sizes.value_bytes());
+    let number = match (input.data.items, input.data.bytes) {
+        (Some(items), None) => items,
+        (None, Some(bytes)) => bytes.0 / (key_bytes + value_bytes),
+        (None, None) => {
+            return Err("data.items is missing: distinct items that are asked for, or \
+                        data.bytes = their keys and values"
+                .to_owned());
+        }
+        (Some(_), Some(_)) => return Err("data.items and data.bytes: give one".to_owned()),
+    };
+    if number < 1.0 {
+        return Err("data: there is not one item".to_owned());
+    }
+    let item_bytes = sizes
+        .item_bytes()
+        .map_err(|error| format!("a store of 64 MiB, to measure an item by: {error}"))?;
+    let number = number * growth;
+    Ok(Items { number, key_bytes, value_bytes, item_bytes, all_bytes: number * item_bytes })
+}
+
+fn curve(input: &Input, path: &Path, all_bytes: f64) -> Result<Curve, InputError> {
+    let hits = &input.hits;
+    match (&hits.curve, hits.known) {
+        (Some(_), Some(_)) => {
+            Err(InputError::new(path, "hits.curve and hits.known: give one".to_owned()))
+        }
+        (Some(file), None) => {
+            let file = path.with_file_name(file);
+            let text = std::fs::read_to_string(&file)
+                .map_err(|error| InputError::new(&file, error.to_string()))?;
+            let points = curve_file::miss_ratio_curve(&text)
+                .map_err(|why| InputError::new(&file, why))?
+                .into_iter()
+                .map(|(bytes, ratio)| (bytes * hits.servers.unwrap_or(1.0), ratio))
+                .collect();
+            Ok(Curve::measured(points, all_bytes))
+        }
+        (None, Some(known)) => {
+            let exponent = hits.exponent.unwrap_or(GUIDES_EXPONENT);
+            Ok(Curve::law(known.memory.0, known.hit_ratio, exponent, all_bytes))
+        }
+        (None, None) => Ok(Curve::even(all_bytes)),
+    }
+}
+
+fn hits(
+    input: &Input,
+    curve: &Curve,
+    items: &Items,
+    average: f64,
+    peak: f64,
+) -> Result<HitSummary, String> {
+    let memory = match (input.hits.wanted, input.hits.memory) {
+        (Some(_), Some(_)) => return Err("hits.wanted and hits.memory: give one".to_owned()),
+        (None, Some(memory)) if memory.0 > 0.0 => memory.0,
+        (None, Some(_)) => return Err("hits.memory: over 0".to_owned()),
+        (None, None) => items.all_bytes,
+        (Some(wanted), None) => curve.memory_for(wanted).ok_or_else(|| {
+            format!(
+                "hits.wanted: memory for all items hits {:.4} by the curve, so {wanted} is not \
+                 reached",
+                curve.hit_ratio(items.all_bytes)
+            )
+        })?,
+    };
+    let ratio = curve.hit_ratio(memory);
+    Ok(HitSummary {
+        ratio,
+        memory_bytes: memory,
+        law: curve.power_law(),
+        ratio_of_four_times: curve.hit_ratio(4.0 * memory),
+        database_reads: (average * (1.0 - ratio), peak * (1.0 - ratio)),
+    })
+}
