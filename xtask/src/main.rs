@@ -93,7 +93,7 @@ fn bench(args: &[String]) -> ExitCode {
 }
 
 /// Features of the program, each of which compiles alone.
-const FEATURES: [&str; 6] = ["serve", "route", "invalidate", "bench", "demo", "plan"];
+const FEATURES: [&str; 7] = ["serve", "route", "invalidate", "bench", "demo", "plan", "doctor"];
 
 /// Lints the program with each feature alone, on what the lints of the workspace have built.
 fn features(steps: &mut Steps) -> Result<(), Failure> {

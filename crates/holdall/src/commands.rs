@@ -28,9 +28,10 @@ const ROUTE: bool = cfg!(feature = "route");
 const INVALIDATE: bool = cfg!(feature = "invalidate");
 const BENCH: bool = cfg!(feature = "bench");
 const DEMO: bool = cfg!(feature = "demo");
+const DOCTOR: bool = cfg!(feature = "doctor");
 const PLAN: bool = cfg!(feature = "plan");
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 12] = [
     command("serve", "the cache server", "serve", SERVE),
     command("route", "the proxy before many servers", "route", ROUTE),
     command("check", "says what is wrong with a proxy's configuration", "route", ROUTE),
@@ -56,6 +57,7 @@ const COMMANDS: [Command; 11] = [
         DEMO,
     ),
     command("plan", "sizes a tier; makes units and manifests from one topology file", "plan", PLAN),
+    command("doctor", "says what on this host costs speed, memory or safety", "doctor", DOCTOR),
     command("passwd", "makes a line for the file of users (serve -Y)", "serve", SERVE),
 ];
 

@@ -86,6 +86,8 @@ fn of_crate(name: &str) -> Option<Command> {
         "bench" => Some(bench::cli::interface()),
         #[cfg(feature = "demo")]
         "demo" => Some(demo::cli::interface()),
+        #[cfg(feature = "doctor")]
+        "doctor" => Some(doctor::cli::interface()),
         #[cfg(feature = "plan")]
         "plan" => Some(plan::cli::interface()),
         _ => None,

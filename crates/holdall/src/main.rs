@@ -56,6 +56,8 @@ fn main() -> ExitCode {
         Some("serve") => serve(Style::Holdall, arguments),
         #[cfg(feature = "plan")]
         Some("plan") => plan::cli::main(arguments),
+        #[cfg(feature = "doctor")]
+        Some("doctor") => doctor::cli::main(arguments),
         #[cfg(feature = "bench")]
         Some("bench") => bench::cli::main(arguments),
         #[cfg(feature = "demo")]

@@ -1,0 +1,103 @@
+//! Settings written to the host, and the former ones brought back.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::finding::{Finding, Setting};
+use crate::host::Host;
+
+/// The file that remembers former settings, until `undo` or the next start of the host.
+pub const UNDO_FILE: &str = "/run/holdall-doctor.json";
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Former {
+    /// In the order in which they were changed.
+    settings: Vec<Setting>,
+}
+
+/// A setting could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// Writing failed, mostly because the caller is not root.
+    #[error("{file}: {error}")]
+    Write {
+        /// The file.
+        file: String,
+        /// The reason.
+        error: io::Error,
+    },
+    /// The file of former settings is damaged.
+    #[error("{UNDO_FILE}: {0}; it is left as it is")]
+    Damaged(serde_json::Error),
+    /// Nothing was changed before.
+    #[error("{UNDO_FILE} is not there: nothing was changed since the host started")]
+    NothingToUndo,
+}
+
+/// Writes the settings of all findings, and returns those that were changed. The former ones are
+/// remembered before each is written.
+///
+/// # Errors
+///
+/// The first that fails; those before it stay changed and remembered.
+pub fn apply(host: &Host, findings: &[Finding]) -> Result<Vec<Setting>, ChangeError> {
+    let mut former = remembered(host)?.unwrap_or_default();
+    let mut changed = Vec::new();
+    for setting in findings.iter().flat_map(|finding| &finding.settings) {
+        let write = |error| ChangeError::Write { file: setting.file.clone(), error };
+        let before = host
+            .text(&setting.file)
+            .ok_or_else(|| write(io::Error::from(io::ErrorKind::NotFound)))?;
+        let value = chosen(&before);
+        if value == setting.value {
+            continue;
+        }
+        former.settings.push(Setting { file: setting.file.clone(), value });
+        remember(host, &former)?;
+        host.write(&setting.file, &setting.value).map_err(write)?;
+        changed.push(setting.clone());
+    }
+    Ok(changed)
+}
+
+/// Brings the former settings back, the last first, and returns them.
+///
+/// # Errors
+///
+/// The first that fails; it and those before it stay remembered.
+pub fn undo(host: &Host) -> Result<Vec<Setting>, ChangeError> {
+    let mut former = remembered(host)?.ok_or(ChangeError::NothingToUndo)?;
+    let mut undone = Vec::new();
+    while let Some(setting) = former.settings.last().cloned() {
+        let write = |error| ChangeError::Write { file: setting.file.clone(), error };
+        host.write(&setting.file, &setting.value).map_err(write)?;
+        former.settings.pop();
+        remember(host, &former)?;
+        undone.push(setting);
+    }
+    let removed = host.remove(UNDO_FILE);
+    removed.map_err(|error| ChangeError::Write { file: UNDO_FILE.to_owned(), error })?;
+    Ok(undone)
+}
+
+/// The value among choices such as `always [madvise] never`; elsewhere words are parted by one
+/// space, as they are written.
+fn chosen(text: &str) -> String {
+    let choice = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    choice.map_or_else(
+        || text.split_whitespace().collect::<Vec<_>>().join(" "),
+        |(choice, _)| choice.to_owned(),
+    )
+}
+
+fn remembered(host: &Host) -> Result<Option<Former>, ChangeError> {
+    let text = host.text(UNDO_FILE);
+    text.map(|text| serde_json::from_str(&text).map_err(ChangeError::Damaged)).transpose()
+}
+
+fn remember(host: &Host, former: &Former) -> Result<(), ChangeError> {
+    let text = serde_json::to_string_pretty(former).map_err(ChangeError::Damaged)?;
+    host.keep(UNDO_FILE, &text)
+        .map_err(|error| ChangeError::Write { file: UNDO_FILE.to_owned(), error })
+}

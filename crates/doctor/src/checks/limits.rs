@@ -1,0 +1,30 @@
+//! Limits of processes.
+
+use super::Scene;
+use crate::finding::{Finding, Level};
+
+/// Descriptors beside connections: listeners, event queues, logs.
+const OTHER_FILES: u64 = 64;
+
+/// Open files against connections (`-c`).
+pub(super) fn files(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    for server in &scene.servers {
+        let limits = scene.host.text(&format!("/proc/{}/limits", server.pid)).unwrap_or_default();
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        let wanted = server.connections() + OTHER_FILES;
+        if let Some(soft) = soft.filter(|soft| *soft < wanted) {
+            found.push(Finding::by_hand(
+                "open files",
+                Level::Warning,
+                format!(
+                    "{} takes {} connections and may open {soft} files",
+                    server.shown(),
+                    server.connections()
+                ),
+                "new connections wait until others are closed",
+                format!("LimitNOFILE={} in its unit, or ulimit -n", wanted.next_power_of_two()),
+            ));
+        }
+    }
+}

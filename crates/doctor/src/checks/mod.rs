@@ -1,0 +1,81 @@
+//! The checks, by what they look at.
+
+mod clock;
+mod cpu;
+mod interrupts;
+mod limits;
+mod memory;
+mod network;
+mod security;
+
+use crate::cpus::{self, Cpu};
+use crate::finding::Finding;
+use crate::host::Host;
+use crate::servers::Server;
+
+/// The objects of all checks.
+pub(crate) struct Scene<'h> {
+    pub host: &'h Host,
+    pub cpus: Vec<Cpu>,
+    pub servers: Vec<Server>,
+    /// Network interfaces with a device behind them, and those that were asked for.
+    pub nics: Vec<String>,
+}
+
+impl<'h> Scene<'h> {
+    /// The scene of a host; without `nics`, of its physical interfaces.
+    pub(crate) fn of(host: &'h Host, nics: &[String]) -> Self {
+        let physical = || {
+            let all = host.names("/sys/class/net").into_iter();
+            all.filter(|nic| host.has(&format!("/sys/class/net/{nic}/device"))).collect()
+        };
+        Self {
+            host,
+            cpus: cpus::online(host),
+            servers: Server::all(host),
+            nics: if nics.is_empty() { physical() } else { nics.to_vec() },
+        }
+    }
+}
+
+/// A check.
+type Check = fn(&Scene<'_>, &mut Vec<Finding>);
+
+/// Every check, in the order in which findings are shown.
+const CHECKS: [Check; 26] = [
+    cpu::threads,
+    cpu::affinity,
+    cpu::smt,
+    cpu::turbo,
+    cpu::governor,
+    cpu::idle_states,
+    cpu::aes,
+    cpu::numa,
+    memory::fits,
+    memory::control_group,
+    memory::swap,
+    memory::overcommit,
+    memory::huge_pages,
+    network::backlog,
+    network::overflows,
+    network::ports,
+    network::dropped,
+    network::queues,
+    network::steering,
+    interrupts::spread,
+    interrupts::balancer,
+    interrupts::coalescing,
+    limits::files,
+    clock::source,
+    security::exposed,
+    security::readable,
+];
+
+/// Every finding.
+pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for check in CHECKS {
+        check(scene, &mut found);
+    }
+    found
+}

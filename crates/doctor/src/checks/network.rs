@@ -1,0 +1,168 @@
+//! The network stack: backlogs, ports, queues, steering.
+
+use super::Scene;
+use crate::cpus;
+use crate::finding::{Finding, Level, Setting, sysctl};
+use crate::servers::Server;
+
+/// Ports that a proxy or a busy client wants for outgoing connections.
+const PORTS_FEW: u64 = 20_000;
+
+/// Entries of flow steering for a host.
+const FLOW_ENTRIES: u64 = 32_768;
+
+/// The backlog of new connections against what servers ask for (`-b`).
+pub(super) fn backlog(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    let Some(wanted) = scene.servers.iter().map(Server::backlog).max() else { return };
+    for (name, shown) in [
+        ("net/core/somaxconn", "net.core.somaxconn"),
+        ("net/ipv4/tcp_max_syn_backlog", "net.ipv4.tcp_max_syn_backlog"),
+    ] {
+        let Some(limit) = scene.host.number(&format!("/proc/sys/{name}")) else { continue };
+        if limit < wanted {
+            found.push(Finding::by_settings(
+                "backlog",
+                Level::Warning,
+                format!("{shown} is {limit}, and a server asks for a backlog of {wanted}"),
+                "connections that come at once are dropped, and tried again after a second",
+                sysctl(name, &wanted.next_power_of_two().max(1024).to_string()),
+            ));
+        }
+    }
+}
+
+/// Connections that were lost because a backlog was full.
+pub(super) fn overflows(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    let Some(text) = scene.host.text("/proc/net/netstat") else { return };
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return };
+    let mut counts = names.split_whitespace().zip(values.split_whitespace());
+    let lost = counts.find(|(name, _)| *name == "ListenOverflows");
+    let lost: u64 = lost.and_then(|(_, value)| value.parse().ok()).unwrap_or(0);
+    if lost > 0 && !scene.servers.is_empty() {
+        found.push(Finding::by_hand(
+            "overflows",
+            Level::Note,
+            format!("{lost} new connections found a full backlog since the host started"),
+            "clients wait for a second and more until they are connected",
+            "nstat -az TcpExtListenOverflows tells whether it still grows; then a greater -b and \
+             net.core.somaxconn, or persistent connections",
+        ));
+    }
+}
+
+/// Ports for outgoing connections.
+pub(super) fn ports(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    const NAME: &str = "net/ipv4/ip_local_port_range";
+    let Some(text) = scene.host.text(&format!("/proc/sys/{NAME}")) else { return };
+    let mut ends = text.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
+    let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return };
+    let count = (last + 1).saturating_sub(first);
+    if count < PORTS_FEW {
+        found.push(Finding::by_settings(
+            "ports",
+            Level::Note,
+            format!("{count} ports are for outgoing connections ({first} to {last})"),
+            "a proxy or client that connects often runs out of them",
+            sysctl(NAME, "32768 60999"),
+        ));
+    }
+    for server in &scene.servers {
+        let port = server.port();
+        if (first..=last).contains(&port) && !is_reserved(scene, port) {
+            found.push(Finding::by_settings(
+                "port taken",
+                Level::Warning,
+                format!(
+                    "{} listens on {port}, which outgoing connections may take",
+                    server.shown()
+                ),
+                "a restart fails while an outgoing connection has the port",
+                sysctl("net/ipv4/ip_local_reserved_ports", &port.to_string()),
+            ));
+        }
+    }
+}
+
+fn is_reserved(scene: &Scene<'_>, port: u64) -> bool {
+    let reserved =
+        scene.host.text("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
+    reserved.split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let ends = (first.trim().parse::<u64>(), last.trim().parse::<u64>());
+        matches!(ends, (Ok(first), Ok(last)) if (first..=last).contains(&port))
+    })
+}
+
+/// Packets that the kernel dropped between interface and socket.
+pub(super) fn dropped(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    let Some(text) = scene.host.text("/proc/net/softnet_stat") else { return };
+    let column = |line: &str, column: usize| -> u64 {
+        let word = line.split_whitespace().nth(column);
+        word.and_then(|word| u64::from_str_radix(word, 16).ok()).unwrap_or(0)
+    };
+    let dropped: u64 = text.lines().map(|line| column(line, 1)).sum();
+    if dropped > 0 {
+        let limit = scene.host.number("/proc/sys/net/core/netdev_max_backlog").unwrap_or(1000);
+        found.push(Finding::by_settings(
+            "dropped",
+            Level::Warning,
+            format!("{dropped} packets were dropped before a CPU could take them"),
+            "each costs a retransmission, 200 ms and more",
+            sysctl("net/core/netdev_max_backlog", &(limit * 4).to_string()),
+        ));
+    }
+}
+
+fn queues_of(scene: &Scene<'_>, nic: &str) -> Vec<String> {
+    let mut queues = scene.host.names(&format!("/sys/class/net/{nic}/queues"));
+    queues.retain(|name| name.starts_with("rx-"));
+    queues
+}
+
+/// Receive queues against cores (guide, 4.4.2: multi-queue handling).
+pub(super) fn queues(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    let cores = cpus::cores(&scene.cpus);
+    for nic in &scene.nics {
+        let queues = queues_of(scene, nic).len();
+        if queues > 1 && queues < cores {
+            found.push(Finding::by_hand(
+                "queues",
+                Level::Note,
+                format!("{nic} has {queues} receive queues for {cores} cores"),
+                "cores without a queue take packets from others'",
+                format!("ethtool -L {nic} combined {cores}  # as far as ethtool -l {nic} allows"),
+            ));
+        }
+    }
+}
+
+/// One queue and several CPUs: packets are to be spread by software (RPS), and to the CPU whose
+/// thread reads them (RFS).
+pub(super) fn steering(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    if scene.cpus.len() < 2 {
+        return;
+    }
+    for nic in &scene.nics {
+        let queues = queues_of(scene, nic);
+        let [queue] = queues.as_slice() else { continue };
+        let file = format!("/sys/class/net/{nic}/queues/{queue}/rps_cpus");
+        let Some(mask) = scene.host.text(&file) else { continue };
+        if mask.chars().any(|digit| digit != '0' && digit != ',') {
+            continue;
+        }
+        let all: Vec<u32> = scene.cpus.iter().map(|cpu| cpu.number).collect();
+        let flows = format!("/sys/class/net/{nic}/queues/{queue}/rps_flow_cnt");
+        let entries = FLOW_ENTRIES.to_string();
+        let mut settings = vec![Setting { file, value: cpus::mask(&all) }];
+        settings.extend(sysctl("net/core/rps_sock_flow_entries", &entries));
+        settings.push(Setting { file: flows, value: entries });
+        found.push(Finding::by_settings(
+            "steering",
+            Level::Note,
+            format!("{nic} has one receive queue, and one CPU takes all of its packets"),
+            "that CPU is full before the others have work",
+            settings,
+        ));
+    }
+}

@@ -1,0 +1,58 @@
+//! Addresses that others reach, and secrets that others read.
+
+use super::Scene;
+use crate::finding::{Finding, Level};
+
+/// An address that others reach, without a login.
+pub(super) fn exposed(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    for server in &scene.servers {
+        let Some(address) = server.open_address().filter(|_| !server.has_logins()) else {
+            continue;
+        };
+        found.push(Finding::by_hand(
+            "exposed",
+            Level::Warning,
+            format!("{} listens on {address} without a login", server.shown()),
+            "whoever reaches the address reads, changes and deletes every item",
+            "listen on 127.0.0.1 or a private address behind a firewall, or ask for logins: -Y \
+             FILE, and -Z for TLS (docs/security.md)",
+        ));
+    }
+    for server in &scene.servers {
+        let status = server.status(scene.host);
+        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let effective = uid.and_then(|ids| ids.split_whitespace().nth(1));
+        if effective == Some("0") {
+            found.push(Finding::by_hand(
+                "root",
+                Level::Warning,
+                format!("{} runs as root", server.shown()),
+                "a fault in it is a fault in the whole host",
+                "start it with -u memcache, or by the unit of the package",
+            ));
+        }
+    }
+}
+
+/// Keys and users that everybody may read.
+pub(super) fn readable(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    for server in &scene.servers {
+        let files = [
+            ("private key", server.option("ssl_key")),
+            ("file of users", server.flag('Y', "auth-file")),
+            ("file of rights", server.option("rights")),
+        ];
+        for (what, file) in files {
+            let Some(file) = file else { continue };
+            if scene.host.mode(file).is_some_and(|mode| mode & 0o007 != 0) {
+                found.push(Finding::by_hand(
+                    "readable",
+                    Level::Warning,
+                    format!("the {what} of {} is open to all users: {file}", server.shown()),
+                    "any process of the host can read it",
+                    format!("chmod o= {file}"),
+                ));
+            }
+        }
+    }
+}

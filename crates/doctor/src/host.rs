@@ -1,0 +1,73 @@
+//! The host as files below a root folder, so that tests can make one up.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// A host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    root: PathBuf,
+}
+
+impl Host {
+    /// The host whose `/proc`, `/sys` and other folders are below `root`.
+    #[must_use]
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name.trim_start_matches('/'))
+    }
+
+    /// A file's text without the space around it; `None` if it cannot be read.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        let bytes = fs::read(self.path(name)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// A file's only number.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+
+    /// The names in a folder, sorted; none if it cannot be read.
+    pub(crate) fn names(&self, folder: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// True if the file or folder is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path(name).exists()
+    }
+
+    /// A file's permissions, such as `0o640`.
+    pub(crate) fn mode(&self, name: &str) -> Option<u32> {
+        Some(fs::metadata(self.path(name)).ok()?.mode() & 0o7777)
+    }
+
+    /// Writes a setting, as `echo VALUE >FILE` does.
+    pub(crate) fn write(&self, name: &str, value: &str) -> io::Result<()> {
+        fs::write(self.path(name), format!("{value}\n"))
+    }
+
+    /// Writes a file of our own, with its folders.
+    pub(crate) fn keep(&self, name: &str, text: &str) -> io::Result<()> {
+        let path = self.path(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, text)
+    }
+
+    /// Removes a file of our own.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+}

@@ -1,0 +1,35 @@
+//! Checks of a host that runs cache servers: `/proc` and `/sys` in, findings out.
+//!
+//! ```text
+//!     Host (a root folder) -> Scene (CPUs, servers, interfaces) -> checks -> findings
+//!     Host <- settings <- apply | undo <- findings ------------------------------'
+//! ```
+//!
+//! The checks are those of Intel's *Configuration and Deployment Guide For Memcached*, section 4.5,
+//! of *Enhancing the Scalability of Memcached*, section 4.2.3, and of what operators met since. A
+//! file that is not there ends its check without a finding: containers hide many.
+#![forbid(unsafe_code)]
+
+mod change;
+mod checks;
+pub mod cli;
+mod cpus;
+mod finding;
+mod host;
+mod layout;
+mod report;
+mod servers;
+mod versions;
+
+pub use change::{ChangeError, UNDO_FILE, apply, undo};
+pub use finding::{Finding, Level, Setting};
+pub use host::Host;
+pub use layout::layout;
+pub use report::{report, text};
+pub use versions::{ask, known};
+
+/// Runs every check. Without `nics`, the interfaces that have a device are looked at.
+#[must_use]
+pub fn examine(host: &Host, nics: &[String]) -> Vec<Finding> {
+    checks::all(&checks::Scene::of(host, nics))
+}

@@ -1,0 +1,113 @@
+//! Faults that a running server is known to have, by the version that it tells.
+//!
+//! The table is of public advisories and release notes of memcached: number, the first version
+//! without the fault, and what it is.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use crate::finding::{Finding, Level};
+
+/// A server is asked for so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest reply that is read.
+const REPLY_BYTES_MAX: u64 = 4096;
+
+/// Faults of memcached: the first version without it, its name, what it allows.
+const MEMCACHED: [([u32; 3], &str, &str); 12] = [
+    ([1, 4, 17], "CVE-2013-7239", "a login that failed is taken for one"),
+    ([1, 4, 33], "CVE-2016-8704 to 8706", "a client writes beyond a buffer"),
+    ([1, 4, 39], "CVE-2017-9951", "a client ends the server"),
+    ([1, 5, 6], "CVE-2018-1000115", "UDP is on by default and multiplies forged requests"),
+    ([1, 5, 14], "CVE-2019-11596", "a client ends the server"),
+    ([1, 6, 2], "CVE-2020-10931", "a client writes beyond a buffer"),
+    ([1, 6, 8], "CVE-2022-48571", "a UDP datagram ends the server"),
+    ([1, 6, 22], "CVE-2023-46852 and 46853", "a client of the proxy writes beyond a buffer"),
+    ([1, 6, 42], "CVE-2026-47783", "the time of a refused login tells about the password"),
+    ([1, 6, 42], "login by text", "an announced length ends the server before the login"),
+    ([1, 6, 43], "reference count", "gets that are never read overflow an item's count"),
+    ([1, 6, 45], "meta opaque", "a long opaque loses stored items or ends the server"),
+];
+
+/// Asks a server for its version.
+///
+/// # Errors
+///
+/// Those of the connection, and a reply that is none.
+pub fn ask(address: &str) -> io::Result<String> {
+    let target = address
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))?;
+    let mut stream = TcpStream::connect_timeout(&target, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(b"version\r\n")?;
+    let mut reply = Vec::new();
+    let mut byte = [0];
+    let mut limited = stream.take(REPLY_BYTES_MAX);
+    while limited.read(&mut byte)? == 1 && byte[0] != b'\n' {
+        reply.push(byte[0]);
+    }
+    let reply = String::from_utf8_lossy(&reply).trim().to_owned();
+    match reply.strip_prefix("VERSION ") {
+        Some(version) => Ok(version.to_owned()),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("its reply to `version` is {reply:?}; it may want a login or TLS"),
+        )),
+    }
+}
+
+/// The known faults of a server with this version.
+#[must_use]
+pub fn known(address: &str, version: &str) -> Vec<Finding> {
+    // Ours says so; mcrouter answers with a name, too.
+    let Some(numbers) = numbers(version) else { return Vec::new() };
+    let faults: Vec<String> = MEMCACHED
+        .iter()
+        .filter(|(fixed, ..)| numbers < *fixed)
+        .map(|(_, name, what)| format!("{name} ({what})"))
+        .collect();
+    if faults.is_empty() {
+        return Vec::new();
+    }
+    vec![Finding::by_hand(
+        "version",
+        Level::Warning,
+        format!("{address} is memcached {version}, with {}", faults.join("; ")),
+        "these faults are public; distributions mend some of them under the same number",
+        "install memcached 1.6.45 or later, or holdall",
+    )]
+}
+
+/// The numbers of a version such as `1.6.18` or `1.6.18_2`.
+fn numbers(version: &str) -> Option<[u32; 3]> {
+    let mut parts = version.splitn(3, '.');
+    let mut next = || {
+        let part = parts.next()?;
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part[..digits].parse::<u32>().ok()
+    };
+    Some([next()?, next()?, next()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_versions_have_faults_and_new_ones_none() {
+        let faults = |version: &str| known("h:1", version).first().map(|f| f.found.clone());
+        let old = faults("1.4.15").unwrap_or_default();
+        assert!(old.contains("CVE-2013-7239") && old.contains("CVE-2016-8704"), "{old}");
+        let debian = faults("1.6.18").unwrap_or_default();
+        assert!(debian.contains("CVE-2023-46852") && !debian.contains("CVE-2022"), "{debian}");
+        for sound in ["1.6.45", "1.6.46", "1.7.0", "2.0.0", "37.0.0 mcrouter", "", "x", "1", "1.6"]
+        {
+            assert_eq!(faults(sound), None, "{sound}");
+        }
+    }
+}
