@@ -31,7 +31,9 @@ const DEMO: bool = cfg!(feature = "demo");
 const DOCTOR: bool = cfg!(feature = "doctor");
 const PLAN: bool = cfg!(feature = "plan");
 
-const COMMANDS: [Command; 12] = [
+const TOOLS: bool = cfg!(feature = "tools");
+
+const COMMANDS: [Command; 19] = [
     command("serve", "the cache server", "serve", SERVE),
     command("route", "the proxy before many servers", "route", ROUTE),
     command("check", "says what is wrong with a proxy's configuration", "route", ROUTE),
@@ -58,6 +60,13 @@ const COMMANDS: [Command; 12] = [
     ),
     command("plan", "sizes a tier; makes units and manifests from one topology file", "plan", PLAN),
     command("doctor", "says what on this host costs speed, memory or safety", "doctor", DOCTOR),
+    command("ping", "asks servers whether they answer", "tools", TOOLS),
+    command("latency", "measures round trips to a server", "tools", TOOLS),
+    command("keys", "lists the keys of a server", "tools", TOOLS),
+    command("bigkeys", "shows a server's largest items and prefixes", "tools", TOOLS),
+    command("dump", "writes the items of a server to a file", "tools", TOOLS),
+    command("restore", "stores the items of a dump in a server, at a pace", "tools", TOOLS),
+    command("cp", "copies the items of a server into another", "tools", TOOLS),
     command("passwd", "makes a line for the file of users (serve -Y)", "serve", SERVE),
 ];
 

@@ -90,6 +90,9 @@ fn of_crate(name: &str) -> Option<Command> {
         "doctor" => Some(doctor::cli::interface()),
         #[cfg(feature = "plan")]
         "plan" => Some(plan::cli::interface()),
+        #[cfg(feature = "tools")]
+        name => tools::cli::interface(name),
+        #[cfg(not(feature = "tools"))]
         _ => None,
     }
 }

@@ -79,6 +79,10 @@ fn main() -> ExitCode {
         }
         #[cfg(feature = "route")]
         Some("explain") => say(&routeconf::cli::explain(text(arguments))),
+        #[cfg(feature = "tools")]
+        Some(name @ ("ping" | "latency" | "keys" | "bigkeys" | "dump" | "restore" | "cp")) => {
+            tools::cli::main(name, arguments)
+        }
         Some("completions") => completions(&arguments.collect::<Vec<_>>()),
         Some("man") => man(&arguments.collect::<Vec<_>>()),
         Some("-h" | "--help" | "help") => print(&commands::help()),

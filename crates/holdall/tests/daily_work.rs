@@ -1,0 +1,254 @@
+//! `ping`, `latency`, `keys`, `bigkeys`, `dump`, `restore` and `cp`, with holdall and with Debian's
+//! memcached.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use common::{Running, Scratch, holdall, output, stderr, stdout, wait_for};
+use testkit::Server;
+
+/// Items of every kind: bytes of all values in keys and values, flags, large, empty, with and
+/// without an expiry time.
+fn items() -> Vec<(Vec<u8>, Vec<u8>, u32, u64)> {
+    // memcached's times end in 2038.
+    let far = 2_000_000_000;
+    let strange: Vec<u8> = (33..=250).filter(|byte| *byte != 127).collect();
+    let mut items = vec![
+        (b"empty".to_vec(), Vec::new(), 0, 0),
+        (b"lines".to_vec(), b"a\r\nEND 5\r\nkey=x\n\0".to_vec(), 7, 0),
+        (strange, (0..=255).collect(), u32::MAX, far),
+        (b"large".to_vec(), vec![b'v'; 300_000], 0, far),
+    ];
+    items.extend((0..1000_u32).map(|number| {
+        let value = number.to_string().repeat(number as usize % 50);
+        (format!("user:{number}").into_bytes(), value.into_bytes(), number, 0)
+    }));
+    items
+}
+
+fn fill(wire: &mut testkit::Wire) {
+    for (key, value, flags, expires) in items() {
+        let mut request = b"set ".to_vec();
+        request.extend_from_slice(&key);
+        request.extend(format!(" {flags} {expires} {}\r\n", value.len()).bytes());
+        request.extend_from_slice(&value);
+        request.extend_from_slice(b"\r\n");
+        wire.expect(&request, b"STORED\r\n");
+    }
+}
+
+fn assert_filled(wire: &mut testkit::Wire) {
+    for (key, value, flags, expires) in items() {
+        let mut request = b"mg ".to_vec();
+        request.extend_from_slice(&key);
+        request.extend_from_slice(b" f v\r\n");
+        let mut reply = format!("VA {} f{flags}\r\n", value.len()).into_bytes();
+        reply.extend_from_slice(&value);
+        reply.extend_from_slice(b"\r\n");
+        wire.expect(&request, &reply);
+        let is_forever = wire_ttl(wire, &key) == "-1";
+        assert_eq!(is_forever, expires == 0, "{}", String::from_utf8_lossy(&key));
+    }
+}
+
+fn wire_ttl(wire: &mut testkit::Wire, key: &[u8]) -> String {
+    let mut request = b"mg ".to_vec();
+    request.extend_from_slice(key);
+    request.extend_from_slice(b" t\r\n");
+    wire.send(&request);
+    wire.line().trim().strip_prefix("HD t").unwrap().to_owned()
+}
+
+/// Runs to a good end; its stdout.
+fn said(arguments: &[&str]) -> String {
+    let output = output(&mut holdall(arguments));
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+/// The reason of a bad end, with status 1.
+fn refused(arguments: &[&str]) -> String {
+    let output = output(&mut holdall(arguments));
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", stdout(&output));
+    stderr(&output)
+}
+
+fn address(running: &Running) -> String {
+    format!("127.0.0.1:{}", running.port("TCP INET"))
+}
+
+#[test]
+fn items_go_to_a_file_and_come_back_whatever_server_has_them() {
+    let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
+    let (ours_at, theirs_at) = (address(&ours), theirs.addr().to_string());
+    fill(&mut ours.connect());
+    let scratch = Scratch::new();
+    let file = scratch.text("dump");
+    // From ours through a file into memcached, from there into another of ours.
+    said(&["dump", &ours_at, "-o", &file]);
+    said(&["restore", &theirs_at, &file, "--rate", "0"]);
+    assert_filled(&mut theirs.connect());
+    let other = Running::serve(&[]);
+    said(&["cp", &theirs_at, &address(&other), "--rate", "0"]);
+    assert_filled(&mut other.connect());
+    assert_filled(&mut ours.connect());
+}
+
+#[test]
+fn a_prefix_and_add_leave_the_rest_alone() {
+    let (from, to) = (Running::serve(&[]), Running::serve(&[]));
+    fill(&mut from.connect());
+    to.connect().expect(b"set user:5 0 0 3\r\nold\r\n", b"STORED\r\n");
+    let done = output(&mut holdall(&[
+        "cp",
+        &address(&from),
+        &address(&to),
+        "--prefix",
+        "user:",
+        "--add",
+        "--rate",
+        "0",
+    ]));
+    assert!(stderr(&done).contains("999 items stored"), "{}", stderr(&done));
+    assert!(stderr(&done).contains("1 there already"), "{}", stderr(&done));
+    to.connect()
+        .expect(b"get user:5\r\nget empty\r\n", b"VALUE user:5 0 3\r\nold\r\nEND\r\nEND\r\n");
+}
+
+#[test]
+fn a_dump_that_is_not_whole_or_none_is_an_error() {
+    let server = Running::serve(&[]);
+    let at = address(&server);
+    fill(&mut server.connect());
+    let scratch = Scratch::new();
+    let file = scratch.text("dump");
+    said(&["dump", &at, "-o", &file]);
+    let whole = fs::read(&file).unwrap();
+    let cut = scratch.text("cut");
+    for len in [0, 5, 40, whole.len() / 2, whole.len() - 3] {
+        fs::write(&cut, &whole[..len]).unwrap();
+        let why = refused(&["restore", &at, &cut, "--rate", "0"]);
+        assert!(why.contains("the dump: "), "{len}: {why}");
+    }
+    for (text, wanted) in [
+        ("hello\n", "its first line"),
+        ("holdall-dump 1\nkey=a exp=-1 flags=0 bytes=99999999999\n", "a line that is none"),
+        ("holdall-dump 1\nkey=a exp=-1 flags=0 bytes=1\nxy\nEND 1\n", "within a value"),
+        ("holdall-dump 1\nkey=a exp=-1 flags=0 bytes=1\nx\nEND 2\n", "it has 1 items and says 2"),
+    ] {
+        fs::write(&cut, text).unwrap();
+        let why = refused(&["restore", &at, &cut]);
+        assert!(why.contains(wanted), "{text}: {why}");
+    }
+}
+
+#[test]
+fn what_expired_since_the_dump_is_left_out() {
+    let server = Running::serve(&[]);
+    let scratch = Scratch::new();
+    let file = scratch.text("dump");
+    let text = "holdall-dump 1\nkey=old exp=1000000000 flags=0 bytes=1\nx\n\
+                key=new exp=2000000000 flags=0 bytes=1\ny\nEND 2\n";
+    fs::write(&file, text).unwrap();
+    let done = output(&mut holdall(&["restore", &address(&server), &file]));
+    assert!(stderr(&done).contains("1 items stored") && stderr(&done).contains("1 expired"));
+    server.connect().expect(b"get old new\r\n", b"VALUE new 0 1\r\ny\r\nEND\r\n");
+}
+
+#[test]
+fn keys_and_their_sizes_are_shown_so_that_no_key_is_a_command() {
+    let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
+    for (mut wire, at) in
+        [(ours.connect(), address(&ours)), (theirs.connect(), theirs.addr().to_string())]
+    {
+        fill(&mut wire);
+        let mut keys = String::new();
+        // memcached's crawler begins when it likes, and has one dump at a time.
+        wait_for("all keys", || {
+            keys = stdout(&output(&mut holdall(&["keys", &at])));
+            keys.lines().count() == items().len()
+        });
+        assert!(keys.lines().any(|key| key == "user:17"), "{keys}");
+        assert!(keys.bytes().all(|byte| byte.is_ascii_graphic() || byte == b'\n'), "{keys}");
+        let some = said(&["keys", &at, "--prefix", "user:99", "--limit", "3", "--json"]);
+        assert_eq!(some.lines().count(), 3, "{some}");
+        let first: serde_json::Value = serde_json::from_str(some.lines().next().unwrap()).unwrap();
+        assert!(first["size"].as_u64().unwrap() > 40, "{first}");
+        let big = said(&["bigkeys", &at, "-n", "2", "--json"]);
+        let big: serde_json::Value = serde_json::from_str(&big).unwrap();
+        assert_eq!(big["largest"][0]["key"], "large");
+        assert_eq!(big["prefixes"].as_array().unwrap().len(), 2);
+        assert!(said(&["bigkeys", &at]).contains("user:"));
+    }
+}
+
+#[test]
+fn servers_that_answer_are_told_from_those_that_do_not() {
+    let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
+    let (ours_at, theirs_at) = (address(&ours), theirs.addr().to_string());
+    let both = said(&["ping", &ours_at, &theirs_at]);
+    assert_eq!(both.lines().count(), 2, "{both}");
+    let free = testkit::process::free_port().to_string();
+    let nowhere = format!("127.0.0.1:{free}");
+    let one = output(&mut holdall(&["ping", &nowhere, &ours_at, "--json"]));
+    assert_eq!(one.status.code(), Some(1));
+    let lines: Vec<serde_json::Value> =
+        stdout(&one).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[0]["error"].is_string() && lines[1]["version"].is_string(), "{lines:?}");
+    let times = said(&["latency", &theirs_at, "-n", "50", "-i", "0"]);
+    assert!(times.starts_with("50 round trips, mean"), "{times}");
+    for command in ["latency", "keys", "bigkeys", "dump"] {
+        assert!(refused(&[command, &nowhere]).contains(&nowhere), "{command}");
+    }
+}
+
+/// An authority, and a server's certificate of it for 127.0.0.1.
+fn certify(scratch: &Scratch) {
+    let file = |name: &str| scratch.text(name);
+    fs::write(file("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    let new_key = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x";
+    let (ca, ca_key) = (file("ca.pem"), file("ca.key"));
+    let lines = [
+        format!("{new_key} -x509 -days 2 -keyout {ca_key} -out {ca}"),
+        format!("{new_key} -keyout {} -out {}", file("key.pem"), file("request")),
+        format!(
+            "x509 -req -in {} -CA {ca} -CAkey {ca_key} -CAcreateserial -days 2 -extfile {} -out {}",
+            file("request"),
+            file("names"),
+            file("chain.pem")
+        ),
+    ];
+    for line in lines {
+        let made = Command::new("openssl").args(line.split(' ')).output().expect("openssl");
+        assert!(made.status.success(), "{line}: {}", stderr(&made));
+    }
+}
+
+#[test]
+fn logins_and_tls_are_the_servers() {
+    let scratch = Scratch::new();
+    let (ca, key, chain) =
+        (scratch.text("ca.pem"), scratch.text("key.pem"), scratch.text("chain.pem"));
+    certify(&scratch);
+    fs::write(scratch.path("users"), "app:secret\n").unwrap();
+    fs::write(scratch.path("login"), "app:secret\n").unwrap();
+    fs::write(scratch.path("wrong"), "app:wrong\n").unwrap();
+    for name in ["key.pem", "chain.pem", "users"] {
+        fs::set_permissions(scratch.path(name), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let files = format!("ssl_key={key},ssl_chain_cert={chain}");
+    let users = scratch.text("users");
+    let server = Running::serve(&["-Z", "-o", &files, "-Y", &users]);
+    let at = address(&server);
+    let (login, wrong) = (scratch.text("login"), scratch.text("wrong"));
+    said(&["ping", &at, "--tls-ca", &ca, "--login", &login]);
+    said(&["cp", &at, &at, "--tls-insecure", "--login", &login]);
+    assert!(refused(&["keys", &at, "--tls-ca", &ca, "--login", &wrong]).contains("the login"));
+    assert!(refused(&["keys", &at, "--tls-ca", &ca]).contains("CLIENT_ERROR"));
+    let plain = refused(&["keys", &at, "--timeout", "2"]);
+    assert!(plain.contains(&at), "{plain}");
+}

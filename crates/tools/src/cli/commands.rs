@@ -1,0 +1,226 @@
+//! Flags and help of each command.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::Reach;
+
+/// A server's address, for help.
+const ADDRESS: &str = "127.0.0.1:11211";
+
+/// Asks servers whether they answer: version and time of one round trip.
+#[derive(Debug, Parser)]
+#[command(
+    name = "holdall ping",
+    version,
+    after_help = "\
+Examples:
+  holdall ping 10.0.0.1 10.0.0.2:11212 unix:/run/cache
+  holdall ping cache1 --tls-ca ca.pem --login login.txt
+
+Exit status: 0 if every server answered; 1 if one did not; 64 for a wrong command line."
+)]
+pub(super) struct PingArgs {
+    /// Servers: HOST[:PORT] or unix:PATH
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    pub addresses: Vec<String>,
+    /// A line of JSON for each server
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// Measures the time of round trips to a server, one after the other.
+#[derive(Debug, Parser)]
+#[command(
+    name = "holdall latency",
+    version,
+    after_help = "\
+Examples:
+  holdall latency 10.0.0.1                 a second's worth, every 10 ms
+  holdall latency 10.0.0.1 -n 10000 -i 0   as fast as one connection goes
+
+holdall bench measures under load."
+)]
+pub(super) struct LatencyArgs {
+    /// Server: HOST[:PORT] or unix:PATH
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    pub address: String,
+    /// Round trips
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+    /// Milliseconds between two
+    #[arg(short, long, value_name = "MS", default_value_t = 10)]
+    pub interval: u64,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// Lists the keys of a server; it goes on serving meanwhile.
+#[derive(Debug, Parser)]
+#[command(
+    name = "holdall keys",
+    version,
+    after_help = "\
+Examples:
+  holdall keys 10.0.0.1 --prefix user: | wc -l
+  holdall keys 10.0.0.1 --json --limit 10
+
+Bytes of a key that are no visible ASCII are shown as \\x1b."
+)]
+pub(super) struct KeysArgs {
+    /// Server: HOST[:PORT] or unix:PATH
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    pub address: String,
+    /// Keys that begin so
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prefix: String,
+    /// Keys at the most
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// A line of JSON for each key, with its size and the Unix time at which it expires
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// Shows the largest items of a server, and the prefixes of keys that take the most memory.
+#[derive(Debug, Parser)]
+#[command(
+    name = "holdall bigkeys",
+    version,
+    after_help = "\
+Examples:
+  holdall bigkeys 10.0.0.1
+  holdall bigkeys 10.0.0.1 -n 50 --separator /
+
+Sizes are of items with their headers. holdall keys lists all of them."
+)]
+pub(super) struct BigKeysArgs {
+    /// Server: HOST[:PORT] or unix:PATH
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    pub address: String,
+    /// Rows of each kind
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub count: u16,
+    /// The character at which a prefix ends
+    #[arg(long, value_name = "CHAR", default_value_t = ':', value_parser = ascii)]
+    pub separator: char,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// A separator that is none.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("one character of ASCII")]
+struct NoSeparator;
+
+fn ascii(text: &str) -> Result<char, NoSeparator> {
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some(only), None) if only.is_ascii() => Ok(only),
+        _ => Err(NoSeparator),
+    }
+}
+
+/// Writes all items of a server, with values, flags and expiry times, to a file.
+#[derive(Debug, Parser)]
+#[command(
+    name = "holdall dump",
+    version,
+    after_help = "\
+Examples:
+  holdall dump 10.0.0.1 -o cache.dump
+  holdall dump 10.0.0.1 --prefix session: | zstd >sessions.zst
+
+The order of eviction stays as it is. What changes meanwhile may be in the dump before or after the
+change. holdall restore stores a dump."
+)]
+pub(super) struct DumpArgs {
+    /// Server: HOST[:PORT] or unix:PATH
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    pub address: String,
+    /// The file [default: stdout]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Keys that begin so
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prefix: String,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// Stores the items of a dump in a server.
+#[derive(Debug, Parser)]
+#[command(
+    name = "holdall restore",
+    version,
+    after_help = "\
+Examples:
+  holdall restore 10.0.0.1 cache.dump
+  zstd -dc sessions.zst | holdall restore 10.0.0.1 --rate 50000 --add
+
+Items that expired since the dump are left out. A dump that was cut short is restored as far as it
+goes, and is an error."
+)]
+pub(super) struct RestoreArgs {
+    /// Server: HOST[:PORT] or unix:PATH
+    #[arg(value_name = "ADDRESS")]
+    pub address: String,
+    /// The dump [default: stdin]
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub storing: Storing,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// Copies all items of a server into another.
+#[derive(Debug, Parser)]
+#[command(
+    name = "holdall cp",
+    version,
+    after_help = "\
+Examples:
+  holdall cp 10.0.0.1 10.0.0.2 --add
+      what the second server has already, it keeps
+
+Both servers are reached in the same way (TLS, login). Values that change meanwhile are copied as
+they were or as they are: copy to a server that is not in use, or with --add."
+)]
+pub(super) struct CopyArgs {
+    /// Server that is read
+    #[arg(value_name = "FROM")]
+    pub from: String,
+    /// Server that is filled
+    #[arg(value_name = "TO")]
+    pub to: String,
+    /// Keys that begin so
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prefix: String,
+    #[command(flatten)]
+    pub storing: Storing,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// The way in which items are stored.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Storing {
+    /// Items a second at the most; 0: as fast as the server takes them
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub rate: u64,
+    /// Keys that are there keep their values
+    #[arg(long)]
+    pub add: bool,
+}

@@ -1,0 +1,119 @@
+//! `holdall dump`, `restore`, `cp`.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write, stdin, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+
+use super::commands::{CopyArgs, DumpArgs, RestoreArgs, Storing};
+use super::progress;
+use crate::connection::{Connection, Error, Options};
+use crate::dump::{Dumped, Pace, Restored};
+use crate::keys::KeyDump;
+
+pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
+    let options = arguments.reach.options();
+    let dumped = match &arguments.out {
+        Some(file) => {
+            let failed = |error| Error::File { file: file.clone(), error };
+            let out = File::create(file).map_err(failed)?;
+            dumped(&arguments.address, &options, &arguments.prefix, out)?
+        }
+        None => dumped(&arguments.address, &options, &arguments.prefix, stdout().lock())?,
+    };
+    summary(&format!(
+        "{} items, {} bytes of values; {} were gone",
+        dumped.items, dumped.bytes, dumped.gone
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn dumped(
+    address: &str,
+    options: &Options,
+    prefix: &str,
+    out: impl Write,
+) -> Result<Dumped, Error> {
+    let total = items_of(&mut Connection::open(address, options)?)?;
+    let bar = progress(prefix.is_empty().then_some(total));
+    let keys = KeyDump::begin(Connection::open(address, options)?)?;
+    let mut values = Connection::open(address, options)?;
+    let seen = |dumped: &Dumped| bar.set_position(dumped.items);
+    let dumped = crate::dump(keys, &mut values, prefix.as_bytes(), &mut BufWriter::new(out), seen)?;
+    bar.finish_and_clear();
+    Ok(dumped)
+}
+
+/// Items of a server, by its statistics.
+fn items_of(server: &mut Connection) -> Result<u64, Error> {
+    server.send(b"stats\r\n")?;
+    let mut items = 0;
+    loop {
+        let line = server.line()?;
+        if line == "END" {
+            return Ok(items);
+        }
+        match line.strip_prefix("STAT ") {
+            Some(stat) => {
+                let count = stat.strip_prefix("curr_items ").and_then(|n| n.parse().ok());
+                items = count.unwrap_or(items);
+            }
+            None => return Err(server.unexpected("stats", &line)),
+        }
+    }
+}
+
+pub(super) fn restore(arguments: RestoreArgs) -> Result<ExitCode, Error> {
+    let mut to = Connection::open(&arguments.address, &arguments.reach.options())?;
+    let pace = pace(arguments.storing);
+    let bar = progress(None);
+    let seen = |restored: &Restored| bar.set_position(restored.items);
+    let restored = match arguments.file.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(file) => {
+            let failed = |error| Error::File { file: file.to_owned(), error };
+            let dump = File::open(file).map_err(failed)?;
+            crate::restore(&mut BufReader::new(dump), &mut to, pace, seen)?
+        }
+        None => crate::restore(&mut stdin().lock(), &mut to, pace, seen)?,
+    };
+    bar.finish_and_clear();
+    stored(restored);
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
+    let options = arguments.reach.options();
+    let mut to = Connection::open(&arguments.to, &options)?;
+    let pipe = |error| Error::Dump(format!("no pipe: {error}"));
+    let (reader, writer) = io::pipe().map_err(pipe)?;
+    let (from, prefix) = (arguments.from.clone(), arguments.prefix.clone());
+    let dumping = thread::spawn(move || dumped(&from, &options, &prefix, writer));
+    let restored =
+        crate::restore(&mut BufReader::new(reader), &mut to, pace(arguments.storing), |_| ());
+    // The reason for a dump that was cut short is the dumping side's.
+    match dumping.join() {
+        Ok(Err(error @ (Error::Io { .. } | Error::Reply { .. }))) => return Err(error),
+        Ok(_) => {}
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+    stored(restored?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pace(storing: Storing) -> Pace {
+    Pace { per_second: storing.rate, add: storing.add }
+}
+
+fn stored(restored: Restored) {
+    summary(&format!(
+        "{} items stored, {} bytes of values; {} expired, {} there already, {} refused",
+        restored.items, restored.bytes, restored.expired, restored.present, restored.refused
+    ));
+}
+
+/// What was done, on stderr: stdout may be the dump.
+fn summary(line: &str) {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(io::stderr(), "{line}");
+}

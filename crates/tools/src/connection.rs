@@ -1,0 +1,234 @@
+//! A connection to a server, and the lines and blocks of memcached's text protocol on it.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use certs::ClientOptions;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+
+/// The longest line of a reply, in bytes: a key has 250, thrice that where it is encoded.
+const LINE_BYTES_MAX: u64 = 8192;
+
+/// A failure of a connection or of a server's reply.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system's, of an address.
+    #[error("{address}: {error}")]
+    Io {
+        /// The server.
+        address: String,
+        /// The reason.
+        error: io::Error,
+    },
+    /// A reply that is none to the request.
+    #[error("{address}: {request} was answered by {reply:?}")]
+    Reply {
+        /// The server.
+        address: String,
+        /// The request.
+        request: &'static str,
+        /// The reply's first line.
+        reply: String,
+    },
+    /// The file of the login.
+    #[error("--login {}: {why}", file.display())]
+    Login {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The files of certificates.
+    #[error("TLS: {0}")]
+    Tls(#[from] certs::CertsError),
+    /// A dump that is none, or not whole.
+    #[error("the dump: {0}")]
+    Dump(String),
+    /// Reading or writing a file.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+}
+
+/// The way to servers.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// TLS, with servers verified by these issuers (PEM).
+    pub tls_ca: Option<PathBuf>,
+    /// TLS with any certificate.
+    pub tls_insecure: bool,
+    /// A file whose first line is `USER:PASSWORD`.
+    pub login: Option<PathBuf>,
+    /// A server that says nothing for so long has failed.
+    pub timeout: Duration,
+}
+
+trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
+
+/// A connection.
+pub struct Connection {
+    address: String,
+    stream: BufReader<Box<dyn Stream>>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Connects to `HOST:PORT` or `unix:PATH`, and logs in where the options say so.
+    ///
+    /// # Errors
+    ///
+    /// When the server is not reached within the timeout, its certificate is not trusted, or it
+    /// refuses the login.
+    pub fn open(address: &str, options: &Options) -> Result<Self, Error> {
+        let failed = |error| Error::Io { address: address.to_owned(), error };
+        let stream: Box<dyn Stream> = if let Some(path) = address.strip_prefix("unix:") {
+            let stream = UnixStream::connect(path).map_err(failed)?;
+            stream.set_read_timeout(Some(options.timeout)).map_err(failed)?;
+            stream.set_write_timeout(Some(options.timeout)).map_err(failed)?;
+            Box::new(stream)
+        } else {
+            let stream = tcp(address, options.timeout).map_err(failed)?;
+            if options.tls_ca.is_some() || options.tls_insecure {
+                Box::new(encrypted(stream, address, options)?)
+            } else {
+                Box::new(stream)
+            }
+        };
+        let mut connection = Self { address: address.to_owned(), stream: BufReader::new(stream) };
+        if let Some(file) = &options.login {
+            connection.log_in(file)?;
+        }
+        Ok(connection)
+    }
+
+    /// The login of memcached's `-Y`: a `set` whose value is name and password.
+    fn log_in(&mut self, file: &PathBuf) -> Result<(), Error> {
+        let wrong = |why: String| Error::Login { file: file.clone(), why };
+        let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+        let line = text.lines().next().unwrap_or_default();
+        let (user, password) = line
+            .split_once(':')
+            .ok_or_else(|| wrong("its first line is not USER:PASSWORD".to_owned()))?;
+        let block = format!("{user} {password}");
+        self.send(format!("set auth 0 0 {}\r\n{block}\r\n", block.len()).as_bytes())?;
+        match self.line()?.as_str() {
+            "STORED" => Ok(()),
+            reply => Err(self.unexpected("the login", reply)),
+        }
+    }
+
+    /// The server's address.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not take them.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let stream = self.stream.get_mut();
+        stream.write_all(bytes).and_then(|()| stream.flush()).map_err(|error| self.failed(error))
+    }
+
+    /// The next line of a reply, without its end; bytes that are no text are replaced.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends or the line is too long.
+    pub fn line(&mut self) -> Result<String, Error> {
+        let mut line = Vec::new();
+        let read = (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        read.map_err(|error| self.failed(error))?;
+        if line.pop() != Some(b'\n') {
+            let kind = io::ErrorKind::UnexpectedEof;
+            let why = if line.is_empty() { "closed the connection" } else { "sent half a line" };
+            return Err(self.failed(io::Error::new(kind, why)));
+        }
+        Ok(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(&line)).into_owned())
+    }
+
+    /// A block of `len` bytes and the line end behind it.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends, or the block has another length.
+    pub fn block(&mut self, len: usize) -> Result<Vec<u8>, Error> {
+        let mut block = Vec::new();
+        // Memory follows what comes, whatever length was announced.
+        let read = (&mut self.stream).take(len as u64 + 2).read_to_end(&mut block);
+        read.map_err(|error| self.failed(error))?;
+        if block.len() != len + 2 || !block.ends_with(b"\r\n") {
+            return Err(self.unexpected("a value", "a block of another length"));
+        }
+        block.truncate(len);
+        Ok(block)
+    }
+
+    /// The error for a reply that does not fit its request.
+    #[must_use]
+    pub fn unexpected(&self, request: &'static str, reply: &str) -> Error {
+        Error::Reply { address: self.address.clone(), request, reply: reply.to_owned() }
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::Io { address: self.address.clone(), error }
+    }
+}
+
+fn tcp(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let with_port = if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+    {
+        address.to_owned()
+    } else {
+        format!("{address}:11211")
+    };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for target in with_port.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&target, timeout) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(timeout))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn encrypted(
+    stream: TcpStream,
+    address: &str,
+    options: &Options,
+) -> Result<StreamOwned<ClientConnection, TcpStream>, Error> {
+    let failed =
+        |why: String| Error::Io { address: address.to_owned(), error: io::Error::other(why) };
+    let files = ClientOptions { ca_cert: options.tls_ca.clone(), ..ClientOptions::default() };
+    let config = certs::client_config(&files)?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(host).map_err(|error| failed(error.to_string()))?;
+    let session = ClientConnection::new(config, name).map_err(|error| failed(error.to_string()))?;
+    Ok(StreamOwned::new(session, stream))
+}

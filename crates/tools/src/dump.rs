@@ -1,0 +1,288 @@
+//! A dump: all items of a server as a stream, and its way back.
+//!
+//! ```text
+//! holdall-dump 1
+//! key=user%3A17 exp=1795533000 flags=3 bytes=5
+//! hello
+//! END 1
+//! ```
+//!
+//! A line for each item, in the words of `lru_crawler metadump`, and its value. `exp` is in Unix
+//! time, and -1 for an item that does not expire. The last line has the number of items, so that a
+//! dump that was cut short is known.
+
+use std::io::{BufRead, Read, Write};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::connection::{Connection, Error};
+use crate::keys::{Entry, KeyDump, decoded, encoded};
+
+const FIRST_LINE: &str = "holdall-dump 1";
+
+/// Requests that are sent before their replies are read.
+const BATCH: usize = 64;
+
+/// The largest value that is restored, in bytes.
+const VALUE_BYTES_MAX: usize = 1 << 30;
+
+/// The longest line of a dump, in bytes.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// Items that were dumped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dumped {
+    /// In the dump.
+    pub items: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Named by the server, and gone when they were asked for.
+    pub gone: u64,
+}
+
+/// Writes all items whose keys begin with `prefix`. `seen` hears how far it is.
+///
+/// # Errors
+///
+/// Those of the server and of `out`.
+pub fn dump(
+    keys: KeyDump,
+    values: &mut Connection,
+    prefix: &[u8],
+    out: &mut impl Write,
+    mut seen: impl FnMut(&Dumped),
+) -> Result<Dumped, Error> {
+    let mut dumped = Dumped::default();
+    writeln!(out, "{FIRST_LINE}").map_err(written)?;
+    let mut batch = Vec::with_capacity(BATCH);
+    for entry in keys {
+        let entry = entry?;
+        if entry.key.starts_with(prefix) {
+            batch.push(entry);
+        }
+        if batch.len() == BATCH {
+            write_batch(&mut batch, values, out, &mut dumped)?;
+            seen(&dumped);
+        }
+    }
+    write_batch(&mut batch, values, out, &mut dumped)?;
+    writeln!(out, "END {}", dumped.items).and_then(|()| out.flush()).map_err(written)?;
+    seen(&dumped);
+    Ok(dumped)
+}
+
+/// A key as a word of a meta command, and the flag that says how it is written: base64 only where
+/// it must be, since an encoded key may have 250 bytes, too.
+fn key_word(key: &[u8]) -> (Vec<u8>, &'static str) {
+    if key.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
+        return (key.to_vec(), "");
+    }
+    (STANDARD.encode(key).into_bytes(), " b")
+}
+
+fn written(error: std::io::Error) -> Error {
+    Error::Dump(format!("it cannot be written: {error}"))
+}
+
+/// Asks for the values of a batch. `u` leaves the order of eviction as it is.
+fn write_batch(
+    batch: &mut Vec<Entry>,
+    values: &mut Connection,
+    out: &mut impl Write,
+    dumped: &mut Dumped,
+) -> Result<(), Error> {
+    let mut requests = Vec::new();
+    for entry in batch.iter() {
+        let (word, flag) = key_word(&entry.key);
+        requests.extend_from_slice(b"mg ");
+        requests.extend_from_slice(&word);
+        requests.extend_from_slice(flag.as_bytes());
+        requests.extend_from_slice(b" v f u\r\n");
+    }
+    values.send(&requests)?;
+    for entry in batch.drain(..) {
+        let line = values.line()?;
+        let mut words = line.split(' ');
+        match (words.next(), words.next().and_then(|len| len.parse::<usize>().ok())) {
+            (Some("EN"), _) => dumped.gone += 1,
+            (Some("VA"), Some(len)) => {
+                let flags = words.find_map(|word| word.strip_prefix('f')).unwrap_or("0").to_owned();
+                let value = values.block(len)?;
+                let expires = entry.expires.map_or_else(|| "-1".to_owned(), |at| at.to_string());
+                let key = encoded(&entry.key);
+                writeln!(out, "key={key} exp={expires} flags={flags} bytes={len}")
+                    .and_then(|()| out.write_all(&value))
+                    .and_then(|()| out.write_all(b"\n"))
+                    .map_err(written)?;
+                dumped.items += 1;
+                dumped.bytes += len as u64;
+            }
+            _ => return Err(values.unexpected("mg", &line)),
+        }
+    }
+    Ok(())
+}
+
+/// Items that were restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Stored.
+    pub items: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Expired since the dump.
+    pub expired: u64,
+    /// There already, with `add`.
+    pub present: u64,
+    /// Refused, mostly because they are larger than the server takes.
+    pub refused: u64,
+}
+
+/// The way in which items are stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Items a second at the most; 0: as fast as the server takes them.
+    pub per_second: u64,
+    /// Keys that are there keep their values.
+    pub add: bool,
+}
+
+/// Stores all items of a dump.
+///
+/// # Errors
+///
+/// A dump that is none or not whole, after what came before was stored; those of the server.
+pub fn restore(
+    dump: &mut impl BufRead,
+    to: &mut Connection,
+    pace: Pace,
+    mut seen: impl FnMut(&Restored),
+) -> Result<Restored, Error> {
+    if line(dump)? != FIRST_LINE {
+        return Err(Error::Dump(format!("its first line is not '{FIRST_LINE}'")));
+    }
+    let (mut restored, mut read) = (Restored::default(), 0_u64);
+    let (mut requests, mut waiting) = (Vec::new(), Vec::new());
+    let begin = Instant::now();
+    loop {
+        let head = line(dump)?;
+        if let Some(count) = head.strip_prefix("END ") {
+            store(&mut requests, &mut waiting, to, &mut restored)?;
+            seen(&restored);
+            if count.parse() != Ok(read) {
+                return Err(Error::Dump(format!("it has {read} items and says {count}")));
+            }
+            return Ok(restored);
+        }
+        let item = Head::parse(&head)
+            .ok_or_else(|| Error::Dump(format!("a line that is none of it: {head:?}")))?;
+        let value = item.value(dump)?;
+        read += 1;
+        if item.expires.is_some_and(|at| at <= now_unix()) {
+            restored.expired += 1;
+            continue;
+        }
+        item.request(&value, pace.add, &mut requests);
+        waiting.push(value.len() as u64);
+        // Large values are not gathered.
+        if waiting.len() == BATCH || requests.len() > 1 << 20 {
+            store(&mut requests, &mut waiting, to, &mut restored)?;
+            seen(&restored);
+            wait(begin, read, pace.per_second);
+        }
+    }
+}
+
+/// Waits until so many items may have been stored.
+fn wait(begin: Instant, items: u64, per_second: u64) {
+    if per_second > 0 {
+        let due = Duration::from_secs_f64(items as f64 / per_second as f64);
+        std::thread::sleep(due.saturating_sub(begin.elapsed()));
+    }
+}
+
+fn now_unix() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn store(
+    requests: &mut Vec<u8>,
+    waiting: &mut Vec<u64>,
+    to: &mut Connection,
+    restored: &mut Restored,
+) -> Result<(), Error> {
+    to.send(requests)?;
+    requests.clear();
+    for bytes in waiting.drain(..) {
+        let reply = to.line()?;
+        match reply.as_str() {
+            "HD" => {
+                restored.items += 1;
+                restored.bytes += bytes;
+            }
+            "NS" => restored.present += 1,
+            // What every key would be answered is no refusal of one.
+            reply if reply.starts_with("SERVER_ERROR") => restored.refused += 1,
+            reply => return Err(to.unexpected("ms", reply)),
+        }
+    }
+    Ok(())
+}
+
+/// The line before a value.
+struct Head {
+    key: Vec<u8>,
+    expires: Option<u64>,
+    flags: u32,
+    bytes: usize,
+}
+
+impl Head {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let mut word = |name: &str| words.next()?.strip_prefix(name);
+        let key = decoded(word("key=")?).filter(|key| (1..=250).contains(&key.len()))?;
+        let expires = match word("exp=")? {
+            "-1" => None,
+            at => Some(at.parse().ok()?),
+        };
+        let flags = word("flags=")?.parse().ok()?;
+        let bytes = word("bytes=")?.parse().ok().filter(|bytes| *bytes <= VALUE_BYTES_MAX)?;
+        words.next().is_none().then_some(Self { key, expires, flags, bytes })
+    }
+
+    fn value(&self, dump: &mut impl BufRead) -> Result<Vec<u8>, Error> {
+        let mut value = Vec::new();
+        let read = dump.take(self.bytes as u64 + 1).read_to_end(&mut value);
+        read.map_err(|error| Error::Dump(format!("it cannot be read: {error}")))?;
+        if value.len() != self.bytes + 1 || value.pop() != Some(b'\n') {
+            return Err(Error::Dump("it ends within a value".to_owned()));
+        }
+        Ok(value)
+    }
+
+    fn request(&self, value: &[u8], add: bool, out: &mut Vec<u8>) {
+        // Unix times are beyond thirty days, so servers take them as they are.
+        let expires = self.expires.unwrap_or(0);
+        let mode = if add { " ME" } else { "" };
+        let (word, flag) = key_word(&self.key);
+        out.extend_from_slice(b"ms ");
+        out.extend_from_slice(&word);
+        let line = format!(" {}{flag} T{expires} F{}{mode}\r\n", value.len(), self.flags);
+        out.extend_from_slice(line.as_bytes());
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn line(dump: &mut impl BufRead) -> Result<String, Error> {
+    let mut line = String::new();
+    let read = dump.take(LINE_BYTES_MAX).read_line(&mut line);
+    read.map_err(|error| Error::Dump(format!("it cannot be read: {error}")))?;
+    match line.strip_suffix('\n') {
+        Some(line) => Ok(line.to_owned()),
+        None => Err(Error::Dump("it was cut short: its last line is missing".to_owned())),
+    }
+}

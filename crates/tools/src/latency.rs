@@ -1,0 +1,44 @@
+//! Round trips of a request that does nothing.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::connection::{Connection, Error};
+
+/// One round trip: `version`, which every server answers without touching an item.
+///
+/// # Errors
+///
+/// Those of the connection, and a reply that is none.
+pub fn round_trip(connection: &mut Connection) -> Result<(Duration, String), Error> {
+    let begin = Instant::now();
+    connection.send(b"version\r\n")?;
+    let reply = connection.line()?;
+    match reply.strip_prefix("VERSION ") {
+        Some(version) => Ok((begin.elapsed(), version.to_owned())),
+        None => Err(connection.unexpected("version", &reply)),
+    }
+}
+
+/// Times of `count` round trips in microseconds, with a pause between two.
+///
+/// # Errors
+///
+/// As [`round_trip`].
+pub fn latencies(
+    connection: &mut Connection,
+    count: u64,
+    pause: Duration,
+) -> Result<Histogram<u64>, Error> {
+    let mut times = Histogram::new_with_bounds(1, 60_000_000, 3)
+        .map_err(|error| Error::Dump(format!("a histogram: {error}")))?;
+    for number in 0..count {
+        if number > 0 {
+            std::thread::sleep(pause);
+        }
+        let micros = u64::try_from(round_trip(connection)?.0.as_micros()).unwrap_or(u64::MAX);
+        times.saturating_record(micros.max(1));
+    }
+    Ok(times)
+}
