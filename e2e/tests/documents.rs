@@ -173,9 +173,11 @@ impl Reader {
         self.runs += 1;
         let log = self.folder.join(".layers").join(format!("output-{}", self.runs));
         let output = File::create(&log).unwrap();
-        let mut shell = Command::new("bash");
+        // Who runs tests in the background of a script has them ignore what `^C` sends.
+        let mut shell = Command::new("env");
         // The shell becomes the last program, so that a signal reaches it.
-        shell.args(["--norc", "-c", &command.text]).current_dir(&self.folder).stdin(Stdio::null());
+        shell.args(["--default-signal=INT", "bash", "--norc", "-c", &command.text]);
+        shell.current_dir(&self.folder).stdin(Stdio::null());
         shell.stdout(output.try_clone().unwrap()).stderr(output);
         shell.env("PATH", format!("/usr/local/bin:{}", env::var("PATH").unwrap()));
         let listening = sockets();

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The steps done so far.
@@ -45,28 +46,51 @@ impl Steps {
     /// all is a failure: nothing was shown.
     pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
         announce(name, &command);
-        let mut counts = TestCounts::default();
-        let outcome = self.check(name, || {
-            let mut child = command
-                .stdout(Stdio::piped())
-                .spawn()
-                .map_err(|error| Failure::command(name, &command, error))?;
-            if let Some(output) = child.stdout.take() {
-                for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-                    let line = String::from_utf8_lossy(&line);
-                    println!("{line}");
-                    counts.add(&line);
-                }
-            }
-            match child.wait() {
-                Ok(status) if !status.success() => {
-                    Err(Failure::Status { step: name.to_owned(), status })
-                }
-                Ok(_) if counts.passed == 0 => Err(Failure::NoTest { step: name.to_owned() }),
-                Ok(_) => Ok(()),
-                Err(error) => Err(Failure::command(name, &command, error)),
-            }
+        let start = Instant::now();
+        let (counts, outcome) = tests_of(name, &mut command, "");
+        self.note_tests(name, start, counts, outcome)
+    }
+
+    /// Runs commands of `cargo test` at the same time, each line of their output behind its
+    /// command's name. All of them end before the first failure counts.
+    pub(crate) fn run_tests_together(
+        &mut self,
+        commands: Vec<(&str, Command)>,
+    ) -> Result<(), Failure> {
+        commands.iter().for_each(|(name, command)| announce(name, command));
+        let start = Instant::now();
+        let ends: Vec<_> = thread::scope(|scope| {
+            let running: Vec<_> = commands
+                .into_iter()
+                .map(|(name, mut command)| {
+                    let run = move || {
+                        let (counts, outcome) = tests_of(name, &mut command, &format!("{name} | "));
+                        (name, counts, outcome)
+                    };
+                    scope.spawn(run)
+                })
+                .collect();
+            let ended = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            running.into_iter().map(ended).collect()
         });
+        let outcomes: Vec<_> = ends
+            .into_iter()
+            .map(|(name, counts, outcome)| self.note_tests(name, start, counts, outcome))
+            .collect();
+        outcomes.into_iter().collect()
+    }
+
+    fn note_tests(
+        &mut self,
+        name: &str,
+        start: Instant,
+        counts: TestCounts,
+        outcome: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let end = if outcome.is_ok() { End::Passed } else { End::Failed };
+        self.done.push((name.to_owned(), start.elapsed(), end));
         self.tests.passed += counts.passed;
         self.tests.failed += counts.failed;
         self.tests.ignored += counts.ignored;
@@ -168,6 +192,29 @@ pub(crate) fn succeeds(mut command: Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
+/// Runs a command of `cargo test`, prints its lines behind `prefix`, and adds its results up.
+fn tests_of(name: &str, command: &mut Command, prefix: &str) -> (TestCounts, Result<(), Failure>) {
+    let mut counts = TestCounts::default();
+    let mut child = match command.stdout(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => return (counts, Err(Failure::command(name, command, error))),
+    };
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{prefix}{line}");
+            counts.add(&line);
+        }
+    }
+    let outcome = match child.wait() {
+        Ok(status) if !status.success() => Err(Failure::Status { step: name.to_owned(), status }),
+        Ok(_) if counts.passed == 0 => Err(Failure::NoTest { step: name.to_owned() }),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::command(name, command, error)),
+    };
+    (counts, outcome)
+}
+
 fn announce(name: &str, command: &Command) {
     let words: Vec<_> = std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -202,6 +249,21 @@ mod tests {
         steps.not_run("left out");
         let ends: Vec<_> = steps.done.iter().map(|(name, _, end)| (name.as_str(), *end)).collect();
         assert_eq!(ends, [("done", End::Passed), ("left out", End::NotRun)]);
+    }
+
+    #[test]
+    fn runs_at_the_same_time_are_added_up_and_each_may_fail() {
+        let say = |passed: u32, status: u32| {
+            let line = format!("echo 'test result: ok. {passed} passed; 0 failed'; exit {status}");
+            program("sh", ["-c", &line])
+        };
+        let mut steps = Steps::default();
+        assert!(steps.run_tests_together(vec![("one", say(2, 0)), ("two", say(3, 0))]).is_ok());
+        assert_eq!(steps.tests.passed, 5);
+        let outcome = steps.run_tests_together(vec![("bad", say(1, 1)), ("good", say(4, 0))]);
+        assert!(outcome.is_err());
+        assert_eq!((steps.tests.passed, steps.done.len()), (10, 4));
+        assert!(steps.run_tests_together(vec![("good", say(1, 0)), ("none", say(0, 0))]).is_err());
     }
 
     #[test]

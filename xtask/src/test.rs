@@ -2,25 +2,61 @@
 //! inputs, and the tests against live servers.
 
 use crate::failure::Failure;
-use crate::steps::{Steps, cargo, program, succeeds, target};
+use crate::steps::{Steps, cargo, program, root, succeeds, target};
 use crate::{fuzz, install};
+use std::collections::BTreeSet;
 use std::process::Command;
+use std::{fs, io};
 
 /// How long `cargo xtask test` fuzzes, all targets together.
 const FUZZ_SECS: u64 = 60;
 
+/// Tests that wait more than they compute: for databases, time-outs, pauses. They run beside the
+/// others, which fill the processors.
+const WAITING: [&str; 6] = ["invalidate", "documents", "demo", "network", "gutter", "soak"];
+
 /// What the README promises: installs what is missing, then runs everything.
 ///
-/// The tests are one call of cargo: packages chosen apart would want other features of the same
-/// dependencies, and have them compiled again.
+/// Every call of cargo is for the whole workspace: packages chosen apart would want other features
+/// of the same dependencies, and have them compiled again.
 pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     install::all(steps)?;
     release_server(steps)?;
-    let words = ["test", "--workspace", "--locked", "--no-fail-fast"];
-    steps.run_tests("tests, also against live servers", with_tools(cargo(words)))?;
+    steps.run("tests, compiled", cargo(["test", "--workspace", "--locked", "--no-run"]))?;
+    let targets = targets().map_err(Failure::path(root()))?;
+    let (waiting, others): (Vec<_>, Vec<_>) =
+        targets.iter().partition(|name| WAITING.contains(&name.as_str()));
+    let of = |first: &[&str], names: &[&String]| {
+        let mut command = cargo(["test", "--workspace", "--locked", "--no-fail-fast"]);
+        command.args(first).args(names.iter().flat_map(|name| ["--test", name]));
+        with_tools(command)
+    };
+    steps.run_tests_together(vec![
+        ("tests that wait", of(&[], &waiting)),
+        ("tests", of(&["--lib", "--bins"], &others)),
+    ])?;
+    steps.run_tests("examples in docs", with_tools(of(&["--doc"], &[])))?;
     under_other_conditions(steps)?;
     loom(steps)?;
     fuzz::all(steps, FUZZ_SECS)
+}
+
+/// The names of all test targets: files of the folders `tests`, and folders with a `main.rs`.
+fn targets() -> io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    let crates = fs::read_dir(root().join("crates"))?.collect::<io::Result<Vec<_>>>()?;
+    let packages = crates.into_iter().map(|entry| entry.path());
+    for package in packages.chain(["e2e", "lab", "xtask"].map(|name| root().join(name))) {
+        let Ok(tests) = fs::read_dir(package.join("tests")) else { continue };
+        for entry in tests {
+            let path = entry?.path();
+            let is_target = path.extension().is_some_and(|ending| ending == "rs")
+                || path.join("main.rs").exists();
+            let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
+            names.extend(name.filter(|_| is_target));
+        }
+    }
+    Ok(names)
 }
 
 /// Every interleaving of the small models of the lock-free protocols.
