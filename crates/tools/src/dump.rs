@@ -195,7 +195,7 @@ pub fn restore(
     }
 }
 
-/// Waits until so many items may have been stored.
+/// Waits until this number of items may have been stored.
 fn wait(begin: Instant, items: u64, per_second: u64) {
     if per_second > 0 {
         let due = Duration::from_secs_f64(items as f64 / per_second as f64);
