@@ -6,6 +6,7 @@
 //!               -> miss: a token for one reader in an interval; the others wait.
 //!                        Either reply may carry the stale value
 //!     store with the token -> stored, if there was no store, delete or flush of the key since
+//!     token given back     -> the next reader gets one at once
 //! ```
 //!
 //! Until the first lease read or hold-off there is no table, and a delete keeps no stale value, so
@@ -98,6 +99,14 @@ impl Worker {
             given.is_some_and(|count| !self.shared.store().invalidated_since(key.bytes, count));
         self.count(if is_good { Counter::LeaseSets } else { Counter::LeaseSetRejected });
         is_good
+    }
+
+    /// Whoever has this token will not fill the key: its next reader gets another at once, if it is
+    /// the last that was given. Under the key's lock.
+    pub(crate) fn give_back(&self, key: Key<'_>, token: u64) {
+        if self.shared.leases().is_some_and(|table| table.give_back(key.hash, token)) {
+            self.count(Counter::LeaseReleased);
+        }
     }
 
     /// `true` if a hold-off forbids to add the key; counted. Under the key's lock.

@@ -47,6 +47,10 @@ const MCROUTER_MAGIC: u64 = 0x7ace_b00c;
 /// The token that means "wait" on the wire, so none that is given.
 pub(crate) const WAIT: u64 = 1;
 
+/// The mark of a token that is void and not used: its holder cannot fill, and may give it back.
+/// Tokens have 63 bits.
+const VOID: u64 = 1 << 63;
+
 /// Tokens and hold-offs by key.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -79,7 +83,7 @@ struct Set {
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     hash: u64,
-    /// 0: void, or used.
+    /// 0: used, or given back; with [`VOID`]: void.
     token: u64,
     /// The store's count of invalidations when the token was given.
     invalidations: u64,
@@ -92,7 +96,8 @@ struct Entry {
 impl Entry {
     /// `true` if a token that is not used yet, or a hold-off, would be lost with it.
     fn is_needed(&self, interval_secs: u32, now_secs: u32) -> bool {
-        (self.token != 0 || self.held_until > now_secs) && self.ends(interval_secs) > now_secs
+        let is_valid = self.token != 0 && self.token & VOID == 0;
+        (is_valid || self.held_until > now_secs) && self.ends(interval_secs) > now_secs
     }
 
     /// The first second in which nothing of this matters any more.
@@ -185,7 +190,7 @@ impl Table {
     /// Uses a token: the count of invalidations at which it was given, if it is the key's.
     pub(crate) fn redeem(&self, hash: u64, token: u64) -> Option<u64> {
         self.with_known(hash, |entry| {
-            if token <= WAIT || entry.token != token {
+            if !is_given(token) || entry.token != token {
                 return None;
             }
             entry.token = 0;
@@ -196,7 +201,24 @@ impl Table {
 
     /// Makes the key's token void. When it was given is kept.
     pub(crate) fn void(&self, hash: u64) {
-        self.with_known(hash, |entry| entry.token = 0);
+        self.with_known(hash, |entry| {
+            if entry.token != 0 {
+                entry.token |= VOID;
+            }
+        });
+    }
+
+    /// Takes back a token, void or not, so that the key's next is given at once. False if it is not
+    /// the last that was given, or was used.
+    pub(crate) fn give_back(&self, hash: u64, token: u64) -> bool {
+        let given_back = self.with_known(hash, |entry| {
+            let is_last = is_given(token) && entry.token & !VOID == token;
+            if is_last {
+                (entry.token, entry.issued_secs) = (0, 0);
+            }
+            is_last
+        });
+        given_back.unwrap_or(false)
     }
 
     /// The key may not be added before this second.
@@ -306,6 +328,11 @@ impl Table {
     }
 }
 
+/// `false` for what is no token, whatever a client says.
+const fn is_given(token: u64) -> bool {
+    token > WAIT && token & VOID == 0
+}
+
 /// Bits that choose neither the store's stripe nor its tag.
 fn index_of(hash: u64) -> usize {
     low_u32(hash >> 24) as usize
@@ -350,6 +377,29 @@ mod tests {
         assert!(small(10).redeem(7, given).is_none(), "of another life");
         table.void(7);
         assert_eq!((table.redeem(7, 0), table.redeem(7, given)), (None, None));
+    }
+
+    #[test]
+    fn a_token_that_is_given_back_makes_way_for_the_next() {
+        let table = small(10);
+        let first = token(table.ask(7, 100, 0));
+        for other in [0, 1, first ^ 2, first | VOID, VOID, u64::MAX] {
+            assert!(!table.give_back(7, other), "{other}");
+        }
+        assert!(!table.give_back(8, first), "of another key");
+        assert_eq!(table.ask(7, 100, 0), Grant::Wait);
+        assert!(table.give_back(7, first) && !table.give_back(7, first));
+        assert_eq!(table.redeem(7, first), None);
+        let second = token(table.ask(7, 100, 0));
+        assert!(!table.give_back(7, first), "another's");
+        table.void(7);
+        assert_eq!(table.redeem(7, second | VOID), None);
+        assert_eq!((table.redeem(7, second), table.ask(7, 100, 0)), (None, Grant::Wait));
+        assert!(table.give_back(7, second), "a void one as well");
+        let third = token(table.ask(7, 100, 0));
+        assert_eq!(table.redeem(7, third), Some(0));
+        assert!(!table.give_back(7, third), "used");
+        assert_eq!(table.ask(7, 100, 0), Grant::Wait);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Condition {
     pub vivify_deadline: Option<u32>,
     /// A lease's token: nothing may have happened to the key since it was given.
     pub lease: Option<u64>,
+    /// The token is given back, so that the next reader gets one at once: nothing is stored.
+    pub gives_back: bool,
 }
 
 impl Condition {
@@ -61,6 +63,7 @@ impl Condition {
             cas: None,
             vivify_deadline: None,
             lease: None,
+            gives_back: false,
         }
     }
 }
@@ -196,6 +199,12 @@ impl Worker {
         condition: &Condition,
         draft: Option<&mut Draft>,
     ) -> Verdict {
+        if condition.gives_back {
+            if let Some(token) = condition.lease {
+                self.give_back(key, token);
+            }
+            return Verdict::NotStored;
+        }
         let Some(item) = live(present) else {
             if condition.compare.is_some() && condition.mode != Mode::Add {
                 self.count(Counter::CasMisses);

@@ -65,6 +65,8 @@ counters! {
     LeaseSets = "lease_sets",
     /// Values refused because their token was void, used or none.
     LeaseSetRejected = "lease_set_rejected",
+    /// Tokens given back because nothing will be stored.
+    LeaseReleased = "lease_released",
     /// Readers that missed and were told to wait.
     LeaseWaits = "lease_waits",
     /// Requests refused because the limit of a namespace or a user was reached.

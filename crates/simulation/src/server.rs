@@ -203,11 +203,7 @@ impl Server {
             }
             text::Request::Store(store) => {
                 self.record_store(data);
-                let token = store.lease;
-                let is_stored = token.is_none_or(|token| {
-                    let mine = self.tokens.get(store.key) == Some(&token);
-                    mine && self.tokens.remove(store.key).is_some()
-                }) && self.store(store.mode, store.key, data);
+                let is_stored = self.may_store(&store) && self.store(store.mode, store.key, data);
                 word(if is_stored { b"STORED\r\n" } else { b"NOT_STORED\r\n" })
             }
             text::Request::Arithmetic(count) => {
@@ -236,6 +232,13 @@ impl Server {
         if let Some(number) = number_of(data) {
             self.record(number);
         }
+    }
+
+    /// Takes the token of a lease-set. A lease that is given back stores nothing.
+    fn may_store(&mut self, store: &text::Store<'_>) -> bool {
+        let Some(token) = store.lease else { return true };
+        let is_mine = self.tokens.get(store.key) == Some(&token);
+        is_mine && self.tokens.remove(store.key).is_some() && store.exptime >= 0
     }
 
     fn lease(&mut self, key: &[u8], reply: &mut Vec<u8>) {

@@ -203,6 +203,43 @@ fn a_token_is_good_once_and_for_the_state_it_was_given_for() {
     assert_eq!(lease_set(&mut wire, "idle", given), "STORED");
 }
 
+/// Whoever cannot fill the key gives its token back, void or not, and the next reader gets one.
+#[test]
+fn a_token_is_given_back() {
+    let server = Server::under_test(&["-o", "lease_interval=3600"]);
+    let mut wire = server.connect();
+    wire.expect(b"set k 7 0 5\r\nstale\r\n", b"STORED\r\n");
+    token(&mut wire, "other");
+    wire.expect(b"delete k\r\n", b"DELETED\r\n");
+    let first = token(&mut wire, "k");
+    let others = [0, 1, first ^ 2, first | 1 << 63, u64::MAX];
+    for forged in others {
+        wire.expect(format!("lease-set k {forged} 0 -1 0\r\n\r\n").as_bytes(), b"NOT_STORED\r\n");
+        assert_eq!(token(&mut wire, "k"), 1, "{forged}");
+    }
+    wire.expect(format!("lease-set k {first} 0 -1 0\r\n\r\n").as_bytes(), b"NOT_STORED\r\n");
+    // What was given back is worth nothing, and neither lost nor wiped is the stale value.
+    assert_eq!(lease_set(&mut wire, "k", first), "NOT_STORED");
+    wire.expect(b"mg k v A\r\n", b"VA 5 X\r\nstale\r\n");
+    let second = token(&mut wire, "k");
+    assert!(second > 1 && second != first);
+    wire.expect(format!("lease-set k {first} 0 -1 0\r\n\r\n").as_bytes(), b"NOT_STORED\r\n");
+    assert_eq!(token(&mut wire, "k"), 1, "another's is not given back");
+    // A void one, by meta, whatever the block.
+    wire.expect(b"delete k\r\n", b"NOT_FOUND\r\n");
+    assert_eq!(lease_set(&mut wire, "k", second), "NOT_STORED");
+    wire.expect(format!("ms k 4 G{second} T-1 k\r\nblah\r\n").as_bytes(), b"NS kk\r\n");
+    let third = token(&mut wire, "k");
+    assert!(third > 1);
+    wire.expect(format!("lease-set k {third} 0 -1 0 noreply\r\n\r\n").as_bytes(), b"");
+    let fourth = token(&mut wire, "k");
+    assert_eq!(lease_set(&mut wire, "k", fourth), "STORED");
+    // The key is there: nothing to give back, and nothing is removed.
+    wire.expect(format!("lease-set k {fourth} 0 -1 0\r\n\r\n").as_bytes(), b"NOT_STORED\r\n");
+    wire.expect(b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
+    assert_eq!(server.stat("lease_released"), 3);
+}
+
 #[test]
 fn a_token_is_worth_nothing_after_a_restart() {
     let given = token(&mut Server::under_test(&[]).connect(), "k");

@@ -27,6 +27,8 @@ struct Lease {
     token: Option<u64>,
     /// The last token, void or not.
     last: u64,
+    /// The last token has filled the key, or was given back.
+    is_used: bool,
     issued_secs: Option<u32>,
     held_until: u32,
     invalidations: u32,
@@ -70,8 +72,16 @@ impl Leases {
         if lease.token != Some(token) {
             return false;
         }
-        lease.token = None;
+        (lease.token, lease.is_used) = (None, true);
         lease.invalidations < INVALIDATIONS_MAX
+    }
+
+    /// The holder of the last token, void or not, will not use it: the next is due.
+    pub fn give_back(&mut self, key: &[u8], token: u64) {
+        let Some(lease) = self.keys.get_mut(key) else { return };
+        if lease.last == token && !lease.is_used {
+            (lease.token, lease.issued_secs, lease.is_used) = (None, None, true);
+        }
     }
 
     /// Everything under a prefix is gone.
@@ -99,7 +109,8 @@ impl Leases {
     fn given(&mut self, key: &[u8], token: u64, now_secs: u32) {
         let lease = self.keys.entry(key.to_vec()).or_default();
         let issued_secs = Some(now_secs);
-        *lease = Lease { token: Some(token), last: token, issued_secs, invalidations: 0, ..*lease };
+        let (token, last, is_used) = (Some(token), token, false);
+        *lease = Lease { token, last, is_used, issued_secs, invalidations: 0, ..*lease };
     }
 
     /// Somebody's token, or none at all.

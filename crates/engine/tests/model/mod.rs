@@ -197,13 +197,15 @@ impl World {
             value_len: value.len(),
             base64_key: false,
         };
+        let lease = self.random.one_in(4).then(|| self.some_token(key));
         let condition = Condition {
             mode,
             compare: self.compare(key),
             invalidate: self.random.one_in(3),
             cas: self.random.some(5, |random| 1 + random.below(50)),
             vivify_deadline: self.random.some(3, |_| 0),
-            lease: self.random.one_in(4).then(|| self.some_token(key)),
+            lease,
+            gives_back: lease.is_some() && self.random.one_in(3),
         };
         let is_concat = matches!(mode, Mode::Append | Mode::Prepend);
         let hashed = self.worker.key(key);
@@ -249,6 +251,10 @@ impl World {
         let stored = |entry| (Verdict::Stored, Some(entry));
         let is_concat = matches!(condition.mode, Mode::Append | Mode::Prepend);
         if is_concat && condition.lease.is_some() {
+            return (Verdict::NotStored, None);
+        }
+        if let Some(token) = condition.lease.filter(|_| condition.gives_back) {
+            self.leases.give_back(key, token);
             return (Verdict::NotStored, None);
         }
         let now_secs = self.now_secs;

@@ -56,6 +56,20 @@ fn has_exptime(op: Command) -> bool {
         )
 }
 
+/// Whether the request gives a lease's token back, which its negative expiry time says.
+fn gives_back(request: &Request<'_>) -> bool {
+    let mut words = request.words.split(|byte| *byte == b' ');
+    match request.op {
+        Command::LeaseSet => request.exptime < 0,
+        Command::MetaSet => {
+            let is_token = |word: &[u8]| word.first() == Some(&b'G');
+            let is_time = |word: &[u8]| word.starts_with(b"T-");
+            words.clone().any(is_token) && words.any(is_time)
+        }
+        _ => false,
+    }
+}
+
 /// The words of a meta command with another `T`; one that has none gets it where it stores.
 fn words(request: &Request<'_>, change: Change, unix_secs: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(request.words.len() + 16);
@@ -89,17 +103,18 @@ impl Route for ModifyExptimeRoute {
     }
 
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
-        if request.op.is_meta() && has_exptime(request.op) {
+        let changes = has_exptime(request.op) && !gives_back(request);
+        if request.op.is_meta() && changes {
             return Pick::Run;
         }
-        if has_exptime(request.op) {
+        if changes {
             request.exptime = self.change.of(request.exptime, cx.unix_secs());
         }
         self.target.pick(cx, request)
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, mut request: Request<'a>) -> Answer<'a> {
-        if !has_exptime(request.op) {
+        if !has_exptime(request.op) || gives_back(&request) {
             return self.target.route(cx, request);
         }
         request.exptime = self.change.of(request.exptime, cx.unix_secs());
@@ -130,6 +145,16 @@ mod tests {
         assert_eq!([min(1_800_000_005), min(1_800_000_500)], [1_800_000_005, 10]);
         assert_eq!(Change::Min(0).of(7, now), 7);
         assert_eq!(Change::Set(0).of(7, now), 0);
+    }
+
+    #[test]
+    fn a_token_that_is_given_back_is_not_made_a_value() {
+        let request = Request { exptime: -1, ..Request::new(Command::LeaseSet, b"k") };
+        assert!(gives_back(&request) && !gives_back(&Request { exptime: 0, ..request }));
+        assert!(!gives_back(&Request { op: Command::Set, ..request }));
+        let meta = |words| Request { words, ..Request::new(Command::MetaSet, b"k") };
+        assert!(gives_back(&meta(b"G5 T-1")) && gives_back(&meta(b"T-1 k G5")));
+        assert!(!gives_back(&meta(b"G5 T10")) && !gives_back(&meta(b"T-1 F5")));
     }
 
     #[test]

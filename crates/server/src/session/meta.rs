@@ -256,6 +256,7 @@ pub(crate) fn job<'k>(
             cas: options.new_cas,
             vivify_deadline: vivify,
             lease: options.lease,
+            gives_back: options.lease.is_some() && options.exptime.is_some_and(|secs| secs < 0),
         },
         is_text: true,
         drops_stale: options.lease.is_none(),

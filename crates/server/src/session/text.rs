@@ -184,7 +184,8 @@ pub(super) fn job<'k>(
     store: &text::Store<'_>,
 ) -> Job<'k> {
     let (compare, lease) = (store.cas, store.lease);
-    let condition = Condition { compare, lease, ..Condition::of(mode_of(store.mode)) };
+    let gives_back = lease.is_some() && store.exptime < 0;
+    let condition = Condition { compare, lease, gives_back, ..Condition::of(mode_of(store.mode)) };
     Job {
         key,
         new: NewValue {
