@@ -4,13 +4,15 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{
-    BlockingClient, CasOutcome, Client, Command, Compression, FLAG_ZSTD, Lease, LoadError, Markers,
-    Request, Source, Value, block_on,
+    BlockingClient, CasOutcome, Client, Command, Compression, FLAG_ZSTD, Lease, LoadError,
+    LookAside, Markers, Request, Source, Value, block_on,
 };
 use testkit::process::free_port;
 use testkit::{Kind, Launch, Rng, Server, rng};
@@ -191,7 +193,7 @@ fn nothing_is_filled_after_a_failure() {
     let client = client(&[&server]);
     let rows = client.client().look_aside();
     let failed = client.get_or_load(&rows, "k", || Err::<String, _>("the database is down"));
-    assert_eq!(failed, Err(LoadError::Loader("the database is down")));
+    assert_eq!(failed, Err(LoadError::Loader(Arc::new("the database is down"))));
     assert_eq!(client.get("k").unwrap(), None);
     // Nobody listens there.
     let nobody = Client::builder().servers([format!("127.0.0.1:{}", free_port())]);
@@ -203,6 +205,51 @@ fn nothing_is_filled_after_a_failure() {
     }
     let totals = nobody.client().look_aside_totals();
     assert_eq!((totals.loads, totals.unfilled, totals.fills), (3, 3, 0));
+}
+
+/// A lease that comes for a caller who has gone keeps nobody waiting: here that would be an hour.
+#[test]
+fn the_lease_of_a_caller_who_has_gone_is_given_back() {
+    let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
+    let client = client(&[&server]);
+    for round in 0..100 {
+        let key = format!("gone{round}");
+        let mut call = Box::pin(client.client().lease_get(&key));
+        let is_asked = call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        assert!(is_asked);
+        // Before the reply has come, or behind it.
+        thread::sleep(Duration::from_micros(round * 10));
+        drop(call);
+        let until = Instant::now() + Duration::from_secs(20);
+        while client.lease_get(&key) == Ok(Lease::Wait { stale: None }) {
+            assert!(Instant::now() < until, "the lease of {key} is lost");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A transaction's snapshot may be older than a delete that came before the lease.
+#[test]
+fn a_load_in_an_old_snapshot_is_not_stored() {
+    let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
+    let client = client(&[&server]);
+    let rows = client.client().look_aside();
+    let (now, second) = (Instant::now(), Duration::from_secs(1));
+    let young = rows.clone().as_of(now, 3600 * second);
+    let old = rows.clone().as_of(now.checked_sub(10 * second).unwrap(), 5 * second);
+    let load = |rows: &LookAside, key: &str, value: &str| {
+        let loaded = client.get_or_load(rows, key, || Ok::<_, String>(value.to_owned()));
+        assert_eq!(loaded, Ok(value.to_owned()));
+        text(client.get(key).unwrap())
+    };
+    assert_eq!(load(&young, "new", "row"), Some("row".into()), "nothing was deleted");
+    client.set("deleted", "v1", 0).unwrap();
+    client.delete("deleted").unwrap();
+    assert_eq!(load(&young, "deleted", "v1"), None, "it may be older than the delete");
+    assert_eq!(load(&old, "late", "v1"), None, "its repeated delete may have come");
+    // Both have given their leases back.
+    assert_eq!(load(&rows, "deleted", "v2"), Some("v2".into()));
+    assert_eq!(load(&rows, "late", "v2"), Some("v2".into()));
 }
 
 /// The server of the key is dead: the gutter gives the lease, and takes the fill.

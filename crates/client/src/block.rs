@@ -137,7 +137,7 @@ impl BlockingClient {
     /// # Errors
     ///
     /// As there.
-    pub fn get_or_load<T: Encode + Decode, E>(
+    pub fn get_or_load<T: Encode + Decode, E: Send + Sync + 'static>(
         &self,
         look_aside: &LookAside,
         key: impl AsRef<[u8]>,

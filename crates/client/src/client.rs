@@ -12,16 +12,19 @@ use std::time::Duration;
 use crate::asking::{post, push};
 use crate::codec::Codec;
 use crate::error::Error;
+use crate::flights::Flights;
 use crate::inbox::Inbox;
 use crate::job::Job;
-use crate::leases::Leases;
+use crate::leases::Refused;
 use crate::look_aside_counters::{LookAsideCounters, LookAsideTotals};
 use crate::slot::{Pending, Slot};
 use crate::value::Value;
 use crate::watch::Watch;
 use routes::{DeleteCounts, Plan, Spooler};
 use upstream::system::now;
-use upstream::{Command, Failure, Outcome, OwnedReply, OwnedRequest, Registry, Report, Request};
+use upstream::{
+    Command, CommandClass, Failure, Outcome, OwnedReply, OwnedRequest, Registry, Report, Request,
+};
 
 /// What all handles share.
 #[derive(Debug)]
@@ -31,7 +34,8 @@ pub(crate) struct Inner {
     next: AtomicUsize,
     registry: Registry,
     pub(crate) codec: Codec,
-    pub(crate) leases: Leases,
+    pub(crate) refused: Refused,
+    pub(crate) flights: Flights,
     pub(crate) counters: LookAsideCounters,
     pub(crate) watch: Arc<Watch>,
     /// Keeps failed deletes, if that is wanted.
@@ -47,8 +51,8 @@ impl Inner {
         spooler: Option<Arc<Spooler>>,
     ) -> Self {
         let threads = Mutex::new(threads);
-        let (next, leases, counters, watch) = Default::default();
-        Self { inboxes, threads, next, registry, codec, leases, counters, watch, spooler }
+        let (next, refused, flights, counters, watch) = Default::default();
+        Self { inboxes, threads, next, registry, codec, refused, flights, counters, watch, spooler }
     }
 
     /// All threads take another plan.
@@ -139,9 +143,6 @@ pub enum Lease {
     },
 }
 
-/// The token that asks to wait.
-pub(crate) const HOT_MISS: u64 = 1;
-
 impl Client {
     pub(crate) fn of(inner: Arc<Inner>, deadline: Option<Duration>) -> Self {
         // Relaxed: which clone gets which thread does not matter.
@@ -208,6 +209,11 @@ impl Client {
         }
         if request.value.len() > self.inner.codec.value_bytes_max {
             return Err(Error::TooLong(request.value.len()));
+        }
+        // What a load of this client fills, its own flight knows.
+        let fills = matches!(request.op, Command::Add | Command::LeaseSet);
+        if request.op.class() != CommandClass::Get && !fills {
+            self.inner.flights.detach(request.key);
         }
         Ok(request.to_owned())
     }

@@ -13,10 +13,10 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::job::Job;
-use crate::slot::Slot;
+use crate::slot::{HOT_MISS, Slot};
 use routes::{Core, Submitted};
 use upstream::system::now;
-use upstream::{Failure, Outcome, OwnedReply, Reply, Sink, Ticket};
+use upstream::{Command, Failure, Outcome, OwnedReply, Reply, Request, Sink, Ticket};
 
 /// The core of the routes with the calls that wait for it; one thread at a time drives it.
 pub(crate) struct Driver {
@@ -61,6 +61,7 @@ impl Driver {
     pub(crate) fn turn(&mut self, take_jobs: impl FnOnce(&mut Vec<Job>) -> bool) -> bool {
         self.core.turn(now());
         self.core.on_events(&mut self.tickets);
+        self.give_back();
         self.wake_unless_idle();
         let is_closed = take_jobs(&mut self.jobs);
         let mut jobs = std::mem::take(&mut self.jobs);
@@ -101,6 +102,19 @@ impl Driver {
     pub(crate) fn due(&self) -> Option<Instant> {
         let next = self.expiries.peek().map(|Reverse(expiry)| expiry.at);
         next.into_iter().chain(self.core.deadline()).min()
+    }
+
+    /// Gives back the leases of callers who have gone: nobody else would get one for as long as a
+    /// lease lives.
+    fn give_back(&mut self) {
+        for (key, token) in std::mem::take(&mut self.tickets.orphans) {
+            let (exptime, number) = (-1, token);
+            let request = Request { exptime, number, ..Request::new(Command::LeaseSet, &key) };
+            let ticket = self.tickets.add(Slot::new(0), OWN);
+            if let Submitted::Done(reply) = self.core.submit(&request, ticket) {
+                self.tickets.close(ticket, reply);
+            }
+        }
     }
 
     fn take(&mut self, job: Job) {
@@ -181,12 +195,17 @@ struct Tickets {
     answered: usize,
     /// Of those whose last answer has come.
     wakers: Vec<Waker>,
+    /// Keys and tokens of leases that came for callers who have gone.
+    orphans: Vec<(Vec<u8>, u64)>,
 }
 
 struct Place {
     generation: u32,
     waits: Option<(Arc<Slot>, usize)>,
 }
+
+/// The place in its slot of a request that is the driver's own.
+const OWN: usize = usize::MAX;
 
 /// Generations are 31 bits, since the highest bit of a ticket is the core's.
 const GENERATION_MASK: u32 = u32::MAX >> 1;
@@ -206,24 +225,38 @@ impl Tickets {
         u64::from(place.generation) << 32 | u64::from(number)
     }
 
-    fn close(&mut self, ticket: Ticket, reply: OwnedReply) {
+    /// The ticket's place, unless it was answered, and its number.
+    fn place(&mut self, ticket: Ticket) -> Option<(&mut Place, u32)> {
         let (number, generation) = ((ticket & 0xffff_ffff) as u32, (ticket >> 32) as u32);
-        let Some(place) = self.places.get_mut(number as usize) else { return };
-        if place.generation != generation {
-            return;
-        }
+        let place = self.places.get_mut(number as usize)?;
+        (place.generation == generation).then_some((place, number))
+    }
+
+    fn slot(&mut self, ticket: Ticket) -> Option<Arc<Slot>> {
+        let (place, _) = self.place(ticket)?;
+        place.waits.as_ref().map(|(slot, _)| Arc::clone(slot))
+    }
+
+    fn close(&mut self, ticket: Ticket, reply: OwnedReply) {
+        let Some((place, number)) = self.place(ticket) else { return };
         let Some((slot, index)) = place.waits.take() else { return };
         self.free.push(number);
         self.live -= 1;
-        self.answered += 1;
+        // The inbox counts what came by it.
+        self.answered += usize::from(index != OWN);
         self.wakers.extend(slot.answer(index, reply));
     }
 }
 
 impl Sink for Tickets {
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
+        let slot = if reply.outcome == Outcome::Lease { self.slot(ticket) } else { None };
         // The caller knows the key, and the pipeline has compared it.
         self.close(ticket, Reply { key: b"", ..*reply }.to_owned());
+        // A caller who goes now finds the reply.
+        if slot.is_some_and(|slot| slot.is_abandoned()) && reply.number > HOT_MISS {
+            self.orphans.push((reply.key.to_vec(), reply.number));
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The reasons why a call failed. A miss is an answer, never an error.
 
 use std::fmt;
+use std::sync::Arc;
 
 use upstream::{Failure, Outcome};
 
@@ -65,8 +66,14 @@ impl std::error::Error for Error {}
 pub enum LoadError<E> {
     /// The key cannot be asked; nothing was loaded.
     BadKey,
-    /// The loader's own.
-    Loader(E),
+    /// The loader's: this call's own, or that of the caller whose load it has waited for.
+    Loader(Arc<E>),
+}
+
+impl<E> LoadError<E> {
+    pub(crate) fn loader(error: E) -> Self {
+        Self::Loader(Arc::new(error))
+    }
 }
 
 impl<E: fmt::Display> fmt::Display for LoadError<E> {

@@ -1,41 +1,75 @@
-//! Knowledge of a client whether its servers have leases.
+//! The keys for which leases are not asked: the user has not the right, or the key's server knows
+//! no leases.
+//!
+//! A request of one key says nothing of another: behind a proxy nobody knows which server has it,
+//! and rights differ by key.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use upstream::system::now;
 
-/// How long a client that met a server without leases asks by get and add, before it tries leases
-/// again.
-const NO_LEASES_FOR: Duration = Duration::from_secs(30);
+/// How long a refused key is read by get and filled by add, before leases are asked for again.
+const WITHOUT_FOR: Duration = Duration::from_secs(30);
 
-/// Whether the servers know leases, as far as this client has seen.
+/// Keys that are remembered at the most; of more, some are refused once more.
+const PLACES: usize = 1024;
+
+/// The keys that were refused a short time ago.
 #[derive(Debug)]
-pub(crate) struct Leases {
+pub(crate) struct Refused {
     start: Instant,
-    /// Milliseconds from the start; until then they are not asked for.
-    missing_until_ms: AtomicU64,
+    hasher: RandomState,
+    /// A part of the key's hash, and the second until which it counts; 0 is free.
+    places: Box<[AtomicU64]>,
 }
 
-impl Default for Leases {
+impl Default for Refused {
     fn default() -> Self {
-        Self { start: now(), missing_until_ms: AtomicU64::new(0) }
+        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Self { start: now(), hasher: RandomState::new(), places }
     }
 }
 
-impl Leases {
-    fn now_ms(&self) -> u64 {
-        u64::try_from(now().saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+impl Refused {
+    fn now_secs(&self) -> u64 {
+        now().saturating_duration_since(self.start).as_secs()
+    }
+
+    fn place(&self, key: &[u8]) -> (&AtomicU64, u64) {
+        let hash = self.hasher.hash_one(key);
+        let index = usize::try_from(hash).unwrap_or(0) % PLACES;
+        (&self.places[index], hash >> 32)
     }
 
     /// Relaxed, here and below: who sees it late asks once too often.
-    pub(crate) fn are_asked(&self) -> bool {
-        let until_ms = self.missing_until_ms.load(Ordering::Relaxed);
-        until_ms == 0 || self.now_ms() >= until_ms
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        let (place, tag) = self.place(key);
+        let word = place.load(Ordering::Relaxed);
+        word != 0 && word >> 32 == tag && word & u64::from(u32::MAX) > self.now_secs()
     }
 
-    pub(crate) fn are_missing(&self) {
-        let for_ms = u64::try_from(NO_LEASES_FOR.as_millis()).unwrap_or(u64::MAX);
-        self.missing_until_ms.store(self.now_ms().saturating_add(for_ms), Ordering::Relaxed);
+    /// Leases of this key were refused.
+    pub(crate) fn note(&self, key: &[u8]) {
+        let (place, tag) = self.place(key);
+        let until_secs = self.now_secs().saturating_add(WITHOUT_FOR.as_secs());
+        place.store(tag << 32 | until_secs.min(u64::from(u32::MAX)), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_key_says_nothing_of_another() {
+        let refused = Refused::default();
+        assert!(!refused.has(b"shared:1"));
+        refused.note(b"shared:1");
+        assert!(refused.has(b"shared:1"));
+        let others = (0..10_000).filter(|number| refused.has(format!("app:{number}").as_bytes()));
+        assert_eq!(others.count(), 0);
     }
 }

@@ -20,13 +20,17 @@ mod commands;
 mod driver;
 mod driver_guard;
 mod driver_handoff;
+mod early;
 mod error;
+mod flights;
+mod held_lease;
 mod inbox;
 mod job;
 mod leases;
 mod look_aside;
 mod look_aside_counters;
 mod markers;
+mod reader;
 mod signal;
 #[cfg(test)]
 mod simulation;

@@ -1,38 +1,44 @@
 //! Look-aside reads with everything that keeps a database from being overrun (*Scaling Memcache at
-//! Facebook*, 2, 3.1, 3.2.1, 3.3).
+//! Facebook*, 2, 3.1, 3.2.1, 3.3). `docs/look-aside.md` has the same for other languages.
 //!
 //! ```text
 //!     lease-get --hit--------> the value
-//!               --wait-------> stale value, or a short sleep and another lease-get;
-//!                              after the last one load, and fill nothing
-//!               --token------> load, lease-set (refused if the key was deleted meanwhile)
-//!               --no leases--> get; on a miss load, and add
-//!               --failure----> load, and fill nothing
+//!               --wait-------> stale value; or the outcome of whoever loads in this process; or a
+//!                              short sleep and another lease-get, until the lease has ended
+//!               --token------> load, lease-set (refused if the key was deleted meanwhile);
+//!                              a load that fails or is given up gives the token back
+//!               --no leases--> get; on a miss load, and add: one in this process
+//!               --failure----> load, and fill nothing: one in this process
 //! ```
 //!
 //! The gutter is a matter of routes: a failover to a pool whose items live a short time takes reads
 //! and fills of a dead server, tokens included.
 
 use std::future::Future;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::client::{Client, Lease};
-use crate::error::{Error, LoadError};
+use crate::client::Client;
+use crate::error::LoadError;
+use crate::flights::Leader;
 use crate::look_aside_counters::count;
 use crate::markers::{Markers, Source};
+use crate::reader::{Fill, Next, Reader, Settings};
 use crate::value::{Decode, Encode, Value};
-use upstream::{Command, Failure, Outcome};
+use upstream::system::now;
+use upstream::{Command, Outcome};
 
-/// First wait for somebody else's fill; each is twice as long as the one before. This and the next
-/// two are mcrouter's, for waiting at leases on the client's side; the paper says "a short amount
+/// First wait for another process's fill; each is twice as long as the one before. This and the
+/// next are mcrouter's, for waiting at leases on the client's side; the paper says "a short amount
 /// of time".
 const WAIT_FIRST: Duration = Duration::from_millis(2);
 
 /// The longest single wait.
 const WAIT_LONGEST: Duration = Duration::from_millis(500);
 
-/// Waits before the value is loaded in spite of the lease.
-const WAITS_MAX: u32 = 10;
+/// Waits together: longer than a lease lives by default (`-o lease_interval`, 10 s, and less than
+/// one more), so that whoever waits gets the next one.
+const WAIT_TOTAL: Duration = Duration::from_secs(15);
 
 /// Reads that load what they miss. Made by [`Client::look_aside`].
 ///
@@ -46,37 +52,30 @@ const WAITS_MAX: u32 = 10;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LookAside {
-    client: Client,
+    settings: Settings,
     exptime: i64,
-    takes_stale: bool,
-}
-
-/// What may be done with a value that was loaded.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Fill {
-    Add,
-    Lease(u64),
-    Nothing,
-}
-
-enum Found {
-    Miss(Fill),
-    Value(Value),
+    /// The start of the loads' snapshot, and how long afterwards what they read may be stored.
+    snapshot: Option<(Instant, Duration)>,
 }
 
 impl Client {
     /// Look-aside reads through this client.
     #[must_use]
     pub fn look_aside(&self) -> LookAside {
-        LookAside::new(self.clone())
+        let settings = Settings {
+            client: self.clone(),
+            takes_stale: true,
+            wait_first: WAIT_FIRST,
+            wait_longest: WAIT_LONGEST,
+            wait_total: WAIT_TOTAL,
+            early: 0.0,
+            load_times: Arc::default(),
+        };
+        LookAside { settings, exptime: 0, snapshot: None }
     }
 }
 
 impl LookAside {
-    pub(crate) const fn new(client: Client) -> Self {
-        Self { client, exptime: 0, takes_stale: true }
-    }
-
     /// The expiry time of what is filled, as memcached takes it; 0, for ever, by default.
     #[must_use]
     pub const fn exptime(mut self, exptime: i64) -> Self {
@@ -84,19 +83,62 @@ impl LookAside {
         self
     }
 
-    /// Gives out, or not, a value that was deleted a short time ago while somebody else fills; by
-    /// default it does.
+    /// Gives out, or not, what may be older than a delete: a value that was deleted a short time
+    /// ago while somebody else fills, and what another caller of this client began to load before
+    /// the delete. By default it does.
     #[must_use]
     pub const fn takes_stale(mut self, takes: bool) -> Self {
-        self.takes_stale = takes;
+        self.settings.takes_stale = takes;
         self
+    }
+
+    /// The waits for another process's load: the first and the longest pause between two
+    /// questions (2 ms and 500 ms by default), and all of them together (15 s by default, longer
+    /// than a lease lives), after which the value is loaded in spite of the lease and not stored.
+    #[must_use]
+    pub const fn waits(mut self, first: Duration, longest: Duration, total: Duration) -> Self {
+        self.settings.wait_first = first;
+        self.settings.wait_longest = longest;
+        self.settings.wait_total = total;
+        self
+    }
+
+    /// Has one reader load a value anew shortly before its end, so that the others do not miss it:
+    /// sooner the longer loads take, and at random (XFetch). 1 is usual; a greater `beta` loads
+    /// earlier; 0, the default, turns it off. That reader waits for its load; if it fails, the
+    /// value that is there is returned. Clones of this share what is known of the loads' times.
+    #[must_use]
+    pub const fn early_refresh(mut self, beta: f64) -> Self {
+        self.settings.early = if self.snapshot.is_none() { beta } else { 0.0 };
+        self
+    }
+
+    /// For loads in a transaction whose snapshot was taken at `began`: it may be older than a
+    /// delete that came before the lease, which the token does not tell.
+    ///
+    /// Nothing is stored of a key whose deleted value is still kept, nor later than `repeat_after`
+    /// after `began`. That is the invalidator's `repeat_after_ms`: it deletes once more after so
+    /// long, so what is stored earlier and is old does not stay. Nothing is refreshed early.
+    #[must_use]
+    pub const fn as_of(mut self, began: Instant, repeat_after: Duration) -> Self {
+        self.snapshot = Some((began, repeat_after));
+        self.settings.early = 0.0;
+        self
+    }
+
+    /// Whether what was loaded may be stored, as far as its snapshot is concerned.
+    fn is_young(&self, saw_stale: bool) -> bool {
+        self.snapshot.is_none_or(|(began, repeat_after)| {
+            !saw_stale && now().saturating_duration_since(began) < repeat_after
+        })
     }
 
     /// The value of a key, from the cache or else from `load`, which is called once at the most.
     ///
-    /// One caller of all clients loads a missing key; the others wait a short time for it, or get
-    /// the stale value. Nothing is stored after a failure of the cache or of `load`, nor over a
-    /// delete that came in between.
+    /// One caller of all clients loads a missing key; the others get the stale value, or wait. If
+    /// `load` fails or the caller gives up, another client loads at once. Callers of one client
+    /// share one load, and its error. Nothing is stored after a failure of the cache or of `load`,
+    /// nor over a delete that came in between. `load` must not ask for the same key.
     ///
     /// # Errors
     ///
@@ -108,6 +150,7 @@ impl LookAside {
     ) -> Result<T, LoadError<E>>
     where
         T: Encode + Decode,
+        E: Send + Sync + 'static,
         F: FnOnce() -> L,
         L: Future<Output = Result<T, E>>,
     {
@@ -128,6 +171,7 @@ impl LookAside {
     ) -> Result<T, LoadError<E>>
     where
         T: Encode + Decode,
+        E: Send + Sync + 'static,
         F: FnOnce(Source) -> L,
         L: Future<Output = Result<T, E>>,
     {
@@ -142,20 +186,22 @@ impl LookAside {
     ) -> Result<T, LoadError<E>>
     where
         T: Encode + Decode,
+        E: Send + Sync + 'static,
         F: FnOnce(Source) -> L,
         L: Future<Output = Result<T, E>>,
     {
-        let counters = &self.client.inner.counters;
-        let found = match self.find(key).await {
-            Err(Error::BadKey) => return Err(LoadError::BadKey),
-            Err(_) => Found::Miss(Fill::Nothing),
-            Ok(found) => found,
-        };
-        let fill = match found {
-            Found::Miss(fill) => fill,
-            Found::Value(value) => match value.decode() {
+        let mut reader = Reader::new(&self.settings, key);
+        let fill = match reader.next().await {
+            Next::BadKey => return Err(LoadError::BadKey),
+            Next::Failed(error) => match error.downcast::<E>() {
+                Ok(error) => return Err(LoadError::Loader(error)),
+                // Another type's: that load was another query.
+                Err(_) => Fill::Nothing,
+            },
+            Next::Load(fill) => fill,
+            Next::Value(value) => match value.decode() {
                 Ok(value) => return Ok(value),
-                Err(_) => self.heal(key),
+                Err(_) => reader.heal(),
             },
         };
         // The marker is looked up behind the token: a write in between takes the token away.
@@ -163,71 +209,81 @@ impl LookAside {
             Some(markers) => markers.source(key).await,
             None => Source::Local,
         };
-        count(&counters.loads);
-        let value = load(source).await.map_err(LoadError::Loader)?;
-        match self.fill(key, &value, fill).await {
-            Ok(Outcome::Stored) => count(&counters.fills),
-            Ok(Outcome::NotStored | Outcome::NotFound) => count(&counters.refused),
-            Ok(_) | Err(_) => count(&counters.unfilled),
+        let counters = &self.settings.client.inner.counters;
+        let is_early = matches!(fill, Fill::Refresh(_));
+        count(if is_early { &counters.early } else { &counters.loads });
+        let begun = now();
+        let loaded = load(source).await;
+        self.settings.load_times.note(now().saturating_duration_since(begun));
+        match loaded {
+            Ok(value) => {
+                // What may not be stored gives its lease back.
+                let fill = if self.is_young(reader.saw_stale) { fill } else { Fill::Nothing };
+                self.fill(key, &value, fill, reader.leader).await;
+                Ok(value)
+            }
+            Err(error) => failed(fill, error, reader.leader),
         }
-        Ok(value)
     }
 
-    async fn fill<T: Encode>(&self, key: &[u8], value: &T, fill: Fill) -> Result<Outcome, Error> {
-        let (op, token) = match fill {
-            Fill::Add => (Command::Add, 0),
-            Fill::Lease(token) => (Command::LeaseSet, token),
-            Fill::Nothing => return Ok(Outcome::Ok),
+    /// Stores what was loaded, and gives it to those who wait.
+    async fn fill<T: Encode>(
+        &self,
+        key: &[u8],
+        value: &T,
+        fill: Fill<'_>,
+        leader: Option<Leader<'_>>,
+    ) {
+        let request = match &fill {
+            Fill::Add => Some((Command::Add, 0)),
+            Fill::Lease(lease) => Some((Command::LeaseSet, lease.token())),
+            Fill::Nothing => None,
+            Fill::Refresh(old) => Some((Command::Cas, old.cas)),
         };
-        self.client.store(op, key, value, self.exptime, token).await
-    }
-
-    /// What cannot be read is deleted, so that the next one fills the key.
-    fn heal(&self, key: &[u8]) -> Fill {
-        // If that fails, the item stays until it expires.
-        let _ = self.client.tell(crate::Request::new(Command::Delete, key));
-        Fill::Nothing
-    }
-
-    async fn find(&self, key: &[u8]) -> Result<Found, Error> {
-        let (client, counters) = (&self.client, &self.client.inner.counters);
-        let mut wait = WAIT_FIRST;
-        for _ in 0..=WAITS_MAX {
-            if !client.inner.leases.are_asked() {
-                return self.find_without_leases(key).await;
+        let stored = match request {
+            Some((op, number)) => {
+                self.settings.client.store(op, key, value, self.exptime, number).await.ok()
             }
-            match client.lease_get(key).await {
-                Ok(Lease::Hit(value)) => {
-                    count(&counters.hits);
-                    return Ok(Found::Value(value));
-                }
-                Ok(Lease::Fill { token, .. }) => return Ok(Found::Miss(Fill::Lease(token))),
-                Ok(Lease::Wait { stale: Some(value) }) if self.takes_stale => {
-                    count(&counters.stale);
-                    return Ok(Found::Value(value));
-                }
-                Ok(Lease::Wait { .. }) => {
-                    count(&counters.waits);
-                    client.sleep(wait).await;
-                    wait = (wait * 2).min(WAIT_LONGEST);
-                }
-                Err(Error::Cache(Failure::ClientError, _)) => client.inner.leases.are_missing(),
-                Err(Error::Undecodable(_)) => return Ok(Found::Miss(self.heal(key))),
-                Err(error) => return Err(error),
-            }
+            None => None,
+        };
+        let counters = &self.settings.client.inner.counters;
+        count(match stored {
+            Some(Outcome::Stored) => &counters.fills,
+            Some(Outcome::NotStored | Outcome::NotFound | Outcome::Exists) => &counters.refused,
+            Some(_) | None => &counters.unfilled,
+        });
+        let mut is_current = false;
+        if let Fill::Lease(lease) = fill
+            && stored.is_some()
+        {
+            lease.spent();
+            is_current = stored == Some(Outcome::Stored);
         }
-        Ok(Found::Miss(Fill::Nothing))
-    }
-
-    async fn find_without_leases(&self, key: &[u8]) -> Result<Found, Error> {
-        match self.client.get(key).await {
-            Ok(Some(value)) => {
-                count(&self.client.inner.counters.hits);
-                Ok(Found::Value(value))
-            }
-            Ok(None) => Ok(Found::Miss(Fill::Add)),
-            Err(Error::Undecodable(_)) => Ok(Found::Miss(self.heal(key))),
-            Err(error) => Err(error),
+        if let Some(leader) = leader {
+            let copy = || {
+                let (bytes, flags) = value.encode();
+                Value { bytes: bytes.into_owned(), flags, cas: 0 }
+            };
+            leader.finish(copy, is_current);
         }
     }
+}
+
+/// What becomes of a load that has failed: the value that is still there, or the error, for those
+/// who wait as well.
+fn failed<T: Decode, E: Send + Sync + 'static>(
+    fill: Fill<'_>,
+    error: E,
+    leader: Option<Leader<'_>>,
+) -> Result<T, LoadError<E>> {
+    let error = Arc::new(error);
+    if let Fill::Refresh(old) = fill {
+        return old.decode().map_err(|_| LoadError::Loader(error));
+    }
+    // First the lease, so that another process's caller need not wait for ours.
+    drop(fill);
+    if let Some(leader) = leader {
+        leader.fail(Arc::clone(&error) as Arc<dyn std::any::Any + Send + Sync>);
+    }
+    Err(LoadError::Loader(error))
 }

@@ -12,6 +12,8 @@ pub(crate) struct LookAsideCounters {
     pub(crate) fills: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) unfilled: AtomicU64,
+    pub(crate) shared: AtomicU64,
+    pub(crate) early: AtomicU64,
 }
 
 /// Counts of look-aside reads, by outcome.
@@ -32,6 +34,10 @@ pub struct LookAsideTotals {
     /// Loads after which nothing was stored, since the cache had failed or the wait had been too
     /// long.
     pub unfilled: u64,
+    /// Outcomes of another caller's load in this process.
+    pub shared: u64,
+    /// Loads of values that were still there, shortly before their end.
+    pub early: u64,
 }
 
 /// Counts one.
@@ -51,6 +57,8 @@ impl LookAsideCounters {
             fills: read(&self.fills),
             refused: read(&self.refused),
             unfilled: read(&self.unfilled),
+            shared: read(&self.shared),
+            early: read(&self.early),
         }
     }
 }

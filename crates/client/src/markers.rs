@@ -116,7 +116,7 @@ impl Markers {
             Err(Error::BadKey) => return Err(LoadError::BadKey),
             Err(error) => Some(error),
         };
-        let output = write(marker).await.map_err(LoadError::Loader)?;
+        let output = write(marker).await.map_err(LoadError::loader)?;
         let undeleted = self.client.delete(key).await.err();
         Ok(Written { output, unmarked, undeleted })
     }

@@ -3,14 +3,18 @@
 //! # Laws
 //!
 //! 1. A slot belongs to one call. Its holder can write the answers of this call only, each once.
-//! 2. What comes after the last answer, or after the deadline, is dropped.
+//! 2. What comes after the last answer, or after the deadline, is dropped; but a lease is given
+//!    back (`driver.rs`).
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use upstream::{Failure, OwnedReply};
+use upstream::{Failure, Outcome, OwnedReply};
+
+/// The token of a lease that asks to wait.
+pub(crate) const HOT_MISS: u64 = 1;
 
 /// The answers of one call, and the thread or task that waits for them.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ struct State {
     replies: Vec<Option<OwnedReply>>,
     /// Replies that are missing.
     left: usize,
+    /// Nobody takes what comes any more.
+    is_abandoned: bool,
     waker: Option<Waker>,
 }
 
@@ -29,7 +35,12 @@ impl Slot {
     /// For a call of `requests` requests.
     pub(crate) fn new(requests: usize) -> Arc<Self> {
         let replies = (0..requests).map(|_| None).collect();
-        Arc::new(Self(Mutex::new(State { replies, left: requests, waker: None })))
+        Arc::new(Self(Mutex::new(State {
+            replies,
+            left: requests,
+            is_abandoned: false,
+            waker: None,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -46,12 +57,25 @@ impl Slot {
         if state.left == 0 { state.waker.take() } else { None }
     }
 
+    /// Nobody takes what comes any more; the token of a lease that has come.
+    pub(crate) fn abandon(&self) -> Option<u64> {
+        let mut state = self.lock();
+        state.is_abandoned = true;
+        state.replies.iter().flatten().find_map(token_of)
+    }
+
+    /// Whether nobody takes what comes any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.lock().is_abandoned
+    }
+
     /// Whatever is missing is answered with this failure.
     pub(crate) fn fail(&self, failure: Failure) {
         let mut state = self.lock();
         if state.left == 0 {
             return;
         }
+        state.is_abandoned = true;
         for place in state.replies.iter_mut().filter(|place| place.is_none()) {
             *place = Some(failure.into());
         }
@@ -62,6 +86,11 @@ impl Slot {
             waker.wake();
         }
     }
+}
+
+/// The token of a lease that a reply gives.
+fn token_of(reply: &OwnedReply) -> Option<u64> {
+    (reply.outcome == Outcome::Lease && reply.number > HOT_MISS).then_some(reply.number)
 }
 
 /// The replies of a call, in the order of its requests. Dropping it gives the call up.
@@ -88,7 +117,6 @@ impl Future for Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upstream::Outcome;
 
     fn poll(pending: &mut Pending) -> Poll<Vec<OwnedReply>> {
         Pin::new(pending).poll(&mut Context::from_waker(Waker::noop()))

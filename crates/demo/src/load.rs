@@ -337,7 +337,7 @@ impl User {
         let done = match &self.frontend.markers {
             Some(markers) => markers.write(&name, |_| update).await.map(drop),
             None => {
-                let done = update.await.map_err(LoadError::Loader);
+                let done = update.await.map_err(|error| LoadError::Loader(Arc::new(error)));
                 if done.is_ok() {
                     // What fails here is deleted when the log arrives.
                     let _ = self.frontend.client.delete(&name).await;
