@@ -9,7 +9,7 @@
 
 from ._native import CacheError, CacheTimeout, IllegalInputError, __version__
 from .aio import AsyncClient
-from .client import Client, Markers, Written
+from .client import Client, Markers, Snapshot, Waits, Written
 from .serde import PickleSerde, TypedSerde
 from .settings import TLS
 
@@ -21,8 +21,10 @@ __all__ = [
     "IllegalInputError",
     "Markers",
     "PickleSerde",
+    "Snapshot",
     "TLS",
     "TypedSerde",
+    "Waits",
     "Written",
     "__version__",
 ]

@@ -58,6 +58,9 @@ class Native:
         load: Callable[..., Any],
         expire: int,
         takes_stale: bool,
+        waits: tuple[float, float, float],
+        early: float,
+        snapshot: tuple[float, float] | None,
         markers: tuple[bytes, int] | None,
         by: Bridge | None = None,
     ) -> Any: ...

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from ._native import Bridge, CacheError, IllegalInputError, Later
-from .client import AnyKey, Client, Key, Markers, Written, region, unique
+from .client import AnyKey, Client, Key, Markers, Snapshot, Waits, Written, load_settings, region, unique
 from .settings import Address
 
 # One for each loop, whatever clients it has.
@@ -193,6 +193,9 @@ class AsyncClient:
         expire: int = 0,
         *,
         takes_stale: bool = True,
+        waits: Waits = Waits(),
+        early_refresh: float = 0.0,
+        as_of: Snapshot | None = None,
         markers: Markers | None = None,
     ) -> Any:
         """As `Client.get_or_load`; `load` is a coroutine function, which this loop runs."""
@@ -203,9 +206,8 @@ class AsyncClient:
             fresh.append(await (load(source) if markers is not None else load()))
             return client._pack(key, fresh[0])
 
-        settings = None if markers is None else region(markers)
-        arguments = (expire, takes_stale, settings)
-        data, flags = await self._led("get_or_load", key, packed, *arguments)
+        settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers)
+        data, flags = await self._led("get_or_load", key, packed, *settings)
         return fresh[0] if fresh else client.serde.deserialize(key, data, flags)
 
     async def write_marked(

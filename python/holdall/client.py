@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
@@ -31,6 +32,27 @@ class Markers(NamedTuple):
 
     prefix: Key
     ttl: int
+
+
+class Waits(NamedTuple):
+    """How `get_or_load` waits for another process that loads: the first and the longest pause between two questions, and all of them
+    together, in seconds. After `total` the value is loaded in spite of the other, and not stored."""
+
+    first: float = 0.002
+    longest: float = 0.5
+    total: float = 15.0
+
+
+class Snapshot(NamedTuple):
+    """A transaction in which values are loaded: when its snapshot was taken (`time.monotonic()`), and the seconds after which the
+    invalidator repeats a delete (its `repeat_after_ms`). What is loaded is stored until then, and not where the key was deleted a
+    short time ago."""
+
+    began: float
+    repeat_after: float
+
+    def _native(self) -> tuple[float, float]:
+        return time.monotonic() - self.began, self.repeat_after
 
 
 class Written(NamedTuple):
@@ -368,13 +390,20 @@ class Client:
         expire: int = 0,
         *,
         takes_stale: bool = True,
+        waits: Waits = Waits(),
+        early_refresh: float = 0.0,
+        as_of: Snapshot | None = None,
         markers: Markers | None = None,
     ) -> Any:
         """The value of a key, from the cache or else from `load()`, which is called once at the most.
 
-        One caller of all clients loads a missing key; the others wait a short time, or get the value that was deleted before
-        (`takes_stale`). Nothing is stored after a failure of the cache or of `load`, nor over a delete that came in between.
-        With `markers`, `load` is told "local" or "master".
+        One caller of all clients loads a missing key; the others wait for it, or get the value that was deleted before (`takes_stale`).
+        If `load` fails or the caller is cancelled, another client loads at once. Callers of one client share one load and its exception,
+        so `load` must not ask for the same key. Nothing is stored after a failure of the cache or of `load`, nor over a delete that came
+        in between.
+
+        With `early_refresh` (1 is usual, 0 is off) one reader loads a value anew shortly before it expires, sooner the longer loads
+        take. `as_of` is for loads in a transaction with a snapshot. With `markers`, `load` receives "local" or "master".
         """
         fresh: list[Any] = []
 
@@ -383,7 +412,8 @@ class Client:
             return self._pack(key, fresh[0])
 
         core = self._core().get_or_load
-        data, flags = core(self._key(key), packed, expire, takes_stale, None if markers is None else region(markers))
+        settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers)
+        data, flags = core(self._key(key), packed, *settings)
         return fresh[0] if fresh else self.serde.deserialize(key, data, flags)
 
     def write_marked(self, key: Key, write: Callable[[bytes], Any], markers: Markers) -> Written:
@@ -434,6 +464,20 @@ _ROUTES = ("config", "config_file", "servers")
 def region(markers: Markers) -> tuple[bytes, int]:
     prefix = markers.prefix
     return prefix.encode("ascii") if isinstance(prefix, str) else bytes(prefix), markers.ttl
+
+
+def load_settings(
+    expire: int,
+    takes_stale: bool,
+    waits: Waits,
+    early_refresh: float,
+    as_of: Snapshot | None,
+    markers: Markers | None,
+) -> tuple[Any, ...]:
+    """What the native `get_or_load` takes behind key and loader."""
+    snapshot = None if as_of is None else as_of._native()
+    marked = None if markers is None else region(markers)
+    return expire, takes_stale, tuple(waits), early_refresh, snapshot, marked
 
 
 def unique(cas: int | str | bytes) -> int:

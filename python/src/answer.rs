@@ -1,5 +1,7 @@
 //! Outcomes of calls as Python objects.
 
+use std::sync::Arc;
+
 use client::{Error, LoadError, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
@@ -41,7 +43,11 @@ impl From<LoadError<PyErr>> for Failed {
     fn from(error: LoadError<PyErr>) -> Self {
         match error {
             LoadError::BadKey => Self::Cache(Error::BadKey),
-            LoadError::Loader(error) => Self::Python(error),
+            // Those who waited for one load get one exception, as of one future.
+            LoadError::Loader(error) => Self::Python(match Arc::try_unwrap(error) {
+                Ok(error) => error,
+                Err(shared) => Python::attach(|py| shared.clone_ref(py)),
+            }),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 use client::{
     CasOutcome, Command, LookAsideTotals, Markers, Outcome, Request, Source, Value, block_on,
@@ -15,10 +16,16 @@ use crate::answer::{Answer, Failed};
 use crate::bridge::Bridge;
 use crate::errors::IllegalInputError;
 use crate::later;
-use crate::{Native, builder};
+use crate::{Native, builder, secs};
 
 /// The marker prefix, and how many seconds a marker stands.
 type MarkerSettings = (Vec<u8>, u32);
+
+/// The first, the longest and all waits, in seconds.
+type Waits = (f64, f64, f64);
+
+/// How old the loads' snapshot is, and how old it may be, in seconds.
+type Snapshot = (f64, f64);
 
 /// The loop that waits, if it is one.
 type By<'a, 'py> = Option<&'a Bound<'py, Bridge>>;
@@ -47,7 +54,8 @@ impl Native {
     fn new(settings: &Bound<'_, PyDict>) -> PyResult<Self> {
         let client = builder(settings)?.build();
         let client = client.map_err(|error| IllegalInputError::new_err(error.to_string()))?;
-        Ok(Self { client: Arc::new(client) })
+        let look_aside = client.look_aside();
+        Ok(Self { client: Arc::new(client), look_aside })
     }
 
     #[pyo3(signature = (key, by=None))]
@@ -254,7 +262,7 @@ impl Native {
 
     /// Look-aside: `load` is called with "local" or "master", and returns bytes and flags; by a
     /// loop it is also given a `Later`, to which it brings them.
-    #[pyo3(signature = (key, load, expire, takes_stale, markers, by=None))]
+    #[pyo3(signature = (key, load, expire, takes_stale, waits, early, snapshot, markers, by=None))]
     fn get_or_load<'py>(
         &self,
         py: Python<'py>,
@@ -262,10 +270,20 @@ impl Native {
         load: Py<PyAny>,
         expire: i64,
         takes_stale: bool,
+        waits: Waits,
+        early: f64,
+        snapshot: Option<Snapshot>,
         markers: Option<MarkerSettings>,
         by: By<'_, 'py>,
     ) -> Found<'py> {
-        let look_aside = self.client.look_aside().exptime(expire).takes_stale(takes_stale);
+        let [first, longest, total] = [waits.0, waits.1, waits.2].map(secs);
+        let look_aside = self.look_aside.clone().exptime(expire).takes_stale(takes_stale);
+        let mut look_aside = look_aside.waits(first, longest, total).early_refresh(early);
+        if let Some((age, repeat_after)) = snapshot {
+            let now = Instant::now();
+            let began = now.checked_sub(secs(age)).unwrap_or(now);
+            look_aside = look_aside.as_of(began, secs(repeat_after));
+        }
         let markers = markers.map(|settings| self.markers(settings));
         let is_awaited = by.is_some();
         let load = async move |source| {
@@ -345,8 +363,9 @@ impl Native {
 
     /// Counters of the look-aside reads, by name.
     fn look_aside_totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let LookAsideTotals { hits, stale, waits, loads, fills, refused, unfilled } =
-            self.client.look_aside_totals();
+        let totals = self.client.look_aside_totals();
+        let LookAsideTotals { hits, stale, waits, loads, fills, refused, unfilled, shared, early } =
+            totals;
         let counters = [
             ("hits", hits),
             ("stale", stale),
@@ -355,6 +374,8 @@ impl Native {
             ("fills", fills),
             ("refused", refused),
             ("unfilled", unfilled),
+            ("shared", shared),
+            ("early", early),
         ];
         named(py, &counters)
     }

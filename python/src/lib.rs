@@ -13,7 +13,7 @@ mod later;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Builder, Client, Compression, TlsOptions, Window};
+use client::{Builder, Client, Compression, LookAside, TlsOptions, Window};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -24,6 +24,13 @@ use errors::{CacheError, CacheTimeout, IllegalInputError};
 #[pyclass(frozen)]
 struct Native {
     client: Arc<Client>,
+    /// It knows how long loads take.
+    look_aside: LookAside,
+}
+
+/// Seconds as Python has them; what is negative or no number is 0.
+fn secs(secs: f64) -> Duration {
+    Duration::try_from_secs_f64(secs.clamp(0.0, 1e6)).unwrap_or_default()
 }
 
 fn builder(settings: &Bound<'_, PyDict>) -> PyResult<Builder> {
@@ -31,8 +38,7 @@ fn builder(settings: &Bound<'_, PyDict>) -> PyResult<Builder> {
     let mut compression = (Compression::Off, 1024);
     for (name, value) in settings {
         let name: String = name.extract()?;
-        let secs =
-            || PyResult::Ok(Duration::from_secs_f64(value.extract::<f64>()?.clamp(0.0, 1e6)));
+        let secs = || PyResult::Ok(secs(value.extract::<f64>()?));
         let path = || value.extract::<std::path::PathBuf>();
         builder = match name.as_str() {
             "servers" => builder.servers(value.extract::<Vec<String>>()?),

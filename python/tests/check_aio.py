@@ -117,6 +117,23 @@ async def look_aside(address):
         await asyncio.wait_for(ended.wait(), 60)
         same(ended.is_set(), True, "the load of a call that was cancelled ends")
 
+        # Whoever shares a load that is cancelled loads next; whoever shares one that ends has its value.
+        loads = []
+
+        async def counted():
+            loads.append(1)
+            begun.set()
+            await asyncio.sleep(0.05)
+            return "row"
+
+        begun.clear()
+        calls = [asyncio.ensure_future(client.get_or_load("slow", counted)) for _ in range(20)]
+        await begun.wait()
+        calls[0].cancel()
+        got = await asyncio.gather(*calls, return_exceptions=True)
+        same(set(got[1:]), {"row"}, "the others have the value")
+        same((type(got[0]), len(loads)), (asyncio.CancelledError, 2), "loads when one is cancelled")
+
 
 async def silence():
     """Calls to a server that never answers are given up at once, and leave nothing."""

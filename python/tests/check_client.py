@@ -6,7 +6,7 @@ import threading
 import time
 
 from checking import passed, refused, same
-from holdall import CacheError, Client, IllegalInputError, Markers, PickleSerde, TypedSerde
+from holdall import CacheError, Client, IllegalInputError, Markers, PickleSerde, TypedSerde, Waits
 
 ADDRESS = sys.argv[1]
 LEASES = "leases" in sys.argv
@@ -119,8 +119,15 @@ def look_aside():
         raise KeyError("the database is down")
 
     refused(KeyError, "a failing load", c.get_or_load, "failing", failing)
+    if LEASES:
+        again = lambda: c.get_or_load("failing", lambda: "row", waits=Waits(total=0.0))
+        same((again(), c.get("failing")), ("row", "row"), "a failed load gives its lease back")
+        c.delete("failing", noreply=False)
     same(c.get("failing"), None, "nothing is stored after a failure")
     same(c.look_aside_totals()["fills"] >= 1, True, "fills are counted")
+    c.set("early", "old", expire=1000, noreply=False)
+    got = c.get_or_load("early", lambda: "new", expire=1000, early_refresh=1e9)
+    same((got, c.get("early")), ("new", "new") if LEASES else ("old", "old"), "an early refresh")
 
 
 def markers():
