@@ -1,0 +1,3 @@
+module holdall/go
+
+go 1.22
