@@ -1,0 +1,244 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Holdall;
+
+/**
+ * Look-aside reads through a memcached tier: a value comes from the cache or else from a loader, and one caller of all processes loads a
+ * missing key.
+ *
+ * It speaks to a holdall router on the same host, or to one server. Programs keep their usual memcached client for everything else. The
+ * protocol is described in docs/look-aside.md.
+ */
+final class Client
+{
+    /** For how many seconds a key whose lease was refused is read without one. */
+    private const REFUSED_SECS = 30;
+    private const REFUSED_MAX = 1024;
+
+    private readonly Connection $connection;
+    /** @var array<string, float> until when, by key */
+    private array $refused = [];
+    /** @var array{string, string}|null key and token of the lease that is held */
+    private ?array $held = null;
+    private float $meanLoad = 0.0;
+
+    /**
+     * @param string $address "host:port", or the path of a Unix socket
+     * @param float $timeout for each reply, in seconds
+     */
+    public function __construct(string $address = '127.0.0.1:11211', float $timeout = 1.0)
+    {
+        $this->connection = new Connection($address, $timeout);
+        $weak = \WeakReference::create($this);
+        // A fatal error in a loader, or exit, runs no finally.
+        register_shutdown_function(static fn () => $weak->get()?->giveBack());
+    }
+
+    /** Deletes a key, and tells whether it was there. Call it when a write is committed. */
+    public function delete(string $key): bool
+    {
+        self::check($key);
+        return $this->connection->simple("delete $key\r\n") === 'DELETED';
+    }
+
+    /**
+     * The value of a key, from the cache or else from `$load`, which is called once at the most. It throws what `$load` throws; that the
+     * cache fails is no error.
+     *
+     * One caller of all processes loads a missing key. If `$load` throws, or its script ends, another process loads at once. A value that
+     * a delete has overtaken is not stored.
+     *
+     * @param callable(?string): string $load with `$markers` it receives "local" or "master", the database to ask
+     * @param int $exptime as memcached takes it: 0 is never, up to 30 days are seconds
+     * @param bool $takesStale takes a value that was deleted a short time ago while another process fills
+     * @param float $waitFirst the first pause between two questions while another process loads, in seconds
+     * @param float $waitLongest the longest one
+     * @param float $waitTotal all of them; after that the value is loaded in spite of the other, and not stored
+     * @param float $earlyRefresh loads a value anew before it expires, sooner the longer loads take; 1 is usual, 0 is off
+     * @param string|null $markers the prefix of the remote markers of a region whose database is a replica
+     */
+    public function getOrLoad(
+        string $key,
+        callable $load,
+        int $exptime = 0,
+        bool $takesStale = true,
+        float $waitFirst = 0.002,
+        float $waitLongest = 0.5,
+        float $waitTotal = 15.0,
+        float $earlyRefresh = 0.0,
+        ?string $markers = null,
+    ): string {
+        self::check($key);
+        $until = self::now() + $waitTotal;
+        for ($wait = $waitFirst;; $wait = min($wait * 2, $waitLongest)) {
+            try {
+                [$reply, $isRefused] = $this->ask($key, $earlyRefresh);
+            } catch (CacheException) {
+                return $this->load($key, $load, $exptime, $markers, '', '');
+            }
+            if ($reply->isFound && $reply->isWon) {
+                return $this->load($key, $load, $exptime, $markers, 'cas', $reply->cas, $reply->value);
+            }
+            if ($reply->isFound) {
+                return $reply->value;
+            }
+            if ($isRefused) {
+                return $this->load($key, $load, $exptime, $markers, 'add', '');
+            }
+            if ($reply->hasLease()) {
+                return $this->load($key, $load, $exptime, $markers, 'lease-set', $reply->token);
+            }
+            if ($reply->isStale && $takesStale) {
+                return $reply->value;
+            }
+            $left = $until - self::now();
+            if ($left <= 0) {
+                return $this->load($key, $load, $exptime, $markers, '', '');
+            }
+            usleep((int) (min($wait, $left) * 1e6));
+        }
+    }
+
+    /**
+     * Writes what a key shows, in a region whose database is a replica: sets the marker, calls `$write` with the marker's key, which is to
+     * be invalidated with the write, and deletes the key. It throws only what `$write` throws.
+     *
+     * @template T
+     * @param callable(string): T $write
+     * @return array{result: T, marked: bool, deleted: bool} the last two tell whether the cache had its part
+     */
+    public function writeMarked(string $key, callable $write, string $prefix, int $ttl): array
+    {
+        $marker = $prefix . $key;
+        self::check($marker);
+        $tried = static function (callable $ask): bool {
+            try {
+                $ask();
+                return true;
+            } catch (CacheException) {
+                return false;
+            }
+        };
+        $marked = $tried(fn () => $this->connection->store("set $marker 2 $ttl 1", '1'));
+        $result = $write($marker);
+        return ['result' => $result, 'marked' => $marked, 'deleted' => $tried(fn () => $this->delete($key))];
+    }
+
+    public function close(): void
+    {
+        $this->giveBack();
+        $this->connection->close();
+    }
+
+    private static function check(string $key): void
+    {
+        if (preg_match('/^[^\x00-\x20\x7f]{1,250}$/D', $key) !== 1) {
+            throw new \InvalidArgumentException('a key is 1 to 250 bytes without blanks or control characters');
+        }
+    }
+
+    private static function now(): float
+    {
+        return hrtime(true) / 1e9;
+    }
+
+    /** @return array{Reply, bool} what the cache says, and whether leases are not for this key */
+    private function ask(string $key, float $earlyRefresh): array
+    {
+        if (($this->refused[$key] ?? 0.0) <= self::now()) {
+            try {
+                if ($earlyRefresh <= 0) {
+                    return [$this->connection->retrieve("lease-get $key\r\n"), false];
+                }
+                // So many seconds before its end this caller would load a value anew.
+                $random = mt_rand(1, mt_getrandmax()) / mt_getrandmax();
+                $early = $this->meanLoad * $earlyRefresh * -log($random);
+                $secs = (int) min($early + 1, 0xffffffff);
+                return [$this->connection->meta("mg $key v c G R$secs\r\n"), false];
+            } catch (RefusedException) {
+                unset($this->refused[$key]);
+                $this->refused = array_slice($this->refused, -(self::REFUSED_MAX - 1), null, true);
+                $this->refused[$key] = self::now() + self::REFUSED_SECS;
+            }
+        }
+        return [$this->connection->retrieve("get $key\r\n"), true];
+    }
+
+    /** Calls the loader, and stores its value by `$command`, if that is not empty. */
+    private function load(
+        string $key,
+        callable $load,
+        int $exptime,
+        ?string $markers,
+        string $command,
+        string $number,
+        ?string $old = null,
+    ): string {
+        $isLease = $command === 'lease-set';
+        $outer = $this->held;
+        $this->held = $isLease ? [$key, $number] : null;
+        try {
+            // Behind the token: a write in between takes the token away.
+            $source = $markers === null ? null : $this->source($markers . $key);
+            $begun = self::now();
+            $value = $load($source);
+            $took = self::now() - $begun;
+            $this->meanLoad += ($took - $this->meanLoad) / ($this->meanLoad === 0.0 ? 1 : 8);
+            if ($command !== '') {
+                $this->store($command, $key, $exptime, $value, $number);
+            }
+            return $value;
+        } catch (\Exception $error) {
+            if ($old !== null) {
+                return $old;
+            }
+            throw $error;
+        } finally {
+            $this->giveBack();
+            $this->held = $outer;
+        }
+    }
+
+    private function source(string $marker): string
+    {
+        try {
+            return $this->connection->retrieve("get $marker\r\n")->isFound ? 'master' : 'local';
+        } catch (CacheException) {
+            return 'master';
+        }
+    }
+
+    private function store(string $command, string $key, int $exptime, string $value, string $number): void
+    {
+        $length = strlen($value);
+        $head = match ($command) {
+            'add' => "add $key 0 $exptime $length",
+            'cas' => "cas $key 0 $exptime $length $number",
+            'lease-set' => "lease-set $key $number 0 $exptime $length",
+        };
+        try {
+            $this->connection->store($head, $value);
+            // The server has used the token up, or refused it.
+            $this->held = null;
+        } catch (CacheException) {
+            // The value is there, only not in the cache.
+        }
+    }
+
+    /** Gives the lease back that is held, so that the next reader gets one at once. */
+    private function giveBack(): void
+    {
+        if ($this->held === null) {
+            return;
+        }
+        [$key, $token] = $this->held;
+        $this->held = null;
+        try {
+            $this->connection->store("lease-set $key $token 0 -1 0", '');
+        } catch (CacheException) {
+            // It ends by its own time.
+        }
+    }
+}
