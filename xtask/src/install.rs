@@ -23,7 +23,7 @@ const PACKAGES: [(&str, &str); 30] = [
     ("nutcracker", "twemproxy: where it puts keys"),
     ("g++", "builds the fuzz targets"),
     ("python3-venv", "the Python clients"),
-    ("php-cli", "the PHP client"),
+    ("php-cli", "the PHP clients, and our library for PHP"),
     ("php-memcached", "its library, over libmemcached"),
     ("default-jdk-headless", "the Java client"),
     ("libspymemcached-java", "its library"),
@@ -52,8 +52,8 @@ const PACKAGES: [(&str, &str); 30] = [
 
 /// Programs that may also come from elsewhere; the Debian package is the fallback.
 const PROGRAMS: [(&str, &str, &str); 4] = [
-    ("go", "golang-go", "the Go client"),
-    ("node", "nodejs", "the Node clients"),
+    ("go", "golang-go", "the Go client, and our library for Go (1.22)"),
+    ("node", "nodejs", "the Node clients, and our library for Node"),
     ("npm", "npm", "the same"),
     ("python3", "python3", "the Python clients"),
 ];

@@ -13,7 +13,8 @@ const FUZZ_SECS: u64 = 60;
 
 /// Tests that wait more than they compute: for databases, time-outs, pauses. They run beside the
 /// others, which fill the processors.
-const WAITING: [&str; 6] = ["invalidate", "documents", "demo", "network", "gutter", "soak"];
+const WAITING: [&str; 7] =
+    ["invalidate", "documents", "demo", "libraries", "network", "gutter", "soak"];
 
 /// What the README promises: installs what is missing, then runs everything.
 ///
