@@ -39,13 +39,16 @@ macro_rules! pages {
 pages! {
     readme "README.md",
     bench "docs/bench.md",
+    daily_work "docs/daily-work.md",
     deployment "docs/deployment.md",
+    doctor "docs/doctor.md",
     holdall_readme "crates/holdall/README.md",
     metrics "docs/metrics.md",
     operation "docs/operation.md",
     router "docs/router.md",
     routing "docs/routing.md",
     security "docs/security.md",
+    sizing "docs/sizing.md",
 }
 
 fn root() -> PathBuf {
