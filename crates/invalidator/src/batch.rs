@@ -12,7 +12,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream,
+};
 
 use crate::delivery::Flush;
 
@@ -90,7 +92,15 @@ pub async fn quiet<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut text = Vec::with_capacity(keys.iter().map(|key| key.len() + 12).sum());
+    wire.write_all(&quiet_text(keys, sampled)).await?;
+    wire.flush().await?;
+    quiet_answer(wire, sampled.len()).await
+}
+
+/// The bytes of a batch of quiet deletes, which looks at the keys of `sampled` first.
+#[must_use]
+pub fn quiet_text(keys: &[&Bytes], sampled: &[&Bytes]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(keys.iter().map(|key| key.len() + 20).sum());
     for key in sampled {
         command(&mut text, b"mg ", key, b" c");
     }
@@ -98,12 +108,22 @@ where
         command(&mut text, b"md ", key, b" q Pexecuted");
     }
     text.extend_from_slice(b"mn\r\n");
-    wire.write_all(&text).await?;
-    wire.flush().await?;
-    let mut before = Before::with_capacity(sampled.len());
+    text
+}
+
+/// Reads the answer to a batch of quiet deletes that looked at this number of keys.
+///
+/// # Errors
+///
+/// When the connection fails.
+pub async fn quiet_answer<R>(reader: &mut R, sampled: usize) -> Result<Quiet, BatchError>
+where
+    R: AsyncBufRead + Unpin,
+{
+    let mut before = Before::with_capacity(sampled);
     let (mut refused, mut has_kept) = (None, false);
     loop {
-        let line = line(wire).await?;
+        let line = line(reader).await?;
         match line.as_str() {
             "MN" => break,
             "NF" => continue,
@@ -114,13 +134,13 @@ where
             _ => {}
         }
         match peeked(&line) {
-            Some(cas) if before.len() < sampled.len() => before.push(cas),
+            Some(cas) if before.len() < sampled => before.push(cas),
             _ => refused = refused.or(Some(line)),
         }
     }
-    if refused.is_some() && before.len() < sampled.len() {
+    if refused.is_some() && before.len() < sampled {
         before.clear();
-    } else if before.len() < sampled.len() {
+    } else if before.len() < sampled {
         return Err(BatchError::Unexpected("MN".to_owned()));
     }
     Ok(Quiet { before, refused, has_kept })
@@ -251,9 +271,9 @@ fn command(text: &mut Vec<u8>, name: &[u8], key: &Bytes, flags: &[u8]) {
 }
 
 /// One line of an answer, without its end.
-pub(crate) async fn line<S>(wire: &mut Wire<S>) -> Result<String, BatchError>
+pub(crate) async fn line<R>(wire: &mut R) -> Result<String, BatchError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    R: AsyncBufRead + Unpin,
 {
     let mut line = Vec::new();
     let _ = (&mut *wire).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await?;

@@ -8,6 +8,8 @@
 //!                                                    router keeps for later are watched
 //! ```
 //!
+//! From memory several batches are on their way at a time (`pipelined`).
+//!
 //! A connection that fails keeps its batch and tries the next router. Deferred keys are tried again
 //! after a pause; until they are delivered, or moved to the disk, nothing after them counts as
 //! acknowledged. Deletes may be repeated and overtake each other: a delete of a key is right at any
@@ -19,6 +21,8 @@
 //! sent twice (`repeats_seen`).
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
+
+mod pipelined;
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -134,18 +138,12 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// A batch from memory, and what is due again. False at the end.
+    /// What comes from memory, until something is due again, and that. False at the end.
     async fn memory_turn(&mut self) -> bool {
         let due = self.next_turn();
         if self.backlog.until_something(due).await {
-            let limits = self.target.limits;
             if Instant::now() < due {
-                let until = Instant::now() + limits.batch_wait;
-                self.backlog.until_waiting(limits.batch_keys, until).await;
-            }
-            let batch = self.backlog.take(limits.batch_keys, limits.batch_bytes);
-            if !batch.is_empty() {
-                self.deliver(&batch).await;
+                self.stream().await;
             }
         } else if !self.is_valid() {
             return true;
@@ -267,7 +265,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     async fn deliver(&mut self, deliveries: &[Arc<Delivery>]) {
         let oldest = deliveries.first();
         let oldest_us = oldest.map_or(0, |oldest| oldest.committed_us);
-        self.own().oldest_us.store(older(oldest_us, self.deferred.oldest_us), Relaxed);
+        self.note_oldest(oldest_us);
         let mut seen = HashSet::new();
         let mut keys: Vec<(u64, &Bytes)> = Vec::new();
         for delivery in deliveries {
@@ -276,14 +274,22 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
         self.send_all(&keys, deliveries).await;
         self.deferred.note_age(oldest_us);
+        self.flush_group(deliveries).await;
+        if self.is_valid() {
+            self.repeat_later(deliveries, keys);
+            self.finish(deliveries);
+        }
+    }
+
+    fn note_oldest(&self, committed_us: u64) {
+        self.own().oldest_us.store(older(committed_us, self.deferred.oldest_us), Relaxed);
+    }
+
+    async fn flush_group(&mut self, deliveries: &[Arc<Delivery>]) {
         for delivery in deliveries {
             if let Work::Flush(flush) = &delivery.work {
                 self.flush_for_sure(delivery.seq, flush, delivery.committed_us).await;
             }
-        }
-        if self.is_valid() {
-            self.repeat_later(deliveries, keys);
-            self.finish(deliveries);
         }
     }
 

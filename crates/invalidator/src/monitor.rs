@@ -50,7 +50,7 @@ pub struct Sample {
 }
 
 /// Chooses samples and hands them to the monitor.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sampler {
     /// Samples one key in this many; 0 for none.
     one_in: u32,

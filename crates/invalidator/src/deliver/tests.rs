@@ -1,4 +1,4 @@
-//! Deliveries to a router one of whose servers is out of reach.
+//! Deliveries to a router one of whose servers is out of reach, and to one that is far away.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -111,4 +111,124 @@ async fn a_server_out_of_reach_keeps_a_flush_waiting_and_nothing_else() {
     assert_eq!(*acked.borrow(), 6);
     assert_eq!(stats.clusters[0].oldest_us.load(Relaxed), 0);
     running.abort();
+}
+
+/// A router far away: what is sent arrives after a while, and so does its answer.
+struct Far {
+    trip: Duration,
+    /// The delivery whose keys it refuses, and the batch after which it closes the connection.
+    refuses: Option<u64>,
+    closes: Option<usize>,
+    /// Keys in the order in which it deleted them, by all connections.
+    deleted: Arc<parking_lot::Mutex<Vec<String>>>,
+}
+
+impl Network for Arc<Far> {
+    type Stream = DuplexStream;
+
+    async fn dial(&self, _address: &str) -> io::Result<DuplexStream> {
+        sleep(self.trip * 2).await;
+        let (ours, theirs) = duplex(1 << 20);
+        let far = Self::clone(self);
+        tokio::spawn(async move {
+            let (reader, mut writer) = tokio::io::split(theirs);
+            let mut lines = tokio::io::BufReader::new(reader).lines();
+            let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
+            tokio::spawn(async move {
+                while let Some((due, answer)) = answers.recv().await {
+                    sleep_until(due).await;
+                    // The other side may be gone.
+                    let _: io::Result<()> = writer.write_all(answer).await;
+                }
+            });
+            let mut batches = 0;
+            while let Ok(Some(line)) = lines.next_line().await {
+                let is_refused =
+                    |key: &str| far.refuses.is_some_and(|seq| key.starts_with(&format!("{seq}.")));
+                let answer: &[u8] = match line.split(' ').collect::<Vec<_>>()[..] {
+                    ["md", key, ..] if is_refused(key) => b"SERVER_ERROR away\r\n",
+                    ["md", key, ..] => {
+                        far.deleted.lock().push(key.to_owned());
+                        if line.contains(" q ") { b"" } else { b"HD\r\n" }
+                    }
+                    _ => {
+                        batches += 1;
+                        b"MN\r\n"
+                    }
+                };
+                if Some(batches) == far.closes {
+                    return;
+                }
+                // Nobody listens at the end.
+                let _ = sender.send((Instant::now() + far.trip * 2, answer));
+            }
+        });
+        Ok(ours)
+    }
+}
+
+/// Delivers this number of batches of ten keys; answers how long it took, what was deleted, and how
+/// many keys wait for their server.
+async fn deliver_far(
+    batches: u64,
+    refuses: Option<u64>,
+    closes: Option<usize>,
+) -> (Duration, Vec<String>, u64) {
+    let deleted = Arc::default();
+    let trip = Duration::from_millis(40);
+    let far = Arc::new(Far { trip, refuses, closes, deleted: Arc::clone(&deleted) });
+    let stats = Arc::new(Stats::new(["c".to_owned()]));
+    let target = Target {
+        network: Arc::new(far),
+        routers: vec!["r".to_owned()],
+        limits: LIMITS,
+        kept: tokio::sync::mpsc::channel(1).0,
+        on_gap: OnGap::Stop,
+        stats: Arc::clone(&stats),
+        index: 0,
+    };
+    let (backlog, mut acked) =
+        Backlog::<SpoolFolder>::new(None, 100_000, Duration::from_secs(1), Arc::clone(&stats), 0);
+    let (_monitor, sampler) = Monitor::new(0, Vec::new(), Arc::clone(&stats), 0);
+    let running = tokio::spawn(Destination::new(target, Arc::clone(&backlog), sampler).run());
+    let begin = Instant::now();
+    for seq in 1..=batches {
+        let keys = (0..10).map(|key| Bytes::from(format!("{seq}.{key}"))).collect();
+        backlog.push(&delivery(seq, Work::Delete(keys))).await;
+    }
+    let all = async { acked.wait_for(|acked| *acked == batches).await.map(|_| ()) };
+    let is_acked = timeout(Duration::from_secs(60), all).await.is_ok();
+    let waiting = stats.clusters[0].deferred.load(Relaxed);
+    assert_eq!(is_acked, refuses.is_none(), "the position waits for what was refused");
+    running.abort();
+    let deleted = deleted.lock().clone();
+    (begin.elapsed(), deleted, waiting)
+}
+
+fn in_order(batches: u64) -> Vec<String> {
+    (1..=batches).flat_map(|seq| (0..10).map(move |key| format!("{seq}.{key}"))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_batches_are_on_their_way_to_a_router_far_away_in_their_order() {
+    let (took, deleted, _) = deliver_far(200, None, None).await;
+    assert_eq!(deleted, in_order(200));
+    // One after the other, they would take 16 seconds of simulated time.
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_far_away_refused_waits_and_everything_else_is_deleted() {
+    let (_, deleted, waiting) = deliver_far(100, Some(20), None).await;
+    assert_eq!(waiting, 10);
+    let missing: Vec<_> = in_order(100).into_iter().filter(|key| !deleted.contains(key)).collect();
+    assert_eq!(missing, in_order(20)[190..], "its keys alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_on_a_connection_that_breaks_are_sent_again() {
+    let (_, deleted, waiting) = deliver_far(100, None, Some(20)).await;
+    assert_eq!(waiting, 0);
+    let missing: Vec<_> = in_order(100).into_iter().filter(|key| !deleted.contains(key)).collect();
+    assert_eq!(missing, [""; 0]);
 }
