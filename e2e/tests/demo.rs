@@ -115,7 +115,9 @@ fn troubles() -> String {
 #[test]
 fn every_trouble_leaves_every_cache_consistent() {
     let run = Run::new("troubles");
-    let figures = run.figures(&["--seconds", &seconds(6), "--script", &troubles()]);
+    let (length, script) = (seconds(6), troubles());
+    let far = ["--distance", "20ms", "--loss", "1"];
+    let figures = run.figures(&[&far[..], &["--seconds", &length, "--script", &script]].concat());
     assert_eq!(figures["schema"], "holdall-demo");
     for name in ["east/a", "east/b", "west/a", "west/b", "east/c"] {
         assert!(cluster(&figures, name)["reads"].as_u64().unwrap() > 0, "{name}: {figures}");

@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::database::Kind;
 use crate::folder::Folder;
+use crate::link::Distance;
 use crate::load::Shape;
 use crate::message::eprint_error;
 use crate::process::{CHILD, become_child};
@@ -50,6 +51,14 @@ struct Arguments {
     #[arg(long)]
     no_markers: bool,
 
+    /// The time there and back between the regions, as in 80ms
+    #[arg(long, value_name = "MS", default_value = "0ms", value_parser = round_trip)]
+    distance: Duration,
+
+    /// Percent of the packets between the regions that are lost and sent again
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    loss: f64,
+
     /// End after N seconds; without it, at the key q, or when the script is over
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=604_800))]
     seconds: Option<u32>,
@@ -78,6 +87,7 @@ Examples:
   holdall demo --report demo.html                     and a report at the end
   holdall demo --plain --seconds 60 --script '10s kill-server; 20s lag; 35s no-lag; 40s add-cluster' --json demo.json
   holdall demo --database postgresql
+  holdall demo --distance 80ms --loss 1               regions an ocean apart
 
 docs/demo.md is a tour.";
 
@@ -87,6 +97,16 @@ fn percent(text: &str) -> Result<f64> {
 
 fn skew(text: &str) -> Result<f64> {
     number(text, 0.0..=3.0)
+}
+
+/// The longest way there and back, in milliseconds.
+const ROUND_TRIP_MS_MAX: u64 = 10_000;
+
+fn round_trip(text: &str) -> Result<Duration> {
+    let ms = text.strip_suffix("ms").and_then(|number| number.parse().ok());
+    let ms = ms.filter(|ms| *ms <= ROUND_TRIP_MS_MAX);
+    ms.map(Duration::from_millis)
+        .with_context(|| format!("a number from 0 to {ROUND_TRIP_MS_MAX} and 'ms', as in 80ms"))
 }
 
 fn number(text: &str, range: RangeInclusive<f64>) -> Result<f64> {
@@ -147,7 +167,9 @@ fn done(arguments: Arguments, command: Vec<String>) -> Result<ExitCode> {
     let after_script =
         script.0.last().map_or(Duration::ZERO, |(time, _)| *time) + Duration::from_secs(20);
     let ends_after = if is_live { seconds } else { Some(seconds.unwrap_or(after_script)) };
-    let plan = Plan { kind: arguments.database, shape, script, is_live, ends_after, command };
+    let distance = Distance { round_trip: arguments.distance, loss: arguments.loss / 100.0 };
+    let kind = arguments.database;
+    let plan = Plan { kind, shape, script, distance, is_live, ends_after, command };
     // The demo's own work is done by one thread more than users need; children are started by this
     // one, which stays.
     let runtime =

@@ -23,7 +23,7 @@ use tokio::time::sleep;
 
 use crate::database::{ConnectOptions, Database, Kind, NAME, TABLES, USER};
 use crate::folder::Folder;
-use crate::link::Link;
+use crate::link::{Distance, Link};
 use crate::process::{Process, local};
 
 /// Cache servers of a cluster.
@@ -86,6 +86,7 @@ impl Deployment {
         folder: &Folder,
         kind: Kind,
         rows: [u64; 2],
+        distance: Distance,
         mut tell: impl FnMut(&str),
     ) -> Result<Self> {
         let password = format!("{:032x}", rand::random::<u128>());
@@ -94,8 +95,8 @@ impl Deployment {
         let replica = Database::start(kind, folder, "west", 2, &password).await?;
         tell(&format!("filling {} rows", rows.iter().sum::<u64>()));
         primary.fill(rows).await?;
-        let replication = Link::to(primary.options.address).await?;
-        let application = Link::to(primary.options.address).await?;
+        let replication = Link::to(primary.options.address, distance).await?;
+        let application = Link::to(primary.options.address, distance).await?;
         replica.follow(replication.address).await?;
         until_replicated(&primary, &replica).await?;
         let mut deployment = Self { kind, regions: Vec::new(), replication, application };

@@ -1,7 +1,8 @@
-//! The link between two regions: a TCP relay that can be cut, and that can delay bytes of the far
-//! side.
+//! The link between two regions: a TCP relay that has a distance, can be cut, and can delay bytes
+//! of the far side.
 //!
-//! A delay holds up no later bytes, and a cut loses none: both are a wide-area link's. The tests'
+//! A delay holds up no later bytes, and a cut loses none: both are a wide-area link's. Nor does a
+//! lost packet: TCP sends it again, and what was sent after it waits for it. The tests'
 //! `testkit::FaultProxy` refuses and resets instead, and delays by waiting. This program is
 //! published and cannot use it: `testkit` is not.
 
@@ -15,7 +16,28 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// How far apart the regions are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Distance {
+    /// The time there and back.
+    pub(crate) round_trip: Duration,
+    /// The share of packets that are lost and sent again, from 0 to 1.
+    pub(crate) loss: f64,
+}
+
+/// The shortest time after which TCP sends a packet again, as Linux does.
+const RETRANSMIT_MIN: Duration = Duration::from_millis(200);
+
+impl Distance {
+    /// The time that a piece takes one way.
+    fn trip(&self) -> Duration {
+        let is_lost = self.loss > 0.0 && rand::random::<f64>() < self.loss;
+        let again = if is_lost { RETRANSMIT_MIN + self.round_trip } else { Duration::ZERO };
+        self.round_trip / 2 + again
+    }
+}
 
 /// The present state of a link.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -36,14 +58,14 @@ pub(crate) struct Link {
 
 impl Link {
     /// An open link to `far`.
-    pub(crate) async fn to(far: SocketAddr) -> Result<Self> {
+    pub(crate) async fn to(far: SocketAddr, distance: Distance) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (state, seen) = watch::channel(State::default());
         let task = tokio::spawn(async move {
             // A connection that could not be taken is the client's to try again.
             while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(carry(near, far, seen.clone()));
+                tokio::spawn(carry(near, far, distance, seen.clone()));
             }
         });
         Ok(Self { address, state, task })
@@ -66,15 +88,22 @@ impl Drop for Link {
     }
 }
 
-async fn carry(near: TcpStream, far: SocketAddr, mut state: watch::Receiver<State>) {
+async fn carry(
+    near: TcpStream,
+    far: SocketAddr,
+    distance: Distance,
+    mut state: watch::Receiver<State>,
+) {
+    // A connection is made there and back.
+    sleep(distance.round_trip).await;
     if state.wait_for(|state| !state.is_cut).await.is_err() {
         return;
     }
     let Ok(far) = TcpStream::connect(far).await else { return };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
     let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-    let there = pass(near_read, far_write, state.clone(), false);
-    let back = pass(far_read, near_write, state, true);
+    let there = pass(near_read, far_write, distance, state.clone(), false);
+    let back = pass(far_read, near_write, distance, state, true);
     // The end of one direction is the end of both, as databases' connections go.
     tokio::select! { () = there => {}, () = back => {} }
 }
@@ -83,6 +112,7 @@ async fn carry(near: TcpStream, far: SocketAddr, mut state: watch::Receiver<Stat
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
+    distance: Distance,
     state: watch::Receiver<State>,
     is_delayed: bool,
 ) {
@@ -94,7 +124,8 @@ async fn pass(
         while let Ok(len @ 1..) = from.read(&mut bytes).await {
             let delay = if is_delayed { state.borrow().delay } else { Duration::ZERO };
             let piece = Arc::from(&bytes[..len]);
-            if pieces.send((Instant::now() + delay, piece)).await.is_err() {
+            let due = Instant::now() + distance.trip() + delay;
+            if pieces.send((due, piece)).await.is_err() {
                 return;
             }
         }
@@ -122,7 +153,7 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let far = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let link = Link::to(far.local_addr().unwrap()).await.unwrap();
+            let link = Link::to(far.local_addr().unwrap(), Distance::default()).await.unwrap();
             let mut near = TcpStream::connect(link.address).await.unwrap();
             near.write_all(b"one").await.unwrap();
             let (mut end, _) = far.accept().await.unwrap();
@@ -136,6 +167,38 @@ mod tests {
             link.cut(false);
             end.read_exact(&mut got).await.unwrap();
             assert_eq!(&got, b"two");
+        });
+    }
+
+    #[test]
+    fn a_trip_is_half_of_the_way_there_and_back_and_a_lost_packet_comes_later() {
+        let ms = Duration::from_millis;
+        let near = Distance { round_trip: ms(80), loss: 0.0 };
+        assert_eq!(near.trip(), ms(40));
+        let lossy = Distance { loss: 1.0, ..near };
+        assert_eq!(lossy.trip(), ms(320));
+    }
+
+    #[test]
+    fn over_a_distance_every_byte_arrives_in_order_and_none_early() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let far = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let distance = Distance { round_trip: Duration::from_millis(20), loss: 0.2 };
+            let link = Link::to(far.local_addr().unwrap(), distance).await.unwrap();
+            let mut near = TcpStream::connect(link.address).await.unwrap();
+            let begin = Instant::now();
+            near.write_all(b"0").await.unwrap();
+            let (mut end, _) = far.accept().await.unwrap();
+            let mut got = [0; 10];
+            end.read_exact(&mut got[..1]).await.unwrap();
+            assert!(begin.elapsed() >= distance.round_trip * 3 / 2, "{:?}", begin.elapsed());
+            for digit in b"123456789" {
+                near.write_all(&[*digit]).await.unwrap();
+                sleep(Duration::from_millis(2)).await;
+            }
+            end.read_exact(&mut got[1..]).await.unwrap();
+            assert_eq!(&got, b"0123456789");
         });
     }
 }

@@ -9,6 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::database::Kind;
 use crate::folder::Folder;
 use crate::lines;
+use crate::link::Distance;
 use crate::load::Shape;
 use crate::result::{ClusterTotal, Outcome, SCHEMA};
 use crate::script::{Action, Script};
@@ -20,6 +21,7 @@ pub(crate) struct Plan {
     pub(crate) kind: Kind,
     pub(crate) shape: Shape,
     pub(crate) script: Script,
+    pub(crate) distance: Distance,
     /// True if a terminal shows the run and takes keys.
     pub(crate) is_live: bool,
     pub(crate) ends_after: Option<Duration>,
@@ -31,7 +33,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Runs it.
 pub(crate) async fn run(folder: &Folder, plan: Plan) -> Result<Outcome> {
-    let mut stage = Stage::start(folder, plan.kind, plan.shape, lines::say).await?;
+    let mut stage = Stage::start(folder, plan.kind, plan.shape, plan.distance, lines::say).await?;
     let mut view = if plan.is_live { Some(View::open()?) } else { None };
     let mut steps: VecDeque<(Duration, Action)> = plan.script.0.into();
     let (begin, mut second) = (Instant::now(), Instant::now());

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use crate::database::Kind;
 use crate::deployment::Deployment;
 use crate::folder::Folder;
+use crate::link::Distance;
 use crate::load::{Frontend, Load, Shape, open};
 use crate::recorder::ClusterCounts;
 use crate::result::{ClusterSecond, RegionSecond, Second, ms, over_1s};
@@ -94,10 +95,11 @@ impl Stage {
         folder: &Folder,
         kind: Kind,
         shape: Shape,
+        distance: Distance,
         tell: impl FnMut(&str),
     ) -> Result<Self> {
         let load = Arc::new(Load::new(shape)?);
-        let deployment = Deployment::start(folder, kind, shape.rows, tell).await?;
+        let deployment = Deployment::start(folder, kind, shape.rows, distance, tell).await?;
         let behind_ms = Arc::new(AtomicU64::new(0));
         let [east, west] = [0, 1].map(|at: usize| deployment.regions[at].database.options.clone());
         let watcher = tokio::spawn(stats::watch_lag(east, west, Arc::clone(&behind_ms)));
