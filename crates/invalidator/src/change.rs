@@ -198,6 +198,15 @@ pub trait CanaryWriter: Send {
     fn write(&mut self, beat: u64) -> impl Future<Output = Result<(), SourceError>> + Send;
 }
 
+/// The room that a database's log has before it is removed unread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRoom {
+    /// Bytes that may still be written.
+    pub bytes: u64,
+    /// True when less than a quarter is left.
+    pub is_short: bool,
+}
+
 /// The log of a database, from a position on.
 ///
 /// The pipeline owns one and calls it from one task; it never calls back.
@@ -228,6 +237,12 @@ pub trait ChangeSource: Send {
 
     /// Bytes of log that the database has beyond what was read; none if unknown.
     fn behind_bytes(&self) -> Option<u64>;
+
+    /// The room before the database removes log that was not delivered; none if there is no limit,
+    /// or it is not known.
+    fn log_room(&self) -> Option<LogRoom> {
+        None
+    }
 
     /// Everything up to here was delivered, so the database need not keep its log for us.
     fn confirm(&mut self, position: &Position);

@@ -36,6 +36,11 @@ pub struct Stats {
     pub source_connected: AtomicBool,
     /// Bytes of log that were not read yet, or [`UNKNOWN`].
     pub behind_bytes: AtomicU64,
+    /// Bytes of log that the database may write before it removes what was not delivered, or
+    /// [`UNKNOWN`].
+    pub log_room_bytes: AtomicU64,
+    /// True when little of that room is left.
+    pub log_room_short: AtomicBool,
     /// Transactions that are prepared and not ended.
     pub prepared: AtomicU64,
     /// Transactions with keys that others do not see yet.
@@ -150,6 +155,8 @@ impl Stats {
             source_connects: AtomicU64::new(0),
             source_connected: AtomicBool::new(false),
             behind_bytes: AtomicU64::new(UNKNOWN),
+            log_room_bytes: AtomicU64::new(UNKNOWN),
+            log_room_short: AtomicBool::new(false),
             prepared: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
             heard_us: AtomicU64::new(u64::MAX),
@@ -182,6 +189,12 @@ impl Stats {
         .collect();
         if behind != UNKNOWN {
             all.push(("behind_bytes", String::new(), behind));
+        }
+        let room = self.log_room_bytes.load(Relaxed);
+        if room != UNKNOWN {
+            let is_short = u64::from(self.log_room_short.load(Relaxed));
+            all.push(("log_room_bytes", String::new(), room));
+            all.push(("log_room_short", String::new(), is_short));
         }
         let silent_ms = self.silent_ms(now_us);
         for cluster in &self.clusters {
@@ -276,7 +289,11 @@ impl Stats {
         let late = self.late();
         let canary =
             Check::that("canary", late.is_empty(), || format!("late: {}", late.join(", ")));
-        vec![source, clusters, canary]
+        let has_room = !self.log_room_short.load(Relaxed);
+        let room = Check::that("log_room", has_room, || {
+            "the database is about to remove log that was not delivered".to_owned()
+        });
+        vec![source, clusters, canary, room]
     }
 
     /// The clusters whose canary is late.
@@ -327,6 +344,10 @@ fn described(name: &str) -> (Kind, &'static str) {
         "source_connects" => counter("Connections made to the database."),
         "source_connected" => gauge("1 while the log is followed."),
         "behind_bytes" => gauge("Bytes of log that were not read yet."),
+        "log_room_bytes" => {
+            gauge("Log that may be written before what was not delivered is removed.")
+        }
+        "log_room_short" => gauge("1 when less than a quarter of that room is left."),
         "prepared_transactions" => gauge("Transactions prepared and not ended."),
         "unseen_transactions" => gauge("Transactions with keys that others do not see yet."),
         "checkpoints" => counter("Checkpoints written."),

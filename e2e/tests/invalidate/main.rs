@@ -18,6 +18,7 @@ mod figures;
 mod harness;
 mod kills;
 mod mysql;
+mod partitions;
 mod postgres;
 mod troubles;
 mod unseen;

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::change::SourceError;
+use crate::change::{LogRoom, SourceError};
 use crate::finding::Finding;
 
 /// What a check found.
@@ -22,6 +22,8 @@ pub(super) struct Checked {
     /// What the tables are made of. Something that is gone or another one was changed by a
     /// statement that the log does not have; something new is harmless.
     pub(super) parts: BTreeMap<String, String>,
+    /// The room of the log, where it has a limit.
+    pub(super) room: Option<LogRoom>,
 }
 
 impl Checked {
@@ -47,6 +49,7 @@ pub(super) struct Recheck {
     gaps: mpsc::Receiver<String>,
     wanted: Arc<Notify>,
     parts: Arc<Mutex<BTreeMap<String, String>>>,
+    room: Arc<Mutex<Option<LogRoom>>>,
 }
 
 impl Recheck {
@@ -61,12 +64,15 @@ impl Recheck {
         let asked = Arc::clone(&wanted);
         let seen = Arc::new(Mutex::new(parts.clone()));
         let parts_seen = Arc::clone(&seen);
+        let room = Arc::new(Mutex::new(None));
+        let room_seen = Arc::clone(&room);
         let mut state = State { parts, has_failed: false };
         let task = tokio::spawn(async move {
             loop {
                 tokio::select! { () = sleep(every) => {}, () = asked.notified() => {} }
                 // A server that does not answer is the log's connection's business.
                 let Ok(Ok(checked)) = timeout(CHECK_MAX, check()).await else { continue };
+                *room_seen.lock() = checked.room;
                 if let Some(why) = state.judge(checked)
                     && sender.send(why).await.is_err()
                 {
@@ -75,7 +81,12 @@ impl Recheck {
                 parts_seen.lock().clone_from(&state.parts);
             }
         });
-        Self { task, gaps, wanted, parts: seen }
+        Self { task, gaps, wanted, parts: seen, room }
+    }
+
+    /// The room of the log at the last check.
+    pub(super) fn room(&self) -> Option<LogRoom> {
+        *self.room.lock()
     }
 
     /// What the tables were made of at the last check whose gap was taken.
@@ -130,7 +141,7 @@ mod tests {
     fn checked(fatal: Option<&str>, parts: &[(&str, &str)]) -> Checked {
         let findings = fatal.map(|text| Finding::fatal(text.to_owned())).into_iter().collect();
         let parts = parts.iter().map(|(part, value)| ((*part).to_owned(), (*value).to_owned()));
-        Checked { findings, parts: parts.collect() }
+        Checked { findings, parts: parts.collect(), room: None }
     }
 
     #[test]

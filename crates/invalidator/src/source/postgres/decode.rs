@@ -1,7 +1,7 @@
 //! Turns the messages of `pgoutput` into events. Transactions come whole and in the order of their
 //! commits; what was rolled back never comes.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +15,8 @@ use crate::position::Position;
 /// The state of decoding, and the decoded events that were not popped yet.
 pub(super) struct Decoder {
     wanted: BTreeSet<String>,
+    /// The wanted table of each partition that is published by its own name.
+    roots: BTreeMap<String, String>,
     relations: HashMap<u32, Relation>,
     pending: VecDeque<Event>,
     is_open: bool,
@@ -26,6 +28,8 @@ pub(super) struct Decoder {
 }
 
 struct Relation {
+    /// Its own name, which of a partition is not that of the wanted table.
+    own: String,
     name: String,
     /// Ours, if rules look at it.
     table: Option<Arc<Table>>,
@@ -38,6 +42,7 @@ impl Decoder {
     pub(super) fn new(rules: &Rules, start: u64) -> Self {
         Self {
             wanted: rules.columns().keys().map(ToString::to_string).collect(),
+            roots: BTreeMap::new(),
             relations: HashMap::new(),
             pending: VecDeque::new(),
             is_open: false,
@@ -45,6 +50,21 @@ impl Decoder {
             position: start,
             has_new_table: false,
         }
+    }
+
+    /// Names the wanted table of each partition that is published by its own name.
+    pub(super) fn set_roots(&mut self, roots: BTreeMap<String, String>) {
+        self.roots = roots;
+    }
+
+    /// True for the description of a table that is not known: it may be a new partition.
+    pub(super) fn is_unknown(&self, data: &[u8]) -> bool {
+        let Ok(Message::Relation { id, schema, name, .. }) = Message::parse(data) else {
+            return false;
+        };
+        let name = format!("{schema}.{name}");
+        let is_known = self.relations.get(&id).is_some_and(|relation| relation.own == name);
+        !is_known && !self.wanted.contains(&name) && !self.roots.contains_key(&name)
     }
 
     /// True once after a wanted table was described in another way than before.
@@ -90,14 +110,15 @@ impl Decoder {
                 self.pending.push_back(Event::Commit { position, committed_us, mark });
             }
             Message::Relation { id, schema, name, columns } => {
-                let name = format!("{schema}.{name}");
+                let own = format!("{schema}.{name}");
+                let name = self.roots.get(&own).unwrap_or(&own).clone();
                 let identifying = columns.iter().map(|column| column.is_identifying).collect();
                 self.has_new_table |= self.wanted.contains(&name);
                 let table = self.wanted.contains(&name).then(|| {
                     let columns = columns.iter().map(|column| column.name.to_owned()).collect();
                     Arc::new(Table { name: name.clone(), columns })
                 });
-                self.relations.insert(id, Relation { name, table, identifying });
+                self.relations.insert(id, Relation { own, name, table, identifying });
             }
             Message::Insert { relation, new } => self.row(relation, None, Some(&new)),
             // Without an old row its identifying columns did not change; the check made sure that

@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Buf;
 use tokio::time::{Instant, timeout};
 
-use crate::change::{ChangeSource, Event, SourceError};
+use crate::change::{ChangeSource, Event, LogRoom, SourceError};
 use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::{Position, lsn};
@@ -59,6 +59,8 @@ pub struct PostgresSource {
 struct Reading {
     connection: Connection,
     decoder: Decoder,
+    /// Asks whether a table is a new partition of a wanted one; none where it does not matter.
+    partitions: Option<Partitions>,
     recheck: Recheck,
     /// What was found missing when the log was opened.
     lacking: Option<String>,
@@ -114,15 +116,25 @@ impl PostgresSource {
             return Err(SourceError::Wrong(finding.clone().of(server).text));
         }
         let lacking = self.parts.as_ref().and_then(|parts| checked.lost_since(parts));
+        let partitions = Partitions {
+            settings: settings.clone(),
+            server: server.to_owned(),
+            tables: self.rules.columns().keys().map(ToString::to_string).collect(),
+        };
+        let roots = partitions.roots(&mut connection).await.map_err(failed)?;
         let start = slot(&mut connection, settings, server, from).await?;
         // The server says something at half of this at the latest.
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
         let started = connection.start_replication(&settings.slot, start, &settings.publication);
         started.await.map_err(failed)?;
-        let decoder = Decoder::new(&self.rules, start);
+        let mut decoder = Decoder::new(&self.rules, start);
+        let partitions = roots.is_some().then_some(partitions);
+        decoder.set_roots(roots.unwrap_or_default());
         let recheck = self.recheck(server, checked.parts);
         let (end, read, reported_at) = (start, start, Instant::now());
-        Ok((start, Reading { connection, decoder, recheck, lacking, end, read, reported_at }))
+        let reading =
+            Reading { connection, decoder, partitions, recheck, lacking, end, read, reported_at };
+        Ok((start, reading))
     }
 
     fn recheck(&self, server: &str, parts: BTreeMap<String, String>) -> Recheck {
@@ -139,6 +151,32 @@ impl PostgresSource {
             }
         };
         Recheck::start(self.settings.check_every, parts, check)
+    }
+}
+
+/// The question which tables are partitions of wanted ones.
+struct Partitions {
+    settings: Settings,
+    server: String,
+    tables: Vec<String>,
+}
+
+impl Partitions {
+    async fn roots(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<Option<BTreeMap<String, String>>, Failure> {
+        let tables = self.tables.iter().map(String::as_str);
+        check::roots(connection, &self.settings.publication, tables).await
+    }
+
+    /// The answer of now, in a session of its own: the log's connection takes no questions.
+    async fn now(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let asked = async {
+            let mut connection = Connection::open(&self.settings, &self.server, false).await?;
+            self.roots(&mut connection).await
+        };
+        Ok(timeout(SILENCE_MAX, asked).await.map_err(|_| Failure::Silent)??.unwrap_or_default())
     }
 }
 
@@ -270,6 +308,10 @@ impl ChangeSource for PostgresSource {
         self.reading.as_ref().map(|reading| reading.end.saturating_sub(reading.read))
     }
 
+    fn log_room(&self) -> Option<LogRoom> {
+        self.reading.as_ref()?.recheck.room()
+    }
+
     fn confirm(&mut self, position: &Position) {
         if let Position::Lsn(lsn) = position {
             self.confirmed = self.confirmed.max(*lsn);
@@ -308,6 +350,11 @@ impl Reading {
                 Ok(b'w') if message.len() >= 24 => {
                     let (_, end, _) = (message.get_u64(), message.get_u64(), message.get_i64());
                     self.end = self.end.max(end);
+                    if let Some(partitions) = &self.partitions
+                        && self.decoder.is_unknown(&message)
+                    {
+                        self.decoder.set_roots(partitions.now().await?);
+                    }
                     self.decoder.push(&message);
                     self.read = self.read.max(self.decoder.position());
                 }

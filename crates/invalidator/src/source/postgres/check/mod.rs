@@ -2,9 +2,12 @@
 
 mod parts;
 
+pub(super) use parts::roots;
+
 use super::connection::{Connection, literal};
 use super::failure::Failure;
 use super::settings::Settings;
+use crate::change::LogRoom;
 use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::source::recheck::Checked;
@@ -15,7 +18,8 @@ pub(super) async fn check(
     settings: &Settings,
     rules: &Rules,
 ) -> Result<Checked, Failure> {
-    let mut checked = Checked::default();
+    let mut checked =
+        Checked { room: room(connection, &settings.slot).await?, ..Checked::default() };
     let findings = &mut checked.findings;
     let level = connection.text("SHOW wal_level").await?;
     if level != "logical" {
@@ -23,8 +27,8 @@ pub(super) async fn check(
     }
     let publication = literal(&settings.publication);
     let query = format!(
-        "SELECT pubinsert::text, pubupdate::text, pubdelete::text, pubtruncate::text \
-         FROM pg_publication WHERE pubname = {publication}"
+        "SELECT pubinsert::text, pubupdate::text, pubdelete::text, pubtruncate::text, \
+         pubviaroot::text FROM pg_publication WHERE pubname = {publication}"
     );
     let publishes = connection.rows(&query).await?;
     let Some(publishes) = publishes.first() else {
@@ -34,13 +38,14 @@ pub(super) async fn check(
         )));
         return Ok(checked);
     };
+    let (is_via_root, publishes) = (publishes[4] == "true", &publishes[..4]);
     if publishes.iter().any(|one| one != "true") {
         findings.push(Finding::fatal(format!(
             "publication {} leaves out inserts, updates, deletes or truncates",
             settings.publication
         )));
     }
-    let mut asking = Asking { connection, publication };
+    let mut asking = Asking { connection, publication, is_via_root };
     for (table, columns) in rules.columns() {
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == table)
             && !rules.tables.contains_key(table);
@@ -56,13 +61,40 @@ pub(super) async fn check(
     Ok(checked)
 }
 
+/// The room that `max_slot_wal_keep_size` leaves to the slot.
+async fn room(connection: &mut Connection, slot: &str) -> Result<Option<LogRoom>, Failure> {
+    let query = format!(
+        "SELECT wal_status, COALESCE(safe_wal_size, 0)::text, setting::bigint * 1048576 \
+         FROM pg_replication_slots, pg_settings \
+         WHERE slot_name = {} AND name = 'max_slot_wal_keep_size' AND setting::bigint >= 0",
+        literal(slot)
+    );
+    let rows = connection.rows(&query).await?;
+    let Some([status, left, most]) = rows.first().map(Vec::as_slice) else { return Ok(None) };
+    let bytes = left.parse::<i64>().unwrap_or(0);
+    let bytes = u64::try_from(bytes).unwrap_or(0);
+    let is_short = !["reserved", "extended"].contains(&status.as_str())
+        || most.parse::<u64>().is_ok_and(|most| bytes < most / 4);
+    Ok(Some(LogRoom { bytes, is_short }))
+}
+
 /// Types whose text depends on settings, or is another one in most languages.
 const OTHER_TEXTS: &str = "'bool', 'float4', 'float8', 'timestamp', 'timestamptz', 'timetz', 'interval', 'bytea', 'money'";
+
+/// A partition that has rows.
+struct Leaf {
+    oid: String,
+    schema: String,
+    name: String,
+    identity: String,
+}
 
 struct Asking<'c> {
     connection: &'c mut Connection,
     /// The publication's name as SQL writes it.
     publication: String,
+    /// True where changes of partitions are published as those of the whole table.
+    is_via_root: bool,
 }
 
 impl Asking<'_> {
@@ -75,31 +107,76 @@ impl Asking<'_> {
         let Some((schema, name)) = table.split_once('.') else {
             return Ok(vec![Finding::fatal(format!("table {table}: write it as schema.table"))]);
         };
-        let (schema, name) = (literal(schema), literal(name));
         let mut findings = Vec::new();
         let query = format!(
-            "SELECT c.oid::text, c.relreplident::text \
+            "SELECT c.oid::text, c.relreplident::text, c.relkind::text \
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             WHERE n.nspname = {schema} AND c.relname = {name}"
+             WHERE n.nspname = {} AND c.relname = {}",
+            literal(schema),
+            literal(name)
         );
         let class = self.connection.rows(&query).await?;
         let Some(class) = class.first() else {
             return Ok(vec![Finding::fatal(format!("table {table} does not exist"))]);
         };
         let (oid, identity) = (&class[0], class[1].as_str());
+        let is_partitioned = class[2] == "p";
+        let leaves = if is_partitioned { self.leaves(oid).await? } else { Vec::new() };
+        if is_partitioned && !self.is_via_root {
+            for leaf in &leaves {
+                findings.extend(self.published(&leaf.schema, &leaf.name, columns).await?);
+            }
+        } else {
+            findings.extend(self.published(schema, name, columns).await?);
+        }
+        findings.extend(self.types(table, columns, oid).await?);
+        if !is_outbox {
+            findings.extend(self.old_values(table, columns, oid, identity).await?);
+            // The log has of a partition what the partition's own setting says.
+            for leaf in &leaves {
+                let name = format!("{}.{}", leaf.schema, leaf.name);
+                findings.extend(self.old_values(&name, columns, &leaf.oid, &leaf.identity).await?);
+            }
+        }
+        Ok(findings)
+    }
+
+    /// The partitions of a table that have rows.
+    async fn leaves(&mut self, oid: &str) -> Result<Vec<Leaf>, Failure> {
+        let query = format!(
+            "SELECT c.oid::text, n.nspname, c.relname, c.relreplident::text \
+             FROM pg_partition_tree({oid}) p JOIN pg_class c ON c.oid = p.relid \
+             JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.isleaf AND p.level > 0"
+        );
+        let leaf = |row: Vec<String>| {
+            let [oid, schema, name, identity] = row.try_into().ok()?;
+            Some(Leaf { oid, schema, name, identity })
+        };
+        Ok(self.connection.rows(&query).await?.into_iter().filter_map(leaf).collect())
+    }
+
+    /// What the publication leaves out of a table or a partition.
+    async fn published(
+        &mut self,
+        schema: &str,
+        name: &str,
+        columns: &[&str],
+    ) -> Result<Vec<Finding>, Failure> {
         let publication = &self.publication;
+        let table = format!("{schema}.{name}");
         let query = format!(
             "SELECT COALESCE(rowfilter, ''), attnames::text FROM pg_publication_tables \
-             WHERE pubname = {publication} AND schemaname = {schema} AND tablename = {name}"
+             WHERE pubname = {publication} AND schemaname = {} AND tablename = {}",
+            literal(schema),
+            literal(name)
         );
         let published = self.connection.rows(&query).await?;
-        match published.first() {
-            None => findings
-                .push(Finding::fatal(format!("table {table} is not in publication {publication}"))),
+        Ok(match published.first() {
+            None => {
+                vec![Finding::fatal(format!("table {table} is not in publication {publication}"))]
+            }
             Some(row) if !row[0].is_empty() => {
-                findings.push(Finding::fatal(format!(
-                    "publication {publication} filters rows of {table}"
-                )));
+                vec![Finding::fatal(format!("publication {publication} filters rows of {table}"))]
             }
             Some(row) => {
                 let listed: Vec<&str> = row[1]
@@ -108,18 +185,15 @@ impl Asking<'_> {
                     .map(|name| name.trim_matches('"'))
                     .collect();
                 let hidden = columns.iter().filter(|column| !listed.contains(column));
-                findings.extend(hidden.map(|column| {
-                    Finding::fatal(format!(
-                        "table {table} has no column '{column}', or the publication leaves it out"
-                    ))
-                }));
+                hidden
+                    .map(|column| {
+                        Finding::fatal(format!(
+                            "table {table} has no column '{column}', or the publication leaves it out"
+                        ))
+                    })
+                    .collect()
             }
-        }
-        findings.extend(self.types(table, columns, oid).await?);
-        if !is_outbox {
-            findings.extend(self.old_values(table, columns, oid, identity).await?);
-        }
-        Ok(findings)
+        })
     }
 
     /// Columns whose text in the log may be another than what applications make of their values.

@@ -1,0 +1,152 @@
+//! Partitioned tables of PostgreSQL, published as whole tables or by their partitions; and what
+//! holds its log back.
+
+use std::time::{Duration, Instant};
+
+use e2e::invalidator::Invalidator;
+use testkit::database::Postgres;
+
+use crate::harness::{cache, fill, until_absent};
+use crate::postgres::source;
+
+const KEYS: [&str; 6] = ["user:1", "user:11", "user:21", "mail:a", "mail:b", "mail:c"];
+const USER_KEYS: &str = "[keys.tables]\n\"public.users\" = [\"user:{id}\", \"mail:{mail}\"]";
+
+/// A table of two partitions, one of which has partitions itself, and a publication.
+fn start(via_root: bool) -> Postgres {
+    let database =
+        Postgres::start(&["logical_decoding_work_mem=64kB", "max_prepared_transactions=4"]);
+    database.sql(
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT) PARTITION BY RANGE (id); \
+         CREATE TABLE u0 PARTITION OF users FOR VALUES FROM (0) TO (10); \
+         CREATE TABLE u1 (mail TEXT, id BIGINT NOT NULL) PARTITION BY RANGE (id); \
+         CREATE TABLE u10 PARTITION OF u1 FOR VALUES FROM (10) TO (20); \
+         ALTER TABLE users ATTACH PARTITION u1 FOR VALUES FROM (10) TO (20); \
+         CREATE TABLE other (id INT PRIMARY KEY)",
+    );
+    database.sql(&format!(
+        "CREATE PUBLICATION cached FOR TABLE users WITH (publish_via_partition_root = {via_root})"
+    ));
+    database
+}
+
+#[test]
+fn changes_of_partitions_delete_the_keys_of_their_table_however_they_are_published() {
+    for via_root in [true, false] {
+        let database = start(via_root);
+        let server = cache();
+        let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+        // What a partition logs of old rows is its own setting.
+        database.sql("ALTER TABLE users REPLICA IDENTITY FULL");
+        let said = invalidator.refusal("check", &[]);
+        assert!(said.contains("table public.u10: old values of column 'mail'"), "{said}");
+        database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL; ALTER TABLE u10 REPLICA IDENTITY FULL");
+        database.sql("INSERT INTO users VALUES (1, 'a'), (11, 'b')");
+        invalidator.run("check", &[]);
+        invalidator.start(&[]);
+        fill(&server, &KEYS);
+        database.sql("UPDATE users SET mail = 'b' WHERE id = 1");
+        until_absent(&server, &KEYS, &["user:1", "mail:a", "mail:b"], &invalidator);
+        fill(&server, &KEYS);
+        database.sql("UPDATE users SET mail = 'c' WHERE id = 11");
+        until_absent(&server, &KEYS, &["user:11", "mail:b", "mail:c"], &invalidator);
+        fill(&server, &KEYS);
+        // From one partition to another.
+        database
+            .sql("UPDATE users SET id = 12 WHERE id = 1; UPDATE users SET id = 1 WHERE id = 12");
+        until_absent(&server, &KEYS, &["user:1", "mail:b"], &invalidator);
+        fill(&server, &KEYS);
+        // One that comes later.
+        database.sql(
+            "CREATE TABLE u2 PARTITION OF users FOR VALUES FROM (20) TO (30); \
+             ALTER TABLE u2 REPLICA IDENTITY FULL; INSERT INTO users VALUES (21, 'a')",
+        );
+        until_absent(&server, &KEYS, &["user:21", "mail:a"], &invalidator);
+        assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+    }
+}
+
+#[test]
+fn prepared_and_large_transactions_delete_when_they_are_committed() {
+    let database = start(true);
+    database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL; ALTER TABLE u10 REPLICA IDENTITY FULL");
+    database.sql("ALTER TABLE users REPLICA IDENTITY FULL");
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    for (name, id) in [("one", 1), ("two", 11)] {
+        database.sql(&format!(
+            "BEGIN; INSERT INTO users VALUES ({id}, NULL); PREPARE TRANSACTION '{name}'"
+        ));
+    }
+    database.sql("INSERT INTO users VALUES (2, 'c')");
+    until_absent(&server, &KEYS, &["mail:c"], &invalidator);
+    invalidator.kill();
+    database.sql("COMMIT PREPARED 'one'");
+    database.sql("ROLLBACK PREPARED 'two'");
+    invalidator.start(&[]);
+    until_absent(&server, &KEYS, &["user:1", "mail:c"], &invalidator);
+    // Larger than what the server decodes in memory; half of it is undone.
+    database.sql(
+        "BEGIN; INSERT INTO users VALUES (11, 'a'); \
+         DO $$ BEGIN FOR turn IN 1..3000 LOOP UPDATE users SET mail = repeat('m', 200) WHERE id = 2; END LOOP; END $$; \
+         SAVEPOINT s; UPDATE users SET mail = 'b' WHERE id = 2; ROLLBACK TO s; COMMIT",
+    );
+    until_absent(&server, &KEYS, &["user:1", "user:11", "mail:a", "mail:c"], &invalidator);
+}
+
+#[test]
+fn tables_that_nobody_follows_hold_no_log_back() {
+    let database = start(true);
+    database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL; ALTER TABLE u10 REPLICA IDENTITY FULL");
+    database.sql("ALTER TABLE users REPLICA IDENTITY FULL");
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    database.sql("INSERT INTO other SELECT * FROM generate_series(1, 20000)");
+    let written = database.sql("SELECT pg_current_wal_lsn()");
+    let behind =
+        format!("SELECT confirmed_flush_lsn < '{}' FROM pg_replication_slots", written.trim());
+    let end = Instant::now() + Duration::from_secs(30);
+    while database.sql(&behind).trim() == "t" {
+        assert!(Instant::now() < end, "the slot stays behind: {}", invalidator.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_slot_that_is_about_to_lose_its_log_is_said_before_it_does() {
+    let database = Postgres::start(&["max_slot_wal_keep_size=64MB", "wal_keep_size=0"]);
+    database.sql("CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT)");
+    database
+        .sql("ALTER TABLE users REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE users");
+    let server = cache();
+    let often = format!("{}\ncheck_every_ms = 100", source(&database));
+    let mut invalidator = Invalidator::new(&often, USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    invalidator.until("log_room_bytes", |bytes| bytes > 32 << 20);
+    assert_eq!(invalidator.stat("log_room_short"), Some(0));
+    // A transaction that does not end holds the slot back.
+    let mut open = database.session();
+    open.run("BEGIN; SELECT pg_advisory_xact_lock(1); INSERT INTO users VALUES (1, 'a')");
+    for _ in 0..60 {
+        database.sql("SELECT pg_switch_wal() FROM pg_logical_emit_message(true, 'x', 'x')");
+        std::thread::sleep(Duration::from_millis(200));
+        if invalidator.stat("log_room_short") == Some(1) {
+            break;
+        }
+    }
+    invalidator.until("log_room_short", |is_short| is_short == 1);
+    assert!(invalidator.log().contains("removes log that was not delivered"));
+    assert!(invalidator.page("/readyz").starts_with("HTTP/1.1 503"));
+    open.run("COMMIT");
+    let end = Instant::now() + Duration::from_secs(30);
+    while invalidator.stat("log_room_short") == Some(1) {
+        assert!(Instant::now() < end, "it stays short");
+        // The slot moves with the lists of transactions that checkpoints write.
+        database.sql("SELECT pg_logical_emit_message(true, 'x', 'x')");
+        database.sql("CHECKPOINT");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
