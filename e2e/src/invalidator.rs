@@ -49,6 +49,13 @@ impl Invalidator {
         Self { folder, child: None, status }
     }
 
+    /// Adds lines to the end of its configuration.
+    pub fn configure(&self, lines: &str) {
+        let path = self.folder.join("invalidate.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text + lines).unwrap();
+    }
+
     fn command(&self, word: &str) -> Command {
         let mut command = Command::new(holdall_path());
         command.args(["invalidate", word, "-c"]).arg(self.folder.join("invalidate.toml"));
@@ -152,6 +159,18 @@ impl Invalidator {
         let text = String::from_utf8_lossy(&text).into_owned();
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")))?;
         line.trim().parse().ok()
+    }
+
+    /// The answer of its status port to a path over HTTP; empty while there is none.
+    #[must_use]
+    pub fn page(&self, path: &str) -> String {
+        let Ok(mut wire) = Wire::try_connect(self.status) else { return String::new() };
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        if wire.try_send(request.as_bytes()).is_err() {
+            return String::new();
+        }
+        let (text, _) = wire.read_to_end(Duration::from_secs(5));
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// Waits until a number is as wanted.

@@ -283,6 +283,13 @@ impl<S: DiskQueue> Backlog<S> {
         }
     }
 
+    /// True while deliveries wait on the disk, or on their way to it.
+    #[must_use]
+    pub fn has_on_disk(&self) -> bool {
+        let has_records = |queue: &S| queue.held().records > 0;
+        self.disk_queue.as_ref().is_some_and(has_records) || self.state().staged_weight > 0
+    }
+
     /// The place from which the cluster takes next.
     #[must_use]
     pub fn source(&self) -> Source {

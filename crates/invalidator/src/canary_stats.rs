@@ -44,6 +44,11 @@ impl Default for CanaryStats {
 }
 
 impl CanaryStats {
+    /// Begins anew: nothing was written before now.
+    pub fn begin(&self) {
+        *self.seen.lock() = Seen { since: Instant::now(), obstacle: Obstacle::None };
+    }
+
     /// Notes that the beat was executed that was written at this moment.
     pub fn prove(&self, written: Instant) {
         self.proven.fetch_add(1, Relaxed);

@@ -176,6 +176,17 @@ pub fn read(keep: &impl Keep, source: &str) -> Result<Option<Kept>, CheckpointEr
     bytes.map(|bytes| parse(&path, source, &bytes)).transpose()
 }
 
+/// Replaces what the file says.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub async fn write(keep: &impl Keep, source: &str, kept: &Kept) -> Result<(), CheckpointError> {
+    let path = keep.path().to_owned();
+    let written = keep.replace(text(source, kept).into_bytes()).await;
+    written.map_err(|error| CheckpointError::Io { path, error })
+}
+
 /// Notes in the file that the log lacked changes before its position.
 ///
 /// # Errors
@@ -183,10 +194,7 @@ pub fn read(keep: &impl Keep, source: &str) -> Result<Option<Kept>, CheckpointEr
 /// When it cannot be read or written.
 pub async fn note_lacking(keep: &impl Keep, source: &str) -> Result<(), CheckpointError> {
     let Some(kept) = read(keep, source)? else { return Ok(()) };
-    let text = text(source, &Kept { is_lacking: true, ..kept });
-    let path = keep.path().to_owned();
-    let written = keep.replace(text.into_bytes()).await;
-    written.map_err(|error| CheckpointError::Io { path, error })
+    write(keep, source, &Kept { is_lacking: true, ..kept }).await
 }
 
 #[cfg(test)]

@@ -1,37 +1,23 @@
-//! The command line of `holdall invalidate`: `run|check|status`.
-//!
-//! Relaxed is enough for the atomics here: `is_ending` and the count of panics carry no other data.
+//! The command line of `holdall invalidate`: `run|check|flush|status`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
-use metrics::supervisor::{self, Watchdog};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use crate::canary::Canary;
-use crate::change::{CanaryWriter, ChangeSource};
-use crate::checkpoint::KeptFile;
 use crate::config::{Config, Gap, Kind};
 use crate::flush;
+use crate::message::{Failure, log};
 use crate::network::Tcp;
-use crate::pipeline::{self, Since, World, system_now_us};
-use crate::plan::Plan;
+use crate::pipeline::Since;
 use crate::position::Position;
-use crate::restart_on_panic::{History, Start, restart_on_panic};
-use crate::source::mysql::{self, MysqlCanary, MysqlSource};
-use crate::source::postgres::{self, PostgresCanary, PostgresSource};
-use crate::stats::Stats;
+use crate::restart_on_panic::{History, Start};
+use crate::running::run;
+use crate::source::mysql::MysqlSource;
+use crate::source::postgres::PostgresSource;
 use crate::status;
 
 /// Deletes cached keys as the log of the database tells.
@@ -142,14 +128,6 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn log(line: &str) {
-    // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(io::stderr(), "holdall invalidate: {line}");
-}
-
-/// A failure, which is printed.
-type Failure = Box<dyn std::error::Error>;
-
 async fn command(command: Command) -> Result<String, Failure> {
     match command {
         Command::Run { config: path, since, on_gap, after_panics } => {
@@ -183,114 +161,6 @@ async fn command(command: Command) -> Result<String, Failure> {
         }
     }
 }
-
-async fn run(config: &Config, since: Since, start: Start) -> Result<(), Failure> {
-    let plan = config.plan()?;
-    let canary = config.canary().zip(plan.rules.canary.clone());
-    match config.source.kind {
-        Kind::MariaDb | Kind::MySql => {
-            let settings = config.mysql()?;
-            let canary = canary.map(|((every, servers), rule)| {
-                let settings = mysql::Settings { servers, ..settings.clone() };
-                (every, MysqlCanary::new(settings, rule, plan.rules.comments))
-            });
-            follow(config, MysqlSource::new(settings, plan.rules), canary, since, start).await
-        }
-        Kind::Postgresql => {
-            let settings = config.postgres()?;
-            let canary = canary.map(|((every, servers), rule)| {
-                let settings = postgres::Settings { servers, ..settings.clone() };
-                (every, PostgresCanary::new(settings, rule))
-            });
-            follow(config, PostgresSource::new(settings, plan.rules), canary, since, start).await
-        }
-    }
-}
-
-async fn follow(
-    config: &Config,
-    source: impl ChangeSource + 'static,
-    canary: Option<(Duration, impl CanaryWriter + 'static)>,
-    since: Since,
-    start: Start,
-) -> Result<(), Failure> {
-    let plan = config.plan()?;
-    let stats = Arc::new(Stats::new(plan.clusters.iter().map(|cluster| cluster.name.clone())));
-    stats.panics.store(start.before.panics, Ordering::Relaxed);
-    if let Some(address) = &config.status {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| format!("status port {address}: {error}"))?;
-        let pages = status::Status { stats: Arc::clone(&stats), now_us: system_now_us };
-        tokio::spawn(metrics::serve(listener, Arc::new(pages)));
-    }
-    let (disk_queues, damage) = config.disk_queues()?;
-    damage.iter().for_each(|line| log(line));
-    let keep = Arc::new(KeptFile(config.checkpoint.clone()));
-    let world = World { network: Arc::new(Tcp), keep, disk_queues, log };
-    let is_ending = Arc::new(AtomicBool::new(false));
-    restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
-    let _watchdog = tell_supervisor(Arc::clone(&stats))?;
-    // Ends with the runtime.
-    let _canary = canary.and_then(|(every, writer)| start_canary(&plan, every, writer, &stats));
-    let (ask, asked) = watch::channel(false);
-    let mut term = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
-        supervisor::stopping(STOP_PATIENCE);
-        is_ending.store(true, Ordering::Relaxed);
-        // The pipeline may have ended by itself.
-        let _ = ask.send(true);
-        std::future::pending::<()>().await;
-    });
-    Ok(pipeline::run(source, plan, since, world, stats, asked).await?)
-}
-
-fn start_canary(
-    plan: &Plan,
-    every: Duration,
-    writer: impl CanaryWriter + 'static,
-    stats: &Arc<Stats>,
-) -> Option<JoinHandle<()>> {
-    let rule = plan.rules.canary.clone()?;
-    stats.canary_every.get_or_init(|| every);
-    let canary = Canary {
-        rule,
-        every,
-        answer_within: plan.limits.answer_within,
-        clusters: plan.clusters.clone(),
-        network: Arc::new(Tcp),
-        writer,
-        stats: Arc::clone(stats),
-        log,
-        tell: supervisor::status,
-    };
-    Some(tokio::spawn(canary.run()))
-}
-
-/// Tells systemd that the process runs, and from then on that its runtime turns and changes arrive.
-/// A database or a cluster that is away is no reason to be restarted.
-fn tell_supervisor(stats: Arc<Stats>) -> Result<Watchdog, Failure> {
-    if let Err(error) = supervisor::ready(false) {
-        log(&format!("the service manager was not told: {error}"));
-    }
-    let runtime = tokio::runtime::Handle::current();
-    Ok(Watchdog::start(move || {
-        let (turned, turns) = mpsc::channel();
-        runtime.spawn(async move {
-            let _ = turned.send(());
-        });
-        turns.recv_timeout(TURN_PATIENCE).is_ok() && !stats.is_stuck()
-    })
-    .map_err(|error| format!("no watchdog thread: {error}"))?)
-}
-
-/// The time in which a runtime that is alive begins a task.
-const TURN_PATIENCE: Duration = Duration::from_secs(5);
-
-/// The time that the end takes at the most, for systemd.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 async fn check(config: &Config) -> Result<String, Failure> {
     let plan = config.plan()?;

@@ -1,6 +1,7 @@
 //! The configuration file: one source, the rules, the clusters.
 
 mod canary;
+mod standby;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,8 +21,10 @@ use crate::keys::{Outbox, Rules};
 use crate::plan::{Cluster, Plan};
 use crate::source::ssl_mode::SslMode;
 use crate::source::{mysql, postgres};
+use crate::standby::Group;
 use crate::template::{BadTemplate, Template};
 use canary::Canary;
+use standby::Standby;
 
 /// A file as written.
 #[derive(Debug, Clone, Deserialize)]
@@ -52,6 +55,9 @@ pub struct Config {
     /// The change of our own that is followed.
     #[serde(default)]
     canary: Option<Canary>,
+    /// The group of invalidators that take turns.
+    #[serde(default)]
+    standby: Option<Standby>,
 }
 
 /// The database, and the login there.
@@ -63,7 +69,9 @@ pub struct Source {
     pub name: String,
     /// The kind of database.
     pub kind: Kind,
+    #[serde(default)]
     servers: Vec<String>,
+    #[serde(default)]
     user: String,
     #[serde(default)]
     password: Option<String>,
@@ -317,6 +325,17 @@ pub enum Fault {
     /// No key can begin with a prefix.
     #[error("canary.prefixes: '{0}' is no begin of a key, or too long for one")]
     CanaryPrefix(String),
+    /// The group's name is too long or has other letters.
+    #[error("standby.group: '{0}' must have 1 to 48 letters, digits, '-', '_' and '.' alone")]
+    GroupName(String),
+    /// Another invalidator's status port.
+    #[error("standby.peers: '{0}' is no address:port")]
+    Peer(String),
+    /// The others could not ask how far this one came.
+    #[error(
+        "standby.peers: name this invalidator's own port for the others, too: status = \"ADDRESS:PORT\""
+    )]
+    PeersWithoutStatus,
     /// The folder of a cluster's spool cannot be used.
     #[error("spool {}/{cluster}: {error}", folder.display())]
     Spool {
@@ -375,6 +394,12 @@ impl Config {
         self.source.values(&rules)?;
         if let Some(canary) = &self.canary {
             canary.values(&self.source, &rules)?;
+        }
+        if let Some(standby) = &self.standby {
+            standby.values()?;
+            if !self.group().is_some_and(|group| group.peers.is_empty()) && self.status.is_none() {
+                return Err(Fault::PeersWithoutStatus);
+            }
         }
         let delivery = &self.delivery;
         self.on_gap(delivery.on_gap)?;
@@ -523,10 +548,17 @@ impl Config {
                 away_after: ms(delivery.away_after_ms),
             },
             on_gap: self.on_gap(delivery.on_gap)?,
+            is_shared: self.standby.is_some(),
             monitor_one_in: self.monitor.one_in,
             transaction_bytes_max: delivery.transaction_bytes_max,
             checkpoint_every: ms(delivery.checkpoint_every_ms),
         })
+    }
+
+    /// The group of invalidators that take turns; none without one.
+    #[must_use]
+    pub fn group(&self) -> Option<Group> {
+        self.standby.as_ref().map(Standby::group)
     }
 
     /// The interval of the canary, and the servers that it is written to; none without one.
@@ -572,6 +604,7 @@ impl Config {
             sslmode: source.sslmode,
             sslrootcert: source.sslrootcert.clone(),
             check_every: Duration::from_millis(source.check_every_ms),
+            is_shared: self.standby.is_some(),
         })
     }
 }
@@ -686,6 +719,17 @@ routers = ["127.0.0.1:5000"]
                 "[[cluster]]",
                 "[canary]\ntable = \"s.c\"\nprefixes = [\"a b\"]\n[[cluster]]",
                 "'a b'",
+            ),
+            ("[[cluster]]", "[standby]\ngroup = \"a'b\"\n[[cluster]]", "standby.group"),
+            (
+                "[[cluster]]",
+                "[standby]\ngroup = \"g\"\npeers = [\"a\"]\n[[cluster]]",
+                "no address:port",
+            ),
+            (
+                "[[cluster]]",
+                "[standby]\ngroup = \"g\"\npeers = [\"a:1\"]\n[[cluster]]",
+                "this invalidator's own port",
             ),
             (
                 "[[cluster]]",

@@ -1,6 +1,7 @@
 //! The reasons why a pipeline ends.
 
 use crate::checkpoint;
+use crate::standby::WaitError;
 
 /// The remedies that an operator has for a gap.
 const ONCE: &str = "start once with --on-gap flush, which empties the caches and goes on, or with \
@@ -15,6 +16,9 @@ pub enum Ended {
     /// The log cannot be understood and `on_gap` says stop.
     #[error("{0}; nothing after it was delivered. Repair it; or {ONCE}")]
     Gap(String),
+    /// The wait for the group's lock ended.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
     /// The log may lack changes that nobody can read any more, and `on_gap` says stop. The
     /// checkpoint remembers it.
     #[error("{0}; changes may be missing from the log. Repair it, and then {ONCE}")]

@@ -40,6 +40,7 @@ pub mod gtid;
 
 mod kept;
 pub mod keys;
+mod message;
 pub mod monitor;
 pub mod network;
 
@@ -48,9 +49,11 @@ pub mod plan;
 pub mod position;
 mod reading;
 mod restart_on_panic;
+mod running;
 
 pub mod source;
 mod sql;
+pub mod standby;
 pub mod stats;
 pub mod status;
 mod target;

@@ -44,6 +44,8 @@ pub enum Since {
     Now,
     /// After this position.
     Position(Position),
+    /// After a position that nobody knows any more.
+    Unknown,
 }
 
 /// The pipeline's access to network, disk and log.
@@ -81,28 +83,14 @@ where
     S: DiskQueue,
 {
     stats.heard_us.store(system_now_us(), Relaxed);
-    let kept = checkpoint::read(world.keep.as_ref(), &plan.name);
-    let (from, is_lacking) = match since {
-        Since::Checkpoint => match kept? {
-            Some(kept) => (Some(kept.position), kept.is_lacking),
-            None => (None, false),
-        },
-        Since::Now => (None, false),
-        Since::Position(position) => (Some(position), false),
-    };
-    let owed = match (is_lacking, &plan.on_gap) {
-        (false, _) => None,
-        (true, OnGap::Flush(flush)) => Some(flush.clone()),
-        (true, OnGap::Stop) => {
-            return Err(Ended::Lacking(
-                "the last run ended because the log lacked changes".to_owned(),
-            ));
-        }
-    };
+    let (from, owed) = begin(since, world.keep.as_ref(), &plan)?;
     let Clusters { mut tasks, backlogs, acks, monitors: _monitors } =
         Clusters::start(&plan, &world.network, world.disk_queues, &stats, world.log);
     let (positions, positions_seen) = mpsc::unbounded_channel();
     let (confirm, confirmed) = watch::channel(None);
+    let (deliver, delivered) = watch::channel(None);
+    // Weak, since the checkpoint's task ends when the backlogs are gone.
+    let disks: Vec<_> = backlogs.iter().map(Arc::downgrade).collect();
     let keep = Arc::clone(&world.keep);
     let checkpoint_writer = CheckpointWriter {
         name: plan.name.clone(),
@@ -110,6 +98,10 @@ where
         acks,
         positions: positions_seen,
         confirm,
+        delivered: deliver,
+        has_on_disk: move || {
+            disks.iter().any(|disk| disk.upgrade().is_none_or(|backlog| backlog.has_on_disk()))
+        },
         every: plan.checkpoint_every,
         stats: Arc::clone(&stats),
         log: world.log,
@@ -122,6 +114,7 @@ where
         plan: &plan,
         dispatcher: Dispatcher { backlogs, positions, seq: 0, passed: None, has_warned: false },
         confirmed,
+        delivered,
         stats: Arc::clone(&stats),
         owed: None,
         log: world.log,
@@ -134,7 +127,6 @@ where
             _ => Ended::Broken,
         }),
     };
-    // What was read is delivered and its position kept, within reason.
     drop(follower);
     let _ = timeout(plan.limits.answer_within * 2, async {
         while tasks.join_next().await.is_some() {}
@@ -144,6 +136,30 @@ where
         checkpoint::note_lacking(keep.as_ref(), &plan.name).await?;
     }
     ended
+}
+
+/// The place where reading begins, and what is flushed before it.
+fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<(From, Option<Flush>), Ended> {
+    let kept = checkpoint::read(keep, &plan.name);
+    let (from, is_lacking) = match since {
+        Since::Checkpoint => match kept? {
+            Some(kept) => (From::Checked(Some(kept.position)), kept.is_lacking),
+            None => (From::Checked(None), false),
+        },
+        Since::Now => (From::Checked(None), false),
+        Since::Position(position) => (From::Checked(Some(position)), false),
+        Since::Unknown => (From::Unknown, false),
+    };
+    let owed = match (is_lacking, &plan.on_gap) {
+        (false, _) => None,
+        (true, OnGap::Flush(flush)) => Some(flush.clone()),
+        (true, OnGap::Stop) => {
+            return Err(Ended::Lacking(
+                "the last run ended because the log lacked changes".to_owned(),
+            ));
+        }
+    };
+    Ok((from, owed))
 }
 
 /// The tasks of the clusters, and the channels to them.
@@ -205,11 +221,20 @@ impl<S: DiskQueue> Clusters<S> {
     }
 }
 
+/// The place where reading begins.
+enum From {
+    /// After this position; at the log's present end if there is none.
+    Checked(Option<Position>),
+    /// After a position that nobody knows, so changes are lost to the caches.
+    Unknown,
+}
+
 /// Reads the log.
 struct Follower<'p, S: DiskQueue> {
     plan: &'p Plan,
     dispatcher: Dispatcher<S>,
     confirmed: watch::Receiver<Option<Position>>,
+    delivered: watch::Receiver<Option<Position>>,
     stats: Arc<Stats>,
     /// What was flushed for a gap whose changes others may not see yet: it is flushed again when
     /// they see the commit after it.
@@ -221,10 +246,16 @@ impl<S: DiskQueue> Follower<'_, S> {
     async fn follow(
         &mut self,
         source: &mut impl ChangeSource,
-        from: Option<Position>,
+        from: From,
         owed: Option<Flush>,
     ) -> Result<(), Ended> {
-        let mut from = self.open(source, from).await?;
+        let mut from = match from {
+            From::Checked(from) => self.open(source, from).await?,
+            From::Unknown => {
+                let why = "another invalidator worked before, and how far it came is not known";
+                self.refused(source, SourceError::Purged(why.to_owned())).await?
+            }
+        };
         if let Some(flush) = owed {
             (self.log)(&format!("the log lacked changes; every cluster is {}", flushed(&flush)));
             self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
@@ -271,7 +302,10 @@ impl<S: DiskQueue> Follower<'_, S> {
         let mut reading = Reading {
             plan: self.plan,
             reads,
-            confirmed: &mut self.confirmed,
+            confirmed: match self.plan.is_shared {
+                true => &mut self.delivered,
+                false => &mut self.confirmed,
+            },
             stats: &self.stats,
             owed: &mut self.owed,
             log: self.log,

@@ -32,6 +32,8 @@ pub struct Plan {
     pub monitor_one_in: u32,
     /// Bytes of keys that a transaction may have.
     pub transaction_bytes_max: usize,
+    /// True where another invalidator may take over, which knows nothing of this host's disk.
+    pub is_shared: bool,
     /// The interval between saves of the checkpoint.
     pub checkpoint_every: Duration,
 }

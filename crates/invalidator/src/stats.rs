@@ -55,6 +55,13 @@ pub struct Stats {
     pub panics: AtomicU64,
     /// The last checkpoint's position.
     pub position: Mutex<String>,
+    /// The last position at which everything before it had been executed, and nothing of it waited
+    /// on this host's disk.
+    pub delivered_position: Mutex<String>,
+    /// False while another invalidator of the group works.
+    pub is_working: AtomicBool,
+    /// True when this invalidator ends because the log lacked changes.
+    pub is_lacking: AtomicBool,
     /// The interval of the canary; none without one.
     pub canary_every: OnceLock<Duration>,
 }
@@ -164,6 +171,9 @@ impl Stats {
             checkpoint_failures: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             position: Mutex::new(String::new()),
+            delivered_position: Mutex::new(String::new()),
+            is_working: AtomicBool::new(true),
+            is_lacking: AtomicBool::new(false),
             canary_every: OnceLock::new(),
         }
     }
@@ -183,6 +193,8 @@ impl Stats {
             ("checkpoints", self.checkpoints.load(Relaxed)),
             ("checkpoint_failures", self.checkpoint_failures.load(Relaxed)),
             ("panics", self.panics.load(Relaxed)),
+            ("working", u64::from(self.is_working.load(Relaxed))),
+            ("lacking", u64::from(self.is_lacking.load(Relaxed))),
         ]
         .into_iter()
         .map(|(name, value)| (name, String::new(), value))
@@ -201,9 +213,9 @@ impl Stats {
             for (name, value) in cluster.numbers(now_us, silent_ms) {
                 all.push((name, cluster.name.clone(), value));
             }
-            if let Some(every) = self.canary_every.get() {
+            if let Some(every) = self.canary_every() {
                 let (canary, name) = (&cluster.canary, &cluster.name);
-                let is_late = u64::from(canary.is_late(*every));
+                let is_late = u64::from(canary.is_late(every));
                 all.push((CANARY_MS, name.clone(), micros(canary.age()) / 1000));
                 all.push(("canary_late", name.clone(), is_late));
                 all.push(("canary_proven", name.clone(), canary.proven.load(Relaxed)));
@@ -215,7 +227,9 @@ impl Stats {
     /// For how long the database said nothing, in milliseconds; 0 while the pauses are usual ones.
     fn silent_ms(&self, now_us: u64) -> u64 {
         let ms = now_us.saturating_sub(self.heard_us.load(Relaxed)) / 1000;
-        if ms >= SILENT_MS || !self.source_connected.load(Relaxed) { ms } else { 0 }
+        // One that waits hears from the database twice a second, by the lock.
+        let is_cut = self.is_working() && !self.source_connected.load(Relaxed);
+        if ms >= SILENT_MS || is_cut { ms } else { 0 }
     }
 
     /// `STAT name value` lines, clusters' names as `cluster:name:number`.
@@ -223,6 +237,7 @@ impl Stats {
     pub fn text(&self, now_us: u64) -> String {
         let mut text = String::new();
         let _ = write!(text, "STAT position {}\r\n", self.position.lock());
+        let _ = write!(text, "STAT delivered_position {}\r\n", self.delivered_position.lock());
         for (name, cluster, value) in self.numbers(now_us) {
             let _ = if cluster.is_empty() {
                 write!(text, "STAT {name} {value}\r\n")
@@ -235,7 +250,7 @@ impl Stats {
             if !error.is_empty() {
                 let _ = write!(text, "STAT cluster:{}:last_error {error}\r\n", cluster.name);
             }
-            if self.canary_every.get().is_some_and(|every| cluster.canary.is_late(*every)) {
+            if self.canary_every().is_some_and(|every| cluster.canary.is_late(every)) {
                 let obstacle = plain(&cluster.canary.obstacle().to_string());
                 let _ =
                     write!(text, "STAT cluster:{}:canary_obstacle {obstacle}\r\n", cluster.name);
@@ -265,7 +280,7 @@ impl Stats {
             }
         }
         metrics::process(&mut page, "invalidate");
-        if self.canary_every.get().is_some() {
+        if self.canary_every().is_some() {
             page.set_prefix("");
             let (name, kind) = ("invalidation_canary_seconds", Kind::Gauge);
             page.family(name, kind, "Age of the newest change that is known to have arrived.");
@@ -277,9 +292,32 @@ impl Stats {
         page.into_text()
     }
 
-    /// The conditions of being ready: the log is followed, and every cluster takes deletes.
+    /// False while another invalidator of the group works.
+    #[must_use]
+    pub fn is_working(&self) -> bool {
+        self.is_working.load(Relaxed)
+    }
+
+    /// The interval of the canary; none without one, or while it waits with its invalidator.
+    fn canary_every(&self) -> Option<Duration> {
+        self.canary_every.get().copied().filter(|_| self.is_working())
+    }
+
+    /// The condition of one that waits to take over: it knows from where it would go on.
+    fn standby(&self) -> Vec<Check> {
+        let has_position = !self.position.lock().is_empty();
+        vec![Check::that("standby", has_position, || {
+            "the position of the invalidator that works is not known yet".to_owned()
+        })]
+    }
+
+    /// The conditions of being ready: the log is followed, and every cluster takes deletes. One
+    /// that waits while another of its group works is ready to take over, and says so.
     #[must_use]
     pub fn ready(&self) -> Vec<Check> {
+        if !self.is_working() {
+            return self.standby();
+        }
         let is_followed = self.source_connected.load(Relaxed);
         let source = Check::that("source", is_followed, || "the log is not followed".to_owned());
         let away = self.clusters.iter().filter(|cluster| !cluster.connected.load(Relaxed));
@@ -298,8 +336,8 @@ impl Stats {
 
     /// The clusters whose canary is late.
     fn late(&self) -> Vec<&str> {
-        let Some(every) = self.canary_every.get() else { return Vec::new() };
-        let late = self.clusters.iter().filter(|cluster| cluster.canary.is_late(*every));
+        let Some(every) = self.canary_every() else { return Vec::new() };
+        let late = self.clusters.iter().filter(|cluster| cluster.canary.is_late(every));
         late.map(|cluster| cluster.name.as_str()).collect()
     }
 
@@ -309,7 +347,7 @@ impl Stats {
     pub fn is_stuck(&self) -> bool {
         let is_still_there =
             |cluster: &ClusterStats| matches!(cluster.canary.obstacle(), Obstacle::StillThere(_));
-        self.canary_every.get().is_some()
+        self.canary_every().is_some()
             && self.late().len() == self.clusters.len()
             && self.clusters.iter().all(is_still_there)
     }
@@ -327,7 +365,7 @@ impl Stats {
     /// The condition of having started: the log was reached.
     #[must_use]
     pub fn started(&self) -> Vec<Check> {
-        let has_started = self.source_connects.load(Relaxed) > 0;
+        let has_started = self.source_connects.load(Relaxed) > 0 || !self.is_working();
         vec![Check::that("started", has_started, || "the log was not reached yet".to_owned())]
     }
 }
@@ -353,6 +391,8 @@ fn described(name: &str) -> (Kind, &'static str) {
         "checkpoints" => counter("Checkpoints written."),
         "checkpoint_failures" => counter("Checkpoints that could not be written."),
         "panics" => counter("Panics after which the process began again."),
+        "working" => gauge("0 while another invalidator of the group works."),
+        "lacking" => gauge("1 when it ends because the log lacked changes."),
         "canary_late" => gauge("1 when no change is known to have arrived for two intervals."),
         "canary_proven" => counter("Changes of its own that were seen to arrive."),
         "connected" => gauge("1 while a router of the cluster is connected."),
@@ -470,6 +510,22 @@ impl ClusterStats {
         all.push(("monitor_stale_us_max", stale.max()));
         all.push(("monitor_stale_over_1s", stale.count_between(1_000_001, STALE_US_MAX)));
         all
+    }
+
+    /// Forgets what concerns the work under way, since another invalidator works from now on.
+    pub fn rest(&self) {
+        self.connected.store(false, Relaxed);
+        for gauge in [
+            &self.deferred,
+            &self.kept,
+            &self.kept_us,
+            &self.waiting,
+            &self.oldest_us,
+            &self.spool_records,
+            &self.spool_bytes,
+        ] {
+            gauge.store(0, Relaxed);
+        }
     }
 
     /// Notes what went wrong; control characters would break the lines of `STAT`.

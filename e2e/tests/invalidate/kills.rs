@@ -25,19 +25,19 @@ use crate::database::Database;
 use crate::harness::Process;
 use crate::troubles::{self, Trouble};
 
-fn rounds(default: u64) -> u64 {
+pub(crate) fn rounds(default: u64) -> u64 {
     env::var("KILLS").map_or(default, |text| text.parse().expect("KILLS is a number"))
 }
 
 /// Two clusters: a server, and a proxy before two servers.
-struct Clusters {
+pub(crate) struct Clusters {
     servers: Vec<Process>,
     proxy: Process,
     config: std::path::PathBuf,
 }
 
 impl Clusters {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let serve = ["serve", "-U", "0", "-t", "1", "-m", "64", "-o", "lease_interval=0"];
         let servers: Vec<Process> = (0..3).map(|_| Process::start(&serve)).collect();
         // Campaigns of several databases run side by side.
@@ -57,7 +57,7 @@ impl Clusters {
         Self { servers, proxy, config }
     }
 
-    fn addresses(&self) -> [SocketAddr; 2] {
+    pub(crate) fn addresses(&self) -> [SocketAddr; 2] {
         [self.servers[0].address, self.proxy.address]
     }
 }

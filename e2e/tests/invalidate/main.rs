@@ -20,5 +20,6 @@ mod kills;
 mod mysql;
 mod partitions;
 mod postgres;
+mod standby;
 mod troubles;
 mod unseen;

@@ -50,6 +50,7 @@ fn plan() -> Plan {
         },
         on_gap: OnGap::Flush(Flush::All),
         monitor_one_in: 3,
+        is_shared: false,
         transaction_bytes_max: 100_000,
         checkpoint_every: ms(20),
     }

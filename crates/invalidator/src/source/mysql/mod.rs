@@ -15,6 +15,7 @@ mod compressed;
 mod decode;
 mod event_type;
 mod lag;
+mod lock;
 mod probe;
 #[cfg(test)]
 pub(in crate::source) mod replay;
@@ -41,6 +42,7 @@ use crate::source::ssl_mode::{SslMode, is_bad_certificate};
 pub use canary::MysqlCanary;
 use decode::Decoder;
 use lag::Lag;
+pub use lock::MysqlLock;
 pub use probe::MysqlProbe;
 
 /// The form of positions in the log.

@@ -373,6 +373,7 @@ mod tests {
             sslmode: Some(SslMode::Disable),
             sslrootcert: None,
             check_every: Duration::MAX,
+            is_shared: false,
         }
     }
 

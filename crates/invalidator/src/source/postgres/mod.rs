@@ -3,6 +3,9 @@
 //! A replication slot holds the log back until we confirm a position, and we confirm what was
 //! delivered; so the log is never gone, unless the slot is. A slot is made where there is no
 //! checkpoint, and never where there is one: a slot that vanished is a gap.
+//!
+//! Invalidators of a group use one slot. The server lets one of them read it at a time, and what it
+//! confirmed is where the next one goes on.
 
 mod canary;
 mod check;
@@ -11,6 +14,7 @@ mod decode;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod lock;
 mod pgoutput;
 mod probe;
 mod settings;
@@ -31,6 +35,7 @@ pub use canary::PostgresCanary;
 use connection::{Connection, literal};
 use decode::Decoder;
 use failure::Failure;
+pub use lock::PostgresLock;
 pub use probe::PostgresProbe;
 pub use settings::Settings;
 
@@ -226,6 +231,7 @@ async fn slot(
     let confirmed = lsn(confirmed)
         .ok_or_else(|| SourceError::Wrong(format!("{server}: slot {name} has no position")))?;
     match from {
+        _ if settings.is_shared => Ok(from.unwrap_or(confirmed).max(confirmed)),
         Some(from) if from < confirmed => Err(SourceError::Purged(format!(
             "{server}: slot {name} has confirmed {}, after {}",
             Position::Lsn(confirmed),

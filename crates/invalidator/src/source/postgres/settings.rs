@@ -24,6 +24,9 @@ pub struct Settings {
     pub sslmode: Option<SslMode>,
     /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
     pub sslrootcert: Option<PathBuf>,
+    /// True where the slot's position is that of a group of invalidators: what it confirmed was
+    /// executed, so a checkpoint of this invalidator that is older does not count.
+    pub is_shared: bool,
     /// The interval of checks while the log is read.
     pub check_every: Duration,
 }

@@ -1,0 +1,324 @@
+//! `holdall invalidate run`: the pipeline with its status port, canary, signals and, in a group,
+//! the wait for its turn.
+//!
+//! Relaxed is enough for the atomics here: they are facts for people and carry no other data.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use metrics::supervisor::{self, Watchdog};
+use tokio::net::TcpListener;
+use tokio::pin;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::canary::Canary;
+use crate::change::{CanaryWriter, ChangeSource};
+use crate::checkpoint::{self, KeptFile};
+use crate::config::{Config, Kind};
+use crate::disk_queue::SpoolFolder;
+use crate::ended::Ended;
+use crate::message::{Failure, log};
+use crate::network::Tcp;
+use crate::pipeline::{self, Since, World, system_now_us};
+use crate::plan::Plan;
+use crate::restart_on_panic::{Start, restart_on_panic};
+use crate::source::mysql::{self, MysqlCanary, MysqlLock, MysqlSource};
+use crate::source::postgres::{self, PostgresCanary, PostgresLock, PostgresSource};
+use crate::standby::{GroupLock, LockSession, Member};
+use crate::stats::Stats;
+use crate::status;
+
+/// The time within which tasks of an earlier turn let go of the spool.
+const RELEASED_MAX: Duration = Duration::from_secs(5);
+
+/// The time in which a runtime that is alive begins a task.
+const TURN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time that the end takes at the most, for systemd.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is made of the configuration for each turn of work.
+struct Parts<M, C, L: LockSession> {
+    /// Makes the source.
+    source: M,
+    /// Makes the canary's writer, where there is a canary.
+    canary: C,
+    /// The group's lock, where there is a group.
+    lock: Option<GroupLock<L>>,
+    /// True where the database knows how far the group came.
+    knows_position: bool,
+}
+
+/// Follows the log until a signal or a fault ends it.
+///
+/// # Errors
+///
+/// Why it ended, when not by a signal.
+pub(crate) async fn run(config: &Config, since: Since, start: Start) -> Result<(), Failure> {
+    let plan = config.plan()?;
+    let canary = config.canary().zip(plan.rules.canary.clone());
+    let group = config.group();
+    match config.source.kind {
+        Kind::MariaDb | Kind::MySql => {
+            let settings = config.mysql()?;
+            let lock =
+                group.map(|group| GroupLock::new(settings.clone(), &settings.servers, &group.name));
+            let writer = || {
+                canary.clone().map(|((every, servers), rule)| {
+                    let settings = mysql::Settings { servers, ..settings.clone() };
+                    (every, MysqlCanary::new(settings, rule, plan.rules.comments))
+                })
+            };
+            let source = |_: &Since| MysqlSource::new(settings.clone(), plan.rules.clone());
+            let parts: Parts<_, _, MysqlLock> =
+                Parts { source, canary: writer, lock, knows_position: false };
+            follow(config, parts, since, start).await
+        }
+        Kind::Postgresql => {
+            let settings = config.postgres()?;
+            let lock =
+                group.map(|group| GroupLock::new(settings.clone(), &settings.servers, &group.name));
+            let writer = || {
+                canary.clone().map(|((every, servers), rule)| {
+                    let settings = postgres::Settings { servers, ..settings.clone() };
+                    (every, PostgresCanary::new(settings, rule))
+                })
+            };
+            let source = |since: &Since| {
+                // Who names a position means it.
+                let is_shared = settings.is_shared && matches!(since, Since::Checkpoint);
+                let settings = postgres::Settings { is_shared, ..settings.clone() };
+                PostgresSource::new(settings, plan.rules.clone())
+            };
+            let parts: Parts<_, _, PostgresLock> =
+                Parts { source, canary: writer, lock, knows_position: true };
+            follow(config, parts, since, start).await
+        }
+    }
+}
+
+async fn follow<S, W, M, C, L>(
+    config: &Config,
+    parts: Parts<M, C, L>,
+    since: Since,
+    start: Start,
+) -> Result<(), Failure>
+where
+    S: ChangeSource + 'static,
+    W: CanaryWriter + 'static,
+    M: Fn(&Since) -> S,
+    C: Fn() -> Option<(Duration, W)>,
+    L: LockSession,
+{
+    let plan = config.plan()?;
+    let stats = Arc::new(Stats::new(plan.clusters.iter().map(|cluster| cluster.name.clone())));
+    stats.panics.store(start.before.panics, Relaxed);
+    if let Some(address) = &config.status {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| format!("status port {address}: {error}"))?;
+        let pages = status::Status { stats: Arc::clone(&stats), now_us: system_now_us };
+        tokio::spawn(metrics::serve(listener, Arc::new(pages)));
+    }
+    let keep = Arc::new(KeptFile(config.checkpoint.clone()));
+    let is_ending = Arc::new(AtomicBool::new(false));
+    restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
+    let _watchdog = tell_supervisor(Arc::clone(&stats))?;
+    let stop = stop_on_signal(is_ending)?;
+    let turns = Turns { config, plan, keep, stats, stop };
+    let Parts { source, canary, lock, knows_position } = parts;
+    let Some((group, lock)) = config.group().zip(lock) else {
+        return turns.work(source(&since), canary(), since).await;
+    };
+    let mut member = Member {
+        group,
+        lock,
+        source: turns.plan.name.clone(),
+        keep: Arc::clone(&turns.keep),
+        stats: Arc::clone(&turns.stats),
+        log,
+    };
+    turns.take(&mut member, source, canary, since, knows_position).await
+}
+
+/// Sets a watch to true when a signal asks for the end.
+fn stop_on_signal(is_ending: Arc<AtomicBool>) -> Result<watch::Receiver<bool>, Failure> {
+    let (ask, asked) = watch::channel(false);
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        supervisor::stopping(STOP_PATIENCE);
+        is_ending.store(true, Relaxed);
+        // The pipeline may have ended by itself.
+        let _ = ask.send(true);
+        std::future::pending::<()>().await;
+    });
+    Ok(asked)
+}
+
+/// What all turns of one process share.
+struct Turns<'c> {
+    config: &'c Config,
+    plan: Plan,
+    keep: Arc<KeptFile>,
+    stats: Arc<Stats>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Turns<'_> {
+    /// Works once, until something ends it.
+    async fn work(
+        &self,
+        source: impl ChangeSource + 'static,
+        canary: Option<(Duration, impl CanaryWriter + 'static)>,
+        since: Since,
+    ) -> Result<(), Failure> {
+        let (disk_queues, damage) = self.config.disk_queues()?;
+        damage.iter().for_each(|line| log(line));
+        Ok(self.pipeline(source, canary, since, disk_queues, self.stop.clone()).await?)
+    }
+
+    /// Works whenever this invalidator has the group's lock, and waits otherwise.
+    async fn take<S, W, L>(
+        &self,
+        member: &mut Member<L, KeptFile>,
+        source: impl Fn(&Since) -> S,
+        canary: impl Fn() -> Option<(Duration, W)>,
+        mut since: Since,
+        knows_position: bool,
+    ) -> Result<(), Failure>
+    where
+        S: ChangeSource + 'static,
+        W: CanaryWriter + 'static,
+        L: LockSession,
+    {
+        let mut stop = self.stop.clone();
+        loop {
+            self.rest();
+            let has_waited = tokio::select! {
+                waited = member.wait() => waited.map_err(Ended::from)?,
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            };
+            let has_checkpoint = checkpoint::read(self.keep.as_ref(), &self.plan.name)?.is_some();
+            if since == Since::Checkpoint && has_waited && !has_checkpoint && !knows_position {
+                since = Since::Unknown;
+            }
+            let disk_queues = self.disk_queues().await?;
+            self.stats.is_working.store(true, Relaxed);
+            let (ask, asked) = watch::channel(false);
+            let made = source(&since);
+            let run = self.pipeline(made, canary(), since, disk_queues, asked);
+            pin!(run);
+            let (ended, is_lost) = tokio::select! {
+                ended = &mut run => (ended, false),
+                () = member.until_lost() => {
+                    // It is there until `run` has ended.
+                    let _ = ask.send(true);
+                    (run.await, true)
+                }
+                _ = stop.wait_for(|stop| *stop) => {
+                    // See above.
+                    let _ = ask.send(true);
+                    (run.await, false)
+                }
+            };
+            if let Err(Ended::Lacking(_)) = &ended {
+                member.say_lacking().await;
+            }
+            ended?;
+            if !is_lost {
+                return Ok(());
+            }
+            // What was asked for on the command line was done.
+            since = Since::Checkpoint;
+        }
+    }
+
+    async fn pipeline(
+        &self,
+        source: impl ChangeSource + 'static,
+        canary: Option<(Duration, impl CanaryWriter + 'static)>,
+        since: Since,
+        disk_queues: Vec<Option<SpoolFolder>>,
+        stop: watch::Receiver<bool>,
+    ) -> Result<(), Ended> {
+        let (network, keep) = (Arc::new(Tcp), Arc::clone(&self.keep));
+        let world = World { network, keep, disk_queues, log };
+        let canary = canary.and_then(|(every, writer)| self.start_canary(every, writer));
+        let (plan, stats) = (self.plan.clone(), Arc::clone(&self.stats));
+        let ended = pipeline::run(source, plan, since, world, stats, stop).await;
+        if let Some(canary) = canary {
+            canary.abort();
+        }
+        ended
+    }
+
+    /// Another invalidator works from now on, or soon.
+    fn rest(&self) {
+        self.stats.is_working.store(false, Relaxed);
+        self.stats.source_connected.store(false, Relaxed);
+        self.stats.delivered_position.lock().clear();
+        self.stats.clusters.iter().for_each(|cluster| cluster.rest());
+        supervisor::status("waits: another invalidator of its group works");
+    }
+
+    /// The spool's folders, which tasks of the last turn may still hold for a moment.
+    async fn disk_queues(&self) -> Result<Vec<Option<SpoolFolder>>, Failure> {
+        let end = Instant::now() + RELEASED_MAX;
+        loop {
+            match self.config.disk_queues() {
+                Ok((disk_queues, damage)) => {
+                    damage.iter().for_each(|line| log(line));
+                    return Ok(disk_queues);
+                }
+                Err(fault) if Instant::now() >= end => return Err(fault.into()),
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    fn start_canary(
+        &self,
+        every: Duration,
+        writer: impl CanaryWriter + 'static,
+    ) -> Option<JoinHandle<()>> {
+        let rule = self.plan.rules.canary.clone()?;
+        self.stats.canary_every.get_or_init(|| every);
+        self.stats.clusters.iter().for_each(|cluster| cluster.canary.begin());
+        let canary = Canary {
+            rule,
+            every,
+            answer_within: self.plan.limits.answer_within,
+            clusters: self.plan.clusters.clone(),
+            network: Arc::new(Tcp),
+            writer,
+            stats: Arc::clone(&self.stats),
+            log,
+            tell: supervisor::status,
+        };
+        Some(tokio::spawn(canary.run()))
+    }
+}
+
+/// Tells systemd that the process runs, and from then on that its runtime turns and changes arrive.
+/// A database or a cluster that is away is no reason to be restarted.
+fn tell_supervisor(stats: Arc<Stats>) -> Result<Watchdog, Failure> {
+    if let Err(error) = supervisor::ready(false) {
+        log(&format!("the service manager was not told: {error}"));
+    }
+    let runtime = tokio::runtime::Handle::current();
+    Ok(Watchdog::start(move || {
+        let (turned, turns) = mpsc::channel();
+        runtime.spawn(async move {
+            let _ = turned.send(());
+        });
+        turns.recv_timeout(TURN_PATIENCE).is_ok() && !stats.is_stuck()
+    })
+    .map_err(|error| format!("no watchdog thread: {error}"))?)
+}

@@ -1,0 +1,215 @@
+//! The lock of a group: one session at each of the database's servers.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::change::SourceError;
+
+/// The time limit for asking one server.
+const ASK_MAX: Duration = Duration::from_secs(2);
+
+/// A session at one server, whose end releases its lock. A server that hears nothing from it for
+/// [`Self::SILENCE_MAX`] ends it.
+pub trait LockSession: Send + Sized + 'static {
+    /// The database, and the login there.
+    type Settings: Clone + Send + Sync + 'static;
+
+    /// The time without a word after which a server ends a session, in seconds. It bounds the time
+    /// of a takeover when a host is gone.
+    const SILENCE_MAX: u32 = 3;
+
+    /// Connects to a server.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be reached or refuses the login.
+    fn open(
+        settings: &Self::Settings,
+        server: &str,
+        group: &str,
+    ) -> impl Future<Output = Result<Self, SourceError>> + Send;
+
+    /// Takes the lock if it is free; true when this session has it, whether it had it before or
+    /// not.
+    ///
+    /// # Errors
+    ///
+    /// When the session broke.
+    fn take(&mut self) -> impl Future<Output = Result<bool, SourceError>> + Send;
+}
+
+/// The lock, held at every server that can be reached.
+#[derive(Debug)]
+pub struct GroupLock<S: LockSession> {
+    settings: S::Settings,
+    servers: Vec<(String, Option<S>)>,
+    group: String,
+}
+
+impl<S: LockSession> GroupLock<S> {
+    /// A lock of `group` that nobody has asked for.
+    #[must_use]
+    pub fn new(settings: S::Settings, servers: &[String], group: &str) -> Self {
+        let servers = servers.iter().map(|server| (server.clone(), None)).collect();
+        Self { settings, servers, group: group.to_owned() }
+    }
+
+    /// Takes the lock, or makes sure that it is held. True when every server that could be asked
+    /// gave it, false when another has it at one of them; then nothing is held.
+    ///
+    /// # Errors
+    ///
+    /// When no server could be asked; [`SourceError::Wrong`] when one refuses for good.
+    pub async fn hold(&mut self) -> Result<bool, SourceError> {
+        let mut asked = JoinSet::new();
+        for (at, (server, session)) in self.servers.iter_mut().enumerate() {
+            let (settings, group) = (self.settings.clone(), self.group.clone());
+            let (server, session) = (server.clone(), session.take());
+            asked.spawn(async move {
+                let took = timeout(ASK_MAX, take(session, &settings, &server, &group)).await;
+                let silent =
+                    || SourceError::Lost(format!("{server}: no answer within {ASK_MAX:?}"));
+                (at, took.unwrap_or_else(|_| Err(silent())))
+            });
+        }
+        let (mut has_it, mut is_taken, mut failed) = (false, false, None);
+        while let Some(answered) = asked.join_next().await {
+            match answered {
+                Ok((at, Ok((session, true)))) => {
+                    self.servers[at].1 = Some(session);
+                    has_it = true;
+                }
+                // The session is kept for the next question.
+                Ok((at, Ok((session, false)))) => {
+                    self.servers[at].1 = Some(session);
+                    is_taken = true;
+                }
+                Ok((_, Err(error))) => failed = Some(worse(failed, error)),
+                Err(_) => failed = Some(SourceError::Lost("a question was given up".to_owned())),
+            }
+        }
+        if is_taken && has_it {
+            // Another holds it at one server: what is held at the others would keep both waiting.
+            self.servers.iter_mut().for_each(|(_, session)| *session = None);
+        }
+        match failed {
+            Some(error @ SourceError::Wrong(_)) => Err(error),
+            _ if is_taken => Ok(false),
+            _ if has_it => Ok(true),
+            failed => Err(failed.unwrap_or_else(|| SourceError::Lost("no server".to_owned()))),
+        }
+    }
+}
+
+/// Asks for the lock in a session, which is opened if there is none.
+async fn take<S: LockSession>(
+    session: Option<S>,
+    settings: &S::Settings,
+    server: &str,
+    group: &str,
+) -> Result<(S, bool), SourceError> {
+    let mut session = match session {
+        Some(session) => session,
+        None => S::open(settings, server, group).await?,
+    };
+    let has_it = session.take().await?;
+    Ok((session, has_it))
+}
+
+/// Of two failures the one that a retry does not mend.
+fn worse(one: Option<SourceError>, other: SourceError) -> SourceError {
+    match one {
+        Some(one @ SourceError::Wrong(_)) => one,
+        _ => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// Servers: whether each can be reached, and which session has its lock.
+    #[derive(Debug, Default)]
+    struct Servers {
+        away: Vec<String>,
+        holders: HashMap<String, u64>,
+        sessions: u64,
+    }
+
+    type World = Arc<Mutex<Servers>>;
+
+    #[derive(Debug)]
+    struct Session {
+        world: World,
+        server: String,
+        number: u64,
+    }
+
+    impl LockSession for Session {
+        type Settings = World;
+
+        async fn open(world: &World, server: &str, _group: &str) -> Result<Self, SourceError> {
+            let mut servers = world.lock();
+            if servers.away.iter().any(|away| away == server) {
+                return Err(SourceError::Lost("away".to_owned()));
+            }
+            servers.sessions += 1;
+            let (world, number) = (Arc::clone(world), servers.sessions);
+            Ok(Self { world, server: server.to_owned(), number })
+        }
+
+        async fn take(&mut self) -> Result<bool, SourceError> {
+            let mut servers = self.world.lock();
+            if servers.away.contains(&self.server) {
+                return Err(SourceError::Lost("away".to_owned()));
+            }
+            Ok(*servers.holders.entry(self.server.clone()).or_insert(self.number) == self.number)
+        }
+    }
+
+    impl Drop for Session {
+        fn drop(&mut self) {
+            let mut servers = self.world.lock();
+            if servers.holders.get(&self.server) == Some(&self.number) {
+                servers.holders.remove(&self.server);
+            }
+        }
+    }
+
+    fn lock(world: &World) -> GroupLock<Session> {
+        GroupLock::new(Arc::clone(world), &["a".to_owned(), "b".to_owned()], "g")
+    }
+
+    #[tokio::test]
+    async fn one_holds_it_and_the_next_takes_it_when_the_first_is_gone() {
+        let world = World::default();
+        let (mut first, mut second) = (lock(&world), lock(&world));
+        assert_eq!(first.hold().await, Ok(true));
+        assert_eq!(second.hold().await, Ok(false));
+        assert_eq!(first.hold().await, Ok(true), "it stays held");
+        drop(first);
+        assert_eq!(second.hold().await, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_away_decides_nothing_and_one_that_is_back_is_asked() {
+        let world = World::default();
+        let (mut first, mut second) = (lock(&world), lock(&world));
+        world.lock().away = vec!["a".to_owned()];
+        assert_eq!(first.hold().await, Ok(true));
+        world.lock().away = vec!["b".to_owned()];
+        assert_eq!(second.hold().await, Ok(true), "each holds it at another server");
+        world.lock().away.clear();
+        assert_eq!(first.hold().await, Ok(false), "the second has it at one of them");
+        assert_eq!(second.hold().await, Ok(true), "and the first gave up its own");
+        world.lock().away = vec!["a".to_owned(), "b".to_owned()];
+        assert!(matches!(second.hold().await, Err(SourceError::Lost(_))));
+    }
+}

@@ -1,0 +1,173 @@
+//! Invalidators of one group: one works, the others wait and take over.
+//!
+//! ```text
+//!     waiting -> the lock is free -> working -> another has the lock -> waiting
+//!        ^ the worker's position, by its status port, into the own checkpoint
+//! ```
+//!
+//! The lock says who works. Nothing depends on there being one worker alone: a delete is right at
+//! any moment after its commit, so two that work at the same time cost a miss, and none at all
+//! would cost old values. That is why a worker whose lock's session breaks goes on until it sees
+//! that another one has the lock (decision 130).
+//!
+//! The atomics here are facts for `stats`. Relaxed is enough: no other data depends on them.
+
+mod lock;
+mod peer;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::change::SourceError;
+use crate::checkpoint::{self, CheckpointError, Keep, Kept};
+use crate::clock::system_now_us;
+use crate::stats::Stats;
+
+pub use lock::{GroupLock, LockSession};
+
+/// The pause between two attempts to take the lock, or two looks at whether it is still held.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Up to so much longer, so that two that hinder each other do not do so again.
+const LOOK_LATER: u64 = 200;
+
+/// The interval between two questions for the worker's position.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// The time for which a worker that ends because the log lacked changes says so to the others.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// The group of an invalidator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Its name, which is a part of the lock's.
+    pub name: String,
+    /// The status ports of the others.
+    pub peers: Vec<String>,
+}
+
+/// An invalidator of a group.
+pub(crate) struct Member<S: LockSession, K> {
+    pub(crate) group: Group,
+    pub(crate) lock: GroupLock<S>,
+    /// The source's name, which the checkpoint is of.
+    pub(crate) source: String,
+    pub(crate) keep: Arc<K>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) log: fn(&str),
+}
+
+impl<S: LockSession, K: Keep> Member<S, K> {
+    /// Waits for the lock, and meanwhile keeps the worker's position as one's own. True if another
+    /// worked before.
+    ///
+    /// # Errors
+    ///
+    /// What a retry does not mend: a login that is refused, a checkpoint that cannot be written.
+    pub(crate) async fn wait(&mut self) -> Result<bool, WaitError> {
+        let mut waited = Waited::default();
+        let mut asked_at: Option<Instant> = None;
+        loop {
+            match self.lock.hold().await {
+                Ok(true) => break,
+                Ok(false) => {
+                    self.stats.heard_us.store(system_now_us(), Relaxed);
+                    if !std::mem::replace(&mut waited.for_another, true) {
+                        let name = &self.group.name;
+                        (self.log)(&format!(
+                            "another invalidator of group {name} works; this one waits"
+                        ));
+                    }
+                    waited.refused = None;
+                }
+                Err(SourceError::Wrong(why)) => return Err(WaitError::Wrong(why)),
+                Err(error) => waited.refuse(&error, self.log),
+            }
+            if asked_at.is_none_or(|at| at.elapsed() >= ASK_EVERY) {
+                asked_at = Some(Instant::now());
+                self.ask_peers().await?;
+            }
+            sleep(LOOK_EVERY + Duration::from_millis(system_now_us() % LOOK_LATER)).await;
+        }
+        (self.log)(&format!("this invalidator works for group {}", self.group.name));
+        Ok(waited.for_another)
+    }
+
+    /// Ends when another invalidator has the lock.
+    pub(crate) async fn until_lost(&mut self) {
+        let mut waited = Waited::default();
+        loop {
+            sleep(LOOK_EVERY + Duration::from_millis(system_now_us() % LOOK_LATER)).await;
+            match self.lock.hold().await {
+                Ok(true) => waited.refused = None,
+                Ok(false) => {
+                    let name = &self.group.name;
+                    (self.log)(&format!("another invalidator of group {name} has the lock"));
+                    return;
+                }
+                // Old values would stay if nobody worked, so this one goes on.
+                Err(error) => waited.refuse(&error, self.log),
+            }
+        }
+    }
+
+    /// Lets the others see for a while that the log lacked changes, and works no more.
+    pub(crate) async fn say_lacking(&mut self) {
+        self.stats.is_lacking.store(true, Relaxed);
+        let end = Instant::now() + LAST_WORDS;
+        while Instant::now() < end {
+            // What becomes of the lock does not matter any more.
+            let _ = self.lock.hold().await;
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn ask_peers(&self) -> Result<(), CheckpointError> {
+        for address in &self.group.peers {
+            let Some(peer) = peer::ask(address).await else { continue };
+            let Some(position) = peer.position.filter(|_| peer.is_working) else { continue };
+            let own = checkpoint::read(self.keep.as_ref(), &self.source)?;
+            // Only a flush takes the note away.
+            let is_lacking = peer.is_lacking || own.as_ref().is_some_and(|own| own.is_lacking);
+            let kept = Kept { position, is_lacking };
+            if own.as_ref() != Some(&kept) {
+                checkpoint::write(self.keep.as_ref(), &self.source, &kept).await?;
+            }
+            self.stats.position.lock().clone_from(&kept.position.to_string());
+            return Ok(());
+        }
+        Ok(())
+    }
+}
+
+/// The reason why an invalidator does not wait any longer.
+#[derive(Debug, thiserror::Error)]
+pub enum WaitError {
+    /// A fault that a retry does not mend.
+    #[error("{0}")]
+    Wrong(String),
+    /// The checkpoint cannot be used.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+/// What was said about waiting.
+#[derive(Debug, Default)]
+struct Waited {
+    for_another: bool,
+    refused: Option<String>,
+}
+
+impl Waited {
+    /// Says why the lock cannot be asked for, once for each reason.
+    fn refuse(&mut self, error: &SourceError, log: fn(&str)) {
+        let why = error.to_string();
+        if self.refused.as_ref() != Some(&why) {
+            log(&format!("the group's lock cannot be asked for: {why}; trying again"));
+            self.refused = Some(why);
+        }
+    }
+}

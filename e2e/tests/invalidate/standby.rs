@@ -1,0 +1,212 @@
+//! Two invalidators of one database: one works, the other waits, takes over, and loses nothing.
+//!
+//! `KILLS` is the number of rounds of each database (three without it), `SEED` repeats the choices.
+
+use std::fs;
+use std::sync::{Arc, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use e2e::invalidator::Invalidator;
+use e2e::rows::{self, Shared};
+use rustix::process::Signal;
+use testkit::Rng;
+use testkit::database::Session;
+use testkit::rng::seed_from_env;
+use testkit::staleness::judge;
+
+use crate::database::Database;
+use crate::harness::{cache, fill, until_absent};
+use crate::kills::{Clusters, rounds};
+
+/// Makes each kind of database.
+const DATABASES: [fn() -> Database; 3] = [Database::maria_db, Database::mysql, Database::postgres];
+
+/// The same configuration twice, but for the number that MariaDB and MySQL want to be different;
+/// each knows the other's port where `are_peers`.
+fn pair(
+    database: &Database,
+    clusters: &[std::net::SocketAddr],
+    more: &str,
+    are_peers: bool,
+) -> [Invalidator; 2] {
+    let keys = format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"));
+    let source = database.source();
+    let other = source.replace("server_id = 4001", "server_id = 4002");
+    let both = [source, other].map(|source| Invalidator::new(&source, &keys, clusters, more));
+    for (own, other) in [(&both[0], &both[1]), (&both[1], &both[0])] {
+        let peers = if are_peers { format!("\"{}\"", other.status) } else { String::new() };
+        own.configure(&format!("[standby]\ngroup = \"shop\"\npeers = [{peers}]\n"));
+    }
+    both
+}
+
+/// The position in a checkpoint.
+fn position(invalidator: &Invalidator) -> Option<String> {
+    let text = fs::read_to_string(invalidator.checkpoint()).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("position ")).map(ToOwned::to_owned)
+}
+
+/// Starts the second one, while the first works, and waits until it could take over.
+fn wait_as_second(first: &Invalidator, second: &mut Invalidator) {
+    second.spawn(&[]);
+    second.until("working", |working| working == 0);
+    let end = Instant::now() + Duration::from_secs(30);
+    while position(second).is_none() || position(second) != position(first) {
+        assert!(Instant::now() < end, "{:?}\n{}", position(second), second.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn one_works_and_the_other_takes_over_where_the_first_was() {
+    for make in DATABASES {
+        let database = make();
+        database.make("items", 9);
+        let server = cache();
+        let [mut first, mut second] = pair(&database, &[server.addr()], "", true);
+        let keys = ["item:1", "item:2", "item:3", "item:4", "item:5"];
+        first.start(&[]);
+        wait_as_second(&first, &mut second);
+        assert_eq!((first.stat("working"), second.stat("source_connected")), (Some(1), Some(0)));
+        let ready = second.page("/readyz");
+        assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("standby"), "{ready}");
+        assert!(second.page("/metrics").contains("\nholdall_invalidate_working 0\n"));
+        fill(&server, &keys);
+        database.sql("UPDATE items SET v = 0 WHERE id = 1");
+        until_absent(&server, &keys, &keys[..1], &first);
+        assert_eq!(second.stat("transactions"), Some(0), "it reads nothing");
+        first.kill();
+        let killed = Instant::now();
+        database.sql("UPDATE items SET v = 0 WHERE id = 2");
+        second.until("source_connected", |connected| connected == 1);
+        println!("taken over {:?} after kill -9", killed.elapsed());
+        until_absent(&server, &keys, &keys[..2], &second);
+        assert_eq!(second.stat("working"), Some(1));
+        // And back again.
+        wait_as_second(&second, &mut first);
+        database.sql("UPDATE items SET v = 0 WHERE id = 3");
+        until_absent(&server, &keys, &keys[..3], &second);
+        second.kill();
+        database.sql("UPDATE items SET v = 0 WHERE id = 4");
+        until_absent(&server, &keys, &keys[..4], &first);
+    }
+}
+
+#[test]
+fn one_that_stood_still_finds_another_at_work_and_waits() {
+    for make in [Database::maria_db, Database::postgres] {
+        let database = make();
+        database.make("items", 9);
+        let server = cache();
+        let [mut first, mut second] = pair(&database, &[server.addr()], "", true);
+        let keys = ["item:1", "item:2", "item:3"];
+        first.start(&[]);
+        wait_as_second(&first, &mut second);
+        fill(&server, &keys);
+        first.signal(Signal::STOP);
+        let stopped = Instant::now();
+        database.sql("UPDATE items SET v = 0 WHERE id = 1");
+        second.until("source_connected", |connected| connected == 1);
+        println!("taken over {:?} after the first stood still", stopped.elapsed());
+        until_absent(&server, &keys, &keys[..1], &second);
+        first.signal(Signal::CONT);
+        first.until("working", |working| working == 0);
+        database.sql("UPDATE items SET v = 0 WHERE id = 2");
+        until_absent(&server, &keys, &keys[..2], &second);
+        assert!(first.log().contains("another invalidator of group shop"), "{}", first.log());
+    }
+}
+
+#[test]
+fn one_that_does_not_know_how_far_the_other_came_asks_the_database_or_says_so() {
+    for make in DATABASES {
+        let database = make();
+        database.make("items", 9);
+        let server = cache();
+        let [mut first, mut second] = pair(&database, &[server.addr()], "", false);
+        first.start(&[]);
+        second.spawn(&[]);
+        second.until("working", |working| working == 0);
+        let ready = second.page("/readyz");
+        assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("not known"), "{ready}");
+        let keys = ["item:1", "item:2"];
+        fill(&server, &keys);
+        first.signal(Signal::STOP);
+        database.sql("UPDATE items SET v = 0 WHERE id = 1");
+        first.kill();
+        if database.brand().is_some() {
+            let said = second.ended();
+            assert!(said.contains("how far it came is not known"), "{said}");
+        } else {
+            // The slot knows.
+            until_absent(&server, &keys, &keys[..1], &second);
+        }
+    }
+}
+
+#[test]
+fn whichever_of_two_is_killed_no_cache_keeps_an_old_value() {
+    thread::scope(|scope| {
+        for make in DATABASES {
+            scope.spawn(move || campaign(make()));
+        }
+    });
+}
+
+/// The one that works is killed or stands still, round after round, under load.
+fn campaign(database: Database) {
+    let seed = seed_from_env();
+    let mut rng = Rng::new(seed);
+    database.make("items", rows::KEYS + 1);
+    let clusters = Clusters::start();
+    // What is on one's disk is not on the other's.
+    let more = "[delivery]\nwindow_keys = 30\naway_after_ms = 20";
+    let mut both = pair(&database, &clusters.addresses(), more, true);
+    let [first, second] = &mut both;
+    first.start(&[]);
+    wait_as_second(first, second);
+    let database = Arc::new(RwLock::new(database));
+    let shared = Shared::new();
+    let sessions = Arc::clone(&database);
+    let session: Arc<dyn Fn() -> Session + Send + Sync> =
+        Arc::new(move || sessions.read().unwrap().session());
+    let threads = rows::start(&shared, &session, &clusters.addresses(), seed, Duration::ZERO);
+    let rounds = rounds(3);
+    for round in 0..rounds {
+        shared.go_on();
+        thread::sleep(Duration::from_millis(50 + rng.next_u64() % 300));
+        let at = usize::from(both[0].stat("working") != Some(1));
+        if rng.one_in(4) {
+            both[at].signal(Signal::STOP);
+            thread::sleep(Duration::from_millis(rng.next_u64() % 200));
+            both[at].signal(Signal::CONT);
+        } else {
+            both[at].kill();
+            thread::sleep(Duration::from_millis(rng.next_u64() % 200));
+            both[at].spawn(&[]);
+        }
+        thread::sleep(Duration::from_millis(rng.next_u64() % 300));
+        shared.pause(threads.len());
+        let write = |statement: &str| drop(database.read().unwrap().sql(statement));
+        rows::settle(&shared, &both[1 - at], &clusters.addresses(), round, &write);
+        let delivered = shared.now();
+        let truth = database.read().unwrap().sql(rows::ALL);
+        shared.compare(&clusters.addresses(), &truth);
+        let writes = shared.writes.lock().unwrap().clone();
+        let reads = std::mem::take(&mut *shared.reads.lock().unwrap());
+        judge(&writes, &reads, delivered).assert_consistent();
+        // The next round's victim has somebody who takes over.
+        let waits = |one: &Invalidator| one.stat("working") == Some(0);
+        let end = Instant::now() + Duration::from_secs(30);
+        while !both.iter().any(waits) {
+            assert!(Instant::now() < end, "nobody waits:\n{}\n{}", both[0].log(), both[1].log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    shared.end();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    println!("{rounds} rounds, 0 stale");
+}
