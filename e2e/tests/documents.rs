@@ -42,6 +42,7 @@ pages! {
     daily_work "docs/daily-work.md",
     deployment "docs/deployment.md",
     doctor "docs/doctor.md",
+    invalidation_lines "docs/invalidation-lines.md",
     holdall_readme "crates/holdall/README.md",
     metrics "docs/metrics.md",
     operation "docs/operation.md",

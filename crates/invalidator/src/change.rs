@@ -42,6 +42,8 @@ pub enum Change {
         /// Its bytes.
         content: Bytes,
     },
+    /// The keys that the sender of a change named.
+    Keys(Vec<Bytes>),
     /// A row was inserted (no `before`), deleted (no `after`) or updated.
     Row {
         /// The table, as it was then.
@@ -169,6 +171,9 @@ pub enum SourceError {
     /// A fault that a retry does not mend: credentials, rights, settings.
     #[error("{0}")]
     Wrong(String),
+    /// Nothing more will come, as the end of a file says.
+    #[error("the input ended")]
+    Over,
 }
 
 /// An ordinary session of the database that reports which commits other sessions see.

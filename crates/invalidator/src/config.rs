@@ -1,6 +1,7 @@
 //! The configuration file: one source, the rules, the clusters.
 
 mod canary;
+mod line_source;
 mod standby;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use crate::disk_queue::SpoolFolder;
 use crate::keys::{Outbox, Rules};
 use crate::plan::{Cluster, Plan};
 use crate::source::ssl_mode::SslMode;
-use crate::source::{mysql, postgres};
+use crate::source::{lines, mysql, postgres};
 use crate::standby::Group;
 use crate::template::{BadTemplate, Template};
 use canary::Canary;
@@ -93,6 +94,14 @@ pub struct Source {
     position: mysql::By,
     #[serde(default = "check_every_ms")]
     check_every_ms: u64,
+    #[serde(default)]
+    listen: Option<String>,
+    #[serde(default)]
+    old_rows: Option<lines::OldRows>,
+    #[serde(default)]
+    schemas: Option<lines::Schemas>,
+    #[serde(default)]
+    offsets_have_holes: Option<bool>,
 }
 
 /// The longest interval of checks while the log is read: a day.
@@ -117,6 +126,10 @@ pub enum Kind {
     MySql,
     /// PostgreSQL's logical replication.
     Postgresql,
+    /// Lines of another program, in our form.
+    Ndjson,
+    /// Lines of another program, as Debezium writes them.
+    Debezium,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -269,7 +282,7 @@ pub enum Fault {
     Prefix(String),
     /// Keys may begin with anything.
     #[error(
-        "on_gap = \"prefixes\": how keys of comments, messages and the outbox begin is not known: \
+        "on_gap = \"prefixes\": how keys of comments, messages, lines and the outbox begin is not known: \
          name it in delivery.prefixes"
     )]
     NoPrefixes,
@@ -278,6 +291,15 @@ pub enum Fault {
         "on_gap = \"prefixes\": template '{0}' begins with a column, or with what no prefix can carry"
     )]
     TemplatePrefix(String),
+    /// A setting means nothing for this kind of source.
+    #[error("source.{0}: it means nothing for this kind of source")]
+    OtherKind(&'static str),
+    /// A canary or a standby without a database.
+    #[error("[canary] and [standby] need a database, which a source of lines is not")]
+    NoDatabase,
+    /// Lines have no comments, and those of our own form no messages.
+    #[error("keys.{0}: a source of lines has none")]
+    RuleOfDatabases(&'static str),
     /// A setting is missing.
     #[error("source.{0}: PostgreSQL needs it")]
     PostgresNeeds(&'static str),
@@ -370,7 +392,9 @@ impl Config {
 
     fn values(&self) -> Result<(), Fault> {
         let rules = self.rules()?;
-        if !rules.comments && rules.messages.is_none() && !rules.need_rows() {
+        // Lines may name keys themselves.
+        let names_keys = self.source.kind == Kind::Ndjson;
+        if !rules.comments && rules.messages.is_none() && !rules.need_rows() && !names_keys {
             return Err(Fault::NoKeys);
         }
         if self.clusters.is_empty() {
@@ -388,8 +412,11 @@ impl Config {
                 return Err(Fault::ClusterTwice(cluster.name.clone()));
             }
         }
-        if self.source.servers.is_empty() {
+        if !self.source.is_lines() && self.source.servers.is_empty() {
             return Err(Fault::NoServers);
+        }
+        if self.source.is_lines() && (self.canary.is_some() || self.standby.is_some()) {
+            return Err(Fault::NoDatabase);
         }
         self.source.values(&rules)?;
         if let Some(canary) = &self.canary {
@@ -469,7 +496,10 @@ impl Config {
             }
         }
         let rules = self.rules()?;
-        let is_named = rules.comments || rules.messages.is_some() || rules.outbox.is_some();
+        let is_named = rules.comments
+            || rules.messages.is_some()
+            || rules.outbox.is_some()
+            || self.source.kind == Kind::Ndjson;
         if is_named && declared.is_empty() {
             return Err(Fault::NoPrefixes);
         }
@@ -587,6 +617,12 @@ impl Config {
         })
     }
 
+    /// The settings of a source of lines.
+    #[must_use]
+    pub fn lines(&self) -> lines::Settings {
+        self.source.lines()
+    }
+
     /// The settings for PostgreSQL.
     ///
     /// # Errors
@@ -614,6 +650,16 @@ impl Source {
     fn values(&self, rules: &Rules) -> Result<(), Fault> {
         if !(1..=CHECK_EVERY_MS_MAX).contains(&self.check_every_ms) {
             return Err(Fault::CheckEvery);
+        }
+        self.lines_values()?;
+        if self.is_lines() {
+            if rules.comments {
+                return Err(Fault::RuleOfDatabases("comments"));
+            }
+            if self.kind == Kind::Ndjson && rules.messages.is_some() {
+                return Err(Fault::RuleOfDatabases("messages"));
+            }
+            return Ok(());
         }
         if self.kind == Kind::Postgresql {
             for (name, value) in [

@@ -119,6 +119,10 @@ impl Keyer {
                 }
                 row_keys(table, &rules, before, after, found)
             }
+            Change::Keys(keys) => {
+                keys.iter().for_each(|key| found(key.clone()));
+                Ok(())
+            }
             Change::Message { prefix, content } => {
                 if let Some(canary) = &self.rules.canary
                     && let Some(beat) = canary.beat_of(prefix, content)

@@ -119,19 +119,29 @@ where
         owed: None,
         log: world.log,
     };
-    let ended = tokio::select! {
-        ended = follower.follow(&mut source, from, owed) => ended,
-        _ = stop.wait_for(|stop| *stop) => Ok(()),
-        ended = tasks.join_next() => Err(match ended {
-            Some(Ok(Err(damaged))) => Ended::Gap(damaged.to_string()),
-            _ => Ended::Broken,
-        }),
+    let (ended, is_over) = tokio::select! {
+        ended = follower.follow(&mut source, from, owed) => {
+            let is_over = ended.is_ok();
+            (ended, is_over)
+        }
+        _ = stop.wait_for(|stop| *stop) => (Ok(()), false),
+        ended = tasks.join_next() => {
+            let ended = match ended {
+                Some(Ok(Err(damaged))) => Ended::Gap(damaged.to_string()),
+                _ => Ended::Broken,
+            };
+            (Err(ended), false)
+        }
     };
     drop(follower);
-    let _ = timeout(plan.limits.answer_within * 2, async {
-        while tasks.join_next().await.is_some() {}
-    })
-    .await;
+    let delivered = async { while tasks.join_next().await.is_some() {} };
+    if is_over {
+        // Nobody can read again what was read.
+        tokio::select! { () = delivered => {}, _ = stop.wait_for(|stop| *stop) => {} }
+    } else {
+        // What was read is delivered and its position kept, within reason.
+        let _ = timeout(plan.limits.answer_within * 2, delivered).await;
+    }
     if let Err(Ended::Lacking(_)) = &ended {
         checkpoint::note_lacking(keep.as_ref(), &plan.name).await?;
     }
@@ -271,6 +281,9 @@ impl<S: DiskQueue> Follower<'_, S> {
             let began = Instant::now();
             let error = self.read(source, from.clone()).await?;
             self.stats.source_connected.store(false, Relaxed);
+            if error == SourceError::Over {
+                return Ok(());
+            }
             from = self.dispatcher.passed.clone().unwrap_or(from);
             (self.log)(&format!("{error}; reading again from {from}"));
             // A connection that is made and breaks at once, again and again, must not be made
@@ -316,9 +329,12 @@ impl<S: DiskQueue> Follower<'_, S> {
             () = &mut passing => Err(Ended::Broken),
         };
         drop(reading);
-        if ended.is_err() {
+        match &ended {
             // What was read before the end goes out, if others see it soon.
-            let _ = timeout(limits.answer_within, passing).await;
+            Err(_) => drop(timeout(limits.answer_within, passing).await),
+            // It is not read again.
+            Ok(SourceError::Over) => passing.await,
+            Ok(_) => {}
         }
         ended
     }
@@ -349,7 +365,7 @@ impl<S: DiskQueue> Follower<'_, S> {
     ) -> Result<Position, Ended> {
         let why = match error {
             SourceError::Purged(why) => why,
-            SourceError::Lost(why) | SourceError::Wrong(why) => return Err(Ended::Wrong(why)),
+            error => return Err(Ended::Wrong(error.to_string())),
         };
         self.stats.gaps.fetch_add(1, Relaxed);
         let OnGap::Flush(flush) = self.plan.on_gap.clone() else { return Err(Ended::Purged(why)) };

@@ -8,6 +8,8 @@
 //! mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8
 //! file:mariadb-bin.000012:4711       the next event's place in a binary log
 //! lsn:0/16B3748                      PostgreSQL's log sequence number
+//! stream:orders/0=41,orders/1=7      the last message of each part of an input of lines
+//! stream:=41                         the same where it has no parts
 //! ```
 
 use std::collections::BTreeMap;
@@ -32,12 +34,14 @@ pub enum Position {
     MariaGtid(BTreeMap<u32, (u32, u64)>),
     /// MySQL: the set of transactions seen.
     MysqlGtid(GtidSet),
+    /// An input of lines: the last place of each of its parts, as the sender named it.
+    Stream(BTreeMap<String, String>),
 }
 
 /// Text that names no position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no position: expected mariadb-gtid:0-1-5, mysql-gtid:UUID:1-5, file:NAME:OFFSET or lsn:0/16B3748"
+    "'{0}' is no position: expected mariadb-gtid:0-1-5, mysql-gtid:UUID:1-5, file:NAME:OFFSET, lsn:0/16B3748 or stream:=41"
 )]
 pub struct NotAPosition(pub String);
 
@@ -48,6 +52,7 @@ impl fmt::Display for Position {
             Self::Lsn(lsn) => write!(f, "lsn:{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff),
             Self::MariaGtid(domains) => write!(f, "mariadb-gtid:{}", maria_text(domains)),
             Self::MysqlGtid(set) => write!(f, "mysql-gtid:{set}"),
+            Self::Stream(places) => write!(f, "stream:{}", stream_text(places)),
         }
     }
 }
@@ -76,6 +81,53 @@ pub fn maria_domains(text: &str) -> Option<BTreeMap<u32, (u32, u64)>> {
     Some(domains)
 }
 
+fn stream_text(places: &BTreeMap<String, String>) -> String {
+    let one = |(part, place): (&String, &String)| format!("{}={}", escaped(part), escaped(place));
+    places.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+/// Bytes that a line of the checkpoint cannot carry, or that part places, as `%` and two digits.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && !b"%=,".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}
+
+/// The reverse of [`escaped`]; none when it is not of that form.
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                let digits = std::str::from_utf8(&digits).ok().filter(|it| !it.starts_with('+'))?;
+                u8::from_str_radix(digits, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The reverse of [`stream_text`]; none when it is not of that form. Empty text is the beginning.
+fn stream_places(text: &str) -> Option<BTreeMap<String, String>> {
+    let mut places = BTreeMap::new();
+    for one in text.split(',').filter(|_| !text.is_empty()) {
+        let (part, place) = one.split_once('=')?;
+        if places.insert(unescaped(part)?, unescaped(place)?).is_some() {
+            return None;
+        }
+    }
+    Some(places)
+}
+
 /// The number that PostgreSQL writes as two hexadecimal halves.
 #[must_use]
 pub fn lsn(text: &str) -> Option<u64> {
@@ -101,6 +153,7 @@ impl FromStr for Position {
             "lsn" => lsn(rest).map(Self::Lsn),
             "mariadb-gtid" => maria_domains(rest).map(Self::MariaGtid),
             "mysql-gtid" => rest.parse().ok().map(Self::MysqlGtid),
+            "stream" => stream_places(rest).map(Self::Stream),
             _ => None,
         };
         found.ok_or_else(refuse)
@@ -120,6 +173,9 @@ mod tests {
             "file:mariadb-bin.000012:4711",
             "lsn:0/16B3748",
             "lsn:FF/FFFFFFFF",
+            "stream:",
+            "stream:=41",
+            "stream:a%20b%3D%2C%C3%A9/0=41,b/1=",
         ] {
             let position: Position = text.parse().unwrap();
             assert_eq!(position.to_string(), text);
@@ -142,6 +198,11 @@ mod tests {
             "lsn:+0/1",
             "mysql-gtid:xyz:1",
             "oracle:5",
+            "stream:41",
+            "stream:a=1,a=2",
+            "stream:a=%4",
+            "stream:a=%+4",
+            "stream:a=%FF",
         ] {
             assert!(text.parse::<Position>().is_err(), "{text}");
         }

@@ -27,6 +27,7 @@ use crate::network::Tcp;
 use crate::pipeline::{self, Since, World, system_now_us};
 use crate::plan::Plan;
 use crate::restart_on_panic::{Start, restart_on_panic};
+use crate::source::lines::LinesSource;
 use crate::source::mysql::{self, MysqlCanary, MysqlLock, MysqlSource};
 use crate::source::postgres::{self, PostgresCanary, PostgresLock, PostgresSource};
 use crate::standby::{GroupLock, LockSession, Member};
@@ -97,6 +98,14 @@ pub(crate) async fn run(config: &Config, since: Since, start: Start) -> Result<(
             };
             let parts: Parts<_, _, PostgresLock> =
                 Parts { source, canary: writer, lock, knows_position: true };
+            follow(config, parts, since, start).await
+        }
+        Kind::Ndjson | Kind::Debezium => {
+            let settings = config.lines();
+            let source = |_: &Since| LinesSource::new(settings.clone());
+            let writer = || None::<(Duration, MysqlCanary)>;
+            let parts: Parts<_, _, MysqlLock> =
+                Parts { source, canary: writer, lock: None, knows_position: false };
             follow(config, parts, since, start).await
         }
     }

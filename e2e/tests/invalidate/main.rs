@@ -17,6 +17,7 @@ mod faulty;
 mod figures;
 mod harness;
 mod kills;
+mod lines;
 mod mysql;
 mod partitions;
 mod postgres;

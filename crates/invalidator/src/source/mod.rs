@@ -2,6 +2,7 @@
 
 #[cfg(any(test, fuzzing))]
 mod fuzzing;
+pub mod lines;
 pub mod mysql;
 pub mod postgres;
 mod recheck;

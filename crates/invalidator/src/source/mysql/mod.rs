@@ -33,7 +33,7 @@ use futures_core::Stream as _;
 use mysql_async::{BinlogStream, DriverError, Error, IoError};
 use tokio::time::timeout;
 
-use crate::change::{ChangeSource, Event, SourceError};
+use crate::change::{ChangeSource, Effect, Event, SourceError};
 use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::Position;
@@ -249,6 +249,12 @@ impl ChangeSource for MysqlSource {
     fn confirm(&mut self, _position: &Position) {
         // The server keeps its log by its own rules (binlog_expire_logs_seconds).
     }
+}
+
+/// What a statement of MariaDB or MySQL does to rows, in a session whose database is `schema`.
+pub(in crate::source) fn effect_of(is_mariadb: bool, schema: &str, text: &str) -> Effect {
+    let flavour = if is_mariadb { server::Flavour::MariaDb } else { server::Flavour::MySql };
+    statement::effect(flavour, schema, text)
 }
 
 /// Server error codes for missing rights: on a database, for a login, on a table, on a column, of

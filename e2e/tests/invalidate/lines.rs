@@ -1,0 +1,93 @@
+//! Changes that another program sends as lines, over a connection that breaks.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use e2e::invalidator::Invalidator;
+use testkit::process::free_port;
+
+use crate::harness::{cache, fill, until_absent};
+
+const KEYS: [&str; 5] = ["user:1", "user:2", "user:3", "user:4", "user:5"];
+
+/// A sender's connection, and where it is asked to resume.
+fn connect(address: SocketAddr) -> (BufReader<TcpStream>, String) {
+    let end = Instant::now() + Duration::from_secs(30);
+    let stream = loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    (stream, line.trim().to_owned())
+}
+
+fn send(sender: &mut BufReader<TcpStream>, text: &str) {
+    sender.get_mut().write_all(text.as_bytes()).unwrap();
+}
+
+/// Reads answers until this one comes.
+fn until_answered(sender: &mut BufReader<TcpStream>, answer: &str) {
+    let mut line = String::new();
+    while line.trim() != answer {
+        line.clear();
+        assert!(sender.read_line(&mut line).unwrap() > 0, "it closed the connection");
+    }
+}
+
+#[test]
+fn a_sender_that_breaks_off_resumes_and_nothing_is_lost() {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let source = format!("kind = \"ndjson\"\nlisten = \"{address}\"");
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source, "", &[server.addr()], "");
+    fill(&server, &KEYS);
+    invalidator.spawn(&[]);
+    let (mut sender, resume) = connect(address);
+    assert_eq!(resume, r#"{"resume":null}"#);
+    send(&mut sender, "{\"keys\":[\"user:1\"],\"position\":\"1\"}\n");
+    until_answered(&mut sender, r#"{"delivered":"1"}"#);
+    until_absent(&server, &KEYS, &KEYS[..1], &invalidator);
+    // Half a line is no change, and no gap: the sender says it again.
+    send(&mut sender, "{\"keys\":[\"user:2\"],\"position\":\"2\"}\n{\"keys\":[\"user:3\"");
+    until_answered(&mut sender, r#"{"delivered":"2"}"#);
+    drop(sender);
+    let (mut sender, resume) = connect(address);
+    assert_eq!(resume, r#"{"resume":"2"}"#);
+    send(&mut sender, "{\"keys\":[\"user:3\"],\"position\":\"3\"}\n");
+    until_absent(&server, &KEYS, &KEYS[..3], &invalidator);
+    until_answered(&mut sender, r#"{"delivered":"3"}"#);
+    invalidator.kill();
+    invalidator.spawn(&[]);
+    let (mut sender, resume) = connect(address);
+    assert_eq!(resume, r#"{"resume":"3"}"#);
+    send(&mut sender, "{\"keys\":[\"user:4\"],\"position\":\"4\"}\n");
+    until_absent(&server, &KEYS, &KEYS[..4], &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0));
+    send(&mut sender, "{\"key\":[\"user:5\"]}\n");
+    let said = invalidator.ended();
+    assert!(said.contains("unknown field `key`"), "{said}");
+}
+
+#[test]
+fn a_line_that_cannot_be_read_flushes_where_gaps_do() {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let source = format!("kind = \"debezium\"\nlisten = \"{address}\"");
+    let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";
+    let server = cache();
+    let flush = "[delivery]\non_gap = \"flush\"";
+    let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], flush);
+    fill(&server, &KEYS);
+    invalidator.spawn(&[]);
+    let (mut sender, _) = connect(address);
+    send(&mut sender, "{\"op\":\"u\"\n");
+    until_absent(&server, &KEYS, &KEYS, &invalidator);
+    invalidator.until("gaps", |gaps| gaps == 1);
+}
