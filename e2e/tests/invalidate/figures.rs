@@ -2,6 +2,8 @@
 //! delivered a second, and packets saved by batching. They are printed; the tests assert only that
 //! every delete arrives.
 //!
+//! `DISTANCE_MS` is the time there and back to a router that is far away.
+//!
 //! `CHANGES` is how many row changes each measurement makes, `RATE` how many a second, `SERVERS`
 //! how many servers packets go to, `DATABASES` how many databases they come from, `BATCH_WAIT_US`
 //! how long a batch waits for more. `cargo xtask bench invalidation` runs them with many and with
@@ -9,8 +11,9 @@
 
 use std::env;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -170,6 +173,73 @@ fn read_and_deliver(name: &str, database: &Database) {
         f64::from(changes) / took.as_secs_f64(),
         invalidator.cpu()
     );
+}
+
+#[test]
+fn figures_of_the_rate_over_a_distance() {
+    let distance = Duration::from_millis(number("DISTANCE_MS", 80).into());
+    for (name, make) in Database::BOTH {
+        deliver_far(name, &make(), distance);
+    }
+}
+
+fn deliver_far(name: &str, database: &Database, distance: Duration) {
+    let changes = number("CHANGES", 400);
+    database.make("items", 0);
+    let server = small();
+    let router = Router::over(&[server.addr()], "\"PoolRoute|all\"", &["--num-proxies", "1"]);
+    let far = relay(router.addr(), distance / 2);
+    let mut invalidator =
+        Invalidator::new(&database.source(), &keys(database), &[far], &delivery());
+    invalidator.start(&[]);
+    invalidator.kill();
+    database.insert("items", changes, ROWS);
+    let begin = Instant::now();
+    invalidator.start(&[]);
+    invalidator.until("cluster:c0:delivered", |count| count >= u64::from(changes));
+    let took = begin.elapsed();
+    println!(
+        "{name}: {changes} keys were read and delivered over {distance:?} in {took:?}: {:.0} keys/s",
+        f64::from(changes) / took.as_secs_f64()
+    );
+}
+
+/// A relay before an address: what either side sends arrives after `trip`, and holds up nothing
+/// that is sent later.
+fn relay(to: SocketAddr, trip: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = TcpStream::connect(to) else { continue };
+            pass(near.try_clone().unwrap(), far.try_clone().unwrap(), trip);
+            pass(far, near, trip);
+        }
+    });
+    address
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, trip: Duration) {
+    let (pieces, waiting) = mpsc::channel::<(Instant, Vec<u8>)>();
+    to.set_nodelay(true).unwrap();
+    thread::spawn(move || {
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(len @ 1..) = from.read(&mut bytes) {
+            if pieces.send((Instant::now() + trip, bytes[..len].to_vec())).is_err() {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || {
+        for (due, piece) in waiting {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&piece).is_err() {
+                return;
+            }
+        }
+        // Either side may end whenever it likes.
+        let _ = to.shutdown(Shutdown::Both);
+    });
 }
 
 /// Packets with data, and bytes, sent on the connections of which this is true of our port and the
