@@ -224,6 +224,29 @@ fn pipelined_answers_keep_their_order_over_many_servers() {
 }
 
 /// Two workers: both serve, or, gathered, one that is far from busy.
+/// What goes to several servers is asked in its turn: a request of one server, which needs no task,
+/// does not overtake it.
+#[test]
+fn requests_of_a_client_reach_a_server_in_order() {
+    let servers: Vec<_> = (0..2).map(|_| Server::holdall(&[])).collect();
+    let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
+    let route = r#"{"type": "OperationSelectorRoute", "default_policy": "PoolRoute|A",
+        "operation_policies": {"set": {"type": "AllSyncRoute", "children": ["PoolRoute|B", "PoolRoute|A"]}}}"#;
+    let proxy = Proxy::over(&addresses, route, &["--enable-flush-cmd"]);
+    let mut stream = proxy.connect();
+    // The first flush waits until the servers have said what they know.
+    exact(&mut stream, b"flush_all\r\n", b"OK\r\n");
+    for turn in 0..20 {
+        let requests = format!(
+            "set k 0 0 2\r\n{turn:02}\r\nget k\r\nflush_all noreply\r\nadd k 0 0 1\r\nx\r\nget k\r\n"
+        );
+        let replies = format!(
+            "STORED\r\nVALUE k 0 2\r\n{turn:02}\r\nEND\r\nSTORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n"
+        );
+        exact(&mut stream, requests.as_bytes(), replies.as_bytes());
+    }
+}
+
 #[test]
 fn many_clients_share_one_connection_a_worker() {
     for (below, workers) in [("0", 2), ("65", 1)] {

@@ -117,7 +117,7 @@ impl Core {
         self.cx.set_unix_secs(unix.map_or(0, |since| since.as_secs()));
         let (cx, tree, request) =
             (Arc::clone(&self.cx), Arc::clone(&self.tree), request.to_owned());
-        self.cx.spawn(async move {
+        self.start(async move {
             let (trail, began_us) = (Trail::default(), cx.now_us());
             let asked = Request { trail: Some(&trail), ..request.get() };
             let mut reply = tree.root.route(&cx, asked).await;
@@ -145,13 +145,20 @@ impl Core {
         // A server is asked once, however many pools it is in.
         ids.dedup_by_key(|id| id.place());
         let (cx, request) = (Arc::clone(&self.cx), request.to_owned());
-        self.cx.spawn(async move {
+        self.start(async move {
             let asked = ids.iter().map(|id| -> Answer<'_> { Box::pin(cx.ask(*id, request.get())) });
             let replies = join::all(asked.collect()).await;
             let worst = replies.into_iter().max_by_key(|reply| reply.outcome.severity());
             let reply = worst.unwrap_or_else(|| OwnedReply::of(Outcome::Ok));
             cx.finished.borrow_mut().push((ticket, reply));
         });
+    }
+
+    /// Starts a task and has it ask its first servers at once: a request that only chooses asks at
+    /// once, and would otherwise overtake those that its client sent before it.
+    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.cx.spawn(task);
+        self.cx.tasks.run();
     }
 
     /// From here on, sinks are told of exchanges, or not.
