@@ -79,7 +79,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("metrics", &[]),
     ("narrow", &[]),
     ("net", &["certs"]),
-    ("options", &["files", "net", "store"]),
+    ("options", &["files", "net", "proto", "store"]),
     ("plan", &["sizing"]),
     ("processes", &[]),
     ("proto", &[]),

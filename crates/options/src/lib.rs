@@ -34,6 +34,7 @@ use bad_value::BadValue;
 pub use help::reference;
 pub use listen::Endpoint;
 pub use parse::{Invocation, interface, parse};
+pub use proto::COMPATIBLE_VERSION;
 pub use refusal::Refusal;
 
 /// Longest pause of a crawl, in microseconds, as in memcached.
@@ -232,10 +233,6 @@ pub struct Environment {
     /// `MEMCACHED_SASL_PWDB`.
     pub sasl_users: Option<PathBuf>,
 }
-
-/// The memcached version that is reported where a memcached's version is expected: to clients that
-/// ask for it, and by `-V` and `-h` under the name `memcached`. Clients take features from it.
-pub const COMPATIBLE_VERSION: &str = "1.6.45";
 
 /// Exit status of a usage error, `EX_USAGE` of `sysexits.h`, as memcached has it.
 pub const EXIT_USAGE: u8 = 64;

@@ -52,6 +52,11 @@ pub use key::{KEY_BYTES_MAX, KeyBuf};
 /// the engine's question.
 pub const VALUE_BYTES_MAX: u32 = 0x7fff_fffd;
 
+/// The memcached version that is reported where a memcached's version is expected: to clients that
+/// ask a server or a proxy for it, and by `-V` and `-h` under the name `memcached`. Clients take
+/// features from it.
+pub const COMPATIBLE_VERSION: &str = "1.6.45";
+
 /// The longest hold-off of a delete, in seconds: an hour, where the paper's use is two seconds.
 pub const HOLD_OFF_SECS_MAX: u32 = 3600;
 

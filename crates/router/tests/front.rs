@@ -140,6 +140,8 @@ const SESSION: &[(&[u8], &[u8])] = &[
     (b"ms m 2 F7 T0\r\nhi\r\nma m\r\nmd none\r\n", b"HD\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\nNF\r\n"),
     (b"ms bQ== 2 b\r\nhi\r\nmg bQ== b k v\r\n", b"HD\r\nVA 2 kbQ== b\r\nhi\r\n"),
     (b"nonsense\r\nget\r\nset k x 0 1\r\nz\r\n", b"ERROR\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n"),
+    (b"version\r\nversion noreply\r\n", b"VERSION 1.6.45\r\nVERSION 1.6.45\r\n"),
+    (b"verbosity\r\nverbosity x y\r\nverbosity noreply\r\nverbosity 1\r\n", b"CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\nOK\r\n"),
     (b"flush_all\r\nflush_prefix a\r\n", b"SERVER_ERROR Command disabled\r\nSERVER_ERROR Command disabled\r\n"),
 ];
 

@@ -218,7 +218,7 @@ fn a_user_has_the_rights_of_its_lines() {
         b"get app:a other app:a\r\nget shared:s other\r\nversion\r\n",
         format!(
             "VALUE app:a 0 1\r\nv\r\n{DENIED}VALUE shared:s 0 1\r\nv\r\n{DENIED}VERSION {}\r\n",
-            env!("CARGO_PKG_VERSION")
+            proto::COMPATIBLE_VERSION
         )
         .as_bytes(),
     );

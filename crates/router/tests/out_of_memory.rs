@@ -80,7 +80,7 @@ fn session() -> Vec<(Vec<u8>, Vec<u8>)> {
             "set k 0 0 1\r\nx\r\nget k\r\nversion\r\n".into(),
             format!(
                 "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\nVERSION {}\r\n",
-                env!("CARGO_PKG_VERSION")
+                proto::COMPATIBLE_VERSION
             ),
         ),
     ];

@@ -95,12 +95,19 @@ impl Front {
     /// What this program answers itself.
     pub(super) fn without_server(&mut self, session: &mut Session, packet: &binary::Request<'_>) {
         let header = &packet.header;
-        let (version, shared) = (self.shared.version, &self.shared);
+        let shared = &self.shared;
         let queue = self.queues.get(session.queue);
         match packet.command {
             binary::Command::NoOp => queue.push_with(|heap| reply::write_done(heap, header, 0)),
             binary::Command::Version => queue.push_with(|heap| {
-                reply::write_value(heap, header, Status::Ok, 0, b"", version.as_bytes());
+                reply::write_value(
+                    heap,
+                    header,
+                    Status::Ok,
+                    0,
+                    b"",
+                    proto::COMPATIBLE_VERSION.as_bytes(),
+                );
             }),
             binary::Command::Stat { key } => {
                 let lines = shared.stats(key);

@@ -1,8 +1,9 @@
 //! Lines of text: classic and meta commands.
 
 use net::{Flow, Input};
+use proto::number::parse_u32;
 use proto::text::{self, AdminCommand, BadRequest, GetLine, KeyToken, Parsed, Words};
-use proto::{Error, KeyBuf, meta, reply};
+use proto::{COMPATIBLE_VERSION, Error, KeyBuf, meta, reply};
 use upstream::{Command, Outcome, Reply, Request};
 use watch::hub::Events;
 
@@ -104,7 +105,7 @@ impl Front {
             }
             text::Request::Version => {
                 let mut line = Vec::new();
-                reply::write_version(&mut line, self.shared.version);
+                reply::write_version(&mut line, COMPATIBLE_VERSION);
                 self.tell(queue, false, &line);
             }
             text::Request::Quit => session.closes = true,
@@ -119,7 +120,10 @@ impl Front {
                 }
             }
             text::Request::Admin(admin) if admin.command == AdminCommand::Verbosity => {
-                self.tell(queue, admin.noreply, reply::OK);
+                let mut words = admin.words;
+                let is_level = words.next().and_then(parse_u32).is_some();
+                let answer = if is_level { reply::OK } else { Error::Format.line() };
+                self.tell(queue, admin.noreply, answer);
             }
             _ => self.tell(queue, false, Error::Command.line()),
         }
