@@ -148,14 +148,20 @@ pub const ALL: &[Difference] = &[
         },
     },
     Difference { id: "key-in-base64", in_current: true, explains: only_the_key_is_encoded },
+    // 1.6.18 refuses numbers and words with a hint, 1.6.45 neither.
     Difference {
         id: "delete-with-a-number",
+        in_current: false,
+        explains: |theirs, ours| {
+            theirs.len() == 1 && theirs[0].starts_with(BAD_LINE) && ours == ["NOT_FOUND"]
+        },
+    },
+    Difference {
+        id: "delete-with-a-word",
         in_current: true,
         explains: |theirs, ours| {
-            // 1.6.18 refuses all of them with a hint, 1.6.45 none.
-            let done = |lines: &[String]| lines == ["DELETED"] || lines == ["NOT_FOUND"];
             let refused = theirs.len() == 1 && theirs[0].starts_with(BAD_LINE);
-            refused && (done(ours) || ours == [BAD_LINE]) || done(theirs) && ours == [BAD_LINE]
+            (refused || theirs == ["NOT_FOUND"]) && ours == [BAD_LINE]
         },
     },
 ];

@@ -292,6 +292,7 @@ fn defaults(style: Style) -> Options {
         flush_command: true,
         dump_commands: true,
         strict: false,
+        delete_hold_off: false,
         watch_command: true,
         watcher_buffer_bytes: 256 << 10,
         cas: true,

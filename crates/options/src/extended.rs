@@ -170,6 +170,16 @@ pub(crate) const EXTENDED: &[Extended] = &[
             Ok(())
         },
     ),
+    own(
+        "delete_hold_off",
+        Value::None,
+        "",
+        "the number of `delete k N` is a hold-off: add is refused for N seconds",
+        |draft, _| {
+            draft.options.delete_hold_off = true;
+            Ok(())
+        },
+    ),
     own("keep_tcp", Value::None, "", "with -s, listen on TCP and UDP as well", |draft, _| {
         draft.keep_tcp = true;
         Ok(())

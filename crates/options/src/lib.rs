@@ -147,6 +147,8 @@ pub struct Options {
     pub dump_commands: bool,
     /// `-o strict`: a connection ends where data could be read as commands.
     pub strict: bool,
+    /// `-o delete_hold_off`: the number of `delete k N` is a hold-off in seconds.
+    pub delete_hold_off: bool,
     /// `watch` is allowed (not `-W`).
     pub watch_command: bool,
     /// Unsent bytes that a watcher may owe.

@@ -178,15 +178,15 @@ fn extra_words_are_ignored_and_noreply_is_the_last() {
     check_request(b"quit now", Request::Quit);
 }
 
-fn delete(key: &[u8], hold_off_secs: u32, noreply: bool) -> Request<'_> {
-    Request::Delete { key, hold_off_secs, tells_kept: false, noreply }
+fn delete(key: &[u8], secs: u32, noreply: bool) -> Request<'_> {
+    Request::Delete { key, secs, tells_kept: false, noreply }
 }
 
 #[test]
 fn a_delete_may_ask_to_be_told_that_it_is_kept() {
-    let told = |key, hold_off_secs, noreply| {
+    let told = |key, secs, noreply| {
         let tells_kept = true;
-        Request::Delete { key, hold_off_secs, tells_kept, noreply }
+        Request::Delete { key, secs, tells_kept, noreply }
     };
     check_request(b"delete k executed", told(b"k", 0, false));
     check_request(b"delete k 5 executed noreply", told(b"k", 5, true));
@@ -232,13 +232,13 @@ fn a_key_may_be_named_noreply() {
 }
 
 #[test]
-fn delete_accepts_a_hold_off_and_refuses_other_words() {
+fn delete_accepts_a_number_and_refuses_other_words() {
     check_request(b"delete k", delete(b"k", 0, false));
     check_request(b"delete k 0", delete(b"k", 0, false));
     check_request(b"delete k 5 noreply", delete(b"k", 5, true));
-    check_request(b"delete k 3600", delete(b"k", 3600, false));
+    check_request(b"delete k 4294967295", delete(b"k", u32::MAX, false));
     check_request(b"delete k noreply", delete(b"k", 0, true));
-    check_bad(b"delete k 3601", Error::Format, 0, false);
+    check_bad(b"delete k 4294967296", Error::Format, 0, false);
     check_bad(b"delete k a b c d e", Error::Format, 0, false);
     check_bad(b"delete k x", Error::Format, 0, false);
     check_bad(b"delete k 0 0", Error::Format, 0, false);

@@ -167,6 +167,11 @@ pub struct Options {
     #[arg(long, value_name = "POOL")]
     pub serve_cluster: Option<String>,
 
+    /// Take the number of `delete k N` for a hold-off: servers refuse add for N seconds. They must
+    /// be holdall's. Without it the number is ignored
+    #[arg(long)]
+    pub delete_hold_off: bool,
+
     /// Forward `flush_all` and `flush_prefix` to every server
     #[arg(long)]
     pub enable_flush_cmd: bool,
@@ -574,6 +579,7 @@ impl Options {
             ("discovery_period_ms", self.discovery_period_ms),
             ("ssl_verify_peers", u64::from(self.tls.ssl_verify_peers)),
             ("ssl_require_peer_certs", u64::from(self.tls.ssl_require_peer_certs)),
+            ("delete_hold_off", u64::from(self.delete_hold_off)),
             ("enable_flush_cmd", u64::from(self.enable_flush_cmd)),
             ("asynclog_disable", u64::from(self.asynclog_disable)),
             ("use_asynclog_version2", u64::from(self.use_asynclog_version2)),

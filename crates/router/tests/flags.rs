@@ -47,6 +47,27 @@ fn gets_alone_reach_servers() {
 }
 
 #[test]
+fn the_number_of_a_delete_is_a_hold_off_if_that_is_wanted() {
+    let server = Server::holdall(&[]);
+    let addr = server.addr().to_string();
+    let add = "add k 0 0 1\r\nx\r\n";
+    let proxy = over(&addr, "", TO_A, &[]);
+    assert_eq!(ask(proxy, "delete k 60\r\n"), "NOT_FOUND\r\n");
+    assert_eq!(ask(proxy, add), "STORED\r\n");
+    let proxy = over(&addr, "", TO_A, &["--delete-hold-off"]);
+    assert_eq!(ask(proxy, "delete k 60\r\n"), "DELETED\r\n");
+    assert_eq!(ask(proxy, add), "NOT_STORED\r\n");
+    assert_eq!(ask(proxy, "delete k 60\r\n"), "NOT_FOUND\r\n");
+    assert_eq!(
+        ask(proxy, "delete k 3601\r\n"),
+        "CLIENT_ERROR bad token in command line format\r\n"
+    );
+    let memcached = Server::memcached(&[]);
+    let proxy = over(&memcached.addr().to_string(), "", TO_A, &["--delete-hold-off"]);
+    assert_eq!(ask(proxy, "delete k 60\r\n"), "CLIENT_ERROR the server has no hold-off\r\n");
+}
+
+#[test]
 fn large_values_are_kept_in_pieces_whatever_their_route() {
     let server = Server::memcached(&[]);
     let addr = server.addr().to_string();

@@ -50,6 +50,8 @@ pub struct Shared {
     pub(crate) dump_enabled: bool,
     /// `-o strict`: a connection ends where data could be read as commands.
     pub(crate) is_strict: bool,
+    /// `-o delete_hold_off`: the number of `delete k N` is a hold-off.
+    pub(crate) delete_holds_off: bool,
     pub(crate) watch_enabled: bool,
     pub(crate) shutdown_enabled: bool,
     /// `slabs reassign` is allowed.
@@ -99,6 +101,7 @@ impl Shared {
             requests_per_turn: options.requests_per_turn.max(1),
             dump_enabled: options.dump_commands,
             is_strict: options.strict,
+            delete_holds_off: options.delete_hold_off,
             watch_enabled: options.watch_command,
             shutdown_enabled: options.shutdown_command,
             slab_reassign: options.slab_reassign,

@@ -416,6 +416,14 @@ impl Pipeline {
                 | Command::LeaseSet,
             ) => plain(Outcome::NotFound),
             (Answer::Deleted, Command::Delete) => plain(Outcome::Deleted),
+            // Of one with a hold-off, which is an `md`.
+            (Answer::Meta(meta), Command::Delete) if meta.flags.line().is_empty() => {
+                match meta.code {
+                    answer::MetaCode::Hd => plain(Outcome::Deleted),
+                    answer::MetaCode::Nf => plain(Outcome::NotFound),
+                    _ => return Err(Broken::Mismatch),
+                }
+            }
             (Answer::Touched, Command::Touch) => plain(Outcome::Touched),
             (Answer::Number(number), Command::Incr | Command::Decr) => {
                 Reply { number: *number, ..plain(Outcome::Number) }

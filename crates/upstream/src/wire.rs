@@ -16,12 +16,17 @@ pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
         Command::Gets => word_and_key(out, b"gets ", request.key),
         Command::LeaseGet => word_and_key(out, b"lease-get ", request.key),
         Command::MetaInfo => word_and_key(out, b"metaget ", request.key),
+        // A hold-off, which servers take from the meta command alone.
+        Command::Delete if request.exptime > 0 => {
+            word_and_key(out, b"md ", request.key);
+            out.extend_from_slice(b" H");
+            write_i64(out, request.exptime);
+        }
         Command::Delete => {
             word_and_key(out, b"delete ", request.key);
             // Servers take a last word `noreply` for the flag, even where it is the key.
-            if request.exptime > 0 || request.key == b"noreply" {
-                out.push(b' ');
-                write_i64(out, request.exptime.max(0));
+            if request.key == b"noreply" {
+                out.extend_from_slice(b" 0");
             }
         }
         Command::Gat | Command::Gats => {
@@ -188,6 +193,8 @@ mod tests {
         assert_eq!(written(&encoded), "mg awo= b\r\n");
         let named_noreply = Request::new(Command::Delete, b"noreply");
         assert_eq!(written(&named_noreply), "delete noreply 0\r\n");
+        let held = Request { exptime: 5, ..named_noreply };
+        assert_eq!(written(&held), "md noreply H5\r\n");
         assert_eq!(written(&Request::new(Command::FlushAll, b"")), "flush_all\r\n");
         let flush = Request { exptime: -1, ..Request::new(Command::FlushAll, b"") };
         assert_eq!(written(&flush), "flush_all -1\r\n");

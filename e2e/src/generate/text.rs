@@ -140,10 +140,10 @@ pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
         14 => Command::differs(line(&[b"incr", &keys.odd, b"+1"]), &["delta-with-plus"]),
         15 => Command::same(line(&[b"touch", &key, rng.pick(&["x", "1.5"]).as_bytes()])),
         16 => Command::same(line(&[b"gat", b"x", &key])),
-        17 => Command::differs(
-            line(&[b"delete", b"never-stored", rng.pick(&["5", "x"]).as_bytes()]),
-            &["delete-with-a-number"],
-        ),
+        17 if rng.below(2) == 0 => {
+            Command::differs(line(&[b"delete", b"never-stored", b"5"]), &["delete-with-a-number"])
+        }
+        17 => Command::differs(line(&[b"delete", b"never-stored", b"x"]), &["delete-with-a-word"]),
         18 => Command::same(line(&[b"delete", &key, b"0"])),
         19 => Command::same(line(&[b"verbosity", b"x"])),
         20 => Command::same([b"get  ", key.as_slice(), b"  \n"].concat()),

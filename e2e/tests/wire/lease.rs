@@ -67,6 +67,7 @@ const STALE: &[Row] = &[
     ),
 ];
 
+/// The number of `delete k N` is a hold-off where the operator says so.
 const HOLD_OFF: &[Row] = &[
     row(
         "delete <k> 100\r\nadd <k> 0 0 1\r\nx\r\nms <k> 1 ME\r\nx\r\nset <k> 0 0 1\r\ny\r\nget <k>\r\n",
@@ -84,6 +85,18 @@ const HOLD_OFF: &[Row] = &[
         "delete <k> 3601\r\nmd <k> H3601\r\ndelete <k> -1\r\n",
         "CLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad token in command line format\r\n\
          CLIENT_ERROR bad command line format\r\n",
+    ),
+];
+
+/// Elsewhere it is ignored, as memcached ignores it, and the meta flag alone is one.
+const NO_HOLD_OFF: &[Row] = &[
+    row(
+        "set <k> 0 0 1\r\nx\r\ndelete <k> 100\r\nadd <k> 0 0 1\r\nx\r\ndelete <k> 4294967295 noreply\r\nget <k>\r\n",
+        "STORED\r\nDELETED\r\nSTORED\r\nEND\r\n",
+    ),
+    row(
+        "set <k> 0 0 1\r\nx\r\nmd <k> H100\r\nadd <k> 0 0 1\r\nx\r\n",
+        "STORED\r\nHD\r\nNOT_STORED\r\n",
     ),
 ];
 
@@ -123,7 +136,8 @@ fn stale_values_off() {
 
 #[test]
 fn hold_off() {
-    check(&Server::under_test(&[]), HOLD_OFF);
+    check(&Server::under_test(&["-o", "delete_hold_off"]), HOLD_OFF);
+    check(&Server::under_test(&[]), NO_HOLD_OFF);
 }
 
 #[test]
@@ -184,7 +198,7 @@ fn a_token_is_good_once_and_for_the_state_it_was_given_for() {
         ("set <k> 0 0 1\r\nx\r\n", "STORED"),
         ("flush_all\r\n", "OK"),
         ("flush_prefix <k>\r\n", "OK"),
-        ("delete <k> 1\r\n", "NOT_FOUND"),
+        ("md <k> H1\r\n", "NF"),
     ];
     for (number, (commands, answers)) in between.iter().enumerate() {
         let key = format!("between{number}");
@@ -274,7 +288,7 @@ fn an_add_is_refused_for_as_long_as_the_delete_said() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     let begin = Instant::now();
-    wire.expect(b"delete k 2\r\n", b"NOT_FOUND\r\n");
+    wire.expect(b"md k H2\r\n", b"NF\r\n");
     let refused = loop {
         wire.send(b"add k 0 0 1\r\nx\r\n");
         match wire.line().as_str() {
@@ -295,7 +309,7 @@ fn a_hold_off_makes_nobody_wait() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     let before = token(&mut wire, "before");
-    wire.expect(b"delete before 3600\r\ndelete k 3600\r\n", b"NOT_FOUND\r\nNOT_FOUND\r\n");
+    wire.expect(b"md before H3600\r\nmd k H3600\r\n", b"NF\r\nNF\r\n");
     let given = token(&mut wire, "k");
     assert!(given > 1 && token(&mut wire, "k") == 1, "one of all readers");
     wire.expect(b"add k 0 0 1\r\nx\r\n", b"NOT_STORED\r\n");
@@ -309,7 +323,7 @@ fn a_hold_off_makes_nobody_wait() {
 fn a_flood_of_misses_takes_a_small_part_of_the_memory() {
     let server = Server::under_test(&["-m", "64"]);
     let mut wire = server.connect();
-    wire.expect(b"delete held 3600\r\n", b"NOT_FOUND\r\n");
+    wire.expect(b"md held H3600\r\n", b"NF\r\n");
     let bytes = server.stat("lease_table_bytes");
     assert!((1..=(64 << 20) / 128).contains(&bytes), "{bytes} bytes");
     let mut tokens = Vec::new();

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::meta::{self, Refusal};
 use crate::number::{parse_i64, parse_u32, parse_u64, value_len};
-use crate::{DATA_END_BYTES, Error, HOLD_OFF_SECS_MAX, KEY_BYTES_MAX, KeyBuf, StoreMode};
+use crate::{DATA_END_BYTES, Error, KEY_BYTES_MAX, KeyBuf, StoreMode};
 
 /// Reads the command words of get, gets, gat, gats or lease-get from a line that may not be whole.
 /// `None` if the input is none of them, or is too short to tell.
@@ -245,17 +245,17 @@ fn delete(words: Words<'_>, consumed: usize) -> Parsed<'_> {
     let Some(key) = words.next() else {
         return bad(Error::Format, consumed);
     };
-    // A hold-off; old clients send `delete k 0`. Any other word is a mistake.
+    // Old clients send a number. Any other word is a mistake.
     let (mut rest, _) = self::noreply(words);
     let mut tells_kept = false;
     if let Some((others, EXECUTED)) = rest.split_last() {
         (rest, tells_kept) = (others, true);
     }
-    let secs = rest.next().map_or(Some(0), parse_u32).filter(|secs| *secs <= HOLD_OFF_SECS_MAX);
-    let Some(hold_off_secs) = secs.filter(|_| rest.is_empty() && key.len() <= KEY_BYTES_MAX) else {
+    let secs = rest.next().map_or(Some(0), parse_u32);
+    let Some(secs) = secs.filter(|_| rest.is_empty() && key.len() <= KEY_BYTES_MAX) else {
         return refused(Error::Format, consumed, noreply);
     };
-    request(Request::Delete { key, hold_off_secs, tells_kept, noreply }, consumed)
+    request(Request::Delete { key, secs, tells_kept, noreply }, consumed)
 }
 
 fn arithmetic(decrement: bool, mut words: Words<'_>, consumed: usize) -> Parsed<'_> {

@@ -70,8 +70,9 @@ pub enum Request<'b> {
     Delete {
         /// The key to delete.
         key: &'b [u8],
-        /// Seconds in which `add` of the key is refused; 0 is no hold-off.
-        hold_off_secs: u32,
+        /// The number behind the key, which memcached ignores: the seconds of a hold-off where the
+        /// operator gives it that meaning.
+        secs: u32,
         /// `executed`: a proxy says of a delete that it keeps for later that it does.
         tells_kept: bool,
         /// True if the answer is dropped.

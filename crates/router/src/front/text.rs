@@ -80,8 +80,8 @@ impl Front {
                 let request = Request { number: count.delta, ..Request::new(op, count.key) };
                 self.ask(session, count.noreply, &request);
             }
-            text::Request::Delete { key, noreply, hold_off_secs, tells_kept } => {
-                let exptime = i64::from(hold_off_secs);
+            text::Request::Delete { key, noreply, secs, tells_kept } => {
+                let exptime = if self.shared.options.delete_hold_off { i64::from(secs) } else { 0 };
                 self.ask(
                     session,
                     noreply,

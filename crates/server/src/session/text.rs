@@ -6,7 +6,7 @@ use engine::{Arithmetic, Condition, Counted, Delete, Deleted, Key, NewValue, Ver
 use net::{Flow, Input, Output};
 use options::COMPATIBLE_VERSION;
 use proto::text::{self, Parsed, Request};
-use proto::{KeyBuf, StoreMode, reply};
+use proto::{Error, HOLD_OFF_SECS_MAX, KeyBuf, StoreMode, reply};
 
 use super::admin;
 use super::batch::FastPath;
@@ -125,8 +125,8 @@ fn serve_request(
         Request::Quit => return Step::Stop(Flow::Close),
         Request::Admin(admin) => return admin::serve(cx, session, pending, &admin, output),
         Request::Arithmetic(request) => arithmetic(cx, pending, &request, output),
-        Request::Delete { key, hold_off_secs, noreply, .. } => {
-            let answer = delete(cx, key, hold_off_secs);
+        Request::Delete { key, secs, noreply, .. } => {
+            let answer = delete(cx, key, secs);
             pending.line_unless(noreply, output.buf(), answer)
         }
         Request::FlushPrefix { prefix, noreply } => {
@@ -258,8 +258,13 @@ fn arithmetic(
     }
 }
 
-/// Deletes, and returns the reply's line.
-fn delete(cx: &mut Context, key: &[u8], hold_off_secs: u32) -> &'static [u8] {
+/// Deletes, and returns the reply's line. `secs` are a hold-off only where the operator says so:
+/// memcached ignores the number.
+fn delete(cx: &mut Context, key: &[u8], secs: u32) -> &'static [u8] {
+    let hold_off_secs = if cx.shared.delete_holds_off { secs } else { 0 };
+    if hold_off_secs > HOLD_OFF_SECS_MAX {
+        return Error::Format.line();
+    }
     let key = cx.batch.key(&cx.engine, key);
     let deleted = cx.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
     let is_done = matches!(deleted, Deleted::Done { .. });

@@ -131,7 +131,7 @@ fn a_server_error_is_the_answer_of_what_is_left_of_its_line() {
 #[test]
 fn a_lie_is_found_before_it_is_anyones_answer() {
     type Lie<'a> = (&'a [(Command, &'a [u8])], &'a [u8], Broken);
-    let lies: [Lie<'_>; 15] = [
+    let lies: [Lie<'_>; 17] = [
         (&[(Command::Get, b"a")], b"VALUE b 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
         (&[(Command::Get, b"a")], b"VALUE a 0 1 7\r\nx\r\nEND\r\n", Broken::Mismatch),
         (&[(Command::Gets, b"a")], b"VALUE a 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
@@ -140,6 +140,8 @@ fn a_lie_is_found_before_it_is_anyones_answer() {
         (&[(Command::Set, b"a")], b"DELETED\r\n", Broken::Mismatch),
         (&[(Command::Set, b"a")], b"VALUE a 0 1\r\nx\r\n", Broken::Mismatch),
         (&[(Command::Delete, b"a")], b"5\r\n", Broken::Mismatch),
+        (&[(Command::Delete, b"a")], b"EX\r\n", Broken::Mismatch),
+        (&[(Command::Delete, b"a")], b"HD kb\r\n", Broken::Mismatch),
         (&[(Command::MetaGet, b"a")], b"END\r\n", Broken::Mismatch),
         (&[(Command::MetaGet, b"a")], b"MN\r\n", Broken::Mismatch),
         (&[(Command::MetaGet, b"a")], b"ME a exp=1\r\n", Broken::Mismatch),

@@ -381,10 +381,10 @@ impl Load<'_> {
             let key = usize::try_from((writes + 1) * 7919 % KEYS as u64).unwrap_or(0);
             // Partners: the loads of `read` and `stale`.
             self.database.versions[key].fetch_add(1, Ordering::SeqCst);
-            wire.send(&format!("delete key:{key} 2\r\n"))?;
+            wire.send(&format!("md key:{key} H2\r\n"))?;
             let line = wire.line()?;
-            if !["DELETED", "NOT_FOUND"].contains(&&*line) {
-                bail!("the answer to delete: {line}");
+            if !["HD", "NF"].contains(&&*line) {
+                bail!("the answer to md: {line}");
             }
             writes += 1;
             thread::sleep(WRITES_EVERY);
