@@ -168,10 +168,15 @@ impl Draft {
         if tls.chain_cert.as_os_str().is_empty() || tls.key.as_os_str().is_empty() {
             return Err(usage("-Z: needs -o ssl_chain_cert=FILE,ssl_key=FILE"));
         }
-        let asks = tls.verify != Verify::None
+        let requires = tls.verify == Verify::Require
             || tcp.iter().any(|endpoint| endpoint.tls == TlsMode::Mutual);
-        if asks && tls.ca_cert.is_none() {
+        if requires && tls.ca_cert.is_none() {
             return Err(usage("-Z: clients' certificates need -o ssl_ca_cert=FILE"));
+        }
+        if tls.verify == Verify::Request && tls.ca_cert.is_none() {
+            let warning =
+                "ssl_verify_mode: no certificate is asked for, since ssl_ca_cert is not set";
+            warnings.push(warning.to_owned());
         }
         if !self.options.udp.is_empty() {
             warnings.push("-U: what goes by UDP is not encrypted, in spite of -Z".to_owned());

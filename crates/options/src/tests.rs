@@ -464,6 +464,11 @@ fn a_listener_meant_for_tls_never_comes_up_plain() {
     assert_eq!(modes, [Standard, Plain, Mutual, ServerOnly]);
     let wrong = ["-Z", "-o", "ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=2"];
     assert_eq!(refused(&wrong).status, EXIT_USAGE, "no issuers are named");
+    // Nobody has to show a certificate, so everybody can connect, as with memcached.
+    let asks = ["-Z", "-o", "ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=1"];
+    let (asking, warnings) = run(Style::Memcached, &asks);
+    assert!(asking.tls.is_some());
+    assert!(warnings.iter().any(|line| line.starts_with("ssl_verify_mode: ")), "{warnings:?}");
     let (datagrams, warnings) = run(Style::Memcached, &[&TLS[..], &["-U", "1"]].concat());
     assert_eq!((datagrams.udp.len(), datagrams.tls.is_some()), (1, true));
     assert!(warnings.iter().any(|line| line.starts_with("-U: ")), "{warnings:?}");

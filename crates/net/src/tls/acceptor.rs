@@ -182,10 +182,10 @@ fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, Tls
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .map_err(CertsError::Tls)?;
-    let builder = if verify == Verify::None {
-        builder.with_no_client_auth()
-    } else {
-        let path = options.ca_cert.as_deref();
+    let path = options.ca_cert.as_deref();
+    // Whoever has to show none is not asked for one that nothing could verify.
+    let asks = verify == Verify::Require || verify == Verify::Request && path.is_some();
+    let builder = if asks {
         let path = path.ok_or(TlsError::NoAuthority)?;
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
@@ -197,6 +197,8 @@ fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, Tls
             .build()
             .map_err(|error| TlsError::Verifier { path: path.to_owned(), error })?;
         builder.with_client_cert_verifier(verifier)
+    } else {
+        builder.with_no_client_auth()
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
         let (chain, key) = (options.chain_cert.clone(), options.key.clone());
