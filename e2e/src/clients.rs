@@ -8,21 +8,30 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Where Debian puts the library for Java.
+const SPYMEMCACHED: &str = "/usr/share/java/spymemcached.jar";
+
 /// A library.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Client {
     /// python-binary-memcached: binary.
     Bmemcached,
+    /// dalli, of Ruby: binary.
+    Dalli,
     /// gomemcache, of Go: text.
     Gomemcache,
     /// memcached, of Node: text.
     NodeMemcached,
     /// memjs, of Node: binary.
     Memjs,
+    /// meta-memcache, of Python: meta.
+    MetaMemcache,
     /// pylibmc, and with it libmemcached: text and binary.
     Pylibmc,
     /// pymemcache: text.
     Pymemcache,
+    /// spymemcached, of Java: text and binary.
+    Spymemcached,
 }
 
 impl Client {
@@ -30,14 +39,20 @@ impl Client {
     fn command(self) -> Command {
         let (program, script) = match self {
             Self::Bmemcached => (tool("venv/bin/python"), Some("python/check_bmemcached.py")),
+            Self::Dalli => ("ruby".into(), Some("ruby/check_dalli.rb")),
             Self::Gomemcache => (tool("go-client"), None),
             Self::NodeMemcached => ("node".into(), Some("node/check_memcached.js")),
             Self::Memjs => ("node".into(), Some("node/check_memjs.js")),
+            Self::MetaMemcache => (tool("venv/bin/python"), Some("python/check_meta_memcache.py")),
             Self::Pylibmc => (tool("venv/bin/python"), Some("python/check_pylibmc.py")),
             Self::Pymemcache => (tool("venv/bin/python"), Some("python/check_pymemcache.py")),
+            Self::Spymemcached => ("java".into(), Some("java/CheckSpymemcached.java")),
         };
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
         let mut command = Command::new(program);
+        if self == Self::Spymemcached {
+            command.args(["-cp", SPYMEMCACHED]);
+        }
         command.args(script.map(|name| scripts.join(name)));
         command
     }
@@ -90,9 +105,7 @@ impl OwnData {
         };
         match self {
             Self::Go => &mut command,
-            Self::Java => command
-                .args(["-cp", "/usr/share/java/spymemcached.jar"])
-                .arg(script("java/OwnData.java")),
+            Self::Java => command.args(["-cp", SPYMEMCACHED]).arg(script("java/OwnData.java")),
             Self::Node => command.arg(script("node/own_data.js")),
             Self::Php => command.arg(script("php/own_data.php")),
             Self::Python => command.arg(script("python/own_data.py")),

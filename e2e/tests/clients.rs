@@ -38,6 +38,21 @@ fn gomemcache() {
 }
 
 #[test]
+fn dalli() {
+    check(Client::Dalli);
+}
+
+#[test]
+fn meta_memcache() {
+    check(Client::MetaMemcache);
+}
+
+#[test]
+fn spymemcached() {
+    check(Client::Spymemcached);
+}
+
+#[test]
 fn memjs() {
     check(Client::Memjs);
 }

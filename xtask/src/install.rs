@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 30] = [
+const PACKAGES: [(&str, &str); 32] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -27,6 +27,8 @@ const PACKAGES: [(&str, &str); 30] = [
     ("php-memcached", "its library, over libmemcached"),
     ("default-jdk-headless", "the Java client"),
     ("libspymemcached-java", "its library"),
+    ("ruby", "the Ruby client"),
+    ("ruby-dalli", "its library"),
     ("strace", "makes system calls fail on purpose"),
     ("faketime", "moves a server's clock"),
     ("valgrind", "counts the server's instructions"),
@@ -136,10 +138,7 @@ fn python(steps: &mut Steps) -> Result<(), Failure> {
     if is_newer(&venv.join("done"), wanted) {
         return Ok(());
     }
-    println!(
-        "Python clients (pymemcache, pylibmc, python-binary-memcached, scramp): {}",
-        venv.display()
-    );
+    println!("Python clients, and what their suites need: {}", venv.display());
     let fresh = ["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), venv.as_os_str()];
     steps.run("python venv", program("python3", fresh))?;
     let pip = ["install", "--quiet", "--disable-pip-version-check", "-r", wanted];
