@@ -185,6 +185,9 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = "holdall route";
     let line = std::iter::once(OsString::from(name)).chain(arguments);
     let (line, told) = router::ignored_flags::without(line);
+    if let Some(reason) = router::ignored_flags::refused(&line) {
+        return fail(name, &reason, EXIT_USAGE);
+    }
     let options = match router::options::Options::try_parse_from(line) {
         Ok(options) => options,
         Err(error) if !error.use_stderr() => return print(&error.to_string()),

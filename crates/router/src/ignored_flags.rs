@@ -1,6 +1,7 @@
-//! mcrouter's flags that have no effect here. They are accepted with a warning, so that mcrouter's
-//! command lines work. Flags that would change replies are not among them: an operator who needs
-//! one must learn that it is missing.
+//! mcrouter's flags that have no effect here, and those that are refused.
+//!
+//! The former are accepted with a warning, so that mcrouter's command lines work. Flags that would
+//! change replies are not among them: an operator who needs one must learn that it is missing.
 
 use std::ffi::{OsStr, OsString};
 
@@ -105,6 +106,24 @@ const VALUES: &[(&str, &str)] = &[
     ("--tls-ticket-key-seed-path", "ticket keys are made at the start"),
     ("--xdp-tx-truncate-bytes", "mcrouter's open build ignores it as well"),
 ];
+
+/// Flags of mcrouter's that the open build does not have, and what is said of each.
+const REFUSED: &[(&str, &str)] = &[
+    ("--enable-axonlog", "mcrouter's open build does not have it; 'holdall spool' keeps deletes"),
+    ("--enable-compression", "mcrouter's open build does not have it; clients may compress"),
+    ("--enable-service-router", "Meta's Service Router is not published; use a PoolRoute"),
+    ("--no-network", "mcrouter's present build does not have it; use a NullRoute"),
+];
+
+/// The first of mcrouter's flags in `line` that is not offered, and why.
+#[must_use]
+pub fn refused(line: &[OsString]) -> Option<String> {
+    line.iter().find_map(|word| {
+        let (name, _) = split(word);
+        let (flag, reason) = REFUSED.iter().find(|(flag, _)| *flag == name)?;
+        Some(format!("{flag} is not offered: {reason}"))
+    })
+}
 
 /// Removes these flags from the command line `line`; returns the rest and a warning for each flag.
 #[must_use]
