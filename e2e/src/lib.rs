@@ -28,5 +28,6 @@ pub mod mutate;
 pub mod replies;
 pub mod rows;
 pub mod soak;
+pub mod suites;
 pub mod values;
 pub mod wall_clock;

@@ -3,7 +3,9 @@
 //!
 //! Each part is looked for first, so a second run installs nothing and takes a second.
 
+mod apart;
 mod mysql;
+mod suites;
 mod unstable;
 
 pub(crate) use unstable::memcached;
@@ -72,6 +74,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     python(steps)?;
     go(steps)?;
     node(steps)?;
+    suites::install(steps, &tools())?;
     mysql::install(steps, &tools())?;
     python_library(steps)
 }
@@ -160,7 +163,7 @@ fn go(steps: &mut Steps) -> Result<(), Failure> {
 
 fn node(steps: &mut Steps) -> Result<(), Failure> {
     for (folder, what) in [
-        ("e2e/clients/node", "Node clients (memjs, memcached)"),
+        ("e2e/clients/node", "Node clients (memjs, memcached), and what runs their suites"),
         ("e2e/clients/browser", "what drives the browser (playwright-core)"),
     ] {
         let done = Path::new(folder).join("node_modules/.done");
@@ -218,7 +221,7 @@ pub(super) fn mark(path: &Path) -> Result<(), Failure> {
 }
 
 /// True when `made` exists and is not older than `source`.
-fn is_newer(made: &Path, source: &str) -> bool {
+pub(super) fn is_newer(made: &Path, source: &str) -> bool {
     let time = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     match (time(made), time(Path::new(source))) {
         (Some(made), Some(source)) => made >= source,

@@ -1,0 +1,58 @@
+//! `apt` with a configuration and a folder of its own: packages and sources of any Debian release
+//! are fetched without a change to the system.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::Failure;
+use crate::steps::{Steps, program};
+
+/// The signer of Debian's releases.
+const SIGNED_BY: &str = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// An `apt` whose lists have been fetched.
+pub(super) struct Apt {
+    configuration: PathBuf,
+}
+
+impl Apt {
+    /// With a folder below `home`, for these kinds and releases: `("deb", "unstable")`.
+    pub(super) fn new(
+        steps: &mut Steps,
+        home: &Path,
+        releases: &[(&str, &str)],
+    ) -> Result<Self, Failure> {
+        let state = home.join("apt");
+        for folder in ["lists/partial", "archives/partial"].map(|name| state.join(name)) {
+            fs::create_dir_all(&folder).map_err(Failure::path(&folder))?;
+        }
+        let write = |path: &Path, text: &str| fs::write(path, text).map_err(Failure::path(path));
+        let sources: String = releases
+            .iter()
+            .map(|(kind, release)| {
+                format!("{kind} [{SIGNED_BY}] http://deb.debian.org/debian {release} main\n")
+            })
+            .collect();
+        write(&state.join("sources.list"), &sources)?;
+        write(&state.join("status"), "")?;
+        let state = state.display();
+        let settings = format!(
+            "Dir::Etc::sourcelist \"{state}/sources.list\";\n\
+             Dir::Etc::sourceparts \"/dev/null\";\n\
+             Dir::State \"{state}\";\nDir::State::status \"{state}/status\";\n\
+             Dir::Cache \"{state}\";\nAPT::Sandbox::User \"\";\n"
+        );
+        let apt = Self { configuration: home.join("apt.conf") };
+        write(&apt.configuration, &settings)?;
+        steps.run("apt lists", apt.get(&["update", "-q"]))?;
+        Ok(apt)
+    }
+
+    /// `apt-get` with these words.
+    pub(super) fn get(&self, words: &[&str]) -> Command {
+        let mut command = program("apt-get", words);
+        command.env("APT_CONFIG", &self.configuration);
+        command
+    }
+}
