@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!     draft(key, new) -> push bytes, as they come -> store(key, new, condition, draft)
-//!        \ refused: the old value goes, where the command is a set
+//!        \ refused: the old value stays; one that is too large may take it along
 //! ```
 
 use sampling::Command;
@@ -124,7 +124,7 @@ impl Worker {
     /// # Errors
     ///
     /// It is too large, or nothing can be evicted; counted. The caller follows with
-    /// [`Self::drop_stale`] where the protocol asks for it, and swallows the value.
+    /// [`Self::drop_old`] where the protocol asks for it, and swallows the value.
     #[inline(always)]
     pub fn draft(&self, key: Key<'_>, new: &NewValue) -> Result<Draft, Verdict> {
         self.reserve(key, new).map_err(|error| self.refused(error))
@@ -140,9 +140,9 @@ impl Worker {
         error.into()
     }
 
-    /// After a refused set: the value that the client meant to overwrite must not be served any
-    /// more.
-    pub fn drop_stale(&self, key: Key<'_>) {
+    /// After a set whose value is too large: the one that the client meant to overwrite must not be
+    /// served any more.
+    pub fn drop_old(&self, key: Key<'_>) {
         self.section().update(key.hash, key.bytes, |_| {
             self.void_lease(key);
             Change::Remove

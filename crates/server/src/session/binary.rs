@@ -64,10 +64,6 @@ pub(crate) fn serve(
         pending = match permit::judge_binary(&cx.engine, session, pending, &request, output) {
             Permit::Denied(replied) => return replied.into(),
             Permit::Granted(pending) => pending,
-            Permit::OverRate(replied) => {
-                drop_overwritten(&cx.engine, session, &request);
-                return replied.into();
-            }
         };
     }
     let (head, rest) = bytes.split_at(consumed);
@@ -87,14 +83,6 @@ pub(crate) fn serve(
         };
     }
     serve_command(cx, session, pending, &request, output)
-}
-
-/// After a value that was refused unseen: where its command is a set, the old one goes.
-fn drop_overwritten(engine: &engine::Worker, session: &Session, request: &Request<'_>) {
-    if let Some((key, value_len)) = storage(&request.command) {
-        let key = engine.key(key);
-        value_in::drop_stale(engine, &job(engine, session.peer.fd, key, request, value_len));
-    }
 }
 
 fn serve_command(
@@ -265,7 +253,7 @@ pub(crate) fn job<'k>(
         },
         condition: Condition { compare, ..Condition::of(mode) },
         is_text: false,
-        drops_stale: mode == Mode::Set,
+        drops_old_if_too_large: mode == Mode::Set,
         fd,
     }
 }

@@ -12,9 +12,9 @@ pub(crate) struct Job<'k> {
     pub(crate) condition: Condition,
     /// `\r\n` follows the value.
     pub(crate) is_text: bool,
-    /// A refusal because there is no room deletes the present item: what the client meant to
+    /// A value above the item size limit deletes the present item: what the client meant to
     /// overwrite is not to be served.
-    pub(crate) drops_stale: bool,
+    pub(crate) drops_old_if_too_large: bool,
     /// The connection's descriptor, for watchers.
     pub(crate) fd: RawFd,
 }

@@ -259,7 +259,7 @@ pub(crate) fn job<'k>(
             gives_back: options.lease.is_some() && options.exptime.is_some_and(|secs| secs < 0),
         },
         is_text: true,
-        drops_stale: options.lease.is_none(),
+        drops_old_if_too_large: options.lease.is_none(),
         fd,
     }
 }

@@ -47,6 +47,8 @@ mod permit;
 mod receiving;
 mod refusal;
 #[cfg(test)]
+mod refused_stores_tests;
+#[cfg(test)]
 mod reply_count_tests;
 mod reporter;
 mod retrieve;

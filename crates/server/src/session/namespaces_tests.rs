@@ -12,7 +12,7 @@ use super::reply_count_tests::{packet, packets};
 use super::tests::{Client, worker};
 
 /// A worker with these lines in its file of namespaces, and a connection.
-fn with_lines(lines: &str) -> (Worker, Client) {
+pub(super) fn with_lines(lines: &str) -> (Worker, Client) {
     let mut file = NamedTempFile::new().unwrap();
     file.write_all(lines.as_bytes()).unwrap();
     let mut worker = worker(&["-o", &format!("namespaces={}", file.path().display())]);
@@ -33,7 +33,7 @@ fn refill(worker: &mut Worker) {
 }
 
 #[test]
-fn a_quota_answers_for_itself_and_its_refused_set_leaves_no_old_value() {
+fn a_quota_answers_for_itself() {
     let (mut worker, mut client) = with_lines("prefix q: max-bytes=100\n");
     // 24 bytes of header and 3 of key.
     let value = "x".repeat(73);
@@ -59,9 +59,8 @@ fn a_quota_answers_for_itself_and_its_refused_set_leaves_no_old_value() {
         ),
         ("mg q:1 s\r\n".to_owned(), "HD s73\r\n"),
         (set("other", &value), "STORED\r\n"),
-        // The client meant to overwrite it, so it is not to be read any more.
         (set("q:1", &(value.clone() + "y")), "SERVER_ERROR max-bytes of the namespace reached\r\n"),
-        ("get q:1\r\n".to_owned(), "END\r\n"),
+        ("mg q:1 s\r\ndelete q:1\r\n".to_owned(), "HD s73\r\nDELETED\r\n"),
         (set("q:2", ""), "STORED\r\n"),
     ] {
         expect(&mut worker, &mut client, sent.as_bytes(), want.as_bytes());
@@ -84,7 +83,8 @@ fn a_quota_holds_for_a_value_that_comes_in_pieces() {
     }
     let refused = b"SERVER_ERROR max-bytes of the namespace reached\r\n";
     expect(&mut worker, &mut client, b"\r\n", refused);
-    expect(&mut worker, &mut client, b"get q:1\r\nmn\r\n", b"END\r\nMN\r\n");
+    let old = b"VALUE q:1 0 1\r\nx\r\nEND\r\nMN\r\n";
+    expect(&mut worker, &mut client, b"get q:1\r\nmn\r\n", old);
 }
 
 #[test]
@@ -177,20 +177,21 @@ fn a_request_too_many_has_one_reply_and_its_data_is_skipped() {
         b"get r:1 r:2 r:1 r:2\r\n",
         format!("VALUE r:1 0 1\r\nx\r\nVALUE r:2 0 1\r\ny\r\n{REACHED}").as_bytes(),
     );
-    // A set that is refused leaves nothing of what it was to overwrite.
-    expect(&mut worker, &mut client, b"set r:1 0 0 1\r\nz\r\n", REACHED.as_bytes());
-    expect(&mut worker, &mut client, b"add r:2 0 0 1\r\nz\r\n", REACHED.as_bytes());
+    // A store that is refused leaves what it was to overwrite.
+    for sent in [&b"set r:1 0 0 1\r\nz\r\n"[..], b"ms r:2 1 I\r\nz\r\n", b"add r:2 0 0 1\r\nz\r\n"]
+    {
+        expect(&mut worker, &mut client, sent, REACHED.as_bytes());
+    }
     refill(&mut worker);
-    expect(&mut worker, &mut client, b"get r:1 r:2\r\n", b"VALUE r:2 0 1\r\ny\r\nEND\r\n");
-    expect(&mut worker, &mut client, b"ms r:2 1 I\r\nz\r\n", REACHED.as_bytes());
-    refill(&mut worker);
-    expect(&mut worker, &mut client, b"get r:1 r:2\r\n", b"END\r\n");
+    let both = b"VALUE r:1 0 1\r\nx\r\nVALUE r:2 0 1\r\ny\r\nEND\r\n";
+    expect(&mut worker, &mut client, b"get r:1 r:2\r\n", both);
 }
 
 #[test]
 fn a_packet_too_many_has_one_reply() {
     let (mut worker, mut text) = with_lines("prefix r: max-requests-per-second=2\n");
-    expect(&mut worker, &mut text, b"get r:1 r:1\r\n", b"END\r\n");
+    let all = b"set r:1 0 0 1\r\nx\r\nget r:1\r\n";
+    expect(&mut worker, &mut text, all, b"STORED\r\nVALUE r:1 0 1\r\nx\r\nEND\r\n");
     let mut client = Client::new(&mut worker);
     let extras = [0; 8];
     for (sent, want) in [
@@ -200,7 +201,8 @@ fn a_packet_too_many_has_one_reply() {
         (packet(0x11, 1, &extras, b"r:1", b"v"), &[(1, 0x85)]),
         (packet(0x0e, 1, b"", b"r:1", b"v"), &[(1, 0x85)]),
         (packet(0x05, 1, &[0; 20], b"r:1", b""), &[(1, 0x85)]),
-        (packet(0x04, 1, b"", b"r:1", b""), &[(1, 0x01)]),
+        // It is there: the refused stores have left it.
+        (packet(0x04, 1, b"", b"r:1", b""), &[(1, 0)]),
         (packet(0x00, 1, b"", b"o", b""), &[(1, 0x01)]),
     ] {
         let sent = [sent, packet(0x0a, 2, b"", b"", b"")].concat();

@@ -19,9 +19,6 @@ pub(crate) enum Permit {
     Denied(Replied),
     /// It may, and is still to be answered.
     Granted(PendingReply),
-    /// It was refused for the number of requests, and has its reply. What a `set` was to overwrite
-    /// is not to be served.
-    OverRate(Replied),
 }
 
 /// `true` if requests of the session are to be judged here at all.
@@ -50,8 +47,7 @@ pub(crate) fn judge_text(
     if request.data_bytes() > 0 {
         session.state = State::Swallowing(request.data_bytes());
     }
-    let replied = pending.line_unless(request.noreply(), output.buf(), error.line());
-    denied(error, replied)
+    Permit::Denied(pending.line_unless(request.noreply(), output.buf(), error.line()))
 }
 
 /// The refusal of a key of a retrieval line, if it is refused.
@@ -91,18 +87,11 @@ pub(crate) fn judge_binary(
     let is_quiet_get = request.quiet && matches!(request.command, Binary::Get { .. });
     if is_rate && is_quiet_get {
         // A miss: some clients (bmemcached) leave what follows an error among quiet gets unread.
-        return denied(error, pending.suppressed());
+        return Permit::Denied(pending.suppressed());
     }
     let status = if is_rate { binary::Status::Busy } else { binary::Status::AccessDenied };
     let write = || binary::reply::write_error(output.buf(), &request.header, status);
-    denied(error, pending.write(write))
-}
-
-fn denied(error: Error, replied: Replied) -> Permit {
-    match error {
-        Error::RateOfNamespace | Error::RateOfUser => Permit::OverRate(replied),
-        _ => Permit::Denied(replied),
-    }
+    Permit::Denied(pending.write(write))
 }
 
 /// The refusal of a request with these needs, if it is refused; counted.

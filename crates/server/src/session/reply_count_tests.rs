@@ -34,7 +34,7 @@ fn worker_without_room() -> Worker {
 }
 
 /// As if another client were being sent a large value. It is so new that it need not make room.
-fn take_all_room(worker: &Worker) {
+pub(super) fn take_all_room(worker: &Worker) {
     let bytes = worker.context.shared.large_values_bytes_max;
     let now = worker.context.now;
     let begin = |account: &mut Account| account.begin_sending(OTHER, 0, bytes, now);

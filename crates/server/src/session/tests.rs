@@ -57,6 +57,7 @@ pub(crate) fn worker(flags: &[&str]) -> Worker {
     let config = Config {
         memory_bytes: 64 << 20,
         item_bytes_max: options.item_bytes_max,
+        evict: options.evict,
         ..Config::default()
     };
     let store = Store::new(config).unwrap();
@@ -172,7 +173,7 @@ fn noreply_is_silent_and_quit_closes_after_the_answers() {
 }
 
 #[test]
-fn a_refused_value_is_swallowed_and_the_old_one_goes() {
+fn a_value_too_large_is_swallowed_and_the_old_one_goes() {
     let large = 1 << 20;
     let mut sent = b"set k 0 0 1\r\nx\r\nadd other 0 0 1\r\ny\r\n".to_vec();
     sent.extend_from_slice(format!("set k 0 0 {large}\r\n").as_bytes());

@@ -70,10 +70,6 @@ pub(crate) fn serve(
         pending = match permit::judge_text(&cx.engine, session, pending, &request, output) {
             Permit::Denied(replied) => return replied.into(),
             Permit::Granted(pending) => pending,
-            Permit::OverRate(replied) => {
-                drop_overwritten(&cx.engine, session, &request);
-                return replied.into();
-            }
         };
     }
     let (head, rest) = bytes.split_at(consumed);
@@ -82,23 +78,6 @@ pub(crate) fn serve(
         return pending.line(output.buf(), by_udp::REFUSED).into();
     }
     serve_request(cx, session, pending, request, head, input, output)
-}
-
-/// After a value that was refused unseen: where its command is a set, the old one goes.
-fn drop_overwritten(engine: &engine::Worker, session: &Session, request: &Request<'_>) {
-    let fd = session.peer.fd;
-    match request {
-        Request::Store(store) => {
-            value_in::drop_stale(engine, &job(engine, fd, engine.key(store.key), store))
-        }
-        Request::Meta(request) => {
-            if let proto::meta::Command::Set { mode, len } = request.command {
-                let key = engine.key(request.key);
-                value_in::drop_stale(engine, &meta::job(engine, fd, key, request, mode, len));
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Does what was asked; `head` is the line.
@@ -196,7 +175,9 @@ pub(super) fn job<'k>(
         },
         condition,
         is_text: true,
-        drops_stale: store.mode == StoreMode::Set && compare.is_none() && lease.is_none(),
+        drops_old_if_too_large: store.mode == StoreMode::Set
+            && compare.is_none()
+            && lease.is_none(),
         fd,
     }
 }

@@ -86,15 +86,10 @@ fn take_whole(
     store(engine, job, draft)
 }
 
-/// Stores a whole value. One that gets no room in the end takes the value with it that it was to
-/// overwrite.
+/// Stores a whole value.
 #[inline(always)]
 pub(super) fn store(engine: &engine::Worker, job: &Job<'_>, draft: Draft) -> Finished {
-    let stored = engine.store(job.key, &job.new, &job.condition, draft);
-    match stored.verdict {
-        Verdict::OutOfMemory | Verdict::OverQuota => refusal_of(engine, job, stored.verdict),
-        _ => Finished::Judged(stored),
-    }
+    Finished::Judged(engine.store(job.key, &job.new, &job.condition, draft))
 }
 
 #[inline(never)]
@@ -190,17 +185,13 @@ fn refuse(
     refusal_of(engine, job, refusal)
 }
 
-/// A refusal. The value that the client meant to overwrite is deleted.
+/// A refusal. The old value stays (decision 110), but for a set whose value is too large: no
+/// repetition could store that, and memcached deletes the old one, too.
 pub(super) fn refusal_of(engine: &engine::Worker, job: &Job<'_>, refusal: Verdict) -> Finished {
-    drop_stale(engine, job);
-    Finished::Judged(Stored::refused(refusal))
-}
-
-/// Deletes the value that a refused one was to overwrite, where that was the client's wish.
-pub(super) fn drop_stale(engine: &engine::Worker, job: &Job<'_>) {
-    if job.drops_stale {
-        engine.drop_stale(job.key);
+    if refusal == Verdict::TooLarge && job.drops_old_if_too_large {
+        engine.drop_old(job.key);
     }
+    Finished::Judged(Stored::refused(refusal))
 }
 
 /// Bytes to append are collected before they are judged; more than an item may have are not

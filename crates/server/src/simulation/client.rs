@@ -282,7 +282,7 @@ impl Client {
     }
 
     /// The first request is over, with this answer to each of its commands that has no hit. Where
-    /// it was refused, nothing is known of them.
+    /// it was refused, nothing is known of them; a store that was refused has done nothing.
     fn finish(&mut self, out: Out) {
         let Some(Asked { called, ops, hits, is_refused, .. }) = self.asked.pop_front() else {
             return;
@@ -292,11 +292,6 @@ impl Client {
             let hit = hit.map(|(val, cas)| Out::Hit { val, cas });
             if let Some(Out::Hit { cas: Some(unique), .. }) = hit {
                 self.uniques.insert(key, unique);
-            }
-            if is_refused && has_value(op) {
-                // What it was to replace may be gone, and tokens of the key with it.
-                let (op, out) = (Op::Flush, Out::Unknown);
-                self.seen.push(Seen { key, event: Event { call: called, ret, op, out } });
             }
             if let Some(out) = hit.or_else(|| (!is_refused).then_some(out)) {
                 self.seen.push(Seen { key, event: Event { call: called, ret, op, out } });
