@@ -23,15 +23,17 @@ use std::thread;
 use mimalloc::MiMalloc as Inner;
 #[cfg(feature = "serve")]
 use options::{Environment, Invocation, Style};
+use reserve::{Allocator, Mapped};
 #[cfg(feature = "route")]
 use router::options::Parser;
 
 /// The status of a command line that cannot be used, as in `sysexits.h`.
 const EXIT_USAGE: u8 = 64;
 
-/// What clients cause to be allocated must not end the server when the system refuses it.
+/// What clients cause to be allocated must not end the server when the system refuses it, and what
+/// they made it hold must not stay when they have gone.
 #[global_allocator]
-static ALLOCATOR: reserve::Allocator<Inner> = reserve::Allocator::new(Inner);
+static ALLOCATOR: Allocator<Mapped<Inner>> = Allocator::new(Mapped::new(Inner));
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();

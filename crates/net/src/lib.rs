@@ -33,7 +33,7 @@ pub use control::{ConnInfo, ConnState, Control, Stats};
 pub use datagrams::DATAGRAM_BYTES;
 pub use inherited_fd::inherited_listener;
 pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output, SimulatedSocket};
-pub use listen::Listen;
+pub use listen::{FULL_SOCKET_BYTES, Listen};
 pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use placement::{Consolidation, Placement};

@@ -68,6 +68,19 @@ fn above_the_buffer_limit_the_longest_stuck_are_closed() {
     good.expect(b"echo\n");
 }
 
+/// The kernel's memory for replies that nobody reads counts, if that is asked for.
+#[test]
+fn a_full_socket_counts_what_the_kernel_keeps() {
+    let config = Config { buffer_bytes_max: 4 << 20, full_socket_bytes: 1 << 20, ..one_worker() };
+    let server = Running::start(&config);
+    let clients: Vec<Client> = (0..12).map(|_| stuck(&server)).collect();
+    // In their buffers they hold a third of what they may.
+    eventually("enough kicked", || server.control.stats().slow_kicks >= 8);
+    let left = server.control.stats().curr_connections;
+    assert!(left >= 3, "only as many as needed: {left} left");
+    drop(clients);
+}
+
 /// The clients that did not log in have just moved; the three have not for longest.
 #[test]
 fn unauthenticated_clients_are_closed_before_those_that_logged_in() {

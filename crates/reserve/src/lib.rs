@@ -16,6 +16,8 @@
 
 mod allocator;
 mod failing;
+mod mapped;
 
 pub use allocator::{Allocator, grants, is_low, used};
 pub use failing::{Failing, Outcome, exempt_thread, failing_from};
+pub use mapped::{KEPT_BYTES, LARGE_BYTES, Mapped};

@@ -6,16 +6,21 @@
 //! ```
 //!
 //! When the account is full, the clients go whose bytes times the time that they have held bytes is
-//! the most. Those with [`SMALL_BYTES`] or fewer are not known here, and never go.
+//! the most. Those with [`SMALL_BYTES`] or fewer are not known here; when nobody holds more and it
+//! is full all the same, the account is tight: then those are known that hold more than
+//! [`LEAST_BYTES`].
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// Bytes that every client may hold, whatever others hold.
+/// Bytes that a client may hold as long as others hold more.
 pub(crate) const SMALL_BYTES: usize = 16 * 1024;
+
+/// Bytes that every client may hold, whatever others hold.
+pub(crate) const LEAST_BYTES: usize = 1024;
 
 /// A client: its worker, and the number of its queue there.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -32,6 +37,8 @@ pub(crate) struct Budget {
     held: AtomicUsize,
     /// Clients that must go, and whose workers do not know it yet.
     untold: AtomicUsize,
+    /// It is full, and nobody holds more than [`SMALL_BYTES`].
+    is_tight: AtomicBool,
     clients: Mutex<Clients>,
 }
 
@@ -57,7 +64,7 @@ impl Budget {
     /// An account of `max` bytes.
     pub(crate) fn new(max: usize) -> Self {
         let (held, untold) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { max, held, untold, clients: Mutex::default() }
+        Self { max, held, untold, is_tight: AtomicBool::new(false), clients: Mutex::default() }
     }
 
     /// Bytes that clients hold.
@@ -70,7 +77,12 @@ impl Budget {
         self.held.fetch_add(delta.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// A client holds more than [`SMALL_BYTES`].
+    /// Clients are to be known by name that hold more than [`LEAST_BYTES`].
+    pub(crate) fn is_tight(&self) -> bool {
+        self.is_tight.load(Ordering::Relaxed)
+    }
+
+    /// A client holds enough to be known by name.
     pub(crate) fn hold(&self, client: Client, bytes: usize, now: Instant) {
         let mut clients = self.clients.lock();
         if !clients.leaving.contains_key(&client) {
@@ -88,10 +100,13 @@ impl Budget {
         }
     }
 
-    /// Chooses who must go if the account is full. True if anybody must: then every worker asks for
-    /// its [`Self::chosen`].
+    /// Chooses who must go if the account is full. True if anybody must, or if it has become tight:
+    /// then every worker asks for its [`Self::chosen`], and names who is to be known.
     pub(crate) fn relieve(&self, now: Instant) -> bool {
         if self.held() <= self.max {
+            if self.held() < self.max / 4 * 3 {
+                self.is_tight.store(false, Ordering::Relaxed);
+            }
             return false;
         }
         let mut clients = self.clients.lock();
@@ -111,7 +126,9 @@ impl Budget {
             clients.leaving.insert(client, Leaving { bytes, is_told: false });
             self.untold.fetch_add(1, Ordering::Relaxed);
         }
+        let is_settled = is_settled(&clients, self.max);
         clients.leaving.len() > before
+            || !is_settled && !self.is_tight.swap(true, Ordering::Relaxed)
     }
 
     /// The queues of a worker's clients that must go; each is named once.
@@ -196,9 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn a_full_account_without_holders_chooses_nobody() {
+    fn a_full_account_whose_holders_are_small_is_tight_until_there_is_room() {
         let (budget, now) = (Budget::new(MB), Instant::now());
         budget.charge((2 * MB).cast_signed());
-        assert!(!budget.relieve(now));
+        assert!(budget.relieve(now) && budget.is_tight(), "the workers are to name more");
+        assert!(!budget.relieve(now), "they are told once");
+        budget.hold(client(1), SMALL_BYTES / 2, now);
+        assert!(budget.relieve(now));
+        assert_eq!(budget.chosen(0), [1]);
+        budget.charge(-(MB + MB / 8).cast_signed());
+        assert!(!budget.relieve(now) && budget.is_tight(), "there is little room");
+        budget.charge(-(MB / 4).cast_signed());
+        assert!(!budget.relieve(now) && !budget.is_tight());
     }
 }

@@ -205,20 +205,26 @@ fn acceptor(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, AcceptorError
     Ok(Some(Arc::new(TlsAcceptor::open(tls, modes)?)))
 }
 
-/// TLS sessions may take this part of what clients may make the proxy hold.
+/// TLS sessions may take this part of what clients may make the proxy hold, and the buffers of the
+/// event loops, with the kernel's for clients that do not read, that one.
 const TLS_SHARE: usize = 2;
+const BUFFER_SHARE: usize = 4;
 
 /// The event loops' settings.
 fn net_config(options: &Options, tls: Option<Arc<TlsAcceptor>>) -> net::Config {
+    let share = |part: usize| options.client_memory_max / part / options.num_proxies.max(1);
+    let usual = net::Config::default();
     net::Config {
         workers: options.num_proxies,
         placement: placement(options),
         rejection: Some(proto::reply::TOO_MANY_CONNECTIONS),
-        session_bytes_max: options.client_memory_max / TLS_SHARE / options.num_proxies.max(1),
+        session_bytes_max: share(TLS_SHARE),
+        buffer_bytes_max: share(BUFFER_SHARE),
+        full_socket_bytes: net::FULL_SOCKET_BYTES,
         // mcrouter's 0 is no limit.
         max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
         tls,
-        ..net::Config::default()
+        ..usual
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use common::{ask, eventually, proxy};
+use common::{ask, eventually, proxy, stat};
 use testkit::Server;
 
 const MB: usize = 1 << 20;
@@ -140,4 +140,73 @@ fn the_longest_upload_goes_when_the_account_is_full() {
         assert_eq!(set_in_two(address, 20_000), "STORED\r\n");
     }
     eventually("the first goes", || is_closed(&uploads[0]));
+}
+
+/// Nobody holds much, and all together hold four times what they may.
+#[test]
+fn small_holders_go_when_the_account_is_full_of_them() {
+    const CLIENTS: usize = 400;
+    let (server, address) = proxied(&["--client-memory-max", "2097152", "--num-proxies", "2"]);
+    store(&server, "small", 5);
+    let announce = |number| {
+        let mut stream = connect(address);
+        // More than one read holds at once, so it waits outside of the loop's buffers.
+        write!(stream, "set a{number} 0 0 100000\r\n{}", "x".repeat(12_000)).unwrap();
+        stream
+    };
+    let holders: Vec<TcpStream> = (0..CLIENTS).map(announce).collect();
+    // Who holds little goes because of nobody.
+    let idle: Vec<TcpStream> = (0..50)
+        .map(|_| {
+            let mut stream = connect(address);
+            stream.write_all(b"get small\r\n").unwrap();
+            let mut reply = [0; 29];
+            stream.read_exact(&mut reply).unwrap();
+            stream
+        })
+        .collect();
+    eventually("most go", || {
+        holders.iter().filter(|holder| is_closed(holder)).count() > CLIENTS / 2
+    });
+    for stream in &idle {
+        assert_eq!(ask_on(stream, "get small\r\n"), "VALUE small 0 5\r\nvvvvv\r\nEND\r\n");
+    }
+    let held = stat(address, "client_memory");
+    assert!(held <= 2 * MB as u64, "{held} bytes are held");
+}
+
+/// The reply to a get of `small`.
+fn ask_on(mut stream: &TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = [0; 29];
+    stream.read_exact(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+/// Stores without a reply go on coming while their server is stopped.
+#[test]
+fn stores_for_a_server_that_takes_nothing_are_bounded() {
+    let limit = ["--client-memory-max", "33554432", "--num-proxies", "1"];
+    let (server, address) = proxied(&limit);
+    assert_eq!(ask(address, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    server.signal(rustix::process::Signal::STOP);
+    let before = peak();
+    let senders: Vec<_> = (0..2)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut stream = connect(address);
+                stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+                let store = [&b"set b 0 0 1000000 noreply\r\n"[..], &[b'x'; 1_000_000], b"\r\n"];
+                let store = store.concat();
+                // The proxy stops reading, or closes.
+                (0..300).take_while(|_| stream.write_all(&store).is_ok()).count()
+            })
+        })
+        .collect();
+    let sent: usize = senders.into_iter().map(|sender| sender.join().unwrap()).sum();
+    let grown = peak() - before;
+    server.signal(rustix::process::Signal::CONT);
+    assert!(sent < 300, "{sent} MB were taken for a server that takes nothing");
+    assert!(grown < 200 * MB, "{} MB", grown / MB);
+    eventually("it serves", || ask(address, "get a\r\n") == "VALUE a 0 1\r\nx\r\nEND\r\n");
 }

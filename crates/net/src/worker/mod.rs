@@ -72,6 +72,8 @@ pub(crate) struct Limits {
     login: Option<Duration>,
     stall: Option<Duration>,
     buffer_bytes_max: usize,
+    /// Counted for a connection whose socket is full.
+    full_socket_bytes: usize,
     /// TLS sessions whose handshake is done.
     sessions_max: usize,
     /// Connections that there is room for from the start.
@@ -86,6 +88,7 @@ impl Limits {
             login: config.login_timeout,
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
+            full_socket_bytes: config.full_socket_bytes,
             sessions_max: config.session_bytes_max / tls::SESSION_BYTES.unsigned_abs(),
             connections_expected: config.connections_expected(),
             placement: config.placement,
@@ -475,7 +478,9 @@ impl<S: Service> Worker<S> {
         {
             conn.rested_ms = self.now_ms;
         }
-        let (was, is) = (conn.charged, conn.buffered());
+        let is_full = matches!(state, ConnState::Writing | ConnState::Closing);
+        let in_kernel = if is_full { self.limits.full_socket_bytes } else { 0 };
+        let (was, is) = (conn.charged, conn.buffered() + in_kernel);
         conn.charged = is;
         let interest = match state {
             ConnState::Writing | ConnState::Closing => epoll::EventFlags::OUT,

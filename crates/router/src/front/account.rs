@@ -2,14 +2,14 @@
 //!
 //! Small changes stay here: a worker tells the process's account of [`TOLD_BYTES`], or of a client
 //! that holds much. A client is known there by name only if it holds much at the end of a turn, so
-//! who takes its answers at once costs nothing.
+//! who takes its answers at once costs nothing. While the account is tight, little is much.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use net::ConnId;
 
-use crate::budget::{Budget, Client, SMALL_BYTES};
+use crate::budget::{Budget, Client, LEAST_BYTES, SMALL_BYTES};
 
 /// Bytes that one worker may leave untold.
 const TOLD_BYTES: usize = 256 * 1024;
@@ -30,6 +30,8 @@ pub(super) struct Holding {
 pub(super) struct Account {
     budget: Arc<Budget>,
     worker: usize,
+    /// The budget was tight at the end of the last turn.
+    is_tight: bool,
     /// As of this turn.
     pub(super) now: Instant,
     /// Bytes that the budget has not been told of.
@@ -42,8 +44,25 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new(budget: Arc<Budget>, worker: usize) -> Self {
-        let (now, delta) = (Instant::now(), 0);
-        Self { budget, worker, now, delta, listed: Vec::new(), dropped: Vec::new() }
+        let (now, delta, is_tight) = (Instant::now(), 0, false);
+        let (listed, dropped) = (Vec::new(), Vec::new());
+        Self { budget, worker, is_tight, now, delta, listed, dropped }
+    }
+
+    /// Little is much: what is not needed is to be given back.
+    #[inline]
+    pub(super) const fn is_tight(&self) -> bool {
+        self.is_tight
+    }
+
+    /// True if it has changed what is much: then each queue is to be counted again.
+    pub(super) fn is_changed(&mut self) -> bool {
+        let is_tight = self.budget.is_tight();
+        std::mem::replace(&mut self.is_tight, is_tight) != is_tight
+    }
+
+    const fn is_much(&self, held: usize) -> bool {
+        held > if self.is_tight { LEAST_BYTES } else { SMALL_BYTES }
     }
 
     /// A queue holds this much now.
@@ -51,7 +70,7 @@ impl Account {
     pub(super) fn count(&mut self, number: u32, holding: &mut Holding, held: usize) {
         self.delta += held.cast_signed() - holding.charged.cast_signed();
         holding.charged = held;
-        if (held > SMALL_BYTES || holding.is_known) && !holding.is_listed {
+        if (self.is_much(held) || holding.is_known) && !holding.is_listed {
             holding.is_listed = true;
             self.listed.push(number);
         }
@@ -86,7 +105,7 @@ impl Account {
     /// Tells the budget of a client that holds much, or does not any more.
     pub(super) fn name(&self, number: u32, holding: &mut Holding) {
         holding.is_listed = false;
-        if holding.charged > SMALL_BYTES {
+        if self.is_much(holding.charged) {
             holding.is_known = true;
             self.budget.hold(self.client(number), holding.charged, self.now);
         } else if std::mem::take(&mut holding.is_known) {

@@ -136,14 +136,33 @@ impl Queues {
     #[inline]
     pub(super) fn recount(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];
+        if self.account.is_tight() {
+            queue.give_back_kept();
+        }
         let held = queue.held();
         if held != queue.holding.charged {
             self.account.count(number, &mut queue.holding, held);
         }
     }
 
+    /// What is much has changed: counts all queues again.
+    #[cold]
+    fn recount_all(&mut self) {
+        for (number, queue) in (0..).zip(&mut self.queues).filter(|(_, queue)| queue.conn.is_some())
+        {
+            if self.account.is_tight() {
+                queue.give_back_kept();
+            }
+            let held = queue.held();
+            self.account.count(number, &mut queue.holding, held);
+        }
+    }
+
     /// Tells the account at the end of a turn. True when clients of any worker must go.
     pub(super) fn settle(&mut self) -> bool {
+        if self.account.is_changed() {
+            self.recount_all();
+        }
         let is_told = self.account.tell();
         while let Some(number) = self.account.next() {
             self.account.name(number, &mut self.queues[number as usize].holding);
@@ -371,6 +390,14 @@ impl Queue {
             self.rest();
         }
         true
+    }
+
+    /// Gives back what is kept for the next requests, if there are none now.
+    #[cold]
+    fn give_back_kept(&mut self) {
+        if self.slots.is_empty() {
+            (self.heap, self.slots) = (Vec::new(), VecDeque::new());
+        }
     }
 
     /// Everything has left: gives back what was used.
