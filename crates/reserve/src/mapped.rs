@@ -204,7 +204,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Mapped<A> {
                 if len == new_len {
                     return block;
                 }
-                // SAFETY: a mapping of this length, which the caller uses by what is returned alone.
+                // SAFETY: a mapping of this length; the caller uses what is returned alone.
                 let moved = unsafe { mremap(block.cast(), len, new_len, MremapFlags::MAYMOVE) };
                 return moved.map_or(ptr::null_mut(), |moved| moved.cast());
             }

@@ -127,8 +127,8 @@ pub struct Options {
 
     /// Memory that all clients together may make the proxy hold, in bytes: replies that they do not
     /// take, requests that are on their way in, and values that wait for servers. Above it, the
-    /// connections go that hold longest and most: one that holds 16 KiB or less only when nobody holds
-    /// more, and none that holds 1 KiB or less
+    /// connections go that hold longest and most: one that holds 16 KiB or less only when nobody
+    /// holds more, and none that holds 1 KiB or less
     #[arg(long, value_name = "BYTES", default_value_t = 512 << 20)]
     pub client_memory_max: usize,
 

@@ -1,5 +1,5 @@
-//! A store that is refused for room leaves the old value, in every protocol; one that is refused for
-//! its size takes it along, as in memcached (decision 110).
+//! A store that is refused for room leaves the old value, in every protocol; one that is refused
+//! for its size takes it along, as in memcached (decision 110).
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -23,8 +23,8 @@ fn sets(key: &str, value: &[u8]) -> [(Vec<u8>, bool); 3] {
     ]
 }
 
-/// Sends every kind of set of `key` in parts of this many bytes; each is refused with these words or
-/// this status, and the value `old` stays.
+/// Sends every kind of set of `key` in parts of this many bytes; each is refused with these words
+/// or the binary status of these, and the value `old` stays.
 #[track_caller]
 fn refuses(worker: &mut Worker, key: &str, value: &[u8], parts: usize, words: &str, old: &str) {
     for (sent, is_binary) in sets(key, value) {
