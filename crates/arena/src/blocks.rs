@@ -292,6 +292,13 @@ impl Blocks {
         (index < SLOTS).then(|| Self::position(block, index))
     }
 
+    /// `true` if no slot of its block comes after this one.
+    #[inline]
+    #[must_use]
+    pub fn is_last(position: Position) -> bool {
+        position % WORDS == WORDS - 1
+    }
+
     /// Slots handed out so far.
     #[inline]
     pub fn claimed(&self, block: BlockId) -> u32 {

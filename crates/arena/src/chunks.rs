@@ -80,7 +80,7 @@ impl Shape {
     /// A recache win was handed out.
     pub const WON: u32 = version::WON;
 
-    /// A chunk on a free list.
+    /// A chunk on the free list of its class.
     pub const FREE: u32 = 1 << 8;
     /// A chunk being written.
     pub const DRAFT: u32 = 2 << 8;
@@ -88,6 +88,8 @@ impl Shape {
     pub const PIECE: u32 = 3 << 8;
     /// A piece that has left its chain, since another chunk took its place.
     pub const MOVED: u32 = 4 << 8;
+    /// A free chunk that a thread keeps.
+    pub const KEPT: u32 = 5 << 8;
 
     /// The shape of an item with these facts, by the bytes of its key and of its inline value (zero
     /// if it is chained).

@@ -11,6 +11,7 @@
 //!     version  region                        cas uniques with their marks; reserved memory
 //!     chunks  blocks                         chunks and their headers; lists of chunks
 //!     qsbr  retired                          grace periods, and what waits for their end
+//!     kept                                   free chunks that a thread keeps
 //! ```
 //!
 //! Safe functions stay sound whatever they are given. ARCHITECTURE.md lists the files with unsafe
@@ -25,6 +26,7 @@ pub mod budget;
 pub mod chunks;
 pub mod codec;
 pub mod control;
+pub mod kept;
 #[cfg(all(not(loom), feature = "schedule"))]
 pub mod lines;
 pub mod qsbr;

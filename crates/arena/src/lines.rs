@@ -20,8 +20,8 @@ const LINE_BYTES: usize = 64;
 /// Threads of a recording at the most.
 pub const THREADS_MAX: u8 = 8;
 
-/// The kind of memory in which a line lies: the type of a region's values; elsewhere, of the atomic
-/// or the lock that was stored to.
+/// The kind of memory in which a line lies: the type of the region; elsewhere, of the atomic or the
+/// lock that was stored to.
 pub type Kind = &'static str;
 
 /// The contended stores of one thread since the last [`take`]: for each kind, the distinct lines.

@@ -223,7 +223,7 @@ mod mapped {
             {
                 let first = base.addr().get();
                 let end = first + len * size_of::<T>();
-                crate::lines::note_region(first..end, std::any::type_name::<T>());
+                crate::lines::note_region(first..end, std::any::type_name::<Self>());
             }
             Ok(Self { base, len, file, owns: PhantomData })
         }

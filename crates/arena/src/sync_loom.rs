@@ -75,3 +75,9 @@ impl<T> Mutex<T> {
         self.0.try_lock().ok()
     }
 }
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}

@@ -150,7 +150,8 @@ pub(crate) fn link(
     // Release: partner of the Acquire in `Arena::head_of_piece`.
     header.recency.store(thread.recency(class), Ordering::Release);
     let list = store.list(class);
-    let append = || list.append_newest(&store.blocks, &store.budget, part, chunk);
+    let own = thread.own_block(class, part);
+    let append = || list.append_newest(&store.blocks, &store.budget, part, chunk, own);
     let ask_again = || {
         store.budget.forget_full();
         append()
@@ -221,10 +222,11 @@ pub(crate) fn unlink(thread: &ThreadState, chunk: ChunkRef) {
     let class = store.slabs.class_of(&store.arena, chunk);
     let shape = header.shape();
     count_linked(thread, chunk, class, shape, -1);
+    let bytes = item_bytes(store, chunk, shape);
     if shape.has(Shape::DELETED) {
-        store.deleted.leave(item_bytes(store, chunk, shape));
+        store.deleted.leave(bytes);
     }
-    thread.retire(chunk);
+    thread.retire(chunk, bytes);
 }
 
 /// Locks the key (of this hash) of an item found in the caller's section, and does what `judge`
@@ -327,7 +329,7 @@ pub(crate) fn relocate(
     locked.replace(slot, to);
     store.blocks.slot(position).store(0, Ordering::Relaxed);
     item.header.pos.store(0, Ordering::Relaxed);
-    thread.retire(from);
+    thread.retire(from, item_bytes(store, from, header.shape()));
     // A GET may have left a mark in the old chunk meanwhile.
     let last = item.header.recency.load(Ordering::Relaxed);
     if last != seen {
@@ -401,7 +403,7 @@ pub(crate) fn relocate_piece(guard: &ReadGuard<'_>, from: ChunkRef, to: ChunkRef
     }
     // Relaxed: readers of the chain do not look at it.
     old.shape.store(Shape::MOVED, Ordering::Relaxed);
-    thread.retire(from);
+    thread.retire(from, len as u64);
     Relocated::Moved
 }
 

@@ -12,7 +12,8 @@
 //! [`Handle`]: crate::handle::Handle
 
 use crate::expiry::transient::Note;
-use crate::lru::recency;
+use crate::lru::append::OwnBlock;
+use crate::lru::{Part, recency};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
@@ -43,11 +44,19 @@ pub(crate) struct ThreadState {
     /// The part of the second that a recency word has.
     recency_second: Cell<u32>,
     retired: RetireList,
+    /// Items unlinked since the thread last tried to free some, and their bytes.
+    unlinked: Cell<(u32, u64)>,
+    /// Bytes of unlinked items that do not wait for others to come.
+    bytes_due: Cell<u64>,
+    /// What waits for its grace period has more bytes than that, or had since nothing did.
+    is_heavy: Cell<bool>,
     /// The epoch that stood for as long as this thread waited for memory; 0: none did.
     stuck_epoch: Cell<u64>,
     /// Chunks on their way back to the slabs; empty between calls.
     free: RefCell<Vec<ChunkRef>>,
     cas: CasBlock,
+    /// The blocks in which the thread appends, by class and queue.
+    own_blocks: Box<[[Cell<OwnBlock>; 2]]>,
     /// Items touched in this section, for the strict LRU.
     pub touched: RefCell<Vec<ChunkRef>>,
     /// Deadlines of items linked or touched since the last announcement, for the transient ring.
@@ -56,6 +65,11 @@ pub(crate) struct ThreadState {
     /// Varies the pages that are sampled for a page move.
     pub sample_start: Cell<usize>,
 }
+
+/// Unlinked items whose grace period a thread tries to end together.
+const UNLINKED_TOGETHER: u32 = 16;
+/// Bytes of the memory limit for each byte of such items, so that a small store has few of them.
+const LIMIT_PER_UNLINKED: u64 = 1 << 13;
 
 /// Cas uniques that a thread takes at one time, so that storing shares no counter.
 const CAS_BLOCK: u64 = 1024;
@@ -91,9 +105,13 @@ impl ThreadState {
             now_secs: Cell::new(0),
             recency_second: Cell::new(0),
             retired: RetireList::default(),
+            unlinked: Cell::default(),
+            bytes_due: Cell::new(0),
+            is_heavy: Cell::new(false),
             stuck_epoch: Cell::new(0),
             free: RefCell::new(Vec::with_capacity(256)),
             cas: CasBlock::default(),
+            own_blocks: (0..store.slabs.count()).map(|_| Default::default()).collect(),
             touched: RefCell::new(Vec::new()),
             notes: RefCell::new(Vec::new()),
             observer: RefCell::new(None),
@@ -148,7 +166,9 @@ impl ThreadState {
 
     /// See [`Handle::begin_turn`](crate::handle::Handle::begin_turn).
     pub(crate) fn begin_turn(&self, now_secs: u32) {
-        self.now_secs.set(now_secs);
+        if self.now_secs.replace(now_secs) != now_secs {
+            self.bytes_due.set(self.store.budget.limit() / LIMIT_PER_UNLINKED);
+        }
         self.recency_second.set(recency::second_of(now_secs));
         self.wake();
     }
@@ -160,17 +180,22 @@ impl ThreadState {
             self.store.qsbr.quiesce(self.slot);
         }
         self.file_notes();
-        if self.retired.is_waiting() {
+        let (items, bytes) = self.unlinked.get();
+        if items >= UNLINKED_TOGETHER || bytes > self.bytes_due.get() || self.is_heavy.get() {
             self.free_retired();
         }
     }
 
-    /// The rest of `quiesce`, apart so that a turn without an unlinked item stays short.
+    /// The rest of `quiesce`, apart so that most turns stay short. It reads a line of each thread,
+    /// and takes the epoch's, so it serves several unlinked items together.
     #[inline(never)]
     fn free_retired(&self) {
+        let (_, bytes) = self.unlinked.take();
         self.retired.date(&self.store.qsbr);
         self.store.qsbr.try_advance();
         self.drain();
+        let was_heavy = self.is_heavy.get() || bytes > self.bytes_due.get();
+        self.is_heavy.set(was_heavy && self.retired.is_waiting());
     }
 
     /// See [`Handle::rest`](crate::handle::Handle::rest). No section is open.
@@ -235,10 +260,18 @@ impl ThreadState {
         self.stuck_epoch.get() == self.store.qsbr.now()
     }
 
-    /// The item was unlinked: its memory is freed after a grace period.
+    /// The block in which the thread appends to the newest bag of a queue.
     #[inline]
-    pub(crate) fn retire(&self, chunk: ChunkRef) {
+    pub(crate) fn own_block(&self, class: ClassId, part: Part) -> &Cell<OwnBlock> {
+        &self.own_blocks[usize::from(class) - 1][part as usize]
+    }
+
+    /// The item of these bytes was unlinked: its memory is freed after a grace period.
+    #[inline]
+    pub(crate) fn retire(&self, chunk: ChunkRef, bytes: u64) {
         self.retired.push(chunk);
+        let (items, sum) = self.unlinked.get();
+        self.unlinked.set((items + 1, sum + bytes));
     }
 
     /// `true` if an unlinked item waits for its grace period.
@@ -260,7 +293,7 @@ impl ThreadState {
             |chunk| store.arena.is_kept(chunk),
             |chunk| store.arena.chunks_of(chunk, &mut free),
         );
-        store.slabs.put(&store.arena, &store.qsbr, &free);
+        store.slabs.put(&store.arena, &store.qsbr, self.slot, &free);
         free.clear();
     }
 
@@ -269,7 +302,7 @@ impl ThreadState {
         let store = &*self.store;
         let mut chunks = Vec::new();
         store.arena.chunks_of(chunk, &mut chunks);
-        store.slabs.put(&store.arena, &store.qsbr, &chunks);
+        store.slabs.put(&store.arena, &store.qsbr, self.slot, &chunks);
     }
 
     /// A fresh cas unique, greater than `old` unless a client chose `old`.
@@ -327,6 +360,8 @@ impl ThreadState {
 impl Drop for ThreadState {
     fn drop(&mut self) {
         self.rest();
-        self.store.qsbr.unregister(self.slot);
+        let store = &*self.store;
+        store.slabs.leave(&store.arena, &store.qsbr, self.slot);
+        store.qsbr.unregister(self.slot);
     }
 }

@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{get, set};
+use common::{delete, get, set};
 use std::sync::{Arc, mpsc};
 use store::{Cleaner, Config, DraftError, Handle, Policy, Store};
 
@@ -125,4 +125,52 @@ fn stores_find_chunks_that_the_cleaner_has_freed_for_them() {
     work(1000, Some(1_000_000));
     let evicted = store.stats().evictions - before.evictions;
     assert!(evicted < 1000, "{evicted} evicted for 100,000 overwrites");
+}
+
+/// A thread that stops between requests, after it has stored many items and deleted some or all. It
+/// keeps some of their chunks.
+fn stopped_with_kept_chunks(
+    store: &Arc<Store>,
+    left: u32,
+) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
+    stopped(store, move |me, stop| {
+        assert_eq!(store_many(me, 0..50_000), 50_000);
+        for number in (left..50_000).rev() {
+            assert!(delete(me, &key(number)));
+            me.quiesce();
+        }
+        me.rest();
+        me.begin_turn(1);
+        stop();
+    })
+}
+
+#[test]
+fn what_a_stopped_thread_keeps_serves_others() {
+    let evict = false;
+    let store = Store::new(Config { memory_bytes: 16 << 20, evict, seed: 1, ..Config::default() });
+    let store = store.unwrap();
+    let (thread, end) = stopped_with_kept_chunks(&store, 49_000);
+    let me = store.join().unwrap();
+    assert!(store_many(&me, 50_000..1_000_000) > 10_000);
+    let class = store.class_stats(1).into_iter().max_by_key(|class| class.chunks).unwrap();
+    assert_eq!((class.chunks_free, class.items), (0, class.chunks), "a store was refused");
+    drop(end);
+    thread.join().unwrap();
+}
+
+#[test]
+fn pages_leave_of_which_a_stopped_thread_keeps_chunks() {
+    let store = store_of(16);
+    let (thread, end) = stopped_with_kept_chunks(&store, 0);
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    let kept = store.memory().arena;
+    assert!(kept > 5 << 20, "{kept}");
+    store.charge_buffers(16 << 20);
+    (0..3000).for_each(|_| _ = cleaner.step(1, 2000));
+    // A class without items may keep two pages.
+    let class = store.class_stats(1).remove(0);
+    assert_eq!((class.chunks_free, class.pages), (class.chunks, 2), "{class:?}");
+    drop(end);
+    thread.join().unwrap();
 }

@@ -136,6 +136,49 @@ fn a_file_that_is_not_ours_is_left_alone() {
     assert!(matches!(refused, StoreError::File(FileError::NotAFile(_))), "{refused}");
 }
 
+/// A thread that stores keeps some free chunks for itself. They are free for all at the next start.
+#[test]
+fn chunks_that_a_thread_keeps_are_free_after_an_end_and_a_crash() {
+    for crashes in [false, true] {
+        let path = TempFile::new();
+        let (store, _) = open(&path, 2);
+        let me = store.join().unwrap();
+        me.begin_turn(2);
+        let key = |number: u32| format!("key-{number:06}").into_bytes();
+        for number in 0..50_000 {
+            common::set(&me, &key(number), &[7; 100], 0, 0).unwrap();
+        }
+        for number in 49_000..50_000 {
+            assert!(common::delete(&me, &key(number)));
+            me.quiesce();
+        }
+        (0..4).for_each(|_| me.quiesce());
+        let left = crashes.then(|| common::Sparse::read(path.path()));
+        drop(me);
+        match left {
+            Some(left) => {
+                drop(store);
+                left.write(path.path());
+            }
+            None => end(store, 3),
+        }
+        let (store, opened) = open(&path, 3);
+        assert_eq!(matches!(opened, Opened::Recovered(_)), crashes, "{opened:?}");
+        let class = store.class_stats(3).into_iter().max_by_key(|class| class.chunks).unwrap();
+        assert_eq!((class.items, class.chunks_used), (49_000, 49_000));
+        assert_eq!(class.chunks_free, class.chunks - 49_000);
+        // All of them can be had.
+        let me = store.join().unwrap();
+        me.begin_turn(3);
+        for number in 0..class.chunks_free {
+            common::set(&me, &key(100_000 + u32::try_from(number).unwrap()), &[7; 100], 0, 0)
+                .unwrap();
+        }
+        let after = store.class_stats(3).into_iter().max_by_key(|class| class.chunks).unwrap();
+        assert_eq!((after.chunks, after.chunks_free), (class.chunks, 0));
+    }
+}
+
 /// Damage anywhere in a file that was ended well costs the cache, and never gives wrong bytes.
 #[test]
 fn no_damage_to_a_clean_file_is_believed() {

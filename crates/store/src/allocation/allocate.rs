@@ -1,9 +1,10 @@
 //! Allocation: which memory a store takes when its class has no free chunk.
 //!
-//! A store asks in this order: a free chunk of its class; a page within the limit, or one that the
-//! cleaner moved to the class (see `rebalance`); its class's oldest item; where there is none, a
-//! page of the class whose next victim is the oldest. So no store is refused while anything can be
-//! evicted, whatever its size.
+//! A store asks in this order: a free chunk that its thread keeps, or one of its class; a page
+//! within the limit, or one that the cleaner moved to the class (see `rebalance`); a free chunk that
+//! another thread keeps; its class's oldest item; where there is none, a page of the class whose
+//! next victim is the oldest. So no store is refused while anything can be evicted, whatever its
+//! size.
 //!
 //! What is evicted comes back when the sections end in which it may have been found. A thread that
 //! loses its processor outside of a section holds nothing up, and one that loses it inside holds up
@@ -52,7 +53,7 @@ const PATIENCE: usize = 300;
 pub(crate) fn take(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     open_if_full(thread, class);
     let (slabs, arena) = (&thread.store.slabs, &thread.store.arena);
-    slabs.take(arena, class).or_else(|| take_slowly(thread, class))
+    slabs.take(arena, thread.slot, class).or_else(|| take_slowly(thread, class))
 }
 
 fn add_page(thread: &ThreadState, class: ClassId) -> bool {
@@ -69,7 +70,13 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     let (mut round, mut fruitless) = (0, 0);
     while round < ROUNDS && fruitless <= patience {
         if add_page(thread, class)
-            && let Some(chunk) = slabs.take(arena, class)
+            && let Some(chunk) = slabs.take(arena, thread.slot, class)
+        {
+            return Some(chunk);
+        }
+        // What other threads keep comes before any item.
+        if slabs.share_kept(arena, &store.qsbr, class)
+            && let Some(chunk) = slabs.take(arena, thread.slot, class)
         {
             return Some(chunk);
         }
@@ -80,7 +87,7 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
         // Chunks on their way back come before items that are still of use.
         thread.adopt();
         thread.settle();
-        if let Some(chunk) = slabs.take(arena, class) {
+        if let Some(chunk) = slabs.take(arena, thread.slot, class) {
             return Some(chunk);
         }
         // Then what only serves stale reads.
@@ -106,7 +113,7 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     // Nothing can be evicted. A file system that was full may have room by now.
     store.budget.forget_full();
     if add_page(thread, class)
-        && let Some(chunk) = slabs.take(arena, class)
+        && let Some(chunk) = slabs.take(arena, thread.slot, class)
     {
         return Some(chunk);
     }
@@ -150,11 +157,11 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Waited {
         }
         thread.adopt();
         thread.settle();
-        if let Some(chunk) = slabs.take(arena, class) {
+        if let Some(chunk) = slabs.take(arena, thread.slot, class) {
             return Waited::Got(chunk);
         }
         if add_page(thread, class) {
-            return slabs.take(arena, class).map_or(Waited::ForNothing, Waited::Got);
+            return slabs.take(arena, thread.slot, class).map_or(Waited::ForNothing, Waited::Got);
         }
     }
     if store.qsbr.now() != epoch {

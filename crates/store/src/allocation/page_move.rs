@@ -203,7 +203,8 @@ impl PageMove {
     /// Takes free chunks of the class. `true` if there was one.
     fn take_spare(&mut self, wanted: usize) -> bool {
         let store = &*self.thread.store;
-        let free = std::iter::from_fn(|| store.slabs.take_to_move(&store.arena, self.class));
+        let (arena, qsbr) = (&store.arena, &store.qsbr);
+        let free = std::iter::from_fn(|| store.slabs.take_to_move(arena, qsbr, self.class));
         self.spare.extend(free.take(wanted));
         !self.spare.is_empty()
     }
@@ -230,7 +231,7 @@ impl PageMove {
 impl Drop for PageMove {
     fn drop(&mut self) {
         let store = &*self.thread.store;
-        store.slabs.put(&store.arena, &store.qsbr, &self.spare);
+        store.slabs.put(&store.arena, &store.qsbr, self.thread.slot, &self.spare);
     }
 }
 
@@ -350,7 +351,7 @@ fn page_cost(store: &Store, class: ClassId, page: usize, young: u64) -> usize {
             let chunk = arena.chunk(page, index * sizes.chunk_bytes);
             let header = arena.header(chunk);
             match header.shape() {
-                Shape(Shape::FREE) => 0,
+                Shape(Shape::FREE | Shape::KEPT) => 0,
                 // Its writer holds it for as long as its client takes.
                 Shape(Shape::DRAFT) => sizes.per_page,
                 Shape(Shape::PIECE) => match arena.head_of_piece(chunk) {

@@ -2,7 +2,7 @@
 
 use super::scan::{ScanMode, judge, next_batch, next_item};
 use crate::linked::ReadGuard;
-use crate::lru::{BAGS_PER_TURNOVER, BagList, Cursor, Order, PARTS, Part};
+use crate::lru::{BAGS_PER_TURNOVER, BagList, Cursor, Opening, Order, PARTS, Part};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
@@ -118,8 +118,13 @@ fn open_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> bool {
     let closing: u64 = PARTS.into_iter().map(slots).sum();
     let bytes = closing * store.slabs.bytes_per_item(list.id());
     let clocks = store.clocks(list.id());
-    let now = thread.now_secs();
-    let opened = list.open(order, &store.blocks, clocks, &store.qsbr, (now, bytes));
+    let opening = Opening {
+        now_secs: thread.now_secs(),
+        closing_bytes: bytes,
+        class_items: store.slabs.class(list.id()).used(),
+        threads: store.slabs.threads_storing(),
+    };
+    let opened = list.open(order, &store.blocks, clocks, &store.qsbr, opening);
     if opened {
         thread.count(list.id(), Count::BagsOpened, 1);
     }

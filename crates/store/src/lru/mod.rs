@@ -24,6 +24,7 @@
 //! # Laws
 //!
 //! 1. Appending to the newest bag is lock-free, except for taking a fresh block once in 60 items.
+//!    Each thread appends to a block of its own where bags are large (see [`append`]).
 //! 2. Everything else (opening, closing, passing, moving, merging, freeing a bag) is done by the
 //!    holder of the list's `order` lock. This is the paper's eviction lock and its bags' locks in
 //!    one, since one holder never needs two bags of a list.
@@ -44,21 +45,20 @@
 //!
 //! # Price
 //!
-//! Order within a bag is by arrival, not by use. A bag's size, about a 32nd of its class, is the
+//! Order within a bag is by arrival, not by use, and by thread. A bag's size, about a 32nd of its class, is the
 //! error of this LRU.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5. The
 //! slots are ours, see `arena::blocks`.
 
 use self::recency::{AGE_MAX, SLACK, Tick, tick_of};
-use arena::ChunkRef;
-use arena::blocks::{BlockId, Blocks, Owner, Position, SLOTS};
-use arena::budget::Budget;
+use arena::blocks::{BlockId, Blocks, Position};
 use arena::qsbr::Qsbr;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use narrow::to_u32;
 use std::collections::VecDeque;
 
+pub(crate) mod append;
 pub(crate) mod ghosts;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -118,6 +118,10 @@ pub(crate) struct Bag {
     first: AtomicU32,
     tail: AtomicU32,
     blocks: AtomicU32,
+    /// Blocks of which every slot was handed out.
+    filled: AtomicU32,
+    /// Not zero: each thread appends to a block of its own.
+    own_blocks: AtomicU32,
     opened_tick: AtomicU64,
     closed_tick: AtomicU64,
     /// The tick when the last whole pass of the cleaner over this bag began; before the first pass,
@@ -137,6 +141,19 @@ pub(crate) struct Clocks<'c> {
     pub tick: &'c AtomicU64,
     /// Bytes of all bags that were closed.
     pub turnover: &'c AtomicU64,
+}
+
+/// What an opening has to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    /// The second.
+    pub now_secs: u32,
+    /// Bytes of the items in the bags that are closed by it.
+    pub closing_bytes: u64,
+    /// Items of the class.
+    pub class_items: u64,
+    /// Threads that store.
+    pub threads: u64,
 }
 
 /// Order of the bags, and the cursors into them. Guarded by the eviction lock.
@@ -248,63 +265,7 @@ impl BagList {
         PARTS.iter().any(|&part| self.newest(part) == bag)
     }
 
-    /// Appends an item to the newest bag of a queue. `None`: no block could be had. The caller is
-    /// in a section, holds the key's stripe, and has written the item's bytes.
-    pub(crate) fn append_newest(
-        &self,
-        blocks: &Blocks,
-        budget: &Budget,
-        part: Part,
-        item: ChunkRef,
-    ) -> Option<Position> {
-        self.append(blocks, budget, self.newest(part), item)
-    }
-
-    /// Appends an item to any bag. The caller holds the order lock, unless this is the newest.
-    pub(crate) fn append(
-        &self,
-        blocks: &Blocks,
-        budget: &Budget,
-        index: u8,
-        item: ChunkRef,
-    ) -> Option<Position> {
-        let bag = self.bag(index);
-        loop {
-            // Acquire: partner of the Release in `grow`; the block's header is visible.
-            let tail = bag.tail.load(Ordering::Acquire);
-            if tail != 0
-                && let Some(position) = blocks.claim(tail)
-            {
-                // Release: partner of the Acquire in `Blocks::item_at`.
-                blocks.slot(position).store(item, Ordering::Release);
-                return Some(position);
-            }
-            self.grow(blocks, budget, index, tail)?;
-        }
-    }
-
-    fn grow(&self, blocks: &Blocks, budget: &Budget, index: u8, full: BlockId) -> Option<()> {
-        let bag = self.bag(index);
-        let _growing = self.grow.lock();
-        if bag.tail.load(Ordering::Relaxed) != full {
-            return Some(()); // Another appender was faster.
-        }
-        let owner = Owner { list: self.id, bag: index, opened: bag.opened_tick() };
-        let block = blocks.take(budget, Some(owner))?;
-        if full == 0 {
-            // Release: partner of the Acquire in `step`.
-            bag.first.store(block, Ordering::Release);
-        } else {
-            blocks.link(full, block);
-        }
-        bag.blocks.fetch_add(1, Ordering::Relaxed);
-        // Release: partner of the Acquire in `append` and `slots`.
-        bag.tail.store(block, Ordering::Release);
-        Some(())
-    }
-
-    /// Closes the newest bags, whose items have these bytes together, and opens others at this
-    /// second. One that is unused is only dated anew. `false` if there are too many bags, or the
+    /// Closes the newest bags, and opens others. One that is unused is only dated anew. `false` if there are too many bags, or the
     /// next tick would make a mark too old (see [`recency`]).
     pub(crate) fn open(
         &self,
@@ -312,8 +273,9 @@ impl BagList {
         blocks: &Blocks,
         clocks: Clocks<'_>,
         qsbr: &Qsbr,
-        (now, closing_bytes): (u32, u64),
+        opening: Opening,
     ) -> bool {
+        let Opening { now_secs: now, closing_bytes, class_items, threads } = opening;
         // Relaxed: the tick changes only under the order lock.
         let tick = recency::next(clocks.tick.load(Ordering::Relaxed));
         let is_too_far = || tick - self.oldest_mark.load(Ordering::Relaxed) > AGE_MAX - SLACK;
@@ -328,11 +290,14 @@ impl BagList {
         }
         let opened_at = clocks.turnover.fetch_add(closing_bytes, Ordering::Relaxed) + closing_bytes;
         let closed = PARTS.map(|part| {
+            let own_blocks = append::has_own_blocks(self.target(part, class_items), threads);
             if self.is_unused(order, part, blocks) {
-                self.bag(self.newest(part)).open(part, (tick, now), opened_at);
+                let bag = self.bag(self.newest(part));
+                bag.open(part, (tick, now), opened_at);
+                bag.own_blocks.store(u32::from(own_blocks), Ordering::Relaxed);
                 return None;
             }
-            self.open_in(order, part, (tick, now), opened_at)
+            self.open_in(order, part, (tick, now), opened_at, own_blocks)
         });
         clocks.tick.store(tick, Ordering::Relaxed);
         // Dated after the stores: a section of the next epoch sees the new bags and their tick.
@@ -357,10 +322,12 @@ impl BagList {
         part: Part,
         (tick, now): (Tick, u32),
         opened_at: u64,
+        own_blocks: bool,
     ) -> Option<u8> {
         let index = order.free.pop()?;
         let closing = self.newest(part);
         self.bag(index).open(part, (tick, now), opened_at);
+        self.bag(index).own_blocks.store(u32::from(own_blocks), Ordering::Relaxed);
         self.bag(closing).closed_tick.store(tick, Ordering::Relaxed);
         self.bag(closing).closed_secs.store(now, Ordering::Relaxed);
         order.of_mut(part).bags.push_back(index);
@@ -396,6 +363,7 @@ impl BagList {
         let mut block = bag.first.swap(0, Ordering::Relaxed);
         bag.tail.store(0, Ordering::Relaxed);
         bag.blocks.store(0, Ordering::Relaxed);
+        bag.filled.store(0, Ordering::Relaxed);
         while block != 0 {
             let next = blocks.next(block);
             blocks.put(block);
@@ -417,15 +385,24 @@ impl BagList {
     /// `true` if the newest bags have as many slots as bags should when their class holds
     /// `class_items`: a 32nd of them, or a 64th of newcomers, who pass through fewer bags. The
     /// share doubles with every 64 bags of a queue, so that a class that only grows does not run
-    /// out of bags.
+    /// out of bags. `false` as well if no more bags can be opened.
     pub(crate) fn newest_is_full(&self, blocks: &Blocks, class_items: u64) -> bool {
+        let bags = |part| self.counts[part as usize].load(Ordering::Relaxed) as usize;
+        if PARTS.into_iter().map(bags).sum::<usize>() + PARTS.len() > BAGS {
+            return false;
+        }
         PARTS.into_iter().any(|part| {
             let bag = self.bag(self.newest(part));
-            let doublings = self.counts[part as usize].load(Ordering::Relaxed) / 64;
-            let share = if part == Part::Newcomers { 64 } else { 32 };
-            let target = ((class_items / share) << doublings).max(4);
+            let target = self.target(part, class_items);
             bag.blocks.load(Ordering::Relaxed) > 0 && u64::from(bag.slots(blocks)) >= target
         })
+    }
+
+    /// The slots that a bag should have.
+    fn target(&self, part: Part, class_items: u64) -> u64 {
+        let doublings = self.counts[part as usize].load(Ordering::Relaxed) / 64;
+        let share = if part == Part::Newcomers { 64 } else { 32 };
+        ((class_items / share) << doublings).max(4)
     }
 
     /// The bag of proven items to which an item of bag `from` moves that was last used at this
@@ -465,28 +442,29 @@ impl Bag {
 
     /// Items in it, by looking at every slot.
     pub(crate) fn items(&self, blocks: &Blocks) -> u32 {
-        self.items_from(blocks, 0, usize::MAX).0
+        self.items_from(blocks, 0, usize::MAX).0.0
     }
 
-    /// Items in up to `most` of its blocks, by looking at every slot, beginning at a block (0: the
-    /// first); and the block that follows them, if there is one.
+    /// Items and slots handed out in up to `most` of its blocks, by looking at every slot,
+    /// beginning at a block (0: the first); and the block that follows them, if there is one.
     pub(crate) fn items_from(
         &self,
         blocks: &Blocks,
         block: BlockId,
         most: usize,
-    ) -> (u32, Option<BlockId>) {
-        // Acquire: partner of the Release in `grow`; the first block's header is visible.
+    ) -> ((u32, u32), Option<BlockId>) {
+        // Acquire: partner of the Release in `link_block`; the first block's header is visible.
         let mut block = if block == 0 { self.first.load(Ordering::Acquire) } else { block };
-        let mut items = 0;
+        let (mut items, mut slots) = (0, 0);
         for _ in 0..most {
             if block == 0 {
                 break;
             }
             items += blocks.items(block);
+            slots += blocks.claimed(block);
             block = blocks.next(block);
         }
-        (items, (block != 0).then_some(block))
+        ((items, slots), (block != 0).then_some(block))
     }
 
     /// `true` if there is no item at or after `cursor`.
@@ -500,24 +478,12 @@ impl Bag {
         true
     }
 
-    /// Slots handed out.
-    pub(crate) fn slots(&self, blocks: &Blocks) -> u32 {
-        // Acquire: partner of the Release in `grow`; the count in the block's header is visible.
-        match self.tail.load(Ordering::Acquire) {
-            0 => 0,
-            tail => {
-                let full = self.blocks.load(Ordering::Relaxed).saturating_sub(1);
-                full * SLOTS + blocks.claimed(tail)
-            }
-        }
-    }
-
     /// The next place at or after `cursor` that was handed out, and the place after it.
     #[inline]
     pub(crate) fn step(&self, blocks: &Blocks, cursor: Cursor) -> Option<(Position, Cursor)> {
         let Cursor { mut block, mut index } = cursor;
         if block == 0 {
-            // Acquire: partner of the Release in `grow`; the first block's header is visible.
+            // Acquire: partner of the Release in `link_block`; the first block's header is visible.
             (block, index) = (self.first.load(Ordering::Acquire), 0);
         }
         while block != 0 {
@@ -525,9 +491,7 @@ impl Bag {
                 let after = Cursor { block, index: index + 1 };
                 return Some((Blocks::position(block, index), after));
             }
-            if index < SLOTS {
-                return None;
-            }
+            // Another thread's block may follow one that is not full.
             (block, index) = (blocks.next(block), 0);
         }
         None

@@ -83,6 +83,9 @@ impl Bag {
         for number in self.numbers() {
             number.store(input.number()?, Ordering::Relaxed);
         }
+        // The last block may not be full, and few others are not.
+        let full = self.blocks.load(Ordering::Relaxed).saturating_sub(1);
+        self.filled.store(full, Ordering::Relaxed);
         let ends = [self.first.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed)];
         // Its closing lies before any grace period of this process.
         self.closed_epoch.store(0, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use super::recency::{AGE_MAX, FIRST_TICK, SLACK};
 use super::*;
+use arena::budget::Budget;
 
 /// One old bag stays, and newer ones come and go. No bag is opened whose tick would make a mark in
 /// the old one too old, and one is again after a pass over the old one.
@@ -15,9 +16,11 @@ fn a_bag_that_is_not_passed_holds_openings_back() {
     let mut order = list.order.lock();
     let open = |order: &mut Order| {
         // A bag that was never used would not be closed.
-        let position = list.append_newest(&blocks, &budget, Part::Proven, 1).unwrap();
+        let newest = list.newest(Part::Proven);
+        let position = list.append(&blocks, &budget, newest, 1).unwrap();
         blocks.slot(position).store(0, Ordering::Relaxed);
-        let is_open = list.open(order, &blocks, clocks, &qsbr, (1, 1));
+        let opening = Opening { now_secs: 1, closing_bytes: 1, class_items: 1, threads: 1 };
+        let is_open = list.open(order, &blocks, clocks, &qsbr, opening);
         // The bag in the middle is passed and empty.
         let queue = &order.of(Part::Proven).bags;
         if queue.len() > 2 {

@@ -19,7 +19,7 @@ pub(crate) struct Class {
     /// Chunks in a page.
     pub per_page: usize,
     pub(super) state: Mutex<ClassState>,
-    /// Chunks handed out: a copy of the state's count that is read without the lock.
+    /// A copy of the state's count that is read without the lock.
     pub(super) used: AtomicU64,
 }
 
@@ -31,9 +31,8 @@ pub(super) struct ClassState {
     /// The page being cut, and its first chunk that was never handed out.
     pub(super) cutting: Option<(usize, usize)>,
     pub(super) pages: Vec<usize>,
+    /// Chunks handed out, those included that threads keep.
     pub(super) used: u64,
-    /// Chunks ever handed out for new items and pieces.
-    pub(super) stored: u64,
     /// Pages on their way out.
     pub(super) draining: Vec<Draining>,
 }
@@ -52,12 +51,21 @@ pub(super) struct Draining {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ClassUse {
     pub pages: u64,
-    /// Chunks handed out.
+    /// Chunks handed out for use.
     pub used: u64,
     /// Chunks ever handed out for new items and pieces.
     pub stored: u64,
-    /// Chunks that can be handed out at once.
+    /// Chunks that can be handed out at once, or are kept by threads.
     pub free: u64,
+}
+
+/// Numbers of the chunks of one class that threads keep or took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ThreadsUse {
+    /// Free chunks that threads keep.
+    pub(super) kept: u64,
+    /// Chunks ever taken for new items and pieces.
+    pub(super) taken: u64,
 }
 
 impl Class {
@@ -66,23 +74,24 @@ impl Class {
         Self { chunk_bytes, per_page, state, used: AtomicU64::new(0) }
     }
 
-    /// Chunks handed out.
+    /// Chunks handed out, those included that threads keep.
     pub(crate) fn used(&self) -> u64 {
         // Relaxed: a number for estimates and statistics.
         self.used.load(Ordering::Relaxed)
     }
 
     /// Contents of the class now.
-    pub(super) fn usage(&self) -> ClassUse {
+    pub(super) fn usage(&self, threads: ThreadsUse) -> ClassUse {
         let state = self.state.lock();
         // Of a draining page only the held chunks are the class's, and none of them comes back.
         let leaving: usize = state.draining.iter().map(|draining| draining.held).sum();
         let staying = (state.pages.len() * self.per_page) as u64;
+        let used = state.used.saturating_sub(threads.kept);
         ClassUse {
             pages: (state.pages.len() + state.draining.len()) as u64,
-            used: state.used,
-            stored: state.stored,
-            free: (staying + leaving as u64).saturating_sub(state.used),
+            used,
+            stored: threads.taken,
+            free: (staying + leaving as u64).saturating_sub(used),
         }
     }
 

@@ -6,15 +6,25 @@
 //! after a grace period: a thread that walks over a page inside a section, and has seen its class,
 //! may go on reading headers where that class has its chunks.
 //!
-//! [`Slabs`] has its methods in three files: those of threads at work here, and `record` and
-//! `recover`, which have the pages to themselves at a clean end and after a crash.
+//! A thread that stores keeps a few free chunks of each class (see [`arena::kept`] and
+//! [`threads`]). To the class they are handed out.
+//!
+//! [`Slabs`] has its methods in four files: pages here, chunks for threads at work in `chunks`, and
+//! `record` and `recover`, which have the pages to themselves at a clean end and after a crash.
+//!
+//! # Locks
+//!
+//! A thread's list, then a class, then the free pages. Nobody holds two lists.
 //!
 //! # Orderings
 //!
 //! `page_class` and `page_cut` are published with Release, so that a walk never reads a header that
-//! is not one. Everything else is Relaxed: changed under a lock, or a number for statistics.
+//! is not one. Everything else is Relaxed: changed under a lock, or a number for statistics. That a
+//! page is leaving is announced before the lists of the threads are searched, and looked at under
+//! their locks.
 
 pub(crate) mod balance_settings;
+mod chunks;
 mod class;
 mod free_pages;
 #[cfg(not(miri))]
@@ -22,6 +32,7 @@ mod record;
 #[cfg(not(miri))]
 mod recover;
 mod sizes;
+mod threads;
 
 #[cfg(not(miri))]
 pub(crate) use recover::Chunks;
@@ -33,9 +44,10 @@ use arena::chunks::{Arena, Shape};
 use arena::qsbr::Qsbr;
 use arena::region::Region;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use class::{Class, ClassState, ClassUse, Draining};
+use class::{Class, ClassUse, Draining};
 pub(crate) use free_pages::NEEDY;
-use free_pages::{FreePage, FreePages, Taker};
+use free_pages::{FreePages, Taker};
+use threads::KeptByThreads;
 
 /// A slab class: 1 is the smallest; 0 is none.
 pub(crate) type ClassId = u8;
@@ -43,8 +55,8 @@ pub(crate) type ClassId = u8;
 /// Bytes of the class that holds heads of chained items: descriptor and the longest key.
 const HEAD_BYTES: usize = 296;
 
-/// Most chunks that are taken back under one lock.
-const PUT_TOGETHER: usize = 64;
+/// In a word of `page_class`: the page is on its way out of its class.
+const LEAVING: u32 = 1 << 8;
 
 /// All pages and classes of one store.
 #[derive(Debug)]
@@ -64,6 +76,7 @@ pub(crate) struct Slabs {
     pages_moved: AtomicU64,
     /// By class: not zero if it is needy.
     needy: Box<[AtomicU32]>,
+    threads: KeptByThreads,
 }
 
 impl Slabs {
@@ -88,6 +101,7 @@ impl Slabs {
             pages_charged: AtomicU64::new(0),
             pages_moved: AtomicU64::new(0),
             needy: (0..=ClassId::MAX).map(|_| AtomicU32::new(0)).collect(),
+            threads: KeptByThreads::new(config.threads_max),
         }
     }
 
@@ -141,73 +155,6 @@ impl Slabs {
     pub(crate) fn page_class(&self, page: usize) -> ClassId {
         // Acquire: partner of the Release in `add_page`; nothing of the page is cut yet.
         id_of(self.page_class[page].load(Ordering::Acquire))
-    }
-
-    /// A free chunk of the class, owned by the caller and marked as a draft.
-    pub(crate) fn take(&self, arena: &Arena, id: ClassId) -> Option<ChunkRef> {
-        self.take_as(arena, id, 1)
-    }
-
-    /// The same for an item that is in the class already, and counts as stored no more.
-    pub(crate) fn take_to_move(&self, arena: &Arena, id: ClassId) -> Option<ChunkRef> {
-        self.take_as(arena, id, 0)
-    }
-
-    #[inline]
-    fn take_as(&self, arena: &Arena, id: ClassId, stored: u64) -> Option<ChunkRef> {
-        let class = self.class(id);
-        let mut state = class.state.lock();
-        let chunk = match state.pop_free(arena) {
-            Some(chunk) => chunk,
-            None => self.cut(class, &mut state, arena)?,
-        };
-        arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
-        state.used += 1;
-        state.stored += stored;
-        class.used.store(state.used, Ordering::Relaxed);
-        Some(chunk)
-    }
-
-    /// The next chunk of the page being cut.
-    fn cut(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
-        let (page, next) = state.cutting.filter(|&(_, next)| next < class.per_page)?;
-        state.cutting = Some((page, next + 1));
-        let chunk = arena.chunk(page, next * class.chunk_bytes);
-        // A header that the page's former class left here must not look like a linked item.
-        arena.header(chunk).pos.store(0, Ordering::Relaxed);
-        // Release: partner of the Acquire in `cut_chunks`; a walk that counts this chunk in sees
-        // the line above.
-        self.page_cut[page].fetch_add(1, Ordering::Release);
-        Some(chunk)
-    }
-
-    /// Takes back chunks that no thread can read. Neighbours of one class cost one lock, which is
-    /// not held for long however many they are.
-    pub(crate) fn put(&self, arena: &Arena, qsbr: &Qsbr, chunks: &[ChunkRef]) {
-        let class_of = |chunk: &ChunkRef| self.class_of(arena, *chunk);
-        let same = |one: &ChunkRef, other: &ChunkRef| class_of(one) == class_of(other);
-        for group in chunks.chunk_by(same).flat_map(|group| group.chunks(PUT_TOGETHER)) {
-            let class = self.class(class_of(&group[0]));
-            let mut freed_pages = Vec::new();
-            let mut state = class.state.lock();
-            for &chunk in group {
-                freed_pages.extend(state.put(arena, chunk));
-            }
-            class.used.store(state.used, Ordering::Relaxed);
-            // Before the lock of the pages: a class's lock is never taken under it.
-            drop(state);
-            freed_pages.into_iter().for_each(|page| self.page_freed(qsbr, page));
-        }
-    }
-
-    /// The last chunk of a draining page has come back.
-    fn page_freed(&self, qsbr: &Qsbr, freed: Draining) {
-        let Draining { page, promised_to, .. } = freed;
-        self.page_class[page].store(0, Ordering::Relaxed);
-        self.pages_moved.fetch_add(1, Ordering::Relaxed);
-        // Dated after the store above: a section of a later epoch finds the page without a class.
-        let free = FreePage::new(page, qsbr.epoch(), promised_to);
-        self.pages.lock().resident.push_back(free);
     }
 
     /// Gives the class one more page if there is one within the budget. `true` as well if the class
@@ -291,7 +238,7 @@ impl Slabs {
         page: usize,
         to: ClassId,
     ) -> bool {
-        let class = self.class(id);
+        let (class, leaving) = (self.class(id), u32::from(id) | LEAVING);
         let mut state = class.state.lock();
         let Some(at) = state.pages.iter().position(|&owned| owned == page) else { return false };
         state.pages.swap_remove(at);
@@ -299,6 +246,8 @@ impl Slabs {
             // Its chunks that were never cut are not counted anywhere.
             state.cutting = None;
         }
+        // No thread keeps a chunk of the page from now on (law 1 of `arena::kept`).
+        self.page_class[page].store(leaving, Ordering::Release);
         let mut held = 0;
         for index in 0..self.cut_chunks(page) {
             let chunk = arena.chunk(page, index * class.chunk_bytes);
@@ -307,17 +256,20 @@ impl Slabs {
                 state.unlink_free(arena, chunk);
                 arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
             } else {
-                // An item, a draft, a piece, or retired: `put` counts it down.
+                // An item, a draft, a piece, retired or kept: `put_back` counts it down.
                 held += 1;
             }
         }
         let draining = Draining { page, held, promised_to: to };
-        if held > 0 {
-            state.draining.push(draining);
-        } else {
+        if held == 0 {
             drop(state);
             self.page_freed(qsbr, draining);
+            return true;
         }
+        state.draining.push(draining);
+        let most = self.most_kept(class, &state);
+        drop(state);
+        self.take_back_kept(arena, qsbr, id, page, most);
         true
     }
 
@@ -339,7 +291,7 @@ impl Slabs {
 
     /// Contents of the class now.
     pub(crate) fn class_use(&self, id: ClassId) -> ClassUse {
-        self.class(id).usage()
+        self.class(id).usage(self.threads.usage(id))
     }
 
     /// Chunks of a page that were ever handed out, in order from its start.
@@ -444,6 +396,6 @@ impl Slabs {
 /// The id in a word of `page_class`.
 #[inline]
 fn id_of(word: u32) -> ClassId {
-    debug_assert!(word <= u32::from(ClassId::MAX), "not a class: {word}");
+    debug_assert!(word & !LEAVING <= u32::from(ClassId::MAX), "not a class: {word}");
     word.to_le_bytes()[0]
 }

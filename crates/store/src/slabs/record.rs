@@ -91,7 +91,6 @@ impl ClassState {
             cutting: cutting.0.checked_sub(1).map(|page| (page, cutting.1)),
             pages: owned,
             used,
-            stored: 0,
             draining,
         };
         state.pages.iter().all(|&page| page < pages).then_some(state)

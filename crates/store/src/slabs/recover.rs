@@ -3,7 +3,7 @@
 //! Relaxed is enough: each thread of the recovery works on pages of its own, and ends before the
 //! store is used.
 
-use super::{ClassId, Slabs};
+use super::{ClassId, LEAVING, Slabs};
 use crate::table::Marks;
 use arena::ChunkRef;
 use arena::budget::Budget;
@@ -22,7 +22,8 @@ pub(crate) struct Chunks {
 impl Slabs {
     /// Begins with the pages as they were left. `None` if that makes no sense.
     pub(crate) fn begin_recovery(&self) -> Option<Chunks> {
-        let class = |page: usize| self.page_class[page].load(Ordering::Relaxed);
+        // A page that was leaving its class stays.
+        let class = |page: usize| self.page_class[page].load(Ordering::Relaxed) & !LEAVING;
         let touched = (0..self.page_class.len()).rev().find(|&page| class(page) != 0);
         let touched = touched.map_or(0, |last| last + 1);
         let (mut first, mut chunks) = (Vec::with_capacity(touched), 0);
@@ -86,6 +87,7 @@ impl Slabs {
             }
         }
         self.pages_charged.fetch_add(1, Ordering::Relaxed);
+        self.page_class[page].store(u32::from(id), Ordering::Relaxed);
         // A page holds at most 1 MiB / 8 B chunks.
         self.page_cut[page].store(to_u32(per_page), Ordering::Relaxed);
         // Locked only now: where most items are of one class, all processors are at work in it.

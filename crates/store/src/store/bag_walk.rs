@@ -31,6 +31,7 @@ struct Counted {
     /// The next block; 0: the first.
     block: BlockId,
     items: u32,
+    slots: u32,
 }
 
 /// The outcome of one step of a [`BagWalk`].
@@ -97,24 +98,31 @@ impl Store {
             opened: bag.opened_tick(),
             block: 0,
             items: 0,
+            slots: 0,
         });
         if order.bags().all(|other| other != index) || bag.opened_tick() != from.opened {
             walk.pass();
             return BagStep::More;
         }
         // Blocks of a bag that was not freed are where they were.
-        let (items, next) = bag.items_from(&self.blocks, from.block, BLOCKS_PER_STEP);
-        let items = from.items + items;
+        let ((items, slots), next) = bag.items_from(&self.blocks, from.block, BLOCKS_PER_STEP);
+        let (items, slots) = (from.items + items, from.slots + slots);
         if let Some(block) = next {
-            walk.counted = Some(Counted { block, items, ..from });
+            walk.counted = Some(Counted { block, items, slots, ..from });
             return BagStep::More;
         }
-        let found = self.bag_stats_of(list, bag, items, walk);
+        let found = self.bag_stats_of(list, bag, (items, slots), walk);
         walk.pass();
         BagStep::Bag(found)
     }
 
-    fn bag_stats_of(&self, list: &BagList, bag: &Bag, items: u32, walk: &BagWalk) -> BagStats {
+    fn bag_stats_of(
+        &self,
+        list: &BagList,
+        bag: &Bag,
+        (items, slots): (u32, u32),
+        walk: &BagWalk,
+    ) -> BagStats {
         BagStats {
             class: list.id(),
             place: to_u32(walk.place),
@@ -124,7 +132,7 @@ impl Store {
                 Part::Proven => "proven",
             },
             items,
-            slots: bag.slots(&self.blocks),
+            slots,
             opened_secs: bag.opened_secs(),
             closed_secs: bag.closed_secs(),
         }

@@ -1,0 +1,181 @@
+//! Appending to bags, in blocks that threads share or in a block of each thread's own.
+//!
+//! A block of its own saves a storing thread the lines that all appenders would write to: the count
+//! of the block's slots, and the slots. It is a block of the bag like any other, linked into the
+//! bag's chain when it is taken, so passes find what is in it. It stays where it is, full or not,
+//! when the bag is closed: the slots that were not handed out are lost. So a bag has such blocks
+//! only if it is large.
+//!
+//! # Laws
+//!
+//! 1. A thread remembers its block with the bag, and with the tick at which the bag was opened. It
+//!    appends to the block only if that bag is the newest in its present section and was opened at
+//!    that tick. No tick is opened twice, so the block has not left the bag; and the bag is not
+//!    freed before the section ends.
+//! 2. Slots are claimed by an addition, whoever appends. So a pass that moves items to the newest
+//!    bag may use a thread's block.
+
+use super::{Bag, BagList, Part};
+use crate::lru::recency::Tick;
+use arena::ChunkRef;
+use arena::blocks::{BlockId, Blocks, Owner, Position, SLOTS};
+use arena::budget::Budget;
+use arena::sync::Ordering;
+use std::cell::Cell;
+
+/// Slots of a bag for each that may be lost in the blocks of threads.
+const SLOTS_PER_LOST: u64 = 4;
+
+/// The block in which a thread appends to the newest bag of a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OwnBlock {
+    bag: u8,
+    opened: Tick,
+    /// Zero: none.
+    block: BlockId,
+}
+
+/// `true` if a bag of this many slots is large enough that each thread that stores may have a block
+/// of its own. Half of such a block is lost, on average.
+pub(super) fn has_own_blocks(slots: u64, threads: u64) -> bool {
+    threads > 1 && slots >= threads * u64::from(SLOTS / 2) * SLOTS_PER_LOST
+}
+
+impl BagList {
+    /// Appends an item to the newest bag of a queue, in the thread's block if the bag has such.
+    /// `None`: no block could be had. The caller is in a section, holds the key's stripe, and has
+    /// written the item's bytes.
+    #[inline]
+    pub(crate) fn append_newest(
+        &self,
+        blocks: &Blocks,
+        budget: &Budget,
+        part: Part,
+        item: ChunkRef,
+        own: &Cell<OwnBlock>,
+    ) -> Option<Position> {
+        let index = self.newest(part);
+        let bag = self.bag(index);
+        if !bag.has_own_blocks() {
+            return self.append(blocks, budget, index, item);
+        }
+        let opened = bag.opened_tick();
+        let OwnBlock { bag: of, opened: of_tick, block } = own.get();
+        if of == index && of_tick == opened && block != 0 {
+            // Law 1 of the module holds.
+            if let Some(position) = bag.append_in(blocks, block, item) {
+                return Some(position);
+            }
+        }
+        self.append_in_new(blocks, budget, index, item, own)
+    }
+
+    /// Appends an item to the bag in a fresh block, which is the thread's own from now on. Where
+    /// there is none, in the block that all share.
+    fn append_in_new(
+        &self,
+        blocks: &Blocks,
+        budget: &Budget,
+        index: u8,
+        item: ChunkRef,
+        own: &Cell<OwnBlock>,
+    ) -> Option<Position> {
+        let bag = self.bag(index);
+        let opened = bag.opened_tick();
+        let block = {
+            let _growing = self.grow.lock();
+            let tail = bag.tail.load(Ordering::Relaxed);
+            self.link_block(blocks, budget, index, tail)
+        };
+        let position = block.and_then(|block| {
+            own.set(OwnBlock { bag: index, opened, block });
+            bag.append_in(blocks, block, item)
+        });
+        position.or_else(|| self.append(blocks, budget, index, item))
+    }
+
+    /// Appends an item to any bag, in its last block. The caller holds the order lock, unless this
+    /// is the newest.
+    pub(crate) fn append(
+        &self,
+        blocks: &Blocks,
+        budget: &Budget,
+        index: u8,
+        item: ChunkRef,
+    ) -> Option<Position> {
+        let bag = self.bag(index);
+        loop {
+            // Acquire: partner of the Release in `link_block`; the block's header is visible.
+            let tail = bag.tail.load(Ordering::Acquire);
+            if tail != 0
+                && let Some(position) = bag.append_in(blocks, tail, item)
+            {
+                return Some(position);
+            }
+            let _growing = self.grow.lock();
+            if bag.tail.load(Ordering::Relaxed) == tail {
+                self.link_block(blocks, budget, index, tail)?;
+            }
+            // Otherwise another appender was faster.
+        }
+    }
+
+    /// Links a fresh block behind the bag's last one. The caller holds the grow lock.
+    fn link_block(
+        &self,
+        blocks: &Blocks,
+        budget: &Budget,
+        index: u8,
+        last: BlockId,
+    ) -> Option<BlockId> {
+        let bag = self.bag(index);
+        let owner = Owner { list: self.id, bag: index, opened: bag.opened_tick() };
+        let block = blocks.take(budget, Some(owner))?;
+        if last == 0 {
+            // Release: partner of the Acquire in `step`.
+            bag.first.store(block, Ordering::Release);
+        } else {
+            blocks.link(last, block);
+        }
+        bag.blocks.fetch_add(1, Ordering::Relaxed);
+        // Release: partner of the Acquire in `append` and `slots`.
+        bag.tail.store(block, Ordering::Release);
+        Some(block)
+    }
+}
+
+impl Bag {
+    /// Appends an item in this block of the bag; `None` if all its slots were handed out.
+    #[inline]
+    fn append_in(&self, blocks: &Blocks, block: BlockId, item: ChunkRef) -> Option<Position> {
+        let position = blocks.claim(block)?;
+        if Blocks::is_last(position) {
+            self.filled.fetch_add(1, Ordering::Relaxed);
+        }
+        // Release: partner of the Acquire in `Blocks::item_at`.
+        blocks.slot(position).store(item, Ordering::Release);
+        Some(position)
+    }
+
+    /// `true` if each thread that appends to it has a block of its own.
+    #[inline]
+    fn has_own_blocks(&self) -> bool {
+        self.own_blocks.load(Ordering::Relaxed) != 0
+    }
+
+    /// Slots handed out. An estimate if threads have blocks of their own: those that are not full
+    /// count half, and are not looked at, since that would take their lines from the threads.
+    pub(crate) fn slots(&self, blocks: &Blocks) -> u32 {
+        let filled = self.filled.load(Ordering::Relaxed);
+        let others = self.blocks.load(Ordering::Relaxed).saturating_sub(filled);
+        if others == 0 || self.has_own_blocks() {
+            return filled * SLOTS + others * SLOTS / 2;
+        }
+        // Acquire: partner of the Release in `link_block`; the count in the block's header is
+        // visible.
+        match self.tail.load(Ordering::Acquire) {
+            0 => 0,
+            tail => filled * SLOTS + blocks.claimed(tail),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Chunks for threads at work: taken for items, and put back.
+
+use super::class::{Class, ClassState, Draining};
+use super::free_pages::FreePage;
+use super::{ClassId, LEAVING, Slabs};
+use arena::ChunkRef;
+use arena::chunks::{Arena, Shape};
+use arena::kept::{KEPT_MAX, Keeping, Refill};
+use arena::qsbr::Qsbr;
+use arena::sync::Ordering;
+use narrow::to_usize;
+
+/// Most chunks that are taken back under one lock.
+const PUT_TOGETHER: usize = 64;
+/// Chunks of a class for each that threads may keep of it. So small classes have none kept, and the
+/// memory that lies idle in others is no more than a 256th.
+const SHARE: u64 = 256;
+
+/// Marks free chunks that a thread keeps, unless their page is leaving its class.
+struct KeptOf<'s> {
+    slabs: &'s Slabs,
+    arena: &'s Arena,
+}
+
+impl Keeping for KeptOf<'_> {
+    #[inline]
+    fn refuses(&self, chunk: ChunkRef) -> bool {
+        // Relaxed: stored before the thread's list is searched, whose lock the caller holds.
+        let word = self.slabs.page_class[self.arena.page_of(chunk)].load(Ordering::Relaxed);
+        word & LEAVING != 0
+    }
+
+    #[inline]
+    fn mark(&self, chunk: ChunkRef) {
+        let header = self.arena.header(chunk);
+        header.pos.store(0, Ordering::Relaxed);
+        header.shape.store(Shape::KEPT, Ordering::Relaxed);
+    }
+}
+
+impl Slabs {
+    /// A free chunk of the class, owned by the caller and marked as a draft: one that the thread
+    /// keeps, or one of the class.
+    #[inline]
+    pub(crate) fn take(&self, arena: &Arena, slot: usize, id: ClassId) -> Option<ChunkRef> {
+        let list = self.threads.list(slot, id, self.classes.len());
+        let class = self.class(id);
+        let chunk = list.take(|| self.refill(arena, class))?;
+        arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
+        Some(chunk)
+    }
+
+    /// Free chunks of a class for a thread that has none, already handed out, and how many it may
+    /// keep. The chunks are marked as kept.
+    fn refill(&self, arena: &Arena, class: &Class) -> Refill<impl Iterator<Item = ChunkRef>> {
+        let mut chunks = [0; KEPT_MAX];
+        let mut state = class.state.lock();
+        let most = self.most_kept(class, &state);
+        let mut count = 0;
+        // One to use, and half of what the thread may keep.
+        while count <= most / 2
+            && let Some(chunk) = self.hand_out(class, &mut state, arena)
+        {
+            arena.header(chunk).shape.store(Shape::KEPT, Ordering::Relaxed);
+            chunks[count] = chunk;
+            count += 1;
+        }
+        class.used.store(state.used, Ordering::Relaxed);
+        Refill { chunks: chunks.into_iter().take(count), most }
+    }
+
+    /// Threads that store, or have stored before they left.
+    pub(crate) fn threads_storing(&self) -> u64 {
+        self.threads.storing()
+    }
+
+    /// Chunks that one thread may keep of the class.
+    pub(super) fn most_kept(&self, class: &Class, state: &ClassState) -> usize {
+        let chunks = (state.pages.len() * class.per_page) as u64;
+        to_usize(chunks / (SHARE * self.threads.storing().max(1))).min(KEPT_MAX)
+    }
+
+    /// A free chunk of the class for an item that is in the class already, owned by the caller and
+    /// marked as a draft. It does not count as stored.
+    pub(crate) fn take_to_move(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId) -> Option<ChunkRef> {
+        let class = self.class(id);
+        let hand_out = || {
+            let mut state = class.state.lock();
+            let chunk = self.hand_out(class, &mut state, arena)?;
+            class.used.store(state.used, Ordering::Relaxed);
+            arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
+            Some(chunk)
+        };
+        hand_out().or_else(|| self.share_kept(arena, qsbr, id).then(hand_out)?)
+    }
+
+    /// Gives the class half of what some thread keeps of it, for one that found no free chunk.
+    /// `false` if no thread keeps any.
+    pub(crate) fn share_kept(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId) -> bool {
+        let mut shared = Vec::new();
+        for list in self.threads.lists(id).filter(|list| !list.is_empty()) {
+            list.share(&mut shared);
+            if !shared.is_empty() {
+                self.put_back(arena, qsbr, id, &shared);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The next free chunk of the class, or of the page being cut.
+    fn hand_out(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
+        let chunk = match state.pop_free(arena) {
+            Some(chunk) => chunk,
+            None => self.cut(class, state, arena)?,
+        };
+        state.used += 1;
+        Some(chunk)
+    }
+
+    /// The next chunk of the page being cut.
+    fn cut(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
+        let (page, next) = state.cutting.filter(|&(_, next)| next < class.per_page)?;
+        state.cutting = Some((page, next + 1));
+        let chunk = arena.chunk(page, next * class.chunk_bytes);
+        // A header that the page's former class left here must not look like a linked item.
+        arena.header(chunk).pos.store(0, Ordering::Relaxed);
+        // Release: partner of the Acquire in `cut_chunks`; a walk that counts this chunk in sees
+        // the line above.
+        self.page_cut[page].fetch_add(1, Ordering::Release);
+        Some(chunk)
+    }
+
+    /// Takes back chunks that no thread can read. The calling thread keeps some of them, if it
+    /// stores. Neighbours of one class cost one lock, which is not held for long however many they
+    /// are.
+    #[inline]
+    pub(crate) fn put(&self, arena: &Arena, qsbr: &Qsbr, slot: usize, chunks: &[ChunkRef]) {
+        let class_of = |chunk: &ChunkRef| self.class_of(arena, *chunk);
+        let same = |one: &ChunkRef, other: &ChunkRef| class_of(one) == class_of(other);
+        for group in chunks.chunk_by(same).flat_map(|group| group.chunks(PUT_TOGETHER)) {
+            let id = class_of(&group[0]);
+            let Some(list) = self.threads.existing(slot, id) else {
+                self.put_back(arena, qsbr, id, group);
+                continue;
+            };
+            let mut back = Vec::new();
+            list.keep(group, &KeptOf { slabs: self, arena }, &mut back);
+            if !back.is_empty() {
+                self.put_back(arena, qsbr, id, &back);
+            }
+        }
+    }
+
+    /// Gives chunks back to their class.
+    fn put_back(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId, chunks: &[ChunkRef]) {
+        let class = self.class(id);
+        let mut freed_pages = Vec::new();
+        let mut state = class.state.lock();
+        for &chunk in chunks {
+            freed_pages.extend(state.put(arena, chunk));
+        }
+        class.used.store(state.used, Ordering::Relaxed);
+        // Before the lock of the pages: a class's lock is never taken under it.
+        drop(state);
+        freed_pages.into_iter().for_each(|page| self.page_freed(qsbr, page));
+    }
+
+    /// The last chunk of a draining page has come back.
+    pub(super) fn page_freed(&self, qsbr: &Qsbr, freed: Draining) {
+        let Draining { page, promised_to, .. } = freed;
+        self.page_class[page].store(0, Ordering::Relaxed);
+        self.pages_moved.fetch_add(1, Ordering::Relaxed);
+        // Dated after the store above: a section of a later epoch finds the page without a class.
+        let free = FreePage::new(page, qsbr.epoch(), promised_to);
+        self.pages.lock().resident.push_back(free);
+    }
+
+    /// Takes back what threads keep of a page that is leaving the class, and what they keep beyond
+    /// what they may now.
+    pub(super) fn take_back_kept(
+        &self,
+        arena: &Arena,
+        qsbr: &Qsbr,
+        id: ClassId,
+        page: usize,
+        most: usize,
+    ) {
+        let mut back = Vec::new();
+        for list in self.threads.lists(id) {
+            list.give_up(|chunk| arena.page_of(chunk) == page, &mut back);
+            list.limit(most, &mut back);
+        }
+        self.put_back(arena, qsbr, id, &back);
+    }
+
+    /// The thread leaves: others get what it has kept.
+    pub(crate) fn leave(&self, arena: &Arena, qsbr: &Qsbr, slot: usize) {
+        for id in 1..=self.count() {
+            let Some(list) = self.threads.existing(slot, id) else { return };
+            let mut back = Vec::new();
+            list.limit(0, &mut back);
+            if !back.is_empty() {
+                self.put_back(arena, qsbr, id, &back);
+            }
+        }
+    }
+}
