@@ -7,7 +7,7 @@
 //!
 //! Answers are written by a task of their own: a sender that does not read them holds up nothing.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
@@ -80,21 +80,28 @@ impl Sender {
     fn new(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
-        places: &Places,
+        first: String,
     ) -> Self {
-        let resume = if places.is_empty() { Value::Null } else { told(places) };
-        let (answers, answered) = watch::channel(format!("{}\n", json!({ "resume": resume })));
-        let writing = tokio::spawn(write(writer, answered));
+        let (answers, answered) = watch::channel(String::new());
+        let writing = tokio::spawn(write(writer, first, answered));
         let reader = Box::new(BufReader::with_capacity(1 << 16, reader));
         Self { reader, line: Vec::new(), is_too_long: false, answers, writing }
     }
 }
 
-/// Writes the newest answer whenever there is one.
-async fn write(mut writer: impl AsyncWrite + Send + Unpin, mut answers: watch::Receiver<String>) {
-    answers.mark_changed();
-    while answers.changed().await.is_ok() {
-        let answer = answers.borrow_and_update().clone();
+/// The first line to a sender.
+fn resume(places: &Places) -> String {
+    let place = if places.is_empty() { Value::Null } else { told(places) };
+    format!("{}\n", json!({ "resume": place }))
+}
+
+/// Writes the first answer, and then the newest whenever there is one.
+async fn write(
+    mut writer: impl AsyncWrite + Send + Unpin,
+    mut answer: String,
+    mut answers: watch::Receiver<String>,
+) {
+    loop {
         let written = async {
             writer.write_all(answer.as_bytes()).await?;
             writer.flush().await
@@ -103,6 +110,10 @@ async fn write(mut writer: impl AsyncWrite + Send + Unpin, mut answers: watch::R
             // A sender that is gone is noticed where its lines are read.
             return;
         }
+        if answers.changed().await.is_err() {
+            return;
+        }
+        answer.clone_from(&answers.borrow_and_update());
     }
 }
 
@@ -176,6 +187,10 @@ impl Input {
 /// Stdin and stdout as a sender. Neither can be waited for by the runtime, whatever it is, so a
 /// thread for each passes its bytes on.
 fn standard(places: &Places) -> io::Result<Sender> {
+    // Before anything can replace it, or end the process.
+    let mut stdout = io::stdout();
+    stdout.write_all(resume(places).as_bytes())?;
+    stdout.flush()?;
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let (mut lines, mut answers) = (theirs.try_clone()?, theirs);
@@ -186,11 +201,10 @@ fn standard(places: &Places) -> io::Result<Sender> {
     })?;
     thread::Builder::new().name("stdout".to_owned()).spawn(move || {
         // Answers are for who reads them.
-        let mut stdout = io::stdout();
         let _ = io::copy(&mut answers, &mut stdout);
     })?;
     let (reader, writer) = tokio::net::UnixStream::from_std(ours)?.into_split();
-    Ok(Sender::new(reader, writer, places))
+    Ok(Sender::new(reader, writer, String::new()))
 }
 
 /// The next line; none at the end.
@@ -234,12 +248,12 @@ impl Listener {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await.map_err(lost)?;
                 let (reader, writer) = stream.into_split();
-                Ok(Sender::new(reader, writer, places))
+                Ok(Sender::new(reader, writer, resume(places)))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await.map_err(lost)?;
                 let (reader, writer) = stream.into_split();
-                Ok(Sender::new(reader, writer, places))
+                Ok(Sender::new(reader, writer, resume(places)))
             }
         }
     }
@@ -253,7 +267,7 @@ mod tests {
 
     fn sender(bytes: &[u8]) -> Sender {
         let reader = io::Cursor::new(bytes.to_vec());
-        Sender::new(reader, tokio::io::sink(), &Places::new())
+        Sender::new(reader, tokio::io::sink(), String::new())
     }
 
     #[tokio::test]
@@ -276,7 +290,7 @@ mod tests {
         let (ours, theirs) = duplex(1000);
         let (reader, writer) = tokio::io::split(ours);
         let place = |text: &str| Places::from([(String::new(), text.to_owned())]);
-        let sender = Sender::new(reader, writer, &place("41"));
+        let sender = Sender::new(reader, writer, resume(&place("41")));
         let mut lines = BufReader::new(theirs).lines();
         assert_eq!(lines.next_line().await.unwrap().unwrap(), r#"{"resume":"41"}"#);
         let input = Input { listener: None, sender };
