@@ -8,7 +8,7 @@
 //! The lock says who works. Nothing depends on there being one worker alone: a delete is right at
 //! any moment after its commit, so two that work at the same time cost a miss, and none at all
 //! would cost old values. That is why a worker whose lock's session breaks goes on until it sees
-//! that another one has the lock (decision 130).
+//! that another one has the lock (decision 105).
 //!
 //! The atomics here are facts for `stats`. Relaxed is enough: no other data depends on them.
 

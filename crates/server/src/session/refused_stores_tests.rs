@@ -1,5 +1,5 @@
 //! A store that is refused for room leaves the old value, in every protocol; one that is refused
-//! for its size takes it along, as in memcached (decision 110).
+//! for its size takes it along, as in memcached (decision 100).
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

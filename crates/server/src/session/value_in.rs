@@ -185,7 +185,7 @@ fn refuse(
     refusal_of(engine, job, refusal)
 }
 
-/// A refusal. The old value stays (decision 110), but for a set whose value is too large: no
+/// A refusal. The old value stays (decision 100), but for a set whose value is too large: no
 /// repetition could store that, and memcached deletes the old one, too.
 pub(super) fn refusal_of(engine: &engine::Worker, job: &Job<'_>, refusal: Verdict) -> Finished {
     if refusal == Verdict::TooLarge && job.drops_old_if_too_large {
