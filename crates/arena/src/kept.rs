@@ -53,7 +53,7 @@ struct List {
     most: u32,
 }
 
-/// How a thread may keep a chunk.
+/// The conditions under which a thread may keep a chunk.
 pub trait Keeping {
     /// `true` if all chunks of this one's page are wanted elsewhere.
     fn refuses(&self, chunk: ChunkRef) -> bool;

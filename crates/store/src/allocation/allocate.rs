@@ -1,8 +1,8 @@
 //! Allocation: which memory a store takes when its class has no free chunk.
 //!
 //! A store asks in this order: a free chunk that its thread keeps, or one of its class; a page
-//! within the limit, or one that the cleaner moved to the class (see `rebalance`); a free chunk that
-//! another thread keeps; its class's oldest item; where there is none, a page of the class whose
+//! within the limit, or one that the cleaner moved to the class (see `rebalance`); a free chunk
+//! that another thread keeps; its class's oldest item; where there is none, a page of the class whose
 //! next victim is the oldest. So no store is refused while anything can be evicted, whatever its
 //! size.
 //!

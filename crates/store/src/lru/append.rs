@@ -84,6 +84,7 @@ impl BagList {
         let opened = bag.opened_tick();
         let block = {
             let _growing = self.grow.lock();
+            // Relaxed: the tail changes under this lock.
             let tail = bag.tail.load(Ordering::Relaxed);
             self.link_block(blocks, budget, index, tail)
         };

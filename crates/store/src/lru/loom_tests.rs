@@ -71,7 +71,7 @@ impl World {
     }
 }
 
-/// There are so many interleavings that those with more than two preemptions are left out.
+/// All interleavings would take hours: those with more than two preemptions are left out.
 fn model(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));

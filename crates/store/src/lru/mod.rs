@@ -45,8 +45,12 @@
 //!
 //! # Price
 //!
-//! Order within a bag is by arrival, not by use, and by thread. A bag's size, about a 32nd of its class, is the
-//! error of this LRU.
+//! Order within a bag is by arrival, not by use, and by thread. A bag's size, about a 32nd of its
+//! class, is the error of this LRU.
+//!
+//! [`BagList`] and [`Bag`] have their methods in four files: order and passes here, appending in
+//! `append`, and `record` and `recover`, which have them to themselves at a clean end and after a
+//! crash.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5. The
 //! slots are ours, see `arena::blocks`.
@@ -265,8 +269,8 @@ impl BagList {
         PARTS.iter().any(|&part| self.newest(part) == bag)
     }
 
-    /// Closes the newest bags, and opens others. One that is unused is only dated anew. `false` if there are too many bags, or the
-    /// next tick would make a mark too old (see [`recency`]).
+    /// Closes the newest bags, and opens others. One that is unused is only dated anew. `false` if
+    /// there are too many bags, or the next tick would make a mark too old (see [`recency`]).
     pub(crate) fn open(
         &self,
         order: &mut Order,
