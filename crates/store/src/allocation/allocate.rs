@@ -2,9 +2,9 @@
 //!
 //! A store asks in this order: a free chunk that its thread keeps, or one of its class; a page
 //! within the limit, or one that the cleaner moved to the class (see `rebalance`); a free chunk
-//! that another thread keeps; its class's oldest item; where there is none, a page of the class whose
-//! next victim is the oldest. So no store is refused while anything can be evicted, whatever its
-//! size.
+//! that another thread keeps; its class's oldest item; where there is none, a page of the class
+//! whose next victim is the oldest. So no store is refused while anything can be evicted, whatever
+//! its size.
 //!
 //! What is evicted comes back when the sections end in which it may have been found. A thread that
 //! loses its processor outside of a section holds nothing up, and one that loses it inside holds up

@@ -246,8 +246,8 @@ impl Slabs {
             // Its chunks that were never cut are not counted anywhere.
             state.cutting = None;
         }
-        // No thread keeps a chunk of the page from now on (law 1 of `arena::kept`). Release: partner
-        // of the Acquire in `page_class`, as where a page gets its class.
+        // No thread keeps a chunk of the page from now on (law 1 of `arena::kept`).
+        // Release: partner of the Acquire in `page_class`, as where a page gets its class.
         self.page_class[page].store(leaving, Ordering::Release);
         let mut held = 0;
         for index in 0..self.cut_chunks(page) {
