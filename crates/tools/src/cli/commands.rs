@@ -22,7 +22,7 @@ Examples:
 Exit status: 0 if every server answered; 1 if one did not; 64 for a wrong command line."
 )]
 pub(super) struct PingArgs {
-    /// Servers: HOST[:PORT] or unix:PATH
+    /// Servers: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
     pub addresses: Vec<String>,
     /// A line of JSON for each server
@@ -45,7 +45,7 @@ Examples:
 holdall bench measures under load."
 )]
 pub(super) struct LatencyArgs {
-    /// Server: HOST[:PORT] or unix:PATH
+    /// Server: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
     pub address: String,
     /// Round trips
@@ -74,7 +74,7 @@ Examples:
 Bytes of a key that are no visible ASCII are shown as \\x1b."
 )]
 pub(super) struct KeysArgs {
-    /// Server: HOST[:PORT] or unix:PATH
+    /// Server: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
     pub address: String,
     /// Keys that begin so
@@ -103,7 +103,7 @@ Examples:
 Sizes are of items with their headers. holdall keys lists all of them."
 )]
 pub(super) struct BigKeysArgs {
-    /// Server: HOST[:PORT] or unix:PATH
+    /// Server: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
     pub address: String,
     /// Rows of each kind
@@ -146,7 +146,7 @@ The order of eviction stays as it is. What changes meanwhile may be in the dump 
 change. holdall restore stores a dump."
 )]
 pub(super) struct DumpArgs {
-    /// Server: HOST[:PORT] or unix:PATH
+    /// Server: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
     pub address: String,
     /// The file [default: stdout]
@@ -173,7 +173,7 @@ Items that expired since the dump are left out. A dump that was cut short is res
 goes, and is an error."
 )]
 pub(super) struct RestoreArgs {
-    /// Server: HOST[:PORT] or unix:PATH
+    /// Server: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "ADDRESS")]
     pub address: String,
     /// The dump [default: stdin]
