@@ -212,11 +212,15 @@ fn nothing_is_filled_after_a_failure() {
 fn the_lease_of_a_caller_who_has_gone_is_given_back() {
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
     let client = client(&[&server]);
+    let mut gone = 0;
     for round in 0..100 {
         let key = format!("gone{round}");
         let mut call = Box::pin(client.client().lease_get(&key));
-        let is_asked = call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-        assert!(is_asked);
+        // The thread that drives the connection may be quick: then this caller has the lease.
+        if call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            continue;
+        }
+        gone += 1;
         // Before the reply has come, or behind it.
         thread::sleep(Duration::from_micros(round * 10));
         drop(call);
@@ -226,6 +230,7 @@ fn the_lease_of_a_caller_who_has_gone_is_given_back() {
             thread::sleep(Duration::from_millis(1));
         }
     }
+    assert!(gone > 0, "every caller had its reply at once");
 }
 
 /// A transaction's snapshot may be older than a delete that came before the lease.
