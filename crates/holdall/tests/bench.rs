@@ -7,7 +7,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use common::{Running, Scratch, holdall, kill, output, stderr, stdout, wait_for};
+use common::{Running, Scratch, holdall, kill, output, proc_line, stderr, stdout, wait_for};
 use rustix::process::Signal;
 
 fn bench(arguments: &[&str]) -> std::process::Output {
@@ -170,11 +170,13 @@ fn two_results_are_compared_with_their_chance() {
     assert!(!output.status.success() && stderr(&output).contains("/nowhere/a.json"));
 }
 
-/// Ends a command by one SIGINT as soon as it has printed something, or after a second of a command
-/// that prints at its end; its status, and what it printed.
+/// Ends a command by one SIGINT a second after it has begun to listen for it; its status, and what
+/// it printed.
 fn interrupted(arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = holdall(&[&["bench"], arguments].concat());
     let mut child = command.spawn().unwrap();
+    let caught = || u64::from_str_radix(&proc_line(child.id(), "status", "SigCgt:"), 16).unwrap();
+    wait_for("its handler", || caught() & (1 << (Signal::INT.as_raw() - 1)) != 0);
     thread::sleep(Duration::from_secs(1));
     kill(child.id(), Signal::INT);
     wait_for("the end", || child.try_wait().unwrap().is_some());
