@@ -100,6 +100,7 @@ const EXCEPTIONS: &[(Suite, Exception)] = &[
         Suite::PhpMemcached,
         anywhere("sasl_basic", "asks for a server that is written into the suite"),
     ),
+    (Suite::PhpMemcached, at_times("stats_hang", LATE_CONNECTIONS)),
     (Suite::PhpMemcached, proxied("stats", "total_connections is a server's")),
     (Suite::Pymemcache, anywhere("test_tls", "skipped by its authors: pymemcache#39")),
     (
@@ -112,6 +113,8 @@ const NO_CONFTEST: &str = "asks for a file that the package does not have (conft
 const NEEDS_PING: &str = "runs ping";
 const NO_BLACK_HOLE: &str = "connects to an address that never answers";
 const RETRIES: &str = "counts how often the client connects to nobody within a second";
+const LATE_CONNECTIONS: &str =
+    "counts connections that the client makes and gives up without waiting for them";
 const OTHER_BUILD: &str = "is for another PHP, libmemcached or build of php-memcached";
 const NEWER_LIBRARY: &str = "asks for options that Debian 12's php-memcached does not have";
 
