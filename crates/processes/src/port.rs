@@ -14,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 /// nor a server's that asked for port 0, takes one between this call and the server's start.
 const PORTS: Range<u16> = 15_000..31_000;
 
-/// Claims that a process keeps, each with a file descriptor. The oldest go first: their servers run,
-/// or are gone.
+/// Claims that a process keeps, each with a file descriptor. The oldest go first: their servers
+/// run, or are gone.
 const CLAIMS_MAX: usize = 256;
 
 /// A name of the network namespace for each port that was given out: two processes that look for
