@@ -204,6 +204,16 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Mapped<A> {
                 if len == new_len {
                     return block;
                 }
+                // To copy into pages that are there costs less than to have new ones made.
+                let kept = reuse(new_len);
+                if !kept.is_null() {
+                    // SAFETY: both mappings have at least this number of bytes, and the kept one is
+                    // nobody else's.
+                    unsafe { block.copy_to_nonoverlapping(kept, layout.size().min(new_size)) };
+                    // SAFETY: the caller gives up the old block, a mapping of this length.
+                    unsafe { release(block, len) };
+                    return kept;
+                }
                 // SAFETY: a mapping of this length; the caller uses what is returned alone.
                 let moved = unsafe { mremap(block.cast(), len, new_len, MremapFlags::MAYMOVE) };
                 return moved.map_or(ptr::null_mut(), |moved| moved.cast());
