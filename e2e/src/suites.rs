@@ -114,7 +114,7 @@ const NEEDS_PING: &str = "runs ping";
 const NO_BLACK_HOLE: &str = "connects to an address that never answers";
 const RETRIES: &str = "counts how often the client connects to nobody within a second";
 const LATE_CONNECTIONS: &str =
-    "counts connections that the client makes and gives up without waiting for them";
+    "compares counts of connections, and failed once beside a heavy load; the cause is not known";
 const OTHER_BUILD: &str = "is for another PHP, libmemcached or build of php-memcached";
 const NEWER_LIBRARY: &str = "asks for options that Debian 12's php-memcached does not have";
 

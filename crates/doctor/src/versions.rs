@@ -53,7 +53,8 @@ pub fn ask(address: &str) -> io::Result<String> {
     }
     let reply = String::from_utf8_lossy(&reply).trim().to_owned();
     match reply.strip_prefix("VERSION ") {
-        Some(version) => Ok(version.to_owned()),
+        // It is shown on terminals.
+        Some(version) => Ok(version.escape_debug().to_string()),
         None => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("its reply to `version` is {reply:?}; it may want a login or TLS"),

@@ -5,6 +5,7 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
@@ -251,4 +252,35 @@ fn logins_and_tls_are_the_servers() {
     assert!(refused(&["keys", &at, "--tls-ca", &ca]).contains("CLIENT_ERROR"));
     let plain = refused(&["keys", &at, "--timeout", "2"]);
     assert!(plain.contains(&at), "{plain}");
+}
+
+/// A server that says what it likes: no length is believed, and no reply moves a cursor.
+#[test]
+fn a_hostile_server_gives_an_error_and_no_control_characters() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || answer(&stream.unwrap()));
+        }
+    });
+    let version = said(&["ping", &at]);
+    assert!(version.trim_end().bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{version:?}");
+    let why = refused(&["dump", &at]);
+    assert!(why.contains("VA 18446744073709551615"), "{why}");
+}
+
+fn answer(mut stream: &std::net::TcpStream) {
+    let mut lines = std::io::BufReader::new(stream).lines();
+    while let Some(Ok(line)) = lines.next() {
+        let reply: &[u8] = match line.split(' ').next() {
+            Some("version") => b"VERSION 1.6.45\x1b[2J\x07\r\n",
+            Some("stats") => b"STAT curr_items 1\r\nEND\r\n",
+            Some("lru_crawler") => b"key=a exp=-1 la=1 cas=2 fetch=no cls=1 size=63\r\nEND\r\n",
+            _ => b"VA 18446744073709551615 f0\r\n",
+        };
+        if stream.write_all(reply).is_err() {
+            return;
+        }
+    }
 }

@@ -25,7 +25,7 @@ const FIRST_LINE: &str = "holdall-dump 1";
 /// Requests that are sent before their replies are read.
 const BATCH: usize = 64;
 
-/// The largest value that is restored, in bytes.
+/// The largest value that is dumped or restored, in bytes: as large as a server may keep one.
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// The longest line of a dump, in bytes.
@@ -105,7 +105,8 @@ fn write_batch(
     for entry in batch.drain(..) {
         let line = values.line()?;
         let mut words = line.split(' ');
-        match (words.next(), words.next().and_then(|len| len.parse::<usize>().ok())) {
+        let len = |word: &str| word.parse().ok().filter(|len| *len <= VALUE_BYTES_MAX);
+        match (words.next(), words.next().and_then(len)) {
             (Some("EN"), _) => dumped.gone += 1,
             (Some("VA"), Some(len)) => {
                 let flags = words.find_map(|word| word.strip_prefix('f')).unwrap_or("0").to_owned();

@@ -16,7 +16,8 @@ pub fn round_trip(connection: &mut Connection) -> Result<(Duration, String), Err
     connection.send(b"version\r\n")?;
     let reply = connection.line()?;
     match reply.strip_prefix("VERSION ") {
-        Some(version) => Ok((begin.elapsed(), version.to_owned())),
+        // It is shown on terminals.
+        Some(version) => Ok((begin.elapsed(), version.escape_debug().to_string())),
         None => Err(connection.unexpected("version", &reply)),
     }
 }
