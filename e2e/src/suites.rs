@@ -100,7 +100,6 @@ const EXCEPTIONS: &[(Suite, Exception)] = &[
         Suite::PhpMemcached,
         anywhere("sasl_basic", "asks for a server that is written into the suite"),
     ),
-    (Suite::PhpMemcached, at_times("stats_hang", LATE_CONNECTIONS)),
     (Suite::PhpMemcached, proxied("stats", "total_connections is a server's")),
     (Suite::Pymemcache, anywhere("test_tls", "skipped by its authors: pymemcache#39")),
     (
@@ -113,8 +112,6 @@ const NO_CONFTEST: &str = "asks for a file that the package does not have (conft
 const NEEDS_PING: &str = "runs ping";
 const NO_BLACK_HOLE: &str = "connects to an address that never answers";
 const RETRIES: &str = "counts how often the client connects to nobody within a second";
-const LATE_CONNECTIONS: &str =
-    "compares counts of connections, and failed once beside a heavy load; the cause is not known";
 const OTHER_BUILD: &str = "is for another PHP, libmemcached or build of php-memcached";
 const NEWER_LIBRARY: &str = "asks for options that Debian 12's php-memcached does not have";
 

@@ -271,6 +271,16 @@ fn survive_a_crowd(server: &mut Server, size: usize) {
     eprintln!("accepting again after {back:?}, {busy:?} used while full");
 }
 
+/// php-memcached's own test compares the numbers that two connections see.
+#[test]
+fn a_connection_that_asks_has_been_counted() {
+    let server = Server::under_test(&["-t", "2"]);
+    let first = server.stat("total_connections");
+    for number in 1..=3000 {
+        assert_eq!(server.stat("total_connections"), first + number);
+    }
+}
+
 /// With memcached's default a client too many receives an error.
 #[test]
 fn one_client_too_many_receives_an_error() {

@@ -163,9 +163,10 @@ impl Acceptor {
         // SeqCst as all writes of the count, for which see `Shared::connections`. The worker takes
         // off what it was given: the mailbox's lock orders that after this.
         worker.connections.fetch_add(1, Ordering::SeqCst);
-        if worker.mailbox.try_post(Message::Accepted(socket, peer)) {
-            self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
-        } else {
+        // Counted before the worker can have it: who asks on it for statistics counts itself.
+        self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
+        if !worker.mailbox.try_post(Message::Accepted(socket, peer)) {
+            self.shared.accept.accepted.fetch_sub(1, Ordering::Relaxed);
             worker.connections.fetch_sub(1, Ordering::SeqCst);
             self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
         }
