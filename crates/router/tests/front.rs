@@ -450,6 +450,30 @@ fn packets_are_translated_and_their_answers_too() {
 }
 
 #[test]
+fn a_clients_minus_one_in_a_packet_never_expires() {
+    let server = Server::memcached(&[]);
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
+    let in_2106 = [0xff; 4];
+    for address in [server.addr(), proxy.address] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        for key in [&b"plain"[..], b"with space"] {
+            let mut ask = |packet: Vec<u8>| {
+                stream.write_all(&packet).unwrap();
+                let (_, status, _, body) = answer(&mut stream);
+                (status, body)
+            };
+            let hit = (0, b"\0\0\0\x05value".to_vec());
+            assert_eq!(ask(packet(SET, key, &[0, 0, 0, 5, 255, 255, 255, 255], b"value", 0)).0, 0);
+            assert_eq!(ask(packet(GET, key, b"", b"", 0)), hit);
+            assert_eq!(ask(packet(GAT, key, &in_2106, b"", 0)), hit);
+            assert_eq!(ask(packet(TOUCH, key, &in_2106, b"", 0)).0, 0);
+            assert_eq!(ask(packet(GET, key, b"", b"", 0)), hit);
+        }
+    }
+}
+
+#[test]
 fn quiet_packets_keep_their_silence_and_their_order() {
     let servers = [Server::memcached(&[]), Server::memcached(&[])];
     let proxy = Proxy::over(&servers.each_ref().map(Server::addr), r#""PoolRoute|all""#, &[]);

@@ -140,12 +140,15 @@ impl Front {
         let (op, want, exptime) = match packet.command {
             binary::Command::Get { exptime, with_key, .. } => {
                 let want = if with_key { Want::GetWithKey } else { Want::Get };
+                let exptime = exptime.map(expiry);
                 (get_op(&mut words, base64, exptime, b"v f c"), want, exptime)
             }
             binary::Command::Touch { exptime, .. } if base64 => {
-                (get_op(&mut words, base64, Some(exptime), b"f c"), Want::Touch, None)
+                (get_op(&mut words, base64, Some(expiry(exptime)), b"f c"), Want::Touch, None)
             }
-            binary::Command::Touch { exptime, .. } => (Command::Touch, Want::Touch, Some(exptime)),
+            binary::Command::Touch { exptime, .. } => {
+                (Command::Touch, Want::Touch, Some(expiry(exptime)))
+            }
             binary::Command::Delete { .. } if packet.header.cas == 0 && !base64 => {
                 (Command::Delete, Want::Other, None)
             }
@@ -205,12 +208,18 @@ fn get_op(words: &mut Vec<u8>, base64: bool, exptime: Option<u32>, flags: &[u8])
     Command::MetaGet
 }
 
+/// A packet's expiry time as text can say it. The greatest number is a client's -1: a time in
+/// 2106 to who reads packets, and the past to a memcached that reads it as text.
+const fn expiry(exptime: u32) -> u32 {
+    if exptime == u32::MAX { 0 } else { exptime }
+}
+
 /// The words of a meta command for what the packet asks.
 fn write_words(words: &mut Vec<u8>, packet: &binary::Request<'_>, base64: bool) {
     let cas = packet.header.cas;
     match packet.command {
         binary::Command::Store { mode, flags, exptime, .. } => {
-            word(words, format_args!("c F{flags} T{exptime}"));
+            word(words, format_args!("c F{flags} T{}", expiry(exptime)));
             let letter = match mode {
                 // With a cas unique, set, add and replace are one command.
                 StoreMode::Add if cas == 0 => 'E',
