@@ -68,7 +68,11 @@ impl Discovery {
     }
 
     /// The servers that the source names now, or named last.
-    fn servers(&self, source: &str) -> io::Result<Vec<Member>> {
+    ///
+    /// # Errors
+    ///
+    /// When it is no source, or it names none and never did.
+    pub fn servers(&self, source: &str) -> io::Result<Vec<Member>> {
         let error = match ask(source) {
             Ok(servers) if !servers.is_empty() => {
                 self.keep(source, &servers);

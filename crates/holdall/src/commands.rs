@@ -33,7 +33,7 @@ const PLAN: bool = cfg!(feature = "plan");
 
 const TOOLS: bool = cfg!(feature = "tools");
 
-const COMMANDS: [Command; 19] = [
+const COMMANDS: [Command; 20] = [
     command("serve", "the cache server", "serve", SERVE),
     command("route", "the proxy before many servers", "route", ROUTE),
     command("check", "says what is wrong with a proxy's configuration", "route", ROUTE),
@@ -60,6 +60,7 @@ const COMMANDS: [Command; 19] = [
     ),
     command("plan", "sizes a tier; makes units and manifests from one topology file", "plan", PLAN),
     command("doctor", "says what on this host costs speed, memory or safety", "doctor", DOCTOR),
+    command("top", "shows live how every member of a tier is", "tools", TOOLS),
     command("ping", "asks servers whether they answer", "tools", TOOLS),
     command("latency", "measures round trips to a server", "tools", TOOLS),
     command("keys", "lists the keys of a server", "tools", TOOLS),

@@ -91,6 +91,8 @@ fn of_crate(name: &str) -> Option<Command> {
         #[cfg(feature = "plan")]
         "plan" => Some(plan::cli::interface()),
         #[cfg(feature = "tools")]
+        "top" => Some(top::cli::interface()),
+        #[cfg(feature = "tools")]
         name => tools::cli::interface(name),
         #[cfg(not(feature = "tools"))]
         _ => None,

@@ -163,7 +163,8 @@ impl Acceptor {
         // SeqCst as all writes of the count, for which see `Shared::connections`. The worker takes
         // off what it was given: the mailbox's lock orders that after this.
         worker.connections.fetch_add(1, Ordering::SeqCst);
-        // Counted before the worker can have it: who asks on it for statistics counts itself.
+        // Counted before the worker can have it: a client that asks on it for statistics counts
+        // itself.
         self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
         if !worker.mailbox.try_post(Message::Accepted(socket, peer)) {
             self.shared.accept.accepted.fetch_sub(1, Ordering::Relaxed);

@@ -20,7 +20,7 @@ const EXIT_USAGE: u8 = 64;
 
 /// The way to servers, the same for every command.
 #[derive(Clone, Debug, clap::Args)]
-struct Reach {
+pub struct Reach {
     /// TLS; servers are verified by these issuers (PEM)
     #[arg(long, value_name = "FILE", conflicts_with = "tls_insecure")]
     tls_ca: Option<PathBuf>,
@@ -36,7 +36,9 @@ struct Reach {
 }
 
 impl Reach {
-    fn options(&self) -> Options {
+    /// The way that the flags describe.
+    #[must_use]
+    pub fn options(&self) -> Options {
         Options {
             tls_ca: self.tls_ca.clone(),
             tls_insecure: self.tls_insecure,

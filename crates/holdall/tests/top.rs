@@ -1,0 +1,107 @@
+//! `holdall top` over real servers, holdall's and Debian's, and a proxy that misses one.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{holdall, output, stderr, stdout};
+use serde_json::Value;
+use testkit::{Router, Server};
+
+/// Gets of one key until dropped; the server needs a load for rates and hot keys.
+fn load<R>(server: &Server, body: impl FnOnce() -> R) -> R {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut wire = server.connect();
+            wire.expect(b"set user:42 0 0 1\r\nx\r\n", b"STORED\r\n");
+            // Relaxed: the end may come a round later.
+            while !is_over.load(Ordering::Relaxed) {
+                wire.expect(b"get user:42\r\n", b"VALUE user:42 0 1\r\nx\r\nEND\r\n");
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let result = body();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn member<'v>(all: &'v Value, address: &str) -> &'v Value {
+    let members = all["members"].as_array().unwrap();
+    members.iter().find(|one| one["address"] == address).unwrap_or_else(|| panic!("{all:#}"))
+}
+
+#[test]
+fn every_role_is_shown_with_its_numbers() {
+    let (server, memcached) = (Server::holdall(&[]), Server::memcached(&[]));
+    let dead = "127.0.0.1:1";
+    let router = Router::over(
+        &[server.addr(), dead.parse().unwrap()],
+        r#"{ "type": "AllSyncRoute", "children": ["PoolRoute|A", "PoolRoute|B"] }"#,
+        &[],
+    );
+    router.connect().expect(b"get a\r\n", b"SERVER_ERROR Connection error\r\n");
+    let proxy = router.addr().to_string();
+    let addresses = [server.addr().to_string(), memcached.addr().to_string()];
+    let all = load(&server, || {
+        // A hot key appears after a second.
+        thread::sleep(Duration::from_millis(1500));
+        let words = ["top", &addresses[0], &addresses[1], &proxy, dead, "--once", "--json"];
+        let output = output(&mut holdall(&words));
+        assert_eq!(output.status.code(), Some(1), "one is away: {}", stderr(&output));
+        serde_json::from_str::<Value>(&stdout(&output)).unwrap()
+    });
+    let own = member(&all, &addresses[0]);
+    assert_eq!((&own["role"], &own["health"]), (&"server".into(), &"good".into()));
+    assert!(own["numbers"]["gets_per_second"].as_f64().unwrap() > 10.0, "{own:#}");
+    assert_eq!(own["numbers"]["hit_ratio"], 1.0);
+    assert!(own["numbers"]["get_p99_seconds"].as_f64().unwrap() > 0.0);
+    let other = member(&all, &addresses[1]);
+    assert_eq!((&other["role"], &other["health"]), (&"server".into(), &"good".into()));
+    assert_eq!(other["numbers"]["gets_per_second"], 0.0);
+    assert!(other["numbers"]["get_p99_seconds"].is_null(), "memcached does not tell");
+    let proxy = member(&all, &proxy);
+    assert_eq!((&proxy["role"], &proxy["health"]), (&"proxy".into(), &"trouble".into()));
+    assert_eq!(proxy["reason"], "1 of 2 servers are away");
+    let dead = member(&all, dead);
+    assert_eq!(dead["health"], "away");
+    assert!(dead["reason"].as_str().unwrap().contains("refused"), "{dead:#}");
+    assert_eq!(all["hot_keys"][0]["key"], "user%3A42");
+    assert_eq!(all["hot_keys"][0]["address"], addresses[0].as_str());
+}
+
+/// In a terminal of its own, which `script` makes.
+#[test]
+fn a_terminal_shows_the_members_until_q() {
+    let server = Server::holdall(&[]);
+    let program = env!("CARGO_BIN_EXE_holdall");
+    let line = format!("stty cols 100 rows 24; exec {program} top {}", server.addr());
+    let mut terminal = Command::new("script")
+        .args(["-qefc", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keys = terminal.stdin.take().unwrap();
+    thread::sleep(Duration::from_millis(1500));
+    keys.write_all(b"q").unwrap();
+    let output = terminal.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stdout(&output));
+    let shown = stdout(&output);
+    assert!(shown.contains("gets/s"), "{shown}");
+    assert!(shown.contains(&server.addr().to_string()), "{shown}");
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do() {
+    let output = output(&mut holdall(&["top", "127.0.0.1:1"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("stdout is no terminal; --once prints"), "{output:?}");
+}

@@ -1,0 +1,39 @@
+//! The most popular keys of all servers that tell theirs.
+
+use crate::poller::Member;
+
+/// A key and its load on one server.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HotKey {
+    /// Percent-encoded, as the server tells it.
+    pub(crate) key: String,
+    /// The server's address.
+    pub(crate) address: String,
+    /// Requests a second for it there.
+    pub(crate) requests_per_second: f64,
+    /// Its share of the server's requests, 0 to 1.
+    pub(crate) share: f64,
+}
+
+/// The hot keys of all members, those with the most requests first.
+#[must_use]
+pub(crate) fn hot_keys(members: &[Member]) -> Vec<HotKey> {
+    let mut keys: Vec<HotKey> = members.iter().flat_map(of_member).collect();
+    keys.sort_by(|one, other| other.requests_per_second.total_cmp(&one.requests_per_second));
+    keys
+}
+
+fn of_member(member: &Member) -> Vec<HotKey> {
+    let Some(now) = member.now.as_ref().filter(|_| member.error.is_none()) else {
+        return Vec::new();
+    };
+    let numbered = (1_u32..).map_while(|number| {
+        Some(HotKey {
+            key: now.stats.get(&format!("hotkeys:{number}:key"))?.clone(),
+            address: member.target.address.clone(),
+            requests_per_second: now.number(&format!("hotkeys:{number}:requests_per_second"))?,
+            share: now.number(&format!("hotkeys:{number}:share_ratio"))?,
+        })
+    });
+    numbered.collect()
+}

@@ -1,0 +1,163 @@
+//! A member's answer: the lines of `stats` and of the groups that its role has.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tools::{Connection, Error};
+
+/// Lines of one answer at the most; a server has some hundred, with namespaces some thousand.
+const LINES_MAX: usize = 50_000;
+
+/// What a member is, by the statistics that it has.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Role {
+    /// holdall or memcached.
+    Server,
+    /// `holdall route` or mcrouter.
+    Proxy,
+    /// `holdall invalidate`.
+    Invalidator,
+}
+
+impl Role {
+    /// Its name in JSON.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Proxy => "proxy",
+            Self::Invalidator => "invalidator",
+        }
+    }
+}
+
+/// One answer of a member.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    /// What the member is.
+    pub(crate) role: Role,
+    /// When the answer had been read.
+    pub(crate) at: Instant,
+    /// From the request for `stats` to the end of its answer.
+    pub(crate) round_trip: Duration,
+    /// Statistics by name. Groups have names of their own (`latency:get:p99_seconds`), so all stand
+    /// together. Control characters are escaped, since values are shown on terminals.
+    pub(crate) stats: BTreeMap<String, String>,
+}
+
+/// The groups to ask for beside those that the table needs.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Wanted {
+    /// The most popular keys.
+    pub(crate) hot_keys: bool,
+    /// Everything that the member says of its keys, namespaces or servers.
+    pub(crate) details: bool,
+}
+
+impl Reading {
+    /// Asks a member.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection, and an answer that is none.
+    pub(crate) fn take(connection: &mut Connection, wanted: Wanted) -> Result<Self, Error> {
+        let begin = Instant::now();
+        let mut stats = BTreeMap::new();
+        group(connection, "stats", &mut stats)?;
+        let round_trip = begin.elapsed();
+        let role = role_of(&stats);
+        let is_holdall = stats.contains_key("holdall_version");
+        match role {
+            Role::Server if is_holdall => {
+                group(connection, "stats latency", &mut stats)?;
+                if wanted.hot_keys || wanted.details {
+                    group(connection, "stats hotkeys", &mut stats)?;
+                }
+                if wanted.details {
+                    group(connection, "stats workingset", &mut stats)?;
+                    group(connection, "stats eviction", &mut stats)?;
+                    group(connection, "stats prefixes", &mut stats)?;
+                }
+            }
+            Role::Proxy if wanted.details => group(connection, "stats servers", &mut stats)?,
+            Role::Server | Role::Proxy | Role::Invalidator => {}
+        }
+        Ok(Self { role, at: Instant::now(), round_trip, stats })
+    }
+
+    /// A statistic as a number.
+    #[must_use]
+    pub(crate) fn number(&self, name: &str) -> Option<f64> {
+        self.stats.get(name)?.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    /// The numbers of one name of each cluster: `cluster:NAME:what`.
+    pub(crate) fn of_clusters<'r>(&'r self, what: &'r str) -> impl Iterator<Item = f64> + 'r {
+        let clusters = self.stats.range("cluster:".to_owned()..="cluster;".to_owned());
+        let named = clusters
+            .filter(move |(name, _)| name.rsplit_once(':').is_some_and(|(_, last)| last == what));
+        named.filter_map(|(_, value)| value.parse().ok())
+    }
+
+    /// The version that the member says it is.
+    #[must_use]
+    pub(crate) fn version(&self) -> &str {
+        let own = self.stats.get("holdall_version").or_else(|| self.stats.get("version"));
+        own.map_or("", String::as_str)
+    }
+}
+
+fn role_of(stats: &BTreeMap<String, String>) -> Role {
+    if stats.contains_key("delivered_position") {
+        Role::Invalidator
+    } else if stats.contains_key("num_servers") {
+        Role::Proxy
+    } else {
+        Role::Server
+    }
+}
+
+/// Adds the lines of one group. One that the member does not have adds none.
+fn group(
+    connection: &mut Connection,
+    request: &'static str,
+    stats: &mut BTreeMap<String, String>,
+) -> Result<(), Error> {
+    connection.send(format!("{request}\r\n").as_bytes())?;
+    for _ in 0..LINES_MAX {
+        let line = connection.line()?;
+        if let Some(stat) = line.strip_prefix("STAT ") {
+            let (name, value) = stat.split_once(' ').unwrap_or((stat, ""));
+            stats.insert(shown(name), shown(value));
+        } else if line == "END" || (request != "stats" && line.contains("ERROR")) {
+            return Ok(());
+        } else {
+            return Err(connection.unexpected(request, &shown(&line)));
+        }
+    }
+    Err(connection.unexpected(request, "more lines than a member has"))
+}
+
+/// A text without control characters.
+fn shown(text: &str) -> String {
+    if text.contains(char::is_control) { text.escape_debug().to_string() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_told_apart_by_what_they_count() {
+        let of = |name: &str| role_of(&BTreeMap::from([(name.to_owned(), "1".to_owned())]));
+        assert_eq!(of("cmd_get"), Role::Server);
+        assert_eq!(of("num_servers"), Role::Proxy);
+        assert_eq!(of("delivered_position"), Role::Invalidator);
+    }
+
+    #[test]
+    fn nothing_that_moves_a_cursor_is_shown() {
+        assert_eq!(shown("a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(shown("plain é"), "plain é");
+    }
+}

@@ -1,0 +1,320 @@
+//! A member's line of the table: its numbers and what is wrong with it.
+
+use std::sync::Arc;
+
+use crate::number::Unit;
+use crate::poller::Member;
+use crate::reading::{Reading, Role};
+
+/// How the numbers of all members become one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Total {
+    /// Added up.
+    Sum,
+    /// The greatest.
+    Most,
+    /// The mean, each by the gets that the member answered: the hit ratio.
+    MeanByGets,
+    /// The mean, each by the memory that the member has.
+    MeanByMemory,
+}
+
+/// A column of the table of one role.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    /// The head: six characters at most.
+    pub(crate) title: &'static str,
+    /// The name in JSON.
+    pub(crate) name: &'static str,
+    /// What it measures.
+    pub(crate) unit: Unit,
+    /// The number of all members.
+    pub(crate) total: Total,
+    /// Left out on a terminal of 80 columns.
+    pub(crate) is_wide: bool,
+    value: fn(&Readings<'_>) -> Option<f64>,
+}
+
+const fn column(
+    title: &'static str,
+    name: &'static str,
+    unit: Unit,
+    total: Total,
+    value: fn(&Readings<'_>) -> Option<f64>,
+) -> Column {
+    Column { title, name, unit, total, is_wide: false, value }
+}
+
+const fn wide(column: Column) -> Column {
+    Column { is_wide: true, ..column }
+}
+
+use Total::{MeanByGets, MeanByMemory, Most, Sum};
+use Unit::{Bytes, Count, Ratio, Seconds};
+
+const SERVER: &[Column] = &[
+    column("gets/s", "gets_per_second", Count, Sum, |of| of.rate("cmd_get")),
+    column("hit", "hit_ratio", Ratio, MeanByGets, |of| of.hit_ratio()),
+    column("sets/s", "sets_per_second", Count, Sum, |of| of.rate("cmd_set")),
+    column("evic/s", "evictions_per_second", Count, Sum, |of| of.rate("evictions")),
+    column("p99", "get_p99_seconds", Seconds, Most, |of| of.now.number("latency:get:p99_seconds")),
+    column("memory", "memory_ratio", Ratio, MeanByMemory, |of| {
+        Some(of.now.number("bytes")? / of.now.number("limit_maxbytes").filter(|all| *all > 0.0)?)
+    }),
+    column("items", "items", Count, Sum, |of| of.now.number("curr_items")),
+    column("conns", "connections", Count, Sum, |of| of.now.number("curr_connections")),
+    wide(column("dels/s", "deletes_per_second", Count, Sum, |of| {
+        Some(of.rate("delete_hits")? + of.rate("delete_misses")?)
+    })),
+    wide(column("in/s", "received_bytes_per_second", Bytes, Sum, |of| of.rate("bytes_read"))),
+    wide(column("out/s", "sent_bytes_per_second", Bytes, Sum, |of| of.rate("bytes_written"))),
+    wide(column("limit", "limit_bytes", Bytes, Sum, |of| of.now.number("limit_maxbytes"))),
+    wide(ROUND_TRIP),
+    wide(UPTIME),
+];
+
+const PROXY: &[Column] = &[
+    column("gets/s", "gets_per_second", Count, Sum, |of| of.rate("cmd_get_count")),
+    column("sets/s", "sets_per_second", Count, Sum, |of| of.rate("cmd_set_count")),
+    column("dels/s", "deletes_per_second", Count, Sum, |of| of.rate("cmd_delete_count")),
+    column("errs/s", "errors_per_second", Count, Sum, |of| of.rate("result_error_count")),
+    column("mean", "mean_seconds", Seconds, Most, |of| Some(of.now.number("duration_us")? / 1e6)),
+    column("servrs", "servers", Count, Most, |of| of.now.number("num_servers")),
+    column("away", "servers_away", Count, Most, |of| of.now.number("num_suspect_servers")),
+    column("conns", "connections", Count, Sum, |of| of.now.number("num_client_connections")),
+    wide(column("in/s", "received_bytes_per_second", Bytes, Sum, |of| of.rate("bytes_read"))),
+    wide(column("out/s", "sent_bytes_per_second", Bytes, Sum, |of| of.rate("bytes_written"))),
+    wide(column("config", "configuration_age_seconds", Seconds, Most, |of| {
+        of.now.number("config_age")
+    })),
+    wide(ROUND_TRIP),
+    wide(UPTIME),
+];
+
+const INVALIDATOR: &[Column] = &[
+    column("keys/s", "keys_per_second", Count, Sum, |of| of.rate("keys")),
+    column("done/s", "delivered_per_second", Count, Sum, |of| of.rate_of_clusters("delivered")),
+    column("lag", "lag_seconds", Seconds, Most, |of| Some(of.most("lag_ms")? / 1e3)),
+    column("canary", "canary_seconds", Seconds, Most, |of| Some(of.most("canary_ms")? / 1e3)),
+    column("wait", "waiting_keys", Count, Sum, |of| of.sum("waiting")),
+    column("gaps", "gaps", Count, Sum, |of| of.now.number("gaps")),
+    column("behind", "behind_bytes", Bytes, Most, |of| of.now.number("behind_bytes")),
+    column("spool", "spool_bytes", Bytes, Sum, |of| of.sum("spool_bytes")),
+    wide(ROUND_TRIP),
+];
+
+const ROUND_TRIP: Column =
+    column("stats", "stats_seconds", Seconds, Most, |of| Some(of.now.round_trip.as_secs_f64()));
+const UPTIME: Column =
+    column("uptime", "uptime_seconds", Seconds, Most, |of| of.now.number("uptime"));
+
+/// The columns of a role, the narrow ones first.
+#[must_use]
+pub(crate) const fn columns(role: Role) -> &'static [Column] {
+    match role {
+        Role::Server => SERVER,
+        Role::Proxy => PROXY,
+        Role::Invalidator => INVALIDATOR,
+    }
+}
+
+/// What is wrong with a member.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Health {
+    /// Nothing.
+    Good,
+    /// It answers, and says what is wrong.
+    Trouble(String),
+    /// It does not answer.
+    Away(String),
+    /// It was not asked yet.
+    Unknown,
+}
+
+impl Health {
+    /// The word in JSON.
+    #[must_use]
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Trouble(_) => "trouble",
+            Self::Away(_) => "away",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The reason, if there is one.
+    #[must_use]
+    pub(crate) fn reason(&self) -> &str {
+        match self {
+            Self::Trouble(why) | Self::Away(why) => why,
+            Self::Good | Self::Unknown => "",
+        }
+    }
+
+    /// Worse is less, so that it stands first.
+    pub(crate) const fn rank(&self) -> u8 {
+        match self {
+            Self::Away(_) => 0,
+            Self::Trouble(_) => 1,
+            Self::Unknown => 2,
+            Self::Good => 3,
+        }
+    }
+}
+
+/// A line of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// The place of the member in the poller's order.
+    pub(crate) place: usize,
+    /// `HOST:PORT` or `unix:PATH`.
+    pub(crate) address: String,
+    /// `region/cluster`, or empty.
+    pub(crate) group: String,
+    /// What it is; a server until it has answered.
+    pub(crate) role: Role,
+    /// The version that it says.
+    pub(crate) version: String,
+    /// What is wrong.
+    pub(crate) health: Health,
+    /// The numbers, in the order of the role's [`columns`]; none where it does not tell, or where
+    /// a rate needs a second answer.
+    pub(crate) numbers: Vec<Option<f64>>,
+}
+
+impl Row {
+    /// The line of a member.
+    #[must_use]
+    pub(crate) fn new(place: usize, member: &Member) -> Self {
+        let role = member.now.as_ref().map_or(Role::Server, |now| now.role);
+        let is_away = member.error.is_some();
+        // A number of a member that is away would be an old one.
+        let readings = member.now.as_deref().filter(|_| !is_away);
+        let readings = readings.map(|now| Readings { now, before: earlier(member, now) });
+        let numbers = columns(role).iter().map(|column| (column.value)(readings.as_ref()?));
+        Self {
+            place,
+            address: member.target.address.clone(),
+            group: member.target.group.clone(),
+            role,
+            version: member.now.as_ref().map_or_else(String::new, |now| now.version().to_owned()),
+            health: health(member, readings.as_ref()),
+            numbers: numbers.collect(),
+        }
+    }
+}
+
+/// The reading before, unless the member began anew since: its counts began at 0 then.
+fn earlier<'m>(member: &'m Member, now: &Reading) -> Option<&'m Reading> {
+    let before = member.before.as_ref().map(Arc::as_ref)?;
+    (before.role == now.role && before.number("uptime") <= now.number("uptime")).then_some(before)
+}
+
+fn health(member: &Member, readings: Option<&Readings<'_>>) -> Health {
+    if let Some(error) = &member.error {
+        return Health::Away(error.clone());
+    }
+    let Some(readings) = readings else { return Health::Unknown };
+    readings.trouble().map_or(Health::Good, Health::Trouble)
+}
+
+/// The numbers of all rows of one role, by the role's [`columns`].
+#[must_use]
+pub(crate) fn totals(role: Role, rows: &[&Row]) -> Vec<Option<f64>> {
+    let place = |name: &str| columns(role).iter().position(|column| column.name == name);
+    let weighed = |at: usize, by: &str| {
+        let by = place(by)?;
+        let pairs = rows.iter().filter_map(|row| Some((row.numbers[at]?, row.numbers[by]?)));
+        let (sum, weight) =
+            pairs.fold((0.0, 0.0), |(sum, all), (number, by)| (sum + number * by, all + by));
+        (weight > 0.0).then(|| sum / weight)
+    };
+    let total = |(at, column): (usize, &Column)| {
+        let numbers = rows.iter().filter_map(|row| row.numbers[at]);
+        match column.total {
+            Sum => numbers.reduce(|one, other| one + other),
+            Most => numbers.reduce(f64::max),
+            MeanByGets => weighed(at, "gets_per_second"),
+            MeanByMemory => weighed(at, "limit_bytes"),
+        }
+    };
+    columns(role).iter().enumerate().map(total).collect()
+}
+
+/// Two answers of a member.
+struct Readings<'m> {
+    now: &'m Reading,
+    before: Option<&'m Reading>,
+}
+
+impl Readings<'_> {
+    /// By how much a count grew, a second; none after it was set back.
+    fn rate(&self, name: &str) -> Option<f64> {
+        self.grown(|reading| reading.number(name)).map(|grown| grown / self.seconds())
+    }
+
+    fn rate_of_clusters(&self, name: &str) -> Option<f64> {
+        let grown = self.grown(|reading| Some(reading.of_clusters(name).sum()))?;
+        Some(grown / self.seconds())
+    }
+
+    fn grown(&self, number: impl Fn(&Reading) -> Option<f64>) -> Option<f64> {
+        let grown = number(self.now)? - number(self.before?)?;
+        (grown >= 0.0).then_some(grown)
+    }
+
+    fn seconds(&self) -> f64 {
+        let before = self.before.map_or(self.now.at, |before| before.at);
+        self.now.at.duration_since(before).as_secs_f64().max(1e-6)
+    }
+
+    /// Of the gets since the last answer.
+    fn hit_ratio(&self) -> Option<f64> {
+        let grown = |name: &'static str| self.grown(|reading| reading.number(name));
+        let (hits, misses) = (grown("get_hits")?, grown("get_misses")?);
+        (hits + misses > 0.0).then(|| hits / (hits + misses))
+    }
+
+    fn most(&self, name: &str) -> Option<f64> {
+        self.now.of_clusters(name).reduce(f64::max)
+    }
+
+    fn sum(&self, name: &str) -> Option<f64> {
+        self.now.of_clusters(name).reduce(|one, other| one + other)
+    }
+
+    fn is_zero(&self, name: &str) -> bool {
+        self.now.number(name) == Some(0.0)
+    }
+
+    /// What the member says is wrong.
+    fn trouble(&self) -> Option<String> {
+        match self.now.role {
+            Role::Server => {
+                self.is_zero("accepting_conns").then(|| "accepts no connection".to_owned())
+            }
+            Role::Proxy => {
+                let away = self.now.number("num_suspect_servers").filter(|away| *away > 0.0)?;
+                let all = self.now.number("num_servers").unwrap_or(away);
+                Some(format!("{away} of {all} servers are away"))
+            }
+            Role::Invalidator if self.is_zero("working") => None,
+            Role::Invalidator => self.trouble_of_invalidator(),
+        }
+    }
+
+    fn trouble_of_invalidator(&self) -> Option<String> {
+        let away = self.now.of_clusters("connected").filter(|connected| *connected == 0.0).count();
+        if self.is_zero("source_connected") {
+            Some("the database's log is not followed".to_owned())
+        } else if away > 0 {
+            Some(format!("{away} clusters are away"))
+        } else if self.most("canary_late").is_some_and(|late| late > 0.0) {
+            Some("the canary is late".to_owned())
+        } else {
+            let gaps = self.grown(|reading| reading.number("gaps")).filter(|gaps| *gaps > 0.0)?;
+            Some(format!("{gaps} gaps in the log"))
+        }
+    }
+}

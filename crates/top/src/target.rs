@@ -1,0 +1,153 @@
+//! The members to ask: addresses from the command line, from a topology file, and from discovery.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use discovery::Discovery;
+use plan::{Hosts, Topology};
+
+/// memcached's port, for addresses without one.
+const PORT: u16 = 11211;
+
+/// A member of the tier before it has answered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Target {
+    /// `HOST:PORT` or `unix:PATH`.
+    pub(crate) address: String,
+    /// Where it stands in the topology, as `region/cluster`; empty if nobody says.
+    pub(crate) group: String,
+}
+
+/// The members that the words and the topology name, each once.
+///
+/// # Errors
+///
+/// When a source of discovery names none, or the topology cannot be read or has no addresses.
+pub(crate) fn targets(words: &[String], topology: Option<&Path>) -> Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    for word in words {
+        if discovery::is_source(word) {
+            let found = Discovery::new(None).servers(word).with_context(|| word.clone())?;
+            targets.extend(found.iter().map(|member| target(&member.server(), "")));
+        } else {
+            targets.push(target(word, ""));
+        }
+    }
+    if let Some(file) = topology {
+        of_topology(&Topology::read(file)?, &mut targets)?;
+    }
+    let mut seen = std::collections::HashSet::new();
+    targets.retain(|target| seen.insert(target.address.clone()));
+    Ok(targets)
+}
+
+fn of_topology(topology: &Topology, targets: &mut Vec<Target>) -> Result<()> {
+    let mut add = |hosts: &Hosts, port: u16, group: &str| {
+        let Hosts::Named(hosts) = hosts else {
+            bail!("{group} has a number of pods and no addresses: name the pods' addresses instead")
+        };
+        targets.extend(hosts.iter().map(|host| target(&with_port(host, port), group)));
+        Ok(())
+    };
+    for region in &topology.regions {
+        for (cluster, hosts) in region.servers() {
+            add(hosts, topology.cache.port, &format!("{}/{cluster}", region.name))?;
+        }
+        for cluster in &region.clusters {
+            // Without a list there is a router on every server's host.
+            let hosts = cluster.routers.as_ref().unwrap_or(&cluster.servers);
+            add(hosts, topology.router.port, &format!("{}/{}", region.name, cluster.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn target(address: &str, group: &str) -> Target {
+    Target { address: with_port(address, PORT), group: group.to_owned() }
+}
+
+/// The address with a port; one that has a port, or is a path, is left as it is.
+fn with_port(address: &str, port: u16) -> String {
+    let has_port = match address.rsplit_once(':') {
+        // The last colon of an IPv6 address without brackets begins no port.
+        Some((host, port)) => {
+            port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+        }
+        None => false,
+    };
+    if has_port || address.starts_with("unix:") {
+        address.to_owned()
+    } else if address.contains(':') && !address.starts_with('[') {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_port_has_memcacheds() {
+        for (given, taken) in [
+            ("a", "a:11211"),
+            ("a:5000", "a:5000"),
+            ("::1", "[::1]:11211"),
+            ("[::1]", "[::1]:11211"),
+            ("[::1]:7", "[::1]:7"),
+            ("unix:/run/cache", "unix:/run/cache"),
+        ] {
+            assert_eq!(with_port(given, PORT), taken);
+        }
+    }
+
+    #[test]
+    fn a_topology_names_servers_and_routers_with_their_clusters() {
+        let text = r#"
+            name = "shop"
+            [[region]]
+            name = "west"
+            master = true
+            [[region.cluster]]
+            name = "front"
+            servers = ["10.0.0.1", "10.0.0.2"]
+            gutter = ["10.0.0.9"]
+            routers = ["10.0.1.1"]
+        "#;
+        let topology = Topology::parse(Path::new("t.toml"), text).unwrap();
+        let mut targets = Vec::new();
+        of_topology(&topology, &mut targets).unwrap();
+        let shown: Vec<_> =
+            targets.iter().map(|one| format!("{} {}", one.address, one.group)).collect();
+        let expected = [
+            "10.0.0.1:11211 west/front",
+            "10.0.0.2:11211 west/front",
+            "10.0.0.9:11211 west/front-gutter",
+            "10.0.1.1:5000 west/front",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_number_of_pods_is_refused() {
+        let text = r#"
+            name = "shop"
+            [[region]]
+            name = "west"
+            master = true
+            [[region.cluster]]
+            name = "front"
+            servers = 3
+        "#;
+        let topology = Topology::parse(Path::new("t.toml"), text).unwrap();
+        let error = of_topology(&topology, &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.starts_with("west/front has a number of pods"), "{error}");
+    }
+
+    #[test]
+    fn a_member_named_twice_is_asked_once() {
+        let words = ["a".to_owned(), "a:11211".to_owned(), "b".to_owned()];
+        assert_eq!(targets(&words, None).unwrap().len(), 2);
+    }
+}
