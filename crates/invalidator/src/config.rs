@@ -1,12 +1,16 @@
 //! The configuration file: one source, the rules, the clusters.
 
 mod canary;
+mod fault;
 mod line_source;
+mod source;
 mod standby;
+
+pub use fault::{ConfigError, Fault};
+pub use source::{Kind, Source};
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,11 +24,11 @@ use crate::delivery::{Flush, OnGap};
 use crate::disk_queue::SpoolFolder;
 use crate::keys::{Outbox, Rules};
 use crate::plan::{Cluster, Plan};
-use crate::source::ssl_mode::SslMode;
 use crate::source::{lines, mysql, postgres};
 use crate::standby::Group;
-use crate::template::{BadTemplate, Template};
+use crate::template::Template;
 use canary::Canary;
+use fault::NUMBER_MAX;
 use standby::Standby;
 
 /// A file as written.
@@ -59,77 +63,6 @@ pub struct Config {
     /// The group of invalidators that take turns.
     #[serde(default)]
     standby: Option<Standby>,
-}
-
-/// The database, and the login there.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Source {
-    /// The name that the checkpoint file is bound to.
-    #[serde(default = "default_name")]
-    pub name: String,
-    /// The kind of database.
-    pub kind: Kind,
-    #[serde(default)]
-    servers: Vec<String>,
-    #[serde(default)]
-    user: String,
-    #[serde(default)]
-    password: Option<String>,
-    #[serde(default)]
-    password_file: Option<PathBuf>,
-    #[serde(default)]
-    database: Option<String>,
-    #[serde(default)]
-    slot: Option<String>,
-    #[serde(default)]
-    publication: Option<String>,
-    #[serde(default)]
-    sslmode: Option<SslMode>,
-    #[serde(default)]
-    sslrootcert: Option<PathBuf>,
-    #[serde(default)]
-    server_id: Option<u32>,
-    #[serde(default)]
-    position: mysql::By,
-    #[serde(default = "check_every_ms")]
-    check_every_ms: u64,
-    #[serde(default)]
-    listen: Option<String>,
-    #[serde(default)]
-    old_rows: Option<lines::OldRows>,
-    #[serde(default)]
-    schemas: Option<lines::Schemas>,
-    #[serde(default)]
-    offsets_have_holes: Option<bool>,
-}
-
-/// The longest interval of checks while the log is read: a day.
-const CHECK_EVERY_MS_MAX: u64 = 86_400_000;
-
-/// The default interval of checks while the log is read.
-const fn check_every_ms() -> u64 {
-    60_000
-}
-
-fn default_name() -> String {
-    "default".to_owned()
-}
-
-/// The kinds of databases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// MariaDB's binary log.
-    MariaDb,
-    /// MySQL's binary log.
-    MySql,
-    /// PostgreSQL's logical replication.
-    Postgresql,
-    /// Lines of another program, in our form.
-    Ndjson,
-    /// Lines of another program, as Debezium writes them.
-    Debezium,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -225,153 +158,6 @@ struct Monitor {
     #[serde(default)]
     one_in: u32,
 }
-
-/// The reason why a file is no configuration.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {fault}", path.display())]
-pub struct ConfigError {
-    /// The file, or one that it names.
-    path: PathBuf,
-    fault: Fault,
-}
-
-impl ConfigError {
-    fn new(path: &Path, fault: impl Into<Fault>) -> Self {
-        Self { path: path.to_owned(), fault: fault.into() }
-    }
-}
-
-/// The fault of a configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// The file cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// It is not TOML, or has a setting that does not exist; with line and column.
-    #[error(transparent)]
-    Syntax(#[from] toml::de::Error),
-    /// Nothing says which keys to delete.
-    #[error("keys: name at least one of comments, outbox, tables or messages")]
-    NoKeys,
-    /// There is no cluster.
-    #[error("name at least one [[cluster]]")]
-    NoCluster,
-    /// A cluster has no routers.
-    #[error("cluster '{0}': it has no routers")]
-    NoRouters(String),
-    /// A cluster's name is empty or has other letters.
-    #[error("cluster '{0}': a name has letters, digits, '-', '_' and '.'")]
-    ClusterName(String),
-    /// Two clusters have one name.
-    #[error("cluster '{0}' is named twice")]
-    ClusterTwice(String),
-    /// There is no database server.
-    #[error("source.servers: name at least one")]
-    NoServers,
-    /// A number is out of range.
-    #[error("delivery.{0}: from 1 to {max}", max = NUMBER_MAX)]
-    Number(&'static str),
-    /// A table's name has no schema.
-    #[error("{0}: write '{1}' as \"database.table\"")]
-    TableName(&'static str, String),
-    /// A template cannot be read.
-    #[error(transparent)]
-    Template(#[from] BadTemplate),
-    /// No key can begin with a prefix.
-    #[error("delivery.prefixes: '{0}' is no begin of a key")]
-    Prefix(String),
-    /// Keys may begin with anything.
-    #[error(
-        "on_gap = \"prefixes\": how keys of comments, messages, lines and the outbox begin is not known: \
-         name it in delivery.prefixes"
-    )]
-    NoPrefixes,
-    /// A template's keys have no usable prefix.
-    #[error(
-        "on_gap = \"prefixes\": template '{0}' begins with a column, or with what no prefix can carry"
-    )]
-    TemplatePrefix(String),
-    /// A setting means nothing for this kind of source.
-    #[error("source.{0}: it means nothing for this kind of source")]
-    OtherKind(&'static str),
-    /// A canary or a standby without a database.
-    #[error("[canary] and [standby] need a database, which a source of lines is not")]
-    NoDatabase,
-    /// Lines have no comments, and those of our own form no messages.
-    #[error("keys.{0}: a source of lines has none")]
-    RuleOfDatabases(&'static str),
-    /// A setting is missing.
-    #[error("source.{0}: PostgreSQL needs it")]
-    PostgresNeeds(&'static str),
-    /// Keys in statements, from PostgreSQL.
-    #[error("keys.comments: PostgreSQL's log has no statements; use messages")]
-    CommentsOfPostgres,
-    /// Keys in messages, from MariaDB or MySQL.
-    #[error("keys.messages: only PostgreSQL has messages in its log")]
-    MessagesOfMysql,
-    /// MariaDB and MySQL tell replicas apart by a number.
-    #[error(
-        "source.server_id: give it a number above 0 that no replica and no other invalidator has"
-    )]
-    ServerId,
-    /// Offsets in files, with several servers.
-    #[error(
-        "source.position = \"file\": offsets mean something on one server only, so name one, or use \"gtid\""
-    )]
-    OffsetsOfSeveral,
-    /// The driver compares the name whenever it verifies a certificate.
-    #[error(
-        "source.sslmode: \"verify-ca\" is for PostgreSQL; MariaDB and MySQL have \"verify-full\""
-    )]
-    VerifyCaOfMysql,
-    /// Checks without a pause.
-    #[error("source.check_every_ms: from 1 to {max}", max = CHECK_EVERY_MS_MAX)]
-    CheckEvery,
-    /// A canary without messages needs a row.
-    #[error("canary.table: MariaDB and MySQL have no messages in their log, so name a table")]
-    CanaryNeedsTable,
-    /// The canary's table has rows of the application.
-    #[error("canary.table: keys are made of rows of {0}; give the canary a table of its own")]
-    CanaryTableTaken(String),
-    /// The canary's row would be written to replicas.
-    #[error(
-        "canary.servers: name the one server that takes writes; a row that is written to a replica stays there alone"
-    )]
-    CanaryServers,
-    /// A number of the canary is out of range.
-    #[error("canary.{0}: from {1} to {2}")]
-    CanaryNumber(&'static str, u64, u64),
-    /// The canary's name has other letters.
-    #[error("canary.name: '{0}' must have letters, digits, '-', '_' and '.' alone")]
-    CanaryName(String),
-    /// No key can begin with a prefix.
-    #[error("canary.prefixes: '{0}' is no begin of a key, or too long for one")]
-    CanaryPrefix(String),
-    /// The group's name is too long or has other letters.
-    #[error("standby.group: '{0}' must have 1 to 48 letters, digits, '-', '_' and '.' alone")]
-    GroupName(String),
-    /// Another invalidator's status port.
-    #[error("standby.peers: '{0}' is no address:port")]
-    Peer(String),
-    /// The others could not ask how far this one came.
-    #[error(
-        "standby.peers: name this invalidator's own port for the others, too: status = \"ADDRESS:PORT\""
-    )]
-    PeersWithoutStatus,
-    /// The folder of a cluster's spool cannot be used.
-    #[error("spool {}/{cluster}: {error}", folder.display())]
-    Spool {
-        /// The folder of all spools.
-        folder: PathBuf,
-        /// The cluster.
-        cluster: String,
-        /// The system's error.
-        error: io::Error,
-    },
-}
-
-/// The greatest number of keys or bytes that a setting may name.
-const NUMBER_MAX: u32 = u32::MAX / 2;
 
 impl Config {
     /// Reads a file.
@@ -604,17 +390,7 @@ impl Config {
     ///
     /// When the password's file cannot be read.
     pub fn mysql(&self) -> Result<mysql::Settings, ConfigError> {
-        let source = &self.source;
-        Ok(mysql::Settings {
-            servers: source.servers.clone(),
-            user: source.user.clone(),
-            password: source.password()?,
-            sslmode: source.sslmode,
-            sslrootcert: source.sslrootcert.clone(),
-            server_id: source.server_id.unwrap_or_default(),
-            by: source.position,
-            check_every: Duration::from_millis(source.check_every_ms),
-        })
+        self.source.mysql()
     }
 
     /// The settings of a source of lines.
@@ -629,78 +405,7 @@ impl Config {
     ///
     /// When the password's file cannot be read.
     pub fn postgres(&self) -> Result<postgres::Settings, ConfigError> {
-        let source = &self.source;
-        Ok(postgres::Settings {
-            servers: source.servers.clone(),
-            user: source.user.clone(),
-            password: source.password()?,
-            database: source.database.clone().unwrap_or_default(),
-            slot: source.slot.clone().unwrap_or_default(),
-            publication: source.publication.clone().unwrap_or_default(),
-            sslmode: source.sslmode,
-            sslrootcert: source.sslrootcert.clone(),
-            check_every: Duration::from_millis(source.check_every_ms),
-            is_shared: self.standby.is_some(),
-        })
-    }
-}
-
-impl Source {
-    /// Checks the settings that each kind of database needs.
-    fn values(&self, rules: &Rules) -> Result<(), Fault> {
-        if !(1..=CHECK_EVERY_MS_MAX).contains(&self.check_every_ms) {
-            return Err(Fault::CheckEvery);
-        }
-        self.lines_values()?;
-        if self.is_lines() {
-            if rules.comments {
-                return Err(Fault::RuleOfDatabases("comments"));
-            }
-            if self.kind == Kind::Ndjson && rules.messages.is_some() {
-                return Err(Fault::RuleOfDatabases("messages"));
-            }
-            return Ok(());
-        }
-        if self.kind == Kind::Postgresql {
-            for (name, value) in [
-                ("database", &self.database),
-                ("slot", &self.slot),
-                ("publication", &self.publication),
-            ] {
-                if value.as_deref().unwrap_or_default().is_empty() {
-                    return Err(Fault::PostgresNeeds(name));
-                }
-            }
-            if rules.comments {
-                return Err(Fault::CommentsOfPostgres);
-            }
-            return Ok(());
-        }
-        if self.sslmode == Some(SslMode::VerifyCa) {
-            return Err(Fault::VerifyCaOfMysql);
-        }
-        if rules.messages.is_some() {
-            return Err(Fault::MessagesOfMysql);
-        }
-        if self.server_id.is_none_or(|id| id == 0) {
-            return Err(Fault::ServerId);
-        }
-        if self.position == mysql::By::File && self.servers.len() > 1 {
-            return Err(Fault::OffsetsOfSeveral);
-        }
-        Ok(())
-    }
-
-    fn password(&self) -> Result<String, ConfigError> {
-        match (&self.password, &self.password_file) {
-            (Some(password), _) => Ok(password.clone()),
-            (None, Some(path)) => {
-                let text =
-                    fs::read_to_string(path).map_err(|error| ConfigError::new(path, error))?;
-                Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-            }
-            (None, None) => Ok(String::new()),
-        }
+        self.source.postgres(self.standby.is_some())
     }
 }
 

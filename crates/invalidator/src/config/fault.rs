@@ -1,0 +1,156 @@
+//! The faults of a configuration file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::template::BadTemplate;
+
+/// The greatest number of keys or bytes that a setting may name.
+pub(super) const NUMBER_MAX: u32 = u32::MAX / 2;
+
+/// The longest interval of checks while the log is read: a day.
+pub(super) const CHECK_EVERY_MS_MAX: u64 = 86_400_000;
+
+/// The reason why a file is no configuration.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {fault}", path.display())]
+pub struct ConfigError {
+    /// The file, or one that it names.
+    path: PathBuf,
+    fault: Fault,
+}
+
+impl ConfigError {
+    pub(super) fn new(path: &Path, fault: impl Into<Fault>) -> Self {
+        Self { path: path.to_owned(), fault: fault.into() }
+    }
+}
+
+/// The fault of a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is not TOML, or has a setting that does not exist; with line and column.
+    #[error(transparent)]
+    Syntax(#[from] toml::de::Error),
+    /// Nothing says which keys to delete.
+    #[error("keys: name at least one of comments, outbox, tables or messages")]
+    NoKeys,
+    /// There is no cluster.
+    #[error("name at least one [[cluster]]")]
+    NoCluster,
+    /// A cluster has no routers.
+    #[error("cluster '{0}': it has no routers")]
+    NoRouters(String),
+    /// A cluster's name is empty or has other letters.
+    #[error("cluster '{0}': a name has letters, digits, '-', '_' and '.'")]
+    ClusterName(String),
+    /// Two clusters have one name.
+    #[error("cluster '{0}' is named twice")]
+    ClusterTwice(String),
+    /// There is no database server.
+    #[error("source.servers: name at least one")]
+    NoServers,
+    /// A number is out of range.
+    #[error("delivery.{0}: from 1 to {max}", max = NUMBER_MAX)]
+    Number(&'static str),
+    /// A table's name has no schema.
+    #[error("{0}: write '{1}' as \"database.table\"")]
+    TableName(&'static str, String),
+    /// A template cannot be read.
+    #[error(transparent)]
+    Template(#[from] BadTemplate),
+    /// No key can begin with a prefix.
+    #[error("delivery.prefixes: '{0}' is no begin of a key")]
+    Prefix(String),
+    /// Keys may begin with anything.
+    #[error(
+        "on_gap = \"prefixes\": how keys of comments, messages, lines and the outbox begin is not known: \
+         name it in delivery.prefixes"
+    )]
+    NoPrefixes,
+    /// A template's keys have no usable prefix.
+    #[error(
+        "on_gap = \"prefixes\": template '{0}' begins with a column, or with what no prefix can carry"
+    )]
+    TemplatePrefix(String),
+    /// A setting means nothing for this kind of source.
+    #[error("source.{0}: it means nothing for this kind of source")]
+    OtherKind(&'static str),
+    /// A canary or a standby without a database.
+    #[error("[canary] and [standby] need a database, which a source of lines is not")]
+    NoDatabase,
+    /// Lines have no comments, and those of our own form no messages.
+    #[error("keys.{0}: a source of lines has none")]
+    RuleOfDatabases(&'static str),
+    /// A setting is missing.
+    #[error("source.{0}: PostgreSQL needs it")]
+    PostgresNeeds(&'static str),
+    /// Keys in statements, from PostgreSQL.
+    #[error("keys.comments: PostgreSQL's log has no statements; use messages")]
+    CommentsOfPostgres,
+    /// Keys in messages, from MariaDB or MySQL.
+    #[error("keys.messages: only PostgreSQL has messages in its log")]
+    MessagesOfMysql,
+    /// MariaDB and MySQL tell replicas apart by a number.
+    #[error(
+        "source.server_id: give it a number above 0 that no replica and no other invalidator has"
+    )]
+    ServerId,
+    /// Offsets in files, with several servers.
+    #[error(
+        "source.position = \"file\": offsets mean something on one server only, so name one, or use \"gtid\""
+    )]
+    OffsetsOfSeveral,
+    /// The driver compares the name whenever it verifies a certificate.
+    #[error(
+        "source.sslmode: \"verify-ca\" is for PostgreSQL; MariaDB and MySQL have \"verify-full\""
+    )]
+    VerifyCaOfMysql,
+    /// Checks without a pause.
+    #[error("source.check_every_ms: from 1 to {max}", max = CHECK_EVERY_MS_MAX)]
+    CheckEvery,
+    /// A canary without messages needs a row.
+    #[error("canary.table: MariaDB and MySQL have no messages in their log, so name a table")]
+    CanaryNeedsTable,
+    /// The canary's table has rows of the application.
+    #[error("canary.table: keys are made of rows of {0}; give the canary a table of its own")]
+    CanaryTableTaken(String),
+    /// The canary's row would be written to replicas.
+    #[error(
+        "canary.servers: name the one server that takes writes; a row that is written to a replica stays there alone"
+    )]
+    CanaryServers,
+    /// A number of the canary is out of range.
+    #[error("canary.{0}: from {1} to {2}")]
+    CanaryNumber(&'static str, u64, u64),
+    /// The canary's name has other letters.
+    #[error("canary.name: '{0}' must have letters, digits, '-', '_' and '.' alone")]
+    CanaryName(String),
+    /// No key can begin with a prefix.
+    #[error("canary.prefixes: '{0}' is no begin of a key, or too long for one")]
+    CanaryPrefix(String),
+    /// The group's name is too long or has other letters.
+    #[error("standby.group: '{0}' must have 1 to 48 letters, digits, '-', '_' and '.' alone")]
+    GroupName(String),
+    /// Another invalidator's status port.
+    #[error("standby.peers: '{0}' is no address:port")]
+    Peer(String),
+    /// The others could not ask how far this one came.
+    #[error(
+        "standby.peers: name this invalidator's own port for the others, too: status = \"ADDRESS:PORT\""
+    )]
+    PeersWithoutStatus,
+    /// The folder of a cluster's spool cannot be used.
+    #[error("spool {}/{cluster}: {error}", folder.display())]
+    Spool {
+        /// The folder of all spools.
+        folder: PathBuf,
+        /// The cluster.
+        cluster: String,
+        /// The system's error.
+        error: io::Error,
+    },
+}
