@@ -39,6 +39,7 @@ macro_rules! pages {
 pages! {
     readme "README.md",
     bench "docs/bench.md",
+    advice "docs/advice.md",
     daily_work "docs/daily-work.md",
     deployment "docs/deployment.md",
     doctor "docs/doctor.md",

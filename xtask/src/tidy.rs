@@ -39,6 +39,7 @@ use std::process::Command;
 /// no place yet.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("access", &["files", "net", "proto", "scram"]),
+    ("advice", &["tools"]),
     ("arena", &["narrow"]),
     ("bench", &["generator", "processes"]),
     ("certs", &["files"]),
@@ -81,7 +82,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("narrow", &[]),
     ("net", &["certs"]),
     ("options", &["files", "net", "proto", "store"]),
-    ("plan", &["sizing"]),
+    ("plan", &["advice", "discovery", "sizing", "tools"]),
     ("processes", &[]),
     ("proto", &[]),
     ("routeconf", &["files", "hashing", "proto"]),
@@ -121,7 +122,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["arena", "narrow"]),
     ("testkit", &["processes", "staleness"]),
     ("tools", &["certs"]),
-    ("top", &["discovery", "plan", "tools"]),
+    ("top", &["plan", "tools"]),
     ("upstream", &["certs", "hashing", "narrow", "proto", "scram"]),
     ("watch", &["net"]),
     ("xtask", &[]),

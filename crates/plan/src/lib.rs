@@ -15,12 +15,14 @@ mod invalidator;
 mod kubernetes;
 mod routes;
 mod systemd;
+mod target;
 mod topology;
 
 pub use invalidator::{Places, invalidator};
 pub use kubernetes::kubernetes;
 pub use routes::{prefix, routes};
 pub use systemd::systemd;
+pub use target::{Target, targets};
 pub use topology::{
     Cache, Cluster, Database, DatabaseKind, Hosts, Kubernetes, Region, Regional, Router, SslMode,
     Templates, Topology, TopologyError,

@@ -15,9 +15,11 @@ mod connection;
 mod dump;
 mod keys;
 mod latency;
+mod reading;
 
 pub use bigkeys::{BigKeys, big_keys};
 pub use connection::{Connection, Error, Options};
 pub use dump::{Dumped, Pace, Restored, dump, restore};
 pub use keys::{Entry, KeyDump, shown};
 pub use latency::{latencies, round_trip};
+pub use reading::{Reading, Role, Wanted};

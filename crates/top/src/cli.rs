@@ -14,8 +14,8 @@ use crate::once;
 use crate::order::Shown;
 use crate::poller::Poller;
 use crate::row::{Health, Row};
-use crate::target::targets;
 use crate::view;
+use plan::targets;
 
 const EXIT_USAGE: u8 = 64;
 

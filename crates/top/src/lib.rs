@@ -14,7 +14,5 @@ mod number;
 mod once;
 mod order;
 mod poller;
-mod reading;
 mod row;
-mod target;
 mod view;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::hot_keys::hot_keys;
 use crate::number;
 use crate::poller::Member;
-use crate::reading::Role;
 use crate::row::{Row, columns, totals};
+use tools::Role;
 
 /// Every member with its numbers, the totals of each role, and the hot keys.
 #[must_use]

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::reading::Role;
 use crate::row::{Row, columns};
+use tools::Role;
 
 /// The order of rows within a role.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tools::{Connection, Options};
 
-use crate::reading::{Reading, Wanted};
-use crate::target::Target;
+use plan::Target;
+use tools::{Reading, Wanted};
 
 /// Bytes of a thread's stack: 200 members shall not cost 400 MB of address space.
 const STACK_BYTES: usize = 256 * 1024;

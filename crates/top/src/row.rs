@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::number::Unit;
 use crate::poller::Member;
-use crate::reading::{Reading, Role};
+use tools::{Reading, Role};
 
 /// How the numbers of all members become one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,5 +1,6 @@
 //! `holdall plan`.
 
+mod advise;
 mod size;
 
 use std::ffi::OsString;
@@ -12,7 +13,8 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::{Files, PlanError, Topology, TopologyError, kubernetes, systemd};
 
-/// Makes the files that every host needs from one topology file; sizes a tier.
+/// Makes the files that every host needs from one topology file; sizes a tier, and
+/// says what to change in one.
 #[derive(Debug, Parser)]
 #[command(name = "holdall plan", version, about, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -27,6 +29,8 @@ struct Arguments {
 enum Task {
     /// Says how many servers a load needs, how large, and what binds them
     Size(size::Arguments),
+    /// Says what to change in a running tier, with the evidence and the command
+    Advise(advise::Arguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -56,6 +60,8 @@ Examples:
   holdall plan topology.toml --emit kubernetes | kubectl apply -f -
   holdall plan size load.toml --topology topology.toml
       how many servers for that load, and a topology of them
+  holdall plan advise 10.0.0.1 10.0.0.2 10.0.0.5:5000
+      what to change in the tier that runs
 
 docs/deployment.md has the topology file, docs/sizing.md the file of the load.";
 
@@ -84,6 +90,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match (arguments.task, arguments.emit) {
         (Some(Task::Size(arguments)), _) => size::main(&arguments),
+        (Some(Task::Advise(arguments)), _) => advise::main(&arguments),
         (None, Some(arguments)) => emitted(&arguments),
         // Clap refuses a line without either.
         (None, None) => ExitCode::from(EXIT_USAGE),

@@ -11,8 +11,8 @@ use super::{Screen, Top};
 use crate::hot_keys::hot_keys;
 use crate::number::{self, Unit};
 use crate::poller::Member;
-use crate::reading::Role;
 use crate::row::{Health, Row, columns};
+use tools::Role;
 
 pub(super) fn draw(frame: &mut Frame<'_>, top: &mut Top) {
     let rows = [Constraint::Length(1), Constraint::Min(1), Constraint::Length(2)];

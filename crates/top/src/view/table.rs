@@ -5,8 +5,8 @@ use ratatui::text::{Line, Span};
 
 use crate::number;
 use crate::once::roles;
-use crate::reading::Role;
 use crate::row::{Column, Health, Row, columns, totals};
+use tools::Role;
 
 /// Columns of the terminal that a number takes, with the space before it.
 const NUMBER: usize = 7;

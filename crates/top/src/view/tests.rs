@@ -11,8 +11,8 @@ use ratatui::crossterm::event::KeyCode;
 use super::draw::draw;
 use super::{Asked, Screen, Top};
 use crate::poller::Member;
-use crate::reading::{Reading, Role};
-use crate::target::Target;
+use plan::Target;
+use tools::{Reading, Role};
 
 fn reading(role: Role, at: Instant, stats: &[(&str, &str)]) -> Option<Arc<Reading>> {
     let stats: BTreeMap<String, String> =

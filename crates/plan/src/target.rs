@@ -4,18 +4,19 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use discovery::Discovery;
-use plan::{Hosts, Topology};
+
+use crate::topology::{Hosts, Topology};
 
 /// memcached's port, for addresses without one.
 const PORT: u16 = 11211;
 
 /// A member of the tier before it has answered.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Target {
+pub struct Target {
     /// `HOST:PORT` or `unix:PATH`.
-    pub(crate) address: String,
-    /// Where it stands in the topology, as `region/cluster`; empty if nobody says.
-    pub(crate) group: String,
+    pub address: String,
+    /// Its place in the topology, as `region/cluster`; empty if nobody says.
+    pub group: String,
 }
 
 /// The members that the words and the topology name, each once.
@@ -23,7 +24,7 @@ pub(crate) struct Target {
 /// # Errors
 ///
 /// When a source of discovery names none, or the topology cannot be read or has no addresses.
-pub(crate) fn targets(words: &[String], topology: Option<&Path>) -> Result<Vec<Target>> {
+pub fn targets(words: &[String], topology: Option<&Path>) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for word in words {
         if discovery::is_source(word) {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tools::{Connection, Error};
+use crate::connection::{Connection, Error};
 
 /// Lines of one answer at the most; a server has some hundred, with namespaces some thousand.
 const LINES_MAX: usize = 50_000;
 
-/// What a member is, by the statistics that it has.
+/// The kind of a member, by the statistics that it has.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Role {
+pub enum Role {
     /// holdall or memcached.
     Server,
     /// `holdall route` or mcrouter.
@@ -22,7 +22,7 @@ pub(crate) enum Role {
 impl Role {
     /// Its name in JSON.
     #[must_use]
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
             Self::Proxy => "proxy",
@@ -33,25 +33,25 @@ impl Role {
 
 /// One answer of a member.
 #[derive(Clone, Debug)]
-pub(crate) struct Reading {
-    /// What the member is.
-    pub(crate) role: Role,
-    /// When the answer had been read.
-    pub(crate) at: Instant,
+pub struct Reading {
+    /// The kind of the member.
+    pub role: Role,
+    /// The time at which the answer had been read.
+    pub at: Instant,
     /// From the request for `stats` to the end of its answer.
-    pub(crate) round_trip: Duration,
+    pub round_trip: Duration,
     /// Statistics by name. Groups have names of their own (`latency:get:p99_seconds`), so all stand
     /// together. Control characters are escaped, since values are shown on terminals.
-    pub(crate) stats: BTreeMap<String, String>,
+    pub stats: BTreeMap<String, String>,
 }
 
 /// The groups to ask for beside those that the table needs.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// The most popular keys.
-    pub(crate) hot_keys: bool,
+    pub hot_keys: bool,
     /// Everything that the member says of its keys, namespaces or servers.
-    pub(crate) details: bool,
+    pub details: bool,
 }
 
 impl Reading {
@@ -60,7 +60,7 @@ impl Reading {
     /// # Errors
     ///
     /// Those of the connection, and an answer that is none.
-    pub(crate) fn take(connection: &mut Connection, wanted: Wanted) -> Result<Self, Error> {
+    pub fn take(connection: &mut Connection, wanted: Wanted) -> Result<Self, Error> {
         let begin = Instant::now();
         let mut stats = BTreeMap::new();
         group(connection, "stats", &mut stats)?;
@@ -75,6 +75,7 @@ impl Reading {
                 }
                 if wanted.details {
                     group(connection, "stats workingset", &mut stats)?;
+                    group(connection, "stats mrc", &mut stats)?;
                     group(connection, "stats eviction", &mut stats)?;
                     group(connection, "stats prefixes", &mut stats)?;
                 }
@@ -87,12 +88,12 @@ impl Reading {
 
     /// A statistic as a number.
     #[must_use]
-    pub(crate) fn number(&self, name: &str) -> Option<f64> {
+    pub fn number(&self, name: &str) -> Option<f64> {
         self.stats.get(name)?.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
     /// The numbers of one name of each cluster: `cluster:NAME:what`.
-    pub(crate) fn of_clusters<'r>(&'r self, what: &'r str) -> impl Iterator<Item = f64> + 'r {
+    pub fn of_clusters<'r>(&'r self, what: &'r str) -> impl Iterator<Item = f64> + 'r {
         let clusters = self.stats.range("cluster:".to_owned()..="cluster;".to_owned());
         let named = clusters
             .filter(move |(name, _)| name.rsplit_once(':').is_some_and(|(_, last)| last == what));
@@ -101,7 +102,7 @@ impl Reading {
 
     /// The version that the member says it is.
     #[must_use]
-    pub(crate) fn version(&self) -> &str {
+    pub fn version(&self) -> &str {
         let own = self.stats.get("holdall_version").or_else(|| self.stats.get("version"));
         own.map_or("", String::as_str)
     }

@@ -1,0 +1,84 @@
+//! From the statistics of a tier to what should be changed: `holdall plan advise`.
+//!
+//! ```text
+//!     Tier (two readings of every member) -> rules, one a file -> Advice, the most urgent first
+//! ```
+//!
+//! A rule sees the whole tier and says at most one thing of each member. It speaks only where the
+//! numbers suffice: a server that has just started, or takes no samples, has no advice on memory.
+#![forbid(unsafe_code)]
+
+mod connections;
+mod expiry;
+mod health;
+mod hot_keys;
+mod load;
+mod memory;
+mod prefixes;
+mod tier;
+
+pub use tier::{Member, Tier};
+
+/// The urgency of an advice.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Rank {
+    /// Requests fail, or hits are lost that are cheap to have.
+    Now,
+    /// Money or hits to gain.
+    Worth,
+    /// To know.
+    Note,
+}
+
+impl Rank {
+    /// The word for people and for JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Now => "now",
+            Self::Worth => "worth it",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// One thing to change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// The urgency.
+    pub rank: Rank,
+    /// The rule's name: a few words with hyphens, for programs.
+    pub rule: &'static str,
+    /// The addresses of the members that it is about.
+    pub members: Vec<String>,
+    /// The state and the remedy, in a sentence.
+    pub finding: String,
+    /// The numbers behind it.
+    pub evidence: String,
+    /// The command or the setting that does it.
+    pub command: String,
+    /// The greater, the sooner among those of its rank.
+    weight: f64,
+}
+
+/// All advice for a tier, the most urgent first.
+#[must_use]
+pub fn advise(tier: &Tier) -> Vec<Advice> {
+    const RULES: [fn(&Tier) -> Vec<Advice>; 7] = [
+        health::advise,
+        connections::advise,
+        hot_keys::advise,
+        memory::advise,
+        prefixes::advise,
+        load::advise,
+        expiry::advise,
+    ];
+    let mut all: Vec<Advice> = RULES.iter().flat_map(|rule| rule(tier)).collect();
+    all.sort_by(|one, other| {
+        one.rank.cmp(&other.rank).then_with(|| other.weight.total_cmp(&one.weight))
+    });
+    all
+}
+
+#[cfg(test)]
+mod tests;
