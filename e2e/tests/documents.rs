@@ -40,6 +40,7 @@ pages! {
     readme "README.md",
     bench "docs/bench.md",
     advice "docs/advice.md",
+    configuration "docs/configuration.md",
     daily_work "docs/daily-work.md",
     deployment "docs/deployment.md",
     doctor "docs/doctor.md",

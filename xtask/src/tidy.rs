@@ -44,6 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bench", &["generator", "processes"]),
     ("certs", &["files"]),
     ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
+    ("config", &["files", "options", "tools"]),
     ("demo", &["bench", "client", "plan", "processes", "staleness"]),
     ("discovery", &["routeconf"]),
     ("doctor", &[]),
@@ -57,6 +58,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "access",
             "bench",
+            "config",
             "demo",
             "doctor",
             "invalidator",

@@ -33,8 +33,9 @@ const PLAN: bool = cfg!(feature = "plan");
 
 const TOOLS: bool = cfg!(feature = "tools");
 
-const COMMANDS: [Command; 20] = [
+const COMMANDS: [Command; 21] = [
     command("serve", "the cache server", "serve", SERVE),
+    command("config", "checks, shows and compares the server's settings", "serve", SERVE),
     command("route", "the proxy before many servers", "route", ROUTE),
     command("check", "says what is wrong with a proxy's configuration", "route", ROUTE),
     command("explain", "shows the way of a key through a proxy's configuration", "route", ROUTE),

@@ -76,6 +76,8 @@ fn of_crate(name: &str) -> Option<Command> {
     match name {
         #[cfg(feature = "serve")]
         "serve" => Some(options::interface()),
+        #[cfg(feature = "serve")]
+        "config" => Some(config::cli::interface()),
         #[cfg(feature = "route")]
         "route" => Some(<router::options::Options as clap::CommandFactory>::command()),
         #[cfg(feature = "invalidate")]

@@ -13,19 +13,19 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
-#[cfg(feature = "serve")]
-use std::path::PathBuf;
 use std::process::ExitCode;
 #[cfg(feature = "serve")]
-use std::thread;
+use std::sync::Arc;
 
 #[cfg(target_env = "musl")]
 use mimalloc::MiMalloc as Inner;
 #[cfg(feature = "serve")]
-use options::{Environment, Invocation, Style};
+use options::{Environment, Invocation, Refusal, Style};
 use reserve::{Allocator, Mapped};
 #[cfg(feature = "route")]
 use router::options::Parser;
+#[cfg(feature = "serve")]
+use server::run::Settled;
 
 /// The status of a command line that cannot be used, as in `sysexits.h`.
 const EXIT_USAGE: u8 = 64;
@@ -56,6 +56,8 @@ fn main() -> ExitCode {
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
         #[cfg(feature = "serve")]
         Some("serve") => serve(Style::Holdall, arguments),
+        #[cfg(feature = "serve")]
+        Some("config") => config::cli::main(arguments),
         #[cfg(feature = "plan")]
         Some("plan") => plan::cli::main(arguments),
         #[cfg(feature = "doctor")]
@@ -164,19 +166,21 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Style::Holdall => "holdall",
         Style::Memcached => "memcached",
     };
-    let environment = Environment {
-        cpus: thread::available_parallelism().map_or(1, usize::from),
-        port_file: env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
-        sasl_users: env::var_os("MEMCACHED_SASL_PWDB").map(PathBuf::from),
-    };
-    match options::parse(style, arguments, &environment) {
+    let environment = Environment::of_process();
+    let arguments: Vec<OsString> = arguments.collect();
+    match options::parse(style, arguments.iter().cloned(), &environment) {
         Err(refusal) => fail(name, &refusal.message, refusal.status),
         Ok(Invocation::Print(text)) => print(&text),
-        Ok(Invocation::Run { options, warnings }) => {
+        Ok(Invocation::Run { options, warnings, given }) => {
             for warning in warnings {
                 eprint_error(name, &format!("warning: {warning}"));
             }
-            match server::run::run(*options) {
+            let again = move || match options::parse(style, arguments.clone(), &environment)? {
+                Invocation::Run { options, given, .. } => Ok(Settled { options: *options, given }),
+                // What it printed it would have printed at the start.
+                Invocation::Print(message) => Err(Refusal { status: EXIT_USAGE, message }),
+            };
+            match server::run::run_by(*options, given, Some(Arc::new(again))) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(failure) => fail(name, &failure.message, failure.status),
             }

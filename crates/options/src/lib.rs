@@ -1,30 +1,41 @@
 //! The options of the cache server: memcached's command line, resolved and checked.
 //!
 //! ```text
-//!     arguments, file -> table (each flag's meaning) -> Draft (as given) -> Options (resolved)
+//!     TOML file, environment -> settings -.
+//!     memcached.conf, arguments ----------> table (each flag's meaning) -> Draft -> Options
 //! ```
 //!
-//! [`parse()`] reads no environment and opens no socket; it reads a file only when `--config` names
-//! one. Everything that can be refused before the server touches the system is refused there.
+//! [`parse()`] reads no environment but what it is given, and opens no socket; it reads a file only
+//! when `--config` names one. Everything that can be refused before the server touches the system
+//! is refused there.
 #![forbid(unsafe_code)]
 
 mod affinity;
+mod arguments;
 mod bad_value;
 mod conf;
 mod draft;
 mod extended;
+pub mod file;
 mod help;
+mod layers;
 mod listen;
 mod number;
 mod parse;
 mod refusal;
+pub mod settings;
+#[cfg(test)]
+mod settings_tests;
 pub mod stats_settings;
 mod table;
 #[cfg(test)]
 mod tests;
 
+use std::env;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use net::TlsOptions;
@@ -234,6 +245,28 @@ pub struct Environment {
     pub port_file: Option<PathBuf>,
     /// `MEMCACHED_SASL_PWDB`.
     pub sasl_users: Option<PathBuf>,
+    /// The variables that begin with `HOLDALL_`, without that.
+    pub variables: Vec<(String, String)>,
+    /// The folder from which the files that are named are looked for; empty for the present one.
+    pub folder: PathBuf,
+}
+
+impl Environment {
+    /// The environment of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let variable = |(name, value): (OsString, OsString)| {
+            let name = name.to_str()?.strip_prefix("HOLDALL_")?.to_owned();
+            Some((name, value.into_string().ok()?))
+        };
+        Self {
+            cpus: thread::available_parallelism().map_or(1, usize::from),
+            port_file: env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
+            sasl_users: env::var_os("MEMCACHED_SASL_PWDB").map(PathBuf::from),
+            variables: env::vars_os().filter_map(variable).collect(),
+            folder: env::current_dir().unwrap_or_default(),
+        }
+    }
 }
 
 /// Exit status of a usage error, `EX_USAGE` of `sysexits.h`, as memcached has it.

@@ -22,6 +22,16 @@ pub fn of(options: &Options) -> Vec<(&'static str, String)> {
     settings.push(("stale_seconds", options.stale_secs.to_string()));
     settings.push(("udp_amplification", options.udp_amplification.to_string()));
     settings.push(("namespaces", path(options.namespaces.as_ref())));
+    settings.push(("rights", path(options.auth.rights.as_ref())));
+    settings.push(("strict", yes_no(options.strict)));
+    settings.push(("delete_hold_off", yes_no(options.delete_hold_off)));
+    settings.push((
+        "stall_timeout",
+        options.stall_timeout.map_or(0, |time| time.as_secs()).to_string(),
+    ));
+    settings
+        .push(("metrics", options.metrics.map_or_else(|| "no".to_owned(), |at| at.to_string())));
+    settings.push(("drain", options.drain.as_secs().to_string()));
     settings
 }
 

@@ -519,7 +519,7 @@ const PROCESS: &[Flag] = &[
         long: "config",
         argument: Some("file"),
         default: "",
-        help: "read flags from a file in the format of /etc/memcached.conf",
+        help: "read settings from FILE.toml, or flags from another file in the format of /etc/memcached.conf",
         meaning: Meaning::Config,
     },
 ];

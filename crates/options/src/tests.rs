@@ -11,7 +11,7 @@ use super::table::{Flag, Meaning, flags};
 use super::*;
 
 fn environment() -> Environment {
-    Environment { cpus: 2, port_file: None, sasl_users: Some("/tmp/sasl".into()) }
+    Environment { cpus: 2, sasl_users: Some("/tmp/sasl".into()), ..Environment::default() }
 }
 
 fn try_parse(style: Style, arguments: &[&str]) -> Result<Invocation, Refusal> {
@@ -21,7 +21,7 @@ fn try_parse(style: Style, arguments: &[&str]) -> Result<Invocation, Refusal> {
 #[track_caller]
 fn run(style: Style, arguments: &[&str]) -> (Options, Vec<String>) {
     match try_parse(style, arguments) {
-        Ok(Invocation::Run { options, warnings }) => (*options, warnings),
+        Ok(Invocation::Run { options, warnings, .. }) => (*options, warnings),
         other => panic!("{arguments:?}: {other:?}"),
     }
 }
@@ -390,7 +390,7 @@ fn file_with(text: &str) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("holdall-conf-{}-{count}", std::process::id()));
+    let path = env::temp_dir().join(format!("holdall-conf-{}-{count}", std::process::id()));
     std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
     path
 }

@@ -36,7 +36,7 @@ fn topology(text: &str) -> Topology {
 }
 
 fn assert_serves(arguments: impl Iterator<Item = String>) {
-    let environment = Environment { cpus: 4, port_file: None, sasl_users: None };
+    let environment = Environment { cpus: 4, port_file: None, ..Environment::default() };
     let parsed = options::parse(Style::Holdall, arguments.map(OsString::from), &environment);
     match parsed {
         Ok(Invocation::Run { warnings, .. }) => assert!(warnings.is_empty(), "{warnings:?}"),

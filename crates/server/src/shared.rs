@@ -1,7 +1,7 @@
 //! The part of a server that all its workers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use access::{Auth, AuthWorker};
@@ -61,7 +61,7 @@ pub struct Shared {
     /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
     pub(crate) udp_amplification: usize,
     pub(crate) threads: usize,
-    pub(crate) connections_max: usize,
+    connections_max: AtomicUsize,
 }
 
 impl Shared {
@@ -108,13 +108,13 @@ impl Shared {
             large_values_bytes_max: large_values_bytes_max(options),
             udp_amplification: usize::try_from(options.udp_amplification).unwrap_or(usize::MAX),
             threads: options.threads,
-            connections_max: options.connections_max,
+            connections_max: AtomicUsize::new(options.connections_max),
         })
     }
 }
 
-/// Relaxed: a worker may print commands for a moment longer than it should, and `stats` may count
-/// a walk late.
+/// Relaxed: a worker may print commands for a moment longer than it should, and `stats` may count a
+/// walk or show a limit late.
 impl Shared {
     /// 0 to 2, as the `verbosity` command sets it.
     pub(crate) fn verbosity(&self) -> u8 {
@@ -123,6 +123,15 @@ impl Shared {
 
     pub(crate) fn set_verbosity(&self, level: u8) {
         self.verbosity.store(level, Ordering::Relaxed);
+    }
+
+    /// Connections at one time (`-c`).
+    pub(crate) fn connections_max(&self) -> usize {
+        self.connections_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_connections_max(&self, max: usize) {
+        self.connections_max.store(max, Ordering::Relaxed);
     }
 
     /// Key dumps and crawls begun.

@@ -29,7 +29,7 @@ fn start() -> u16 {
     let line =
         format!("-l 127.0.0.1 -p {port} -U 0 -t 1 -m 64 -I 4m -c 10000 -u root -o no_sampling");
     let arguments = line.split(' ').map(OsString::from);
-    let environment = Environment { cpus: 1, port_file: None, sasl_users: None };
+    let environment = Environment { cpus: 1, port_file: None, ..Environment::default() };
     let parsed = options::parse(Style::Holdall, arguments, &environment).unwrap();
     let Invocation::Run { options, .. } = parsed else { panic!("a server was asked for") };
     thread::spawn(move || server::run::run(*options).unwrap());

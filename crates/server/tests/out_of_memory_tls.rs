@@ -49,7 +49,7 @@ fn start(folder: &Path) -> u16 {
         key.display()
     );
     let arguments = line.split(' ').map(OsString::from);
-    let environment = Environment { cpus: 1, port_file: None, sasl_users: None };
+    let environment = Environment { cpus: 1, port_file: None, ..Environment::default() };
     let parsed = options::parse(Style::Holdall, arguments, &environment).unwrap();
     let Invocation::Run { options, .. } = parsed else { panic!("a server was asked for") };
     thread::spawn(move || server::run::run(*options).unwrap());

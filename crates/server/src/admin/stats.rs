@@ -111,7 +111,8 @@ fn settings(context: &Context<'_>, sink: Sink<'_>) {
     for (name, value) in context.shared.crawler.settings() {
         sink(name.as_bytes(), value.as_bytes());
     }
-    for (name, value) in &context.shared.settings {
+    number(sink, "maxconns", context.shared.connections_max() as u64);
+    for (name, value) in context.shared.settings.iter().filter(|(name, _)| *name != "maxconns") {
         sink(name.as_bytes(), value.as_bytes());
     }
     number(sink, "verbosity", u64::from(context.shared.verbosity()));
@@ -154,7 +155,7 @@ fn process(context: &Context<'_>, sink: Sink<'_>) {
 fn connections(context: &Context<'_>, sink: Sink<'_>) {
     let net = context.control.stats();
     for (name, value) in [
-        ("max_connections", context.shared.connections_max as u64),
+        ("max_connections", context.shared.connections_max() as u64),
         ("curr_connections", net.curr_connections),
         ("total_connections", net.total_connections),
         ("rejected_connections", net.rejected_connections),

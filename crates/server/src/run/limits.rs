@@ -45,7 +45,7 @@ pub(super) fn allowed_cpus() -> io::Result<Vec<usize>> {
 }
 
 /// A file for each connection, and some for everything else.
-fn raise_files(options: &Options) -> Result<(), Failure> {
+pub(super) fn raise_files(options: &Options) -> Result<(), Failure> {
     let listeners = options.tcp.len() + options.udp.len() * options.threads;
     let others = FILES_RESERVED + options.threads * FILES_PER_WORKER + listeners;
     let connections = options.connections_max as u64;

@@ -16,6 +16,7 @@ mod cleaner;
 mod confine;
 mod limits;
 mod listeners;
+mod live;
 mod memory;
 mod new_file;
 mod operators;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::{Control, Inherited, Sockets};
+use options::settings::Given;
 use options::{Affinity, EXIT_USAGE, Eviction, Options, Style};
 use rustix::process::{Uid, geteuid};
 use store::Store;
@@ -44,6 +46,8 @@ use crate::entry::{self, Entry};
 use crate::log::Log;
 use crate::shared::Shared;
 use cleaner::CleanerThread;
+use live::Live;
+pub use live::{Again, Settled};
 use operators::Shown;
 use pid_file::PidFile;
 use takeover::{HandedOver, Predecessor, SuccessorListener};
@@ -64,7 +68,20 @@ pub struct Failure {
 ///
 /// A [`Failure`] for whatever keeps the server from starting: nothing is left bound or running
 /// then.
-pub fn run(mut options: Options) -> Result<(), Failure> {
+pub fn run(options: Options) -> Result<(), Failure> {
+    run_by(options, Vec::new(), None)
+}
+
+/// [`run`]s a server that was started by what was `given`, and that reads it `again` on SIGHUP.
+///
+/// # Errors
+///
+/// Those of [`run`].
+pub fn run_by(
+    mut options: Options,
+    given: Vec<Given>,
+    again: Option<Again>,
+) -> Result<(), Failure> {
     let log = Log::new(&options);
     let config = store_config(&options);
     let identity = privileges::identity(&options, &log)?;
@@ -97,8 +114,17 @@ pub fn run(mut options: Options) -> Result<(), Failure> {
     }
     // Whoever waits for this file may end the server from then on.
     listeners::write_ports(&options, &sockets)?;
-    let mut server =
-        Server { options, log, cores, entry, metrics, predecessor, is_confined: false };
+    let mut server = Server {
+        options,
+        given,
+        again,
+        log,
+        cores,
+        entry,
+        metrics,
+        predecessor,
+        is_confined: false,
+    };
     while let HandedOver::Failed(kept, ticket) = server.serve(sockets, &store, clock)? {
         let file = store.share_file().ok().flatten();
         let file = file.ok_or_else(|| Failure::os("-e: the memory file is lost".to_owned()))?;
@@ -133,6 +159,10 @@ fn predecessor(
 /// A server that is ready but for its sockets and its memory.
 struct Server {
     options: Options,
+    /// What the options were made of.
+    given: Vec<Given>,
+    /// Makes them again.
+    again: Option<Again>,
     log: Log,
     cores: Option<Vec<usize>>,
     entry: Entry,
@@ -175,7 +205,8 @@ impl Server {
         let cleaner = CleanerThread::start(store, clock, &service)?;
         let sampler = sampler::SamplerThread::start(&service, options)?;
         let auth_worker = Arc::clone(&service.auth_worker);
-        let auth_worker_thread = start_auth_worker(&service, entry, *log)?;
+        let live = Live::new(self.again.as_ref(), &self.given, &service, *log);
+        let auth_worker_thread = start_auth_worker(&service, entry, live.clone(), *log)?;
         let kept = options.memory_file.as_ref().map(|_| copies(&sockets, self.metrics.as_ref()));
         let shared = Arc::clone(&service);
         let is_confined = options.drop_privileges;
@@ -187,6 +218,7 @@ impl Server {
             crate::session::Worker::new(&service, worker, control)
         })
         .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
+        live.iter().for_each(|live| live.serve(handle.control().clone()));
         let shown = Shown::start(self.metrics.as_ref(), shared, handle.control())?;
         let end = shown.end(options.drain);
         let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
@@ -306,9 +338,19 @@ fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
 }
 
 /// Starts the thread that checks logins and reads files again. It ends with what is returned.
-fn start_auth_worker(service: &Shared, entry: Entry, log: Log) -> Result<access::Working, Failure> {
+fn start_auth_worker(
+    service: &Shared,
+    entry: Entry,
+    live: Option<Arc<Live>>,
+    log: Log,
+) -> Result<access::Working, Failure> {
     let engine = Arc::clone(&service.engine);
-    let started = service.auth_worker.start(move || entry.reload(&engine, &log));
+    let started = service.auth_worker.start(move || {
+        if let Some(live) = &live {
+            live.reload();
+        }
+        entry.reload(&engine, &log)
+    });
     started.map_err(|error| Failure::os(format!("cannot start the authentication worker: {error}")))
 }
 

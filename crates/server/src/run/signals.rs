@@ -1,7 +1,7 @@
 //! Signals, by which a running server is ended or reloads its files.
 //!
 //! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has
-//! the authentication worker read the files of users, rights and certificates again.
+//! the authentication worker read the settings, users, rights and certificates again.
 //!
 //! ```text
 //!     signal -> not ready, clients are served for --drain -> accept no more, answer what was read,

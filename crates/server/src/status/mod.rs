@@ -53,7 +53,7 @@ impl Status {
 
     fn accepting(&self) -> Check {
         let stats = self.control.stats();
-        let max = self.shared.connections_max as u64;
+        let max = self.shared.connections_max() as u64;
         let has_room = stats.accepting_conns && stats.curr_connections < max;
         Check::that("accepting", has_room, || {
             let open = stats.curr_connections;

@@ -1,0 +1,195 @@
+//! `holdall config diff`: settings against those of a running server, by `stats settings`.
+
+use std::collections::BTreeMap;
+
+use options::settings::{Given, settings};
+use options::{Options, stats_settings};
+use serde_json::{Value, json};
+use tools::{Connection, Error};
+
+/// A setting that the server has otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The setting's name.
+    pub key: &'static str,
+    /// The statistic that shows it.
+    pub statistic: &'static str,
+    /// The value by the settings that were given, as the statistic has it.
+    pub wanted: String,
+    /// The server's.
+    pub present: String,
+    /// True if the server takes the wanted value on SIGHUP.
+    pub is_live: bool,
+}
+
+/// What a server says of its settings.
+pub(crate) type Present = BTreeMap<String, String>;
+
+/// Asks a server for its settings.
+///
+/// # Errors
+///
+/// When it does not answer with statistics.
+pub(crate) fn ask(connection: &mut Connection) -> Result<Present, Error> {
+    connection.send(b"stats settings\r\n")?;
+    let mut present = Present::new();
+    loop {
+        let line = connection.line()?;
+        if line == "END" {
+            return Ok(present);
+        }
+        match line.strip_prefix("STAT ").and_then(|rest| rest.split_once(' ')) {
+            Some((name, value)) if present.len() < STATISTICS_MAX => {
+                present.insert(name.to_owned(), value.to_owned());
+            }
+            _ => return Err(connection.unexpected("stats settings", &line)),
+        }
+    }
+}
+
+/// The settings that differ, in the order of [`SHOWN_BY`]. A statistic that the server lacks says
+/// nothing; what was not given and depends on the server's machine is left out.
+#[must_use]
+pub fn differences(
+    options: &Options,
+    given: &[Given],
+    present: &BTreeMap<String, String>,
+) -> Vec<Difference> {
+    let wanted = wanted(options);
+    let known = settings();
+    let is_given = |key: &str| given.iter().any(|given| given.key == key);
+    let mut found = Vec::new();
+    for &(statistic, key) in SHOWN_BY {
+        if OF_THE_MACHINE.contains(&key) && !is_given(key) {
+            continue;
+        }
+        let Some(wanted) = wanted.get(statistic) else { continue };
+        let Some(present) = present.get(statistic).filter(|present| *present != wanted) else {
+            continue;
+        };
+        let is_live = known.iter().any(|setting| setting.key == key && setting.is_live);
+        let (wanted, present) = (wanted.clone(), present.clone());
+        found.push(Difference { key, statistic, wanted, present, is_live });
+    }
+    found
+}
+
+/// What `stats settings` of a server with these options shows.
+fn wanted(options: &Options) -> BTreeMap<&'static str, String> {
+    let yes_no = |is_on: bool| if is_on { "yes" } else { "no" }.to_owned();
+    let mut wanted: BTreeMap<_, _> = stats_settings::of(options).into_iter().collect();
+    wanted.insert("maxbytes", options.memory_bytes.to_string());
+    wanted.insert("slab_automove", (options.automove as u8).to_string());
+    wanted.insert("slab_automove_ratio", format!("{:.2}", options.automove_ratio));
+    wanted.insert("temporary_ttl", options.transient_secs.to_string());
+    wanted.insert("lru_crawler", yes_no(options.crawler));
+    wanted.insert("lru_crawler_sleep", options.crawler_sleep_micros.to_string());
+    wanted.insert("lru_crawler_tocrawl", options.crawler_to_crawl.to_string());
+    wanted.insert("verbosity", options.verbosity.min(2).to_string());
+    wanted
+}
+
+/// The differences for people, a line each.
+pub(crate) fn lines(found: &[Difference]) -> String {
+    let line = |difference: &Difference| {
+        let Difference { key, wanted, present, is_live, .. } = difference;
+        let change = match is_live {
+            true => "changes on SIGHUP",
+            false => "needs --takeover or a restart",
+        };
+        format!("{key}: the server has {present}, wanted is {wanted}; {change}\n")
+    };
+    found.iter().map(line).collect()
+}
+
+/// The differences for programs.
+pub(crate) fn to_json(found: &[Difference]) -> Value {
+    let one = |difference: &Difference| {
+        json!({
+            "name": difference.key,
+            "statistic": difference.statistic,
+            "wanted": difference.wanted,
+            "present": difference.present,
+            "changes_on": if difference.is_live { "SIGHUP" } else { "--takeover" },
+        })
+    };
+    found.iter().map(one).collect()
+}
+
+/// A server that sends more than this is none.
+const STATISTICS_MAX: usize = 4096;
+
+/// Settings whose defaults follow from the number of processors.
+const OF_THE_MACHINE: [&str; 2] = ["threads", "stripes"];
+
+/// The statistics, each with the setting that it shows.
+pub(crate) const SHOWN_BY: &[(&str, &str)] = &[
+    ("maxbytes", "memory_limit"),
+    ("maxconns", "conn_limit"),
+    ("tcpport", "port"),
+    ("udpport", "udp_port"),
+    ("inter", "listen"),
+    ("domain_socket", "unix_socket"),
+    ("umask", "unix_mask"),
+    ("tcp_backlog", "listen_backlog"),
+    ("binding_protocol", "protocol"),
+    ("maxconns_fast", "maxconns_fast"),
+    ("idle_timeout", "idle_timeout"),
+    ("stall_timeout", "stall_timeout"),
+    ("reqs_per_event", "max_reqs_per_event"),
+    ("num_threads", "threads"),
+    ("stripes", "stripes"),
+    ("evictions", "disable_evictions"),
+    ("eviction_policy", "eviction"),
+    ("item_size_max", "max_item_size"),
+    ("growth_factor", "slab_growth_factor"),
+    ("chunk_size", "slab_min_size"),
+    ("memory_file", "memory_file"),
+    ("slab_reassign", "slab_reassign"),
+    ("slab_automove", "slab_automove"),
+    ("slab_automove_ratio", "slab_automove_ratio"),
+    ("temporary_ttl", "transient_ttl"),
+    ("lru_crawler", "lru_crawler"),
+    ("lru_crawler_sleep", "lru_crawler_sleep"),
+    ("lru_crawler_tocrawl", "lru_crawler_tocrawl"),
+    ("stat_key_prefix", "prefix_delimiter"),
+    ("cas_enabled", "disable_cas"),
+    ("flush_enabled", "disable_flush_all"),
+    ("dump_enabled", "disable_dumping"),
+    ("shutdown_command", "enable_shutdown"),
+    ("watcher_logbuf_size", "watcher_logbuf_size"),
+    ("sampling", "sampling"),
+    ("lease_interval", "lease_interval"),
+    ("stale_seconds", "stale_seconds"),
+    ("udp_amplification", "udp_amplification"),
+    ("strict", "strict"),
+    ("delete_hold_off", "delete_hold_off"),
+    ("auth_enabled_sasl", "enable_sasl"),
+    ("auth_enabled_ascii", "auth_file"),
+    ("rights", "rights"),
+    ("namespaces", "namespaces"),
+    ("ssl_enabled", "enable_ssl"),
+    ("ssl_chain_cert", "ssl_chain_cert"),
+    ("ssl_key", "ssl_key"),
+    ("ssl_ca_cert", "ssl_ca_cert"),
+    ("ssl_verify_mode", "ssl_verify_mode"),
+    ("ssl_min_version", "ssl_min_version"),
+    ("ssl_ciphers", "ssl_ciphers"),
+    ("ssl_session_cache", "ssl_session_cache"),
+    ("metrics", "metrics"),
+    ("drain", "drain"),
+    ("verbosity", "verbose"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_statistic_shows_a_setting_that_exists() {
+        let known = settings();
+        for (statistic, key) in SHOWN_BY {
+            assert!(known.iter().any(|setting| setting.key == *key), "{statistic}: {key}");
+        }
+    }
+}

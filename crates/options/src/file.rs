@@ -1,0 +1,169 @@
+//! The server's TOML file: text to settings, with the place of everything that is wrong.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::draft::Draft;
+use super::settings::{self, Kind, Setting, settings};
+use super::{Refusal, Style};
+
+/// A fault of a file, and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The bytes of the text that are wrong.
+    pub span: Range<usize>,
+    /// The fault in words.
+    pub message: String,
+    /// Advice.
+    pub hint: Option<String>,
+}
+
+/// A setting in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The setting's name.
+    pub key: String,
+    /// Its values: one, but for lists.
+    pub values: Vec<String>,
+    /// Its bytes in the text.
+    pub span: Range<usize>,
+}
+
+/// A value that is not of the setting's kind.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a {found} where {wanted} is expected")]
+struct WrongKind {
+    found: &'static str,
+    wanted: &'static str,
+}
+
+/// Everything that is wrong with the text of a file, in its order; each setting for itself, and
+/// then all together.
+#[must_use]
+pub fn check(text: &str) -> Vec<Fault> {
+    let (entries, mut faults) = read(text);
+    if faults.is_empty() {
+        let mut draft = Draft::new(Style::Holdall);
+        let known = settings();
+        for entry in &entries {
+            let setting = known.iter().find(|setting| setting.key == entry.key);
+            // Each was applied before.
+            let _ = setting.map(|setting| setting.apply(&mut draft, &entry.values));
+        }
+        let resolved = draft.resolve(&super::Environment::default(), &mut Vec::new());
+        faults.extend(resolved.err().map(|refusal| fault_of(&refusal, &entries, &known)));
+    }
+    faults.sort_by_key(|fault| fault.span.start);
+    faults
+}
+
+/// The line and column of a byte, both counted from 1; columns are characters.
+#[must_use]
+pub fn place(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+/// Reads the text of a file. What is wrong is left out of the settings.
+pub(crate) fn read(text: &str) -> (Vec<Entry>, Vec<Fault>) {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        let fault = |error: &toml::de::Error| Fault {
+            span: error.span().unwrap_or_default(),
+            message: error.message().trim_end().to_owned(),
+            hint: None,
+        };
+        return (Vec::new(), errors.iter().map(fault).collect());
+    }
+    let (known, mut entries, mut faults) = (settings(), Vec::new(), Vec::new());
+    for (key, value) in table.get_ref() {
+        match entry(key, value, &known) {
+            Ok(entry) => entries.push(entry),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    entries.sort_by_key(|entry| entry.span.start);
+    (entries, faults)
+}
+
+fn entry(
+    key: &Spanned<toml::de::DeString<'_>>,
+    value: &Spanned<DeValue<'_>>,
+    known: &[Setting],
+) -> Result<Entry, Fault> {
+    let name = key.get_ref().as_ref();
+    let Some(setting) = known.iter().find(|setting| setting.key == name) else {
+        return Err(unknown(key.span(), name, known));
+    };
+    let fault = |message: String, hint| Fault { span: value.span(), message, hint };
+    let values = texts(value.get_ref(), setting.kind)
+        .map_err(|wrong| fault(format!("{name}: {wrong}"), Some(setting.help.to_owned())))?;
+    setting
+        .apply(&mut Draft::new(Style::Holdall), &values)
+        .map_err(|wrong| fault(format!("{name}: {wrong}"), Some(setting.help.to_owned())))?;
+    Ok(Entry { key: name.to_owned(), values, span: key.span().start..value.span().end })
+}
+
+fn unknown(span: Range<usize>, name: &str, known: &[Setting]) -> Fault {
+    let hint = match settings::why_not(name) {
+        Some(reason) => Some(format!("{name} cannot stand in a file: {reason}")),
+        None => {
+            let hyphens = name.replace('-', "_");
+            settings::nearest(&hyphens, known).map(|near| format!("did you mean {near}?"))
+        }
+    };
+    Fault { span, message: format!("there is no setting '{name}'"), hint }
+}
+
+/// The value as the command line would have it.
+fn texts(value: &DeValue<'_>, kind: Kind) -> Result<Vec<String>, WrongKind> {
+    let text = match (kind, value) {
+        (Kind::Switch, DeValue::Boolean(is_on)) => is_on.to_string(),
+        (Kind::Count | Kind::Number | Kind::Size | Kind::Fraction, DeValue::Integer(number)) => {
+            whole(number)
+                .ok_or(WrongKind { found: "number that large", wanted: "a smaller one" })?
+        }
+        (Kind::Fraction, DeValue::Float(number)) => number.as_str().replace('_', ""),
+        (Kind::Size | Kind::Text | Kind::List, DeValue::String(text)) => text.to_string(),
+        (Kind::List, DeValue::Array(elements)) => {
+            let one = |element: &Spanned<DeValue<'_>>| texts(element.get_ref(), Kind::Text);
+            let all: Result<Vec<_>, _> = elements.iter().map(one).collect();
+            return all.map(|lists| lists.concat());
+        }
+        (_, other) => return Err(WrongKind { found: other.type_str(), wanted: wanted(kind) }),
+    };
+    Ok(vec![text])
+}
+
+fn whole(number: &toml::de::DeInteger<'_>) -> Option<String> {
+    let digits = number.as_str().replace('_', "");
+    i64::from_str_radix(&digits, number.radix()).ok().map(|number| number.to_string())
+}
+
+fn wanted(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Switch => "true or false",
+        Kind::Count | Kind::Number => "a whole number",
+        Kind::Fraction => "a number",
+        Kind::Size => "a whole number, or a string such as \"4g\",",
+        Kind::Text => "a string",
+        Kind::List => "a string, or an array of strings,",
+    }
+}
+
+/// A refusal of all settings together, which begins with the flag that is at fault.
+fn fault_of(refusal: &Refusal, entries: &[Entry], known: &[Setting]) -> Fault {
+    let flag = refusal.message.split(':').next().unwrap_or_default();
+    let is_of = |setting: &&Setting| setting.flag.split(", ").any(|name| name == flag);
+    let key = known.iter().find(is_of).map(|setting| setting.key.as_str());
+    let entry = entries.iter().find(|entry| Some(entry.key.as_str()) == key);
+    let hint = key.map(|key| format!("{flag} is {key} in this file"));
+    Fault {
+        span: entry.map(|entry| entry.span.clone()).unwrap_or_default(),
+        message: refusal.message.clone(),
+        hint,
+    }
+}

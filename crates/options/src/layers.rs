@@ -1,0 +1,263 @@
+//! The places of settings, one over the other: flags, environment, files, defaults.
+//!
+//! A setting counts from the highest place that gives it; what lower ones say about it is checked
+//! and left out. Lists are not joined, but for `-l` of a file in memcached's format, whose flags
+//! are as if they stood before those of the command line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::ArgMatches;
+
+use super::arguments::{apply, is_given, refuse, split, values};
+use super::conf::{self, Content};
+use super::draft::Draft;
+use super::extended::{EXTENDED, Value};
+use super::settings::{self, Given, Kind, Origin, Setting, settings};
+use super::table::{Meaning, flags};
+use super::{EXIT_USAGE, Environment, Refusal, Style, file};
+
+/// The settings that were given, each with the highest place that gives it.
+pub(crate) struct Layers {
+    known: Vec<Setting>,
+    given: BTreeMap<String, Given>,
+    of_flags: BTreeSet<String>,
+}
+
+impl Layers {
+    /// The command line alone.
+    pub(crate) fn new(matches: &ArgMatches) -> Self {
+        let known = settings();
+        let given = of_matches(matches, &known, &Origin::Flag);
+        let of_flags = given.iter().map(|given| given.key.clone()).collect();
+        let given = given.into_iter().map(|given| (given.key.clone(), given)).collect();
+        Self { known, given, of_flags }
+    }
+
+    /// Reads files and environment into the draft, but for what the command line settles.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, and the first thing in files and environment that is wrong.
+    pub(crate) fn read(
+        &mut self,
+        mut files: Vec<String>,
+        environment: &Environment,
+        draft: &mut Draft,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Refusal> {
+        let variables = self.of_environment(environment, warnings)?;
+        if files.is_empty() {
+            let named = |(name, _): &&(String, String)| name == FILE_VARIABLE;
+            files.extend(environment.variables.iter().find(named).map(|(_, file)| file.clone()));
+        }
+        if files.len() > 1 && files.iter().any(|file| is_toml(file)) {
+            return Err(usage("--config: beside a .toml file there can be no other".to_owned()));
+        }
+        let mut lower = Vec::new();
+        for name in &files {
+            let path = environment.folder.join(name);
+            let text = files::read_text(&path, FILE_BYTES_MAX).map_err(|error| Refusal {
+                status: 1,
+                message: format!("--config {name}: {error}"),
+            })?;
+            if is_toml(name) {
+                lower.extend(self.of_toml(name, &text)?);
+            } else {
+                self.read_conf(name, &text, draft, &mut lower, warnings)?;
+            }
+        }
+        for given in lower.into_iter().chain(variables) {
+            if !self.of_flags.contains(&given.key) {
+                self.given.insert(given.key.clone(), given);
+            }
+        }
+        let below = self.given.values().filter(|given| given.origin != Origin::Flag);
+        for given in below {
+            // Each was applied to a draft of its own before.
+            let setting = self.known.iter().find(|setting| setting.key == given.key);
+            let _ = setting.map(|setting| setting.apply(draft, &given.values));
+        }
+        Ok(())
+    }
+
+    /// What was given and counts.
+    pub(crate) fn into_given(self) -> Vec<Given> {
+        self.given.into_values().collect()
+    }
+
+    fn of_environment(
+        &self,
+        environment: &Environment,
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<Given>, Refusal> {
+        let mut given = Vec::new();
+        for (name, value) in &environment.variables {
+            let (key, name) = (name.to_lowercase(), format!("HOLDALL_{name}"));
+            let Some(setting) = self.known.iter().find(|setting| setting.key == key) else {
+                if let Some(near) = settings::nearest(&key, &self.known) {
+                    let near = near.to_uppercase();
+                    warnings.push(format!("{name} is unknown; did you mean HOLDALL_{near}?"));
+                }
+                continue;
+            };
+            // What Kubernetes sets for a Service of the name `holdall`.
+            if key == "port" && (value.starts_with("tcp://") || value.starts_with("udp://")) {
+                warnings.push(format!("{name}={value} is Kubernetes's and has no effect"));
+                continue;
+            }
+            let values = vec![value.clone()];
+            setting
+                .apply(&mut Draft::new(Style::Holdall), &values)
+                .map_err(|wrong| usage(format!("{name}: {wrong}")))?;
+            given.push(Given { key, values, origin: Origin::Environment(name) });
+        }
+        Ok(given)
+    }
+
+    fn of_toml(&self, name: &str, text: &str) -> Result<Vec<Given>, Refusal> {
+        let (entries, faults) = file::read(text);
+        if let Some(fault) = faults.first() {
+            let (line, column) = file::place(text, fault.span.start);
+            let hint = fault.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            let message = fault.message.lines().next().unwrap_or_default();
+            return Err(usage(format!("{name}:{line}:{column}: {message}{hint}")));
+        }
+        let given = |entry: file::Entry| {
+            let (line, _) = file::place(text, entry.span.start);
+            let origin = Origin::File { file: name.to_owned(), line };
+            Given { key: entry.key, values: entry.values, origin }
+        };
+        Ok(entries.into_iter().map(given).collect())
+    }
+
+    /// Reads a file in memcached's format. `-d` is left out, as Debian's wrapper does: it is the
+    /// service manager that keeps the process.
+    fn read_conf(
+        &mut self,
+        name: &str,
+        text: &str,
+        draft: &mut Draft,
+        lower: &mut Vec<Given>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Refusal> {
+        let of_flags_count = self.given.get("listen").map_or(0, |given| given.values.len());
+        let lines = conf::lines(text)
+            .map_err(|(number, reason)| usage(format!("{name}:{number}: {reason}")))?;
+        for line in lines {
+            let place = |refusal: Refusal| Refusal {
+                status: refusal.status,
+                message: format!("{name}:{}: {}", line.number, refusal.message),
+            };
+            let words = match line.content {
+                Content::Directive(word) => {
+                    let number = line.number;
+                    warnings.push(format!(
+                        "{name}:{number}: '{word}' has no effect here: it is not a flag"
+                    ));
+                    continue;
+                }
+                Content::Arguments(words) => words,
+            };
+            // Of the other style: a file names no further file.
+            let matches = split(Style::Memcached, words.into_iter().map(OsString::from))
+                .and_then(|matches| refuse(Style::Holdall, &matches).map(|()| matches))
+                .map_err(place)?;
+            let mut scratch = Draft::new(Style::Holdall);
+            apply(Style::Memcached, &matches, &mut scratch, warnings).map_err(place)?;
+            draft.options.takeover |= scratch.options.takeover;
+            let origin = Origin::File { file: name.to_owned(), line: line.number };
+            for mut given in of_matches(&matches, &self.known, &origin) {
+                if given.key == "listen" {
+                    if let Some(of_flags) = self.given.get_mut("listen") {
+                        draft.interfaces.extend(scratch.interfaces.clone());
+                        let at = of_flags.values.len() - of_flags_count;
+                        of_flags.values.splice(at..at, given.values);
+                        continue;
+                    }
+                    let before = lower.iter().rev().find(|before| before.key == given.key);
+                    let mut all = before.map(|before| before.values.clone()).unwrap_or_default();
+                    all.append(&mut given.values);
+                    given.values = all;
+                }
+                lower.push(given);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The settings that flags give, in the order of the table.
+fn of_matches(matches: &ArgMatches, known: &[Setting], origin: &Origin) -> Vec<Given> {
+    let mut found = Vec::new();
+    let mut give = |key: &str, values: Vec<String>| {
+        if known.iter().any(|setting| setting.key == key) {
+            found.push(Given { key: key.to_owned(), values, origin: origin.clone() });
+        }
+    };
+    let in_line = |flag: &&_| is_known(matches, flag) && is_given(matches, flag);
+    for flag in flags().filter(in_line) {
+        let key = settings::key_of_flag(flag);
+        match (flag.meaning, flag.argument) {
+            (Meaning::Used(_), None) if key == "verbose" => {
+                give(&key, vec![matches.get_count(flag.long).min(3).to_string()]);
+            }
+            (Meaning::Used(_), None) => give(&key, vec!["true".to_owned()]),
+            (Meaning::Used(_), Some(_)) => {
+                let mut values = values(matches, flag.long);
+                if key != "listen" {
+                    values.drain(..values.len().saturating_sub(1));
+                }
+                give(&key, values);
+            }
+            (Meaning::Extended, _) => {
+                for list in values(matches, flag.long) {
+                    list.split(',').for_each(|element| of_element(element, known, &mut give));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The setting that one element of `-o` gives.
+fn of_element(element: &str, known: &[Setting], give: &mut impl FnMut(&str, Vec<String>)) {
+    let (name, value) = element.split_once('=').unwrap_or((element, ""));
+    let Some(option) = EXTENDED.iter().find(|option| option.name == name) else { return };
+    if !matches!(option.meaning, Meaning::Used(_)) {
+        return;
+    }
+    let (key, turns_off) = settings::key_of_option(name);
+    let setting = known.iter().find(|setting| setting.key == key);
+    let is_switch = setting.is_some_and(|setting| setting.kind == Kind::Switch);
+    let value = match (option.value, turns_off) {
+        (Value::None, true) if is_switch => "false",
+        // `no_slab_automove`: 0 of `slab_automove`.
+        (Value::None, true) => "0",
+        (Value::None, false) => "true",
+        _ if value.is_empty() => option.default,
+        _ => value,
+    };
+    give(key, vec![value.to_owned()]);
+}
+
+/// `true` if the style of this command line has the flag.
+fn is_known(matches: &ArgMatches, flag: &super::table::Flag) -> bool {
+    matches.try_contains_id(flag.long).is_ok()
+}
+
+fn is_toml(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|ending| ending == "toml")
+}
+
+fn usage(message: String) -> Refusal {
+    Refusal { status: EXIT_USAGE, message }
+}
+
+/// The variable that names the file, without its prefix.
+const FILE_VARIABLE: &str = "CONFIG";
+
+/// The largest file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
