@@ -47,6 +47,8 @@ pages! {
     invalidation_lines "docs/invalidation-lines.md",
     holdall_readme "crates/holdall/README.md",
     metrics "docs/metrics.md",
+    migrate_memcached "docs/migrate-memcached.md",
+    migrate_proxy "docs/migrate-proxy.md",
     operation "docs/operation.md",
     router "docs/router.md",
     routing "docs/routing.md",

@@ -1,4 +1,5 @@
-//! `holdall config`: checks, shows and compares the settings of a server.
+//! `holdall config`: checks, shows and compares the settings of a server; `holdall migrate`: makes
+//! them of another's.
 //!
 //! ```text
 //!     file -> options::file::check -> check
@@ -11,10 +12,13 @@
 mod check;
 pub mod cli;
 mod diff;
+mod migrate;
+pub mod migrate_cli;
 mod schema;
 mod show;
 
 pub use check::{Checked, check};
 pub use diff::{Difference, differences};
+pub use migrate::{Migrated, migrated};
 pub use schema::schema;
 pub use show::{Shown, shown};

@@ -33,9 +33,15 @@ const PLAN: bool = cfg!(feature = "plan");
 
 const TOOLS: bool = cfg!(feature = "tools");
 
-const COMMANDS: [Command; 21] = [
+const COMMANDS: [Command; 22] = [
     command("serve", "the cache server", "serve", SERVE),
     command("config", "checks, shows and compares the server's settings", "serve", SERVE),
+    command(
+        "migrate",
+        "takes over a memcached's, mcrouter's or twemproxy's settings",
+        "serve",
+        SERVE,
+    ),
     command("route", "the proxy before many servers", "route", ROUTE),
     command("check", "says what is wrong with a proxy's configuration", "route", ROUTE),
     command("explain", "shows the way of a key through a proxy's configuration", "route", ROUTE),
@@ -127,6 +133,11 @@ pub(crate) fn version() -> String {
     )
 }
 
+/// The line for `--version` behind a command that reads its words by itself.
+pub(crate) fn version_of(command: &str) -> String {
+    format!("holdall {command} {}\n", env!("CARGO_PKG_VERSION"))
+}
+
 /// The command behind a program whose command line holdall takes under its name.
 pub(crate) fn behind(program: &str) -> Option<&'static str> {
     NAMES.iter().find(|(name, _)| *name == program).map(|(_, command)| *command)
@@ -174,7 +185,8 @@ fn refusal(commands: &[Command], name: &str) -> String {
         _ => {
             let built = commands.iter().filter(|command| command.is_built);
             let distance = |known: &str| strsim::osa_distance(name, known);
-            let near = built.map(|command| command.name).min_by_key(|known| distance(known));
+            let built = built.map(|command| command.name).chain(ALWAYS.map(|(name, _)| name));
+            let near = built.min_by_key(|known| distance(known));
             match near.filter(|known| distance(known) <= known.len() / 3) {
                 Some(near) => format!("there is no command '{name}'; did you mean {near}?"),
                 None => format!("there is no command '{name}'; see holdall --help"),

@@ -77,6 +77,8 @@ fn of_crate(name: &str) -> Option<Command> {
         #[cfg(feature = "serve")]
         "serve" => Some(options::interface()),
         #[cfg(feature = "serve")]
+        "migrate" => Some(config::migrate_cli::interface()),
+        #[cfg(feature = "serve")]
         "config" => Some(config::cli::interface()),
         #[cfg(feature = "route")]
         "route" => Some(<router::options::Options as clap::CommandFactory>::command()),
@@ -113,7 +115,10 @@ fn by_hand(name: &'static str) -> Command {
     let prefix = flag("route-prefix", "PREFIX", "The prefix of keys without one");
     let command = Command::new(name);
     match name {
-        "check" => command.arg(prefix).arg(files("FILE")),
+        "check" => command
+            .arg(prefix)
+            .arg(Arg::new("json").long("json").help("Prints JSON").action(ArgAction::SetTrue))
+            .arg(files("FILE")),
         "explain" => command
             .arg(flag("config", "FILE", "mcrouter's language, or twemproxy's YAML").required(true))
             .arg(flag("op", "OP", "The command: get, set, delete, lease-get, .."))

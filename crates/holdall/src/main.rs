@@ -49,13 +49,15 @@ fn main() -> ExitCode {
         "mcblaster" => return bench_as("mcblaster", arguments),
         other => {
             if let Some(command) = commands::behind(other) {
-                return fail(other, &commands::unavailable(command), 1);
+                return fail(other, &commands::unavailable(command), EXIT_USAGE);
             }
         }
     }
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
         #[cfg(feature = "serve")]
         Some("serve") => serve(Style::Holdall, arguments),
+        #[cfg(feature = "serve")]
+        Some("migrate") => config::migrate_cli::main(arguments),
         #[cfg(feature = "serve")]
         Some("config") => config::cli::main(arguments),
         #[cfg(feature = "plan")]
@@ -94,13 +96,16 @@ fn main() -> ExitCode {
         Some("-h" | "--help" | "help") => print(&commands::help()),
         Some("version") => print(&commands::version()),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
-        Some(other) => fail("holdall", &commands::unavailable(other), 1),
+        Some(other) => fail("holdall", &commands::unavailable(other), EXIT_USAGE),
         None => fail("holdall", "a command is missing; see holdall --help", EXIT_USAGE),
     }
 }
 
 /// Prints the completions for a shell.
 fn completions(words: &[OsString]) -> ExitCode {
+    if asks_version(words.first()) {
+        return print(&commands::version_of("completions"));
+    }
     if words.first().is_some_and(|word| word == "-h" || word == "--help") {
         return print(interface::COMPLETIONS_HELP);
     }
@@ -112,6 +117,9 @@ fn completions(words: &[OsString]) -> ExitCode {
 
 /// Writes the manual into the folder that is named.
 fn man(words: &[OsString]) -> ExitCode {
+    if asks_version(words.first()) {
+        return print(&commands::version_of("man"));
+    }
     match words {
         [word] if word == "-h" || word == "--help" => print(interface::MAN_HELP),
         [folder] if !folder.to_string_lossy().starts_with('-') => {
@@ -128,6 +136,9 @@ fn man(words: &[OsString]) -> ExitCode {
 #[cfg(feature = "serve")]
 fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let (user, rest) = (arguments.next(), arguments.next());
+    if asks_version(user.as_ref()) {
+        return print(&commands::version_of("passwd"));
+    }
     let (Some(user), None) = (user.as_deref().and_then(|user| user.to_str()), rest) else {
         return fail(
             "holdall",
@@ -147,6 +158,11 @@ fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(line) => print(&format!("{line}\n")),
         Err(why) => fail("holdall", &format!("passwd: {why}"), EXIT_USAGE),
     }
+}
+
+/// `true` for the flags that ask for a version.
+fn asks_version(word: Option<&OsString>) -> bool {
+    word.is_some_and(|word| word == "-V" || word == "--version")
 }
 
 /// The last part of the program's path; empty for what is no text.
@@ -172,9 +188,7 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(refusal) => fail(name, &refusal.message, refusal.status),
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Run { options, warnings, given }) => {
-            for warning in warnings {
-                eprint_error(name, &format!("warning: {warning}"));
-            }
+            server::run::tell(&options, &warnings);
             let again = move || match options::parse(style, arguments.clone(), &environment)? {
                 Invocation::Run { options, given, .. } => Ok(Settled { options: *options, given }),
                 // What it printed it would have printed at the start.
@@ -201,8 +215,9 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) if !error.use_stderr() => return print(&error.to_string()),
         Err(error) => return fail(name, error.to_string().trim_end(), EXIT_USAGE),
     };
+    logging::start(name, options.log_format, &options.log_filter);
     let mut log_writer = None;
-    let log = |line: &str| logging::line(name, format_args!("{line}"));
+    let log = |line: &str| logging::told(logging::Part::Route, line);
     told.iter().for_each(|line| log(line));
     let started = |control: &net::Control| {
         for address in control.tcp_addresses() {

@@ -63,21 +63,21 @@ fn under_the_name_memcached_it_is_one() {
 fn refusals_are_one_line_on_stderr_and_a_status() {
     let cases: [(&[&str], i32, &str); 11] = [
         (&[], 64, "holdall: a command is missing; see holdall --help\n"),
-        (&["frobnicate"], 1, "holdall: there is no command 'frobnicate'; see holdall --help\n"),
-        (&["serv"], 1, "holdall: there is no command 'serv'; did you mean serve?\n"),
+        (&["frobnicate"], 64, "holdall: there is no command 'frobnicate'; see holdall --help\n"),
+        (&["serv"], 64, "holdall: there is no command 'serv'; did you mean serve?\n"),
         (
             &["serve", "--memry-limit=1"],
-            1,
+            64,
             "holdall: unknown flag --memry-limit; did you mean --memory-limit?\n",
         ),
         (
             &["serve", "-o", "idle_timout=3"],
-            1,
+            64,
             "holdall: unknown option -o idle_timout; did you mean idle_timeout?\n",
         ),
-        (&["serve", "-Q"], 1, "holdall: unknown flag -Q\n"),
-        (&["serve", "--frobnicate=1"], 1, "holdall: unknown flag --frobnicate\n"),
-        (&["serve", "-o", "frobnicate"], 1, "holdall: unknown option -o frobnicate\n"),
+        (&["serve", "-Q"], 64, "holdall: unknown flag -Q\n"),
+        (&["serve", "--frobnicate=1"], 64, "holdall: unknown flag --frobnicate\n"),
+        (&["serve", "-o", "frobnicate"], 64, "holdall: unknown option -o frobnicate\n"),
         (&["serve", "-c", "x"], 64, "holdall: -c (--conn-limit): 'x' is not a number\n"),
         (
             &["serve", "-S"],

@@ -87,6 +87,9 @@ enum Command {
     },
 }
 
+/// The exit status for a wrong command line.
+const EXIT_USAGE: u8 = 64;
+
 /// The command line, for manual pages and completions.
 #[must_use]
 pub fn interface() -> clap::Command {
@@ -102,7 +105,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // Nobody is left to tell when the stream is closed.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
         }
     };
     let runtime =
@@ -132,6 +135,7 @@ async fn command(command: Command) -> Result<String, Failure> {
     match command {
         Command::Run { config: path, since, on_gap, after_panics } => {
             let mut config = Config::read(&path)?;
+            logging::start("holdall invalidate", config.log_format, &config.log_filter);
             on_gap.map_or(Ok(()), |gap| config.override_gap(gap))?;
             let on_gap = on_gap.and_then(|gap| gap.to_possible_value());
             let start = Start {

@@ -12,6 +12,7 @@ pub use source::{Kind, Source};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -43,6 +44,12 @@ pub struct Config {
     /// `address:port` of the status port; none without it.
     #[serde(default)]
     pub status: Option<String>,
+    /// The form of the log's lines: text or json.
+    #[serde(default, deserialize_with = "parsed")]
+    pub log_format: logging::Format,
+    /// The events that the log has, such as `warn`.
+    #[serde(default, deserialize_with = "parsed")]
+    pub log_filter: logging::Filter,
     /// The database.
     pub source: Source,
     /// The rules that make keys.
@@ -157,6 +164,15 @@ impl Default for Delivery {
 struct Monitor {
     #[serde(default)]
     one_in: u32,
+}
+
+/// Reads a text that stands for something else.
+fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: FromStr<Err: std::fmt::Display>,
+{
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
 impl Config {

@@ -1,31 +1,97 @@
 //! Lines for the operator on stderr, written by a thread of their own.
 //!
-//! stderr is often a pipe. A pipe whose reader stops fills up, and from then on each write to it
-//! waits. A server's event loops therefore never write to it: [`line()`] copies the line into a
-//! queue of bounded size, and the thread of [`Writer`] writes what the queue holds. A line that
-//! finds the queue full is lost, and the log says how many were.
+//! ```text
+//!     tracing's events -> filter -> Lines (text or JSON) -> queue -> Writer's thread -> stderr
+//! ```
 //!
-//! stderr belongs to the process, and so does the queue. Without a [`Writer`], as before a server
-//! serves and in tests, [`line()`] writes directly.
+//! stderr is often a pipe. A pipe whose reader stops fills up, and from then on each write to it
+//! waits. A server's event loops therefore never write to it: an event is written into a queue of
+//! bounded size, and the thread of [`Writer`] writes what the queue holds. A line that finds the
+//! queue full is lost, and the log says how many were.
+//!
+//! stderr belongs to the process, and so do queue and filter. Without a [`Writer`], as before a
+//! server serves, events are written directly; without [`start()`] they are left out.
 
 #![forbid(unsafe_code)]
 
+mod faults;
+mod filter;
+mod lines;
 mod queue;
 mod writer;
 
 use std::fmt::Arguments;
 use std::io::Write;
+use std::sync::OnceLock;
 
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::reload::{self, Handle};
+
+pub use faults::fault;
+pub use filter::{BadFilter, Filter, PARTS};
+pub use lines::{BadFormat, Format};
 pub use writer::Writer;
 
+use lines::Lines;
 use queue::{Push, Queue};
 
 static QUEUE: Queue = Queue::new();
 
-/// Writes `NAME: LINE` to stderr, at once or by the [`Writer`]. Allocates nothing and never waits
-/// for stderr while there is a [`Writer`]. A line that cannot be written is lost.
-pub fn line(name: &str, line: Arguments<'_>) {
-    if QUEUE.push(format_args!("{name}: {line}\n")) == Push::NoWriter {
-        let _ = writeln!(std::io::stderr(), "{name}: {line}");
+/// The filter of the process, once there is one.
+static FILTER: OnceLock<Handle<Targets, Registry>> = OnceLock::new();
+
+/// Writes events as lines from now on. `name` begins each; a process has one log, so a second call
+/// changes the filter alone.
+pub fn start(name: &'static str, format: Format, filter: &Filter) {
+    let (targets, handle) = reload::Layer::new(filter.targets());
+    let lines = Registry::default().with(targets).with(Lines::new(name, format));
+    if tracing::subscriber::set_global_default(lines).is_ok() {
+        // The first subscriber is set once.
+        let _ = FILTER.set(handle);
+    } else {
+        set_filter(filter);
+    }
+}
+
+/// `true` once [`start()`] was called.
+#[must_use]
+pub fn is_started() -> bool {
+    FILTER.get().is_some()
+}
+
+/// Changes which events are written.
+pub fn set_filter(filter: &Filter) {
+    if let Some(handle) = FILTER.get() {
+        // It fails when the subscriber is gone, and that of a process never goes.
+        let _ = handle.modify(|targets| *targets = filter.targets());
+    }
+}
+
+/// A line of the proxy or the invalidator; what begins with `warning: ` is one.
+pub fn told(part: Part, line: &str) {
+    match (part, line.strip_prefix("warning: ")) {
+        (Part::Route, Some(line)) => tracing::warn!(target: "route", "{line}"),
+        (Part::Route, None) => tracing::info!(target: "route", "{line}"),
+        (Part::Invalidate, Some(line)) => tracing::warn!(target: "invalidate", "{line}"),
+        (Part::Invalidate, None) => tracing::info!(target: "invalidate", "{line}"),
+    }
+}
+
+/// A part of the log that has lines of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The proxy.
+    Route,
+    /// The invalidator.
+    Invalidate,
+}
+
+/// Writes a line at once or by the [`Writer`]. Never waits for stderr while there is a [`Writer`].
+/// A line that cannot be written is lost.
+fn write(line: Arguments<'_>) {
+    if QUEUE.push(line) == Push::NoWriter {
+        let _ = std::io::stderr().write_fmt(line);
     }
 }

@@ -44,11 +44,11 @@ pub(crate) fn split(
     style: Style,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<ArgMatches, Refusal> {
-    command(style).try_get_matches_from(arguments).map_err(|error| refusal_of(&error))
+    command(style).try_get_matches_from(arguments).map_err(|error| refusal_of(style, &error))
 }
 
 /// clap's error as one line, without its colours and tips.
-fn refusal_of(error: &clap::Error) -> Refusal {
+fn refusal_of(style: Style, error: &clap::Error) -> Refusal {
     let subject = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(name)) => name.clone(),
         _ => String::new(),
@@ -70,7 +70,15 @@ fn refusal_of(error: &clap::Error) -> Refusal {
             text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         }
     };
-    Refusal { status: 1, message }
+    Refusal { status: unknown_status(style), message }
+}
+
+/// The exit status for what is unknown: memcached's, under its name.
+fn unknown_status(style: Style) -> u8 {
+    match style {
+        Style::Memcached => 1,
+        Style::Holdall => EXIT_USAGE,
+    }
 }
 
 /// Refuses what is not supported before anything is printed: `--enable-ssl --version` is how test
@@ -111,8 +119,10 @@ pub(crate) fn apply(
             }
             Meaning::Extended => {
                 for list in values(matches, flag.long) {
-                    extended::apply(&list, draft, warnings)
-                        .map_err(|(status, message)| Refusal { status, message })?;
+                    extended::apply(&list, draft, warnings).map_err(|(status, message)| {
+                        let status = if status == 1 { unknown_status(style) } else { status };
+                        Refusal { status, message }
+                    })?;
                 }
             }
             Meaning::NoEffect(reason) => {

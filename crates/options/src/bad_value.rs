@@ -48,6 +48,10 @@ pub(crate) enum BadValue {
     NotAPort(String),
     #[error("'{0}' is not an address and a port such as 127.0.0.1:9150")]
     NotAnAddress(String),
+    #[error(transparent)]
+    LogFormat(#[from] logging::BadFormat),
+    #[error(transparent)]
+    LogFilter(#[from] logging::BadFilter),
     #[error("bad port: {0}")]
     Port(Box<Self>),
     #[error("'{text}': {reason}")]

@@ -310,6 +310,8 @@ fn defaults(style: Style) -> Options {
         core_dumps: false,
         lock_memory: false,
         verbosity: 0,
+        log_format: logging::Format::default(),
+        log_filter: logging::Filter::default(),
         port_file: None,
     }
 }

@@ -200,8 +200,8 @@ unique. An argument may follow at once, after a space, or, on a long flag, after
 that takes one value is repeated, the last one counts. A number is read whole or refused.
 
 A flag that only tunes a part of memcached that does not exist here is accepted with a warning on
-stderr. A flag that promises something that holdall does not have is refused. The exit status is 1
-for an unknown flag and 64 for a wrong one.
+stderr. A flag that promises something that holdall does not have is refused, with
+[exit status](exit-status.md) 64. Under the name `memcached` an unknown flag ends with 1, as there.
 ";
 
 const EXTENDED_HEAD: &str = "

@@ -146,10 +146,8 @@ impl Layers {
         let lines = conf::lines(text)
             .map_err(|(number, reason)| usage(format!("{name}:{number}: {reason}")))?;
         for line in lines {
-            let place = |refusal: Refusal| Refusal {
-                status: refusal.status,
-                message: format!("{name}:{}: {}", line.number, refusal.message),
-            };
+            let place =
+                |refusal: Refusal| usage(format!("{name}:{}: {}", line.number, refusal.message));
             let words = match line.content {
                 Content::Directive(word) => {
                     let number = line.number;

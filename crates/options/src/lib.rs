@@ -191,6 +191,10 @@ pub struct Options {
     pub lock_memory: bool,
     /// The verbosity of the log on stderr: 0 to 3 (`-v`).
     pub verbosity: u8,
+    /// The form of the log's lines (`--log-format`).
+    pub log_format: logging::Format,
+    /// The events that the log has (`--log-filter`).
+    pub log_filter: logging::Filter,
     /// The file for the ports that were bound (`MEMCACHED_PORT_FILENAME`). Absolute.
     pub port_file: Option<PathBuf>,
 }

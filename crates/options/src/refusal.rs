@@ -3,8 +3,8 @@
 /// The reason why a command line was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The exit status: 1 for what is unknown, [`super::EXIT_USAGE`] for what is wrong, as
-    /// memcached.
+    /// The exit status: [`super::EXIT_USAGE`]; under memcached's name 1 for what is unknown, as
+    /// memcached; 1 for a file that cannot be read.
     pub status: u8,
     /// A sentence for stderr, without a newline.
     pub message: String,

@@ -245,7 +245,7 @@ fn kind_of(argument: &str, default: &str) -> Kind {
 const ONE_START_ONLY: [&str; 2] = ["takeover", "daemon"];
 
 /// What a running server can be told; the others are fixed when it starts.
-const LIVE: [&str; 10] = [
+const LIVE: [&str; 11] = [
     "memory_limit",
     "conn_limit",
     "slab_automove",
@@ -256,6 +256,7 @@ const LIVE: [&str; 10] = [
     "lru_crawler_sleep",
     "lru_crawler_tocrawl",
     "verbose",
+    "log_filter",
 ];
 
 /// The highest verbosity, `-vvv`.

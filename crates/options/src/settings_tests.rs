@@ -194,6 +194,8 @@ fn every_setting_can_be_given_in_a_file_and_by_a_variable() {
             (_, Kind::List) => ("[\"127.0.0.1\", \"::1\"]", "127.0.0.1,::1"),
             ("unix_mask", _) => ("\"0770\"", "0770"),
             ("protocol" | "affinity" | "eviction", _) => ("\"auto\"", "auto"),
+            ("log_format", _) => ("\"json\"", "json"),
+            ("log_filter", _) => ("\"warn\"", "warn"),
             ("prefix_delimiter", _) => ("\"/\"", "/"),
             ("metrics", _) => ("\"127.0.0.1:9150\"", "127.0.0.1:9150"),
             ("ssl_ciphers", _) => {

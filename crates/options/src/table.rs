@@ -516,6 +516,28 @@ const PROCESS: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: "log-format",
+        argument: Some("form"),
+        default: "text",
+        help: "lines of the log: text (with the time, unless the journal has it), or json",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.log_format = text.parse()?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "log-filter",
+        argument: Some("list"),
+        default: "info",
+        help: "a level (error, warn, info, debug, off) and PART=LEVEL; parts: server, commands, connections",
+        meaning: Meaning::Used(|draft, text| {
+            draft.options.log_filter = text.parse()?;
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
         long: "config",
         argument: Some("file"),
         default: "",

@@ -60,6 +60,8 @@ fn sample(flag: &Flag) -> Option<&'static str> {
         "prefix-delimiter" => "/",
         "user" => "nobody",
         "metrics" => "127.0.0.1:9150",
+        "log-format" => "json",
+        "log-filter" => "warn,connections=debug",
         "max-item-size" => "2048",
         _ => "100",
     })
@@ -223,7 +225,7 @@ fn no_name_is_taken_twice() {
 #[test]
 fn what_is_unknown_is_refused() {
     for unknown in [&["-Q"][..], &["--foo"], &["--foo=1"], &["-o", "foo"], &["-o", "foo=1"]] {
-        assert_eq!(refused(unknown).status, 1, "{unknown:?}");
+        assert_eq!(refused(unknown).status, EXIT_USAGE, "{unknown:?}");
     }
     assert_eq!(refused(&["-Q"]).message, "unknown flag -Q");
     assert_eq!(refused(&["-o", "modern,foo=1"]).message, "unknown option -o foo");
@@ -264,7 +266,9 @@ fn wrong_arguments_are_refused_with_memcacheds_status() {
         let status = if arguments[1] == "affinity=0,1" { 1 } else { EXIT_USAGE };
         assert_eq!(refusal.status, status, "{arguments:?}: {refusal:?}");
     }
-    assert_eq!(refused(&["-p"]).status, 1);
+    assert_eq!(refused(&["-p"]).status, EXIT_USAGE);
+    assert_eq!(try_parse(Style::Memcached, &["-p"]).unwrap_err().status, 1);
+    assert_eq!(try_parse(Style::Memcached, &["-o", "unknown"]).unwrap_err().status, 1);
 }
 
 #[test]
@@ -419,10 +423,10 @@ fn debians_memcached_conf_is_understood() {
 #[test]
 fn a_bad_line_of_a_file_is_named() {
     let cases = [
-        ("-m 64\n-Q\n", ":2: unknown flag -Q", 1),
+        ("-m 64\n-Q\n", ":2: unknown flag -Q", EXIT_USAGE),
         ("-m x\n", ":1: -m (--memory-limit): 'x'", EXIT_USAGE),
         ("\n\n-o ext_path=/x:1g\n", ":3: -o ext_path: external storage", EXIT_USAGE),
-        ("-m 64 extra\n--config x\n", ":2: unknown flag --config", 1),
+        ("-m 64 extra\n--config x\n", ":2: unknown flag --config", EXIT_USAGE),
         ("-s \"x\n", ":1: a quote is not closed", EXIT_USAGE),
     ];
     for (text, want, status) in cases {

@@ -213,6 +213,15 @@ pub struct Options {
     #[arg(short, long, value_name = "N", default_value_t = 0)]
     pub verbosity: u32,
 
+    /// Lines of the log: text (with the time, unless the journal has it), or json
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub log_format: logging::Format,
+
+    /// Events that are logged: a level (error, warn, info, debug, off) and PART=LEVEL; parts:
+    /// route, connections
+    #[arg(long, value_name = "LIST", default_value = "info")]
+    pub log_filter: logging::Filter,
+
     /// Write no statistics files, whatever other options say
     #[arg(long)]
     pub test_mode: bool,

@@ -1,13 +1,14 @@
-//! Lines for the operator, on stderr, by verbosity.
+//! Lines for the operator, on stderr: events of the parts `server`, `commands` and `connections`.
 
 use std::fmt::Arguments;
 use std::io;
 
 use logging::Writer;
+use net::Peer;
 use options::{Options, Style};
 
-/// Writes lines to stderr. While the server serves, a thread of `logging` writes them, so that a
-/// full pipe stops no worker.
+/// Tells the process's log what happens. While the server serves, a thread of `logging` writes it,
+/// so that a full pipe stops no worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
     name: &'static str,
@@ -24,25 +25,42 @@ impl Log {
         Self { name, verbosity: options.verbosity }
     }
 
+    /// Starts the log of this process.
+    pub(crate) fn start(&self, options: &Options) {
+        logging::start(self.name, options.log_format, &options.log_filter);
+    }
+
     /// Starts the thread that writes the lines from now on.
     pub(crate) fn start_writer(&self) -> io::Result<Writer> {
         Writer::start(self.name)
     }
 
-    /// A line that is always written.
+    /// A line that is written unless the filter leaves it out.
     pub(crate) fn always(&self, line: Arguments<'_>) {
-        logging::line(self.name, line);
+        tracing::info!(target: "server", "{line}");
     }
 
-    /// A warning, always written.
+    /// A warning.
     pub(crate) fn warning(&self, line: Arguments<'_>) {
-        self.always(format_args!("warning: {line}"));
+        tracing::warn!(target: "server", "{line}");
     }
 
-    /// A line for `-v` and more.
+    /// A line for `-v` and more; of level `debug` without.
     pub(crate) fn detail(&self, line: Arguments<'_>) {
         if self.verbosity > 0 {
-            self.always(line);
+            tracing::info!(target: "server", "{line}");
+        } else {
+            tracing::debug!(target: "server", "{line}");
         }
+    }
+
+    /// A client's command.
+    pub(crate) fn command(&self, line: Arguments<'_>) {
+        tracing::info!(target: "commands", "{line}");
+    }
+
+    /// A fault of a connection: one line a second for each peer at the most.
+    pub(crate) fn fault(&self, peer: &Peer, what: Arguments<'_>) {
+        logging::fault(peer.remote.map(|remote| remote.ip()), format_args!("{peer}: {what}"));
     }
 }

@@ -48,6 +48,9 @@ pub fn main(
         };
         match name {
             "-h" | "--help" => return status(out.write_all(HELP.as_bytes())),
+            "-V" | "--version" => {
+                return status(writeln!(out, "holdall spool {}", env!("CARGO_PKG_VERSION")));
+            }
             "--format" => {
                 format = match value.or_else(|| arguments.next()).as_deref() {
                     Some("text") => Format::Text,

@@ -47,8 +47,11 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     if words.help {
         return Ok(Said::help(HELP));
     }
+    if words.version {
+        return Ok(Said::version("explain"));
+    }
     let wrong = |message: &str| Said::usage("explain", message);
-    let [key] = &words.words[..] else { return Err(wrong("one key is due")) };
+    let [key] = &words.words[..] else { return Err(wrong("name one key")) };
     let Some(file) = words.flag("--config") else { return Err(wrong("--config is missing")) };
     let name = words.flag("--op").unwrap_or("get");
     let Some(operation) = Command::by_name(name) else {

@@ -33,8 +33,23 @@ impl Said {
         Self { out: String::new(), err, status: STATUS_USAGE }
     }
 
+    fn version(command: &str) -> Self {
+        let out = format!("holdall {command} {}\n", env!("CARGO_PKG_VERSION"));
+        Self { out, ..Self::default() }
+    }
+
     fn help(text: &str) -> Self {
         Self { out: text.to_owned(), err: String::new(), status: STATUS_GOOD }
+    }
+}
+
+/// A flag that there is not, with the one that was perhaps meant.
+fn unknown(name: &str, known: &[&str]) -> String {
+    let distance = |flag: &&&str| strsim::osa_distance(name, flag);
+    let near = known.iter().min_by_key(distance);
+    match near.filter(|flag| strsim::osa_distance(name, flag) <= flag.len() / 3) {
+        Some(near) => format!("there is no flag {name}; did you mean {near}?"),
+        None => format!("there is no flag {name}"),
     }
 }
 
@@ -43,6 +58,9 @@ struct Words {
     flags: Vec<(String, String)>,
     words: Vec<String>,
     help: bool,
+    version: bool,
+    /// `--json`, where the command has it.
+    json: bool,
 }
 
 impl Words {
@@ -51,7 +69,8 @@ impl Words {
         arguments: impl Iterator<Item = String>,
         known: &[&str],
     ) -> Result<Self, Said> {
-        let mut read = Self { flags: Vec::new(), words: Vec::new(), help: false };
+        let mut read =
+            Self { flags: Vec::new(), words: Vec::new(), help: false, version: false, json: false };
         let mut arguments = arguments.peekable();
         let mut flags_end = false;
         while let Some(argument) = arguments.next() {
@@ -66,13 +85,15 @@ impl Words {
             match name {
                 "--" => flags_end = true,
                 "-h" | "--help" => read.help = true,
+                "-V" | "--version" => read.version = true,
+                "--json" if known.contains(&name) => read.json = true,
                 name if known.contains(&name) => {
                     let Some(value) = value.or_else(|| arguments.next()) else {
                         return Err(Said::usage(command, &format!("{name} needs a value")));
                     };
                     read.flags.push((name.to_owned(), value));
                 }
-                name => return Err(Said::usage(command, &format!("there is no flag {name}"))),
+                name => return Err(Said::usage(command, &unknown(name, known))),
             }
         }
         Ok(read)

@@ -22,6 +22,8 @@ mod store;
 mod text;
 mod watch;
 
+use std::fmt::Arguments;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,6 +68,8 @@ pub(crate) struct Session {
     queue: u32,
     /// A hash of the client's address.
     client: u32,
+    /// The client's address; `None` for a unix socket.
+    remote: Option<SocketAddr>,
     /// The number of the configuration's listener that the client connected to.
     listener: u16,
     /// A retrieval line whose keys are still in the input.
@@ -83,6 +87,17 @@ pub(crate) struct Session {
     dialect: Option<Dialect>,
     /// Its login, where clients have to log in.
     client_login: Option<Box<login::Client>>,
+}
+
+impl Session {
+    /// Tells the log what is wrong with the connection.
+    #[cold]
+    fn fault(&self, what: Arguments<'_>) {
+        match self.remote {
+            Some(remote) => logging::fault(Some(remote.ip()), format_args!("{remote}: {what}")),
+            None => logging::fault(None, format_args!("unix socket: {what}")),
+        }
+    }
 }
 
 /// The protocols that clients speak.
@@ -246,6 +261,7 @@ impl Service for Front {
         Session {
             queue,
             client,
+            remote: peer.remote,
             listener: self.shared.listeners.of(&peer.listener),
             line: None,
             receiving: None,
@@ -285,7 +301,20 @@ impl Service for Front {
         net::DatagramFate::Dropped
     }
 
-    fn close(&mut self, session: Session, _reason: CloseReason) {
+    fn tls_failed(&mut self, session: &Session, reason: &str) {
+        session.fault(format_args!("TLS: {reason}"));
+    }
+
+    fn close(&mut self, session: Session, reason: CloseReason) {
+        match reason {
+            CloseReason::NoLogin => {
+                session.fault(format_args!("closed, since it did not log in in time"));
+            }
+            CloseReason::SlowClient => {
+                session.fault(format_args!("closed, since it does not take its replies"));
+            }
+            _ => {}
+        }
         self.queues.close(session.queue);
     }
 

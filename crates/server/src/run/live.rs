@@ -123,6 +123,7 @@ impl Live {
             }
             "lru_crawler_tocrawl" => self.shared.crawler.set_to_crawl(options.crawler_to_crawl),
             "verbose" => self.shared.set_verbosity(options.verbosity.min(2)),
+            "log_filter" => logging::set_filter(&options.log_filter),
             other => return Err(format!("{other} cannot change while the server runs")),
         }
         Ok(())

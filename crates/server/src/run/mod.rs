@@ -72,6 +72,13 @@ pub fn run(options: Options) -> Result<(), Failure> {
     run_by(options, Vec::new(), None)
 }
 
+/// Starts the log of this process, with warnings about the options.
+pub fn tell(options: &Options, warnings: &[String]) {
+    let log = Log::new(options);
+    log.start(options);
+    warnings.iter().for_each(|warning| log.warning(format_args!("{warning}")));
+}
+
 /// [`run`]s a server that was started by what was `given`, and that reads it `again` on SIGHUP.
 ///
 /// # Errors
@@ -83,6 +90,7 @@ pub fn run_by(
     again: Option<Again>,
 ) -> Result<(), Failure> {
     let log = Log::new(&options);
+    log.start(&options);
     let config = store_config(&options);
     let identity = privileges::identity(&options, &log)?;
     let user = identity.as_ref().map_or_else(geteuid, |user| Uid::from_raw(user.uid.as_raw()));

@@ -339,7 +339,7 @@ impl Service for Worker {
     }
 
     fn tls_failed(&mut self, session: &Session, reason: &str) {
-        self.context.shared.log.detail(format_args!("TLS with {}: {reason}", session.peer));
+        self.context.shared.log.fault(&session.peer, format_args!("TLS: {reason}"));
         if self.context.reporter.wants(Events::CONNECTIONS) {
             self.context.reporter.tls_failed(session, reason);
         }
@@ -389,6 +389,15 @@ impl Service for Worker {
     }
 
     fn close(&mut self, session: Session, reason: CloseReason) {
+        let fault = match reason {
+            CloseReason::NoLogin => Some("closed, since it did not log in in time"),
+            CloseReason::SlowClient => Some("closed, since it does not take its replies"),
+            CloseReason::InputOverflow => Some("closed, since its request is too long"),
+            _ => None,
+        };
+        if let Some(what) = fault {
+            self.context.shared.log.fault(&session.peer, format_args!("{what}"));
+        }
         if self.context.reporter.wants(Events::CONNECTIONS) {
             self.context.reporter.closed(&session, reason);
         }

@@ -31,7 +31,7 @@ pub(super) fn log_command(log: &Log, session: &Session, wire: Wire, bytes: &[u8]
             let Some(end) = memchr(b'\n', bytes) else { return };
             let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
             let line = &line[..line.len().min(SHOWN_BYTES_MAX)];
-            log.always(format_args!("<{id} {}", line.escape_ascii()));
+            log.command(format_args!("<{id} {}", line.escape_ascii()));
         }
         Wire::Binary => {
             let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return };
@@ -43,7 +43,7 @@ pub(super) fn log_command(log: &Log, session: &Session, wire: Wire, bytes: &[u8]
                 return;
             };
             let key = key[..key.len().min(SHOWN_BYTES_MAX)].escape_ascii();
-            log.always(format_args!("<{id} binary {:#04x} {key}", header[1]));
+            log.command(format_args!("<{id} binary {:#04x} {key}", header[1]));
         }
     }
 }

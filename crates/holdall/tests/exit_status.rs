@@ -1,0 +1,135 @@
+//! docs/exit-status.md: each command with a wrong command line, an unreachable server, a file that
+//! is not there or wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Output;
+
+use common::{Scratch, holdall, memcached, output, stderr, stdout};
+
+fn run(arguments: &[&str]) -> Output {
+    output(&mut holdall(arguments))
+}
+
+#[track_caller]
+fn ends(arguments: &[&str], status: i32) {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", stderr(&output));
+}
+
+/// Every command of `holdall --help`.
+fn commands() -> Vec<String> {
+    let help = stdout(&run(&["--help"]));
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    list.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_64_and_names_the_word() {
+    let commands = commands();
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in commands.iter().filter(|command| *command != "version") {
+        let output = run(&[command, "--no-such-flag"]);
+        assert_eq!(output.status.code(), Some(64), "{command}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{command}");
+        let names = matches!(command.as_str(), "completions" | "man" | "passwd");
+        assert!(names || stderr(&output).contains("--no-such-flag"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn pages_end_with_0_and_go_to_stdout() {
+    for command in commands() {
+        let output = run(&[&command, "--help"]);
+        assert_eq!(output.status.code(), Some(0), "{command} --help: {}", stderr(&output));
+        assert!(!stdout(&output).is_empty() && stderr(&output).is_empty(), "{command} --help");
+        let output = run(&[&command, "--version"]);
+        assert_eq!(output.status.code(), Some(0), "{command} --version: {}", stderr(&output));
+        let version = env!("CARGO_PKG_VERSION");
+        assert!(stdout(&output).contains(version) && stderr(&output).is_empty(), "{command}");
+    }
+}
+
+#[test]
+fn a_misspelt_command_or_flag_is_answered_with_what_was_meant() {
+    for (arguments, meant) in [
+        (&["verson"][..], "version"),
+        (&["cofig"], "config"),
+        (&["check", "--jsn", "x"], "--json"),
+        (&["explain", "--confg", "x", "key"], "--config"),
+        (&["serve", "--memry-limit=1"], "--memory-limit"),
+        (&["route", "--prt", "1"], "--port"),
+        (&["invalidate", "chek"], "check"),
+        (&["ping", "--jso"], "--json"),
+        (&["config", "chekc"], "check"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(meant), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_ends_with_1() {
+    // Bound and given back: nobody listens there.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let scratch = Scratch::new();
+    fs::write(scratch.path("server.toml"), "").unwrap();
+    let file = scratch.text("server.toml");
+    for arguments in [
+        &["ping", &address][..],
+        &["latency", &address],
+        &["keys", &address],
+        &["bigkeys", &address],
+        &["dump", &address],
+        &["restore", &address, &file],
+        &["cp", &address, &address],
+        &["watch", &address],
+        &["bench", "run", "-s", &address],
+        &["config", "diff", &file, &address],
+    ] {
+        ends(arguments, 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_used_ends_with_2() {
+    let scratch = Scratch::new();
+    for name in ["wrong.json", "wrong.toml"] {
+        fs::write(scratch.path(name), "{ nonsense").unwrap();
+    }
+    let (json, toml) = (&scratch.text("wrong.json"), &scratch.text("wrong.toml"));
+    for arguments in [
+        &["check", json][..],
+        &["check", "--json", json],
+        &["explain", "--config", json, "key"],
+        &["config", "check", toml],
+        &["config", "show", "--config", toml],
+        &["plan", toml, "--emit", "systemd", "--out", &scratch.text("out")],
+    ] {
+        ends(arguments, 2);
+    }
+    let found = stdout(&run(&["check", "--json", json]));
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!((&found[0]["line"], &found[0]["severity"]), (&1.into(), &"error".into()));
+}
+
+#[test]
+fn servers_end_with_their_own_statuses() {
+    let scratch = Scratch::new();
+    let missing = &scratch.text("missing");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = &taken.local_addr().unwrap().port().to_string();
+    ends(&["serve", "--config", missing], 1);
+    ends(&["serve", "-p", port], 71);
+    ends(&["serve", "-c", "x"], 64);
+    ends(&["route", "-f", missing, "-p", "0"], 3);
+    ends(&["route", "--config", r#"{"route": "NullRoute"}"#, "-p", port], 2);
+    ends(&["invalidate", "run", "-c", missing], 1);
+    ends(&["spool", missing], 1);
+    let unknown = output(&mut memcached(&["--no-such-flag"]));
+    assert_eq!(unknown.status.code(), Some(1), "{}", stderr(&unknown));
+}

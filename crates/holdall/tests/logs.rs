@@ -1,0 +1,155 @@
+//! The log of server and proxy: time, levels, JSON, the filter, and faults of connections.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command};
+use std::time::Instant;
+
+use common::{Running, Scratch, holdall, kill, wait_for};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// `true` for `2026-11-24T18:15:09.123456Z`.
+fn is_time(word: &str) -> bool {
+    let shape = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b'-',
+        10 => byte == b'T',
+        13 | 16 => byte == b':',
+        19 => byte == b'.',
+        _ => byte.is_ascii_digit(),
+    };
+    word.len() > 20 && word.ends_with('Z') && word[..word.len() - 1].bytes().enumerate().all(shape)
+}
+
+/// A process that ends with the test.
+struct Started(Child);
+
+impl Started {
+    /// Starts it and reads the first line of its stderr.
+    fn first_line(mut command: Command) -> (Self, String) {
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        (Self(child), line)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn each_line_has_the_time_and_warnings_say_so() {
+    let running = Running::serve(&["-o", "hashpower=20", "-U", "0"]);
+    let log = running.end();
+    assert!(log.lines().count() > 2, "{log}");
+    for line in log.lines() {
+        let (time, rest) = line.split_once(' ').unwrap();
+        assert!(is_time(time) && rest.starts_with("holdall: "), "{line}");
+    }
+    assert!(log.contains(" holdall: warning: -o hashpower has no effect here"), "{log}");
+    assert!(log.contains(" holdall: SIGTERM: ending\n"), "{log}");
+}
+
+#[test]
+fn json_has_an_object_in_each_line() {
+    let running = Running::serve(&["--log-format", "json"]);
+    let mut wire = running.connect();
+    wire.expect(b"verbosity 2\r\n", b"OK\r\n");
+    wire.expect(b"get \x1b[2J\"\\\r\n", b"END\r\n");
+    let log = running.end();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| is_time(line["time"].as_str().unwrap())), "{log}");
+    let commands: Vec<_> = lines.iter().filter(|line| line["part"] == "commands").collect();
+    assert_eq!(commands.len(), 1, "{log}");
+    assert!(commands[0]["message"].as_str().unwrap().ends_with("get \\x1b[2J\\\"\\\\"), "{log}");
+}
+
+#[test]
+fn the_journal_gets_priorities_and_no_time() {
+    let scratch = Scratch::new();
+    let file = fs::File::create(scratch.path("journal")).unwrap();
+    let stat = rustix::fs::fstat(&file).unwrap();
+    // The same file at another start of `Running` would have another inode, so this is one by hand.
+    let mut command = holdall(&["serve", "-p", "-1", "-v", "-o", "hashpower=20"]);
+    command.env("JOURNAL_STREAM", format!("{}:{}", stat.st_dev, stat.st_ino)).stderr(file);
+    let child = Started(command.spawn().unwrap());
+    let log = || fs::read_to_string(scratch.path("journal")).unwrap();
+    wait_for("the start", || log().contains("listening on"));
+    kill(child.0.id(), Signal::TERM);
+    assert!(log().starts_with("<4>holdall: warning: -o hashpower"), "{}", log());
+    assert!(log().contains("\n<6>holdall: listening on"), "{}", log());
+}
+
+#[test]
+fn the_filter_changes_while_the_server_runs() {
+    let scratch = Scratch::new();
+    let settings = |filter: &str| {
+        let text = format!("port = -1\nlog_filter = \"{filter}\"\n");
+        fs::write(scratch.path("server.toml"), text).unwrap();
+    };
+    settings("off");
+    let running = Running::start(holdall(&["serve", "--config", &scratch.text("server.toml")]));
+    running.connect().expect(b"verbosity 2\r\n", b"OK\r\n");
+    running.connect().expect(b"get before\r\n", b"END\r\n");
+    assert_eq!(running.log(), "");
+    settings("warn,commands=info");
+    running.signal(Signal::HUP);
+    wait_for("a command's line", || {
+        running.connect().expect(b"get after\r\n", b"END\r\n");
+        running.log().contains("get after")
+    });
+    assert!(!running.log().contains("before") && !running.log().contains("settings: "));
+}
+
+#[test]
+fn faults_of_a_peer_are_one_line_a_second() {
+    let (scratch, begin) = (Scratch::new(), Instant::now());
+    let (cert, key) = (scratch.text("cert.pem"), scratch.text("key.pem"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+        ])
+        .args(["-subj", "/CN=localhost", "-keyout", &key, "-out", &cert])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", common::stderr(&made));
+    let tls = format!("ssl_chain_cert={cert},ssl_key={key}");
+    let running = Running::serve(&["-u", "root", "-Z", "-o", &tls]);
+    for _ in 0..50 {
+        let mut wire = running.connect();
+        wire.send(b"\x1b[2Jthis is no handshake\r\n");
+        wire.read_to_end(common::SOON);
+    }
+    wait_for("a line", || running.log().contains("TLS: "));
+    let log = running.end();
+    let lines = log.lines().filter(|line| line.contains(" TLS: ")).count();
+    let seconds = begin.elapsed().as_secs() as usize;
+    assert!((1..=seconds + 1).contains(&lines), "{seconds} s: {log}");
+    assert!(log.contains("holdall: warning: tcp:127.0.0.1:"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log:?}");
+}
+
+#[test]
+fn the_proxy_logs_in_the_same_way() {
+    let route =
+        ["route", "--config", r#"{"route": "NullRoute"}"#, "-p", "0", "--log-format", "json"];
+    let (_started, line) = Started::first_line(holdall(&route));
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["program"], &line["part"]), (&"holdall route".into(), &"route".into()));
+    let wrong = common::output(&mut holdall(&["route", "--log-filter", "routes=info"]));
+    assert_eq!(wrong.status.code(), Some(64));
+    assert!(common::stderr(&wrong).contains("'routes=info' is neither a level"));
+}
