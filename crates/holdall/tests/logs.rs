@@ -136,7 +136,7 @@ fn faults_of_a_peer_are_one_line_a_second() {
     wait_for("a line", || running.log().contains("TLS: "));
     let log = running.end();
     let lines = log.lines().filter(|line| line.contains(" TLS: ")).count();
-    let seconds = begin.elapsed().as_secs() as usize;
+    let seconds = usize::try_from(begin.elapsed().as_secs()).unwrap();
     assert!((1..=seconds + 1).contains(&lines), "{seconds} s: {log}");
     assert!(log.contains("holdall: warning: tcp:127.0.0.1:"), "{log}");
     assert!(!log.contains('\u{1b}'), "{log:?}");

@@ -10,7 +10,7 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
 
 use crate::config::{Config, Gap, Kind};
 use crate::flush;
-use crate::message::{Failure, log};
+use crate::message::{Failure, log_failure};
 use crate::network::Tcp;
 use crate::pipeline::Since;
 use crate::position::Position;
@@ -125,7 +125,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(why) => {
-            log(&why.to_string());
+            log_failure(&why.to_string());
             ExitCode::FAILURE
         }
     }
