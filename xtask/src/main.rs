@@ -8,6 +8,7 @@
 
 mod deny;
 mod dist;
+mod docs;
 mod failure;
 mod fuzz;
 mod install;
@@ -25,6 +26,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   test          installs what the tests need, says so, and runs every test
   install       only the first half of `test`
   e2e [NAME..]  only the tests against live servers, or those named
+  docs          the pages as a static site with search, in target/site/book, its links checked
   deny          licences, duplicates and sources of dependencies
   dist          a release: static binary, deb, rpm, image, tarball, SBOM, sums in target/dist
   dist pack     the packages alone, of the binary that was built last
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         "ci" => ci(&mut steps),
         "deny" => deny::run(&mut steps),
         "dist" => dist::run(&mut steps, rest),
+        "docs" => docs::run(&mut steps),
         "e2e" => test::e2e(&mut steps, rest),
         "fuzz" => fuzz::run(&mut steps, rest),
         "install" => install::all(&mut steps),

@@ -30,6 +30,8 @@ mod tree;
 mod types;
 mod words;
 
+pub(crate) use documents::beside;
+
 use crate::failure::Failure;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -237,6 +239,9 @@ fn documents(sources: &[(String, String)], pages: &[(String, String)]) -> Vec<St
         breaches.extend(documents::functions_named(name, text, read));
         breaches.extend(documents::rows_without_test(name, text));
         breaches.extend(documents::links(name, text, exists));
+        let page =
+            |path: &str| pages.iter().find(|(name, _)| name == path).map(|(_, text)| text.as_str());
+        breaches.extend(documents::places(name, text, page));
         breaches.extend(documents::cited(name, text, &numbers));
     }
     for (name, text) in sources.iter().filter(|(name, _)| !name.starts_with("xtask/src/tidy")) {

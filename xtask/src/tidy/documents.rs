@@ -81,7 +81,7 @@ pub(super) fn rows_without_test(name: &str, text: &str) -> Vec<String> {
     breaches
 }
 
-/// Relative links whose file does not exist. Fragments are not checked.
+/// Relative links whose file does not exist. Places in a page are [`places`]'.
 pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     text.split("](")
         .skip(1)
@@ -93,8 +93,40 @@ pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Ve
         .collect()
 }
 
+/// Links to places of pages (`page.md#place`) that no heading has; `read` gives a page's text.
+pub(super) fn places<'a>(
+    name: &str,
+    text: &'a str,
+    read: impl Fn(&str) -> Option<&'a str>,
+) -> Vec<String> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets
+        .filter_map(|(target, _)| Some((target, target.split_once('#')?)))
+        .filter(|(target, _)| !target.contains([':', ' ', '\n']))
+        .filter(|(_, (path, place))| {
+            let page = if path.is_empty() { Some(text) } else { read(&beside(name, path)) };
+            page.is_some_and(|page| !headings(page).any(|heading| heading == *place))
+        })
+        .map(|(target, _)| format!("{name}: links to {target}, and the page has no such heading"))
+        .collect()
+}
+
+/// The places of a page's headings, as GitHub and mdBook name them.
+fn headings(page: &str) -> impl Iterator<Item = String> {
+    let mut in_block = false;
+    page.lines().filter_map(move |line| {
+        in_block ^= line.starts_with("```");
+        let title = line.trim_start_matches('#');
+        let is_heading = !in_block && title.len() < line.len() && title.starts_with(' ');
+        is_heading.then(|| {
+            let kept = |sign: &char| sign.is_alphanumeric() || matches!(sign, ' ' | '-' | '_');
+            title.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+        })
+    })
+}
+
 /// The path of `target`, which is relative to the folder of page `name`.
-fn beside(name: &str, target: &str) -> String {
+pub(crate) fn beside(name: &str, target: &str) -> String {
     let mut parts: Vec<&str> = name.split('/').collect();
     parts.pop();
     for part in target.split('/') {
@@ -194,6 +226,15 @@ mod tests {
             rows_without_test("p.md", text),
             ["p.md: no test and no page for the row `c | same | |`"]
         );
+    }
+
+    #[test]
+    fn a_link_to_a_heading_that_is_gone_is_found() {
+        let read =
+            |path: &str| (path == "docs/b.md").then_some("# `a -b` and C\n```\n# not\n```\n");
+        let text = "[x](b.md#a--b-and-c), [y](b.md#not), [z](#own), [w](c.md#x)\n## Own\n";
+        let gone = ["docs/a.md: links to b.md#not, and the page has no such heading"];
+        assert_eq!(places("docs/a.md", text, read), gone);
     }
 
     #[test]
