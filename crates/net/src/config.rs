@@ -31,9 +31,8 @@ pub struct Config {
     /// Above it connections are closed until an eighth is free: first those whose clients have not
     /// logged in, then those that hold most for longest.
     pub buffer_bytes_max: usize,
-    /// Bytes that a connection whose socket is full counts as holding beside its buffers: what the
-    /// kernel keeps of them, about [`crate::FULL_SOCKET_BYTES`]. 0: the kernel's are not counted.
-    pub full_socket_bytes: usize,
+    /// Replies that the kernel has taken and a client has not read count as that client's buffers.
+    pub counts_unread: bool,
     /// Bytes that the TLS sessions of one worker's connections may take together. Above it
     /// connections are closed that were idle for longest, for a second at least; one in the middle
     /// of a request only after five. If there are none, the newcomer is.
@@ -54,7 +53,7 @@ impl Default for Config {
             login_timeout: None,
             stall_timeout: None,
             buffer_bytes_max: 16 << 20,
-            full_socket_bytes: 0,
+            counts_unread: false,
             session_bytes_max: usize::MAX,
             tls: None,
         }

@@ -25,6 +25,7 @@ use crate::io::{INPUT_MAX, Input, Outcome, Output, Sealing, send_slices, try_ext
 use crate::mailbox::Mailbox;
 use crate::service::{Flow, Service};
 use crate::tls::{Broken, Scratch, Tls};
+use crate::unsent::Unread;
 
 pub(crate) struct Conn<S> {
     socket: OwnedFd,
@@ -36,8 +37,9 @@ pub(crate) struct Conn<S> {
     /// Unsent output starts at `pending_start`.
     pending: Vec<u8>,
     pending_start: usize,
-    /// Bytes of the two buffers that the budget has been told of.
+    /// Bytes of the two buffers, and of the kernel's, that the budget has been told of.
     pub(crate) charged: usize,
+    pub(crate) unread: Unread,
     /// Bytes of its TLS session that the budget has been told of; 0 before the handshake is done.
     pub(crate) session_charged: isize,
     /// Of a TLS connection: when nothing was under way on it last.
@@ -95,6 +97,7 @@ impl<S> Conn<S> {
             pending: Vec::new(),
             pending_start: 0,
             charged: 0,
+            unread: Unread::default(),
             session_charged: 0,
             rested_ms: 0,
             state: ConnState::Reading,

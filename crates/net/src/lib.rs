@@ -4,7 +4,7 @@
 //! [`Control`] watches and ends it. Each worker has its own epoll loop (level-triggered),
 //! connections, read buffer and output scratch; an acceptor thread hands connections to the
 //! workers, evenly or gathered on few ([`Placement`]). Workers share nothing but counters.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod accept;
 mod config;
@@ -25,6 +25,7 @@ mod socket_handover;
 mod sockets;
 mod timer_wheel;
 mod tls;
+mod unsent;
 mod worker;
 
 pub use config::{BufferBudget, Config, Unbudgeted};
@@ -33,7 +34,7 @@ pub use control::{ConnInfo, ConnState, Control, Stats};
 pub use datagrams::DATAGRAM_BYTES;
 pub use inherited_fd::inherited_listener;
 pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output, SimulatedSocket};
-pub use listen::{FULL_SOCKET_BYTES, Listen};
+pub use listen::Listen;
 pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use placement::{Consolidation, Placement};

@@ -20,10 +20,6 @@ use crate::sockets::{SocketFile, Sockets, StreamListener};
 /// MB. What is on its way to a client that reads does not count, so its throughput stays.
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
-/// Bytes of memory that the kernel takes for a client that does not read, about: measured with a
-/// thousand of them.
-pub const FULL_SOCKET_BYTES: usize = 96 * 1024;
-
 /// The addresses to listen on.
 #[derive(Clone, Debug, Default)]
 pub struct Listen {

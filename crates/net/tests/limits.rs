@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Running, eventually, one_worker};
 use net::{CloseReason, Config, ConnState, Listen};
+use socket2::SockRef;
 
 /// Asks for far more than a socket holds, again and again, and reads nothing.
 fn stuck(server: &Running) -> Client {
@@ -68,17 +69,48 @@ fn above_the_buffer_limit_the_longest_stuck_are_closed() {
     good.expect(b"echo\n");
 }
 
-/// The kernel's memory for replies that nobody reads counts, if that is asked for.
+/// Each socket takes all that its client asked for, so no buffer of the server holds any of it.
 #[test]
-fn a_full_socket_counts_what_the_kernel_keeps() {
-    let config = Config { buffer_bytes_max: 4 << 20, full_socket_bytes: 1 << 20, ..one_worker() };
+fn replies_that_the_kernel_keeps_count_until_they_are_read() {
+    let limit = 400_000;
+    let config = Config { buffer_bytes_max: limit, counts_unread: true, ..one_worker() };
     let server = Running::start(&config);
-    let clients: Vec<Client> = (0..12).map(|_| stuck(&server)).collect();
-    // In their buffers they hold a third of what they may.
-    eventually("enough kicked", || server.control.stats().slow_kicks >= 8);
-    let left = server.control.stats().curr_connections;
-    assert!(left >= 3, "only as many as needed: {left} left");
+    let mut reader = server.client();
+    let mut clients = Vec::new();
+    for _ in 0..30 {
+        let mut client = server.client();
+        SockRef::from(&client.0).set_recv_buffer_size(4096).unwrap();
+        client.send(b"big 100000\n");
+        clients.push(client);
+        reader.send(b"big 100000\n");
+        reader.0.read_exact(&mut [0; 100_000]).expect("who reads is served");
+        // Then who does not read has done so for some time.
+        thread::sleep(Duration::from_millis(3));
+    }
+    eventually("enough kicked", || {
+        reader.send(b"echo\n");
+        reader.expect(b"echo\n");
+        let stats = server.control.stats();
+        stats.slow_kicks >= 10 && stats.buffered_bytes <= limit as u64
+    });
+    assert!(server.control.stats().curr_connections > 3, "only as many as needed");
     drop(clients);
+    eventually("nothing is counted of who has gone", || {
+        reader.send(b"echo\n");
+        reader.expect(b"echo\n");
+        server.control.stats().buffered_bytes == 0
+    });
+}
+
+/// Otherwise the kernel keeps them for a client that is not served any more.
+#[test]
+fn replies_to_who_is_closed_for_not_reading_are_dropped() {
+    let config = Config { stall_timeout: Some(Duration::from_millis(50)), ..one_worker() };
+    let server = Running::start(&config);
+    let mut client = stuck(&server);
+    eventually("closed", || server.control.stats().slow_kicks == 1);
+    let rest = client.0.read_to_end(&mut Vec::new());
+    assert_eq!(rest.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
 }
 
 /// The clients that did not log in have just moved; the three have not for longest.

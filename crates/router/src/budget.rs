@@ -77,6 +77,11 @@ impl Budget {
         self.held.fetch_add(delta.cast_unsigned(), Ordering::Relaxed);
     }
 
+    /// Clients hold more than half of what they may.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.held() > self.max / 2
+    }
+
     /// Clients are to be known by name that hold more than [`LEAST_BYTES`].
     pub(crate) fn is_tight(&self) -> bool {
         self.is_tight.load(Ordering::Relaxed)

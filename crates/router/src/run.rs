@@ -220,7 +220,7 @@ fn net_config(options: &Options, tls: Option<Arc<TlsAcceptor>>) -> net::Config {
         rejection: Some(proto::reply::TOO_MANY_CONNECTIONS),
         session_bytes_max: share(TLS_SHARE),
         buffer_bytes_max: share(BUFFER_SHARE),
-        full_socket_bytes: net::FULL_SOCKET_BYTES,
+        counts_unread: true,
         // mcrouter's 0 is no limit.
         max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
         tls,

@@ -22,7 +22,7 @@ pub(super) fn source(name: &str, text: &str, map: &str) -> Vec<String> {
         breaches.push(format!("{name}: {quoted}) and not on the unsafe list of ARCHITECTURE.md"));
     }
     let crate_root = name.ends_with("src/lib.rs") || name.ends_with("src/main.rs");
-    let has_unsafe = ["crates/arena/", "crates/store/", "crates/reserve/"];
+    let has_unsafe = ["crates/arena/", "crates/store/", "crates/reserve/", "crates/net/"];
     let exempt =
         has_unsafe.iter().any(|folder| name.starts_with(folder)) || name.starts_with("fuzz/");
     if crate_root && !exempt && !text.contains("#![forbid(unsafe_code)]") {

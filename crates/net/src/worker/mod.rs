@@ -15,13 +15,15 @@
 //! 3. The poller is armed for what the connection's state waits for and nothing else, so it never
 //!    returns in vain.
 //!
-//! The methods of [`Worker`] lie in four files: here the loop and the life of connections, in
-//! `traffic` their bytes, in `timeouts` and `moving` the ends that the loop sets to them. All four
-//! keep one law: a connection's slot, timer, handle and charged bytes change together.
+//! The methods of [`Worker`] lie in five files: here the loop and the life of connections, in
+//! `traffic` their bytes, in `unread` those in the kernel, in `timeouts` and `moving` the ends that
+//! the loop sets to them. All keep one law: a connection's slot, timer,
+//! handle and charged bytes change together.
 
 mod moving;
 mod timeouts;
 mod traffic;
+mod unread;
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,6 +36,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
+use socket2::SockRef;
 
 use crate::config::{BufferBudget, CONNECTIONS_MORE, Config};
 use crate::conn::{Conn, Served};
@@ -50,6 +53,7 @@ use crate::service::{CloseReason, DatagramFate, Flow, Occupation, Service};
 use crate::timer_wheel::TimerWheel;
 use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
 use moving::Consolidator;
+use unread::{LISTED_BYTES, Looks};
 
 /// Events taken from the poller at once.
 const EVENTS: usize = 256;
@@ -72,8 +76,8 @@ pub(crate) struct Limits {
     login: Option<Duration>,
     stall: Option<Duration>,
     buffer_bytes_max: usize,
-    /// Counted for a connection whose socket is full.
-    full_socket_bytes: usize,
+    /// Replies in the kernel count as buffers.
+    counts_unread: bool,
     /// TLS sessions whose handshake is done.
     sessions_max: usize,
     /// Connections that there is room for from the start.
@@ -88,7 +92,7 @@ impl Limits {
             login: config.login_timeout,
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
-            full_socket_bytes: config.full_socket_bytes,
+            counts_unread: config.counts_unread,
             sessions_max: config.session_bytes_max / tls::SESSION_BYTES.unsigned_abs(),
             connections_expected: config.connections_expected(),
             placement: config.placement,
@@ -115,8 +119,9 @@ pub(crate) struct Worker<S: Service> {
     /// Served again in the next turn, or in this one's second part.
     ready: Vec<Token>,
     wheel: Option<TimerWheel>,
-    /// Bytes held by connections' buffers.
+    /// Bytes held by connections' buffers, and by the kernel if those count.
     buffered: usize,
+    looks: Looks,
     draining: Option<Instant>,
     now_ms: u64,
     /// One for each connection of a group.
@@ -188,6 +193,7 @@ impl<S: Service> Worker<S> {
             ready: Vec::new(),
             wheel: limits.shortest(tls.is_some()).map(|shortest| TimerWheel::new(shortest, now_ms)),
             buffered: 0,
+            looks: Looks::default(),
             draining: None,
             now_ms,
             read_buffers: (0..GROUP).map(|_| vec![0; INPUT_MAX]).collect(),
@@ -235,6 +241,7 @@ impl<S: Service> Worker<S> {
             self.after_turn(&mut resumed);
             self.on_due(&mut due);
             self.consolidate();
+            self.look_at_unread();
             if self.buffered > self.limits.buffer_bytes_max {
                 self.shed();
             }
@@ -328,7 +335,11 @@ impl<S: Service> Worker<S> {
                 let tls = self.begin_tls(&peer);
                 self.open(socket, peer, tls);
             }
-            Message::Moved(socket, peer, tls) => self.open(socket, peer, Ok(tls)),
+            Message::Moved(socket, peer, tls) => {
+                let token = self.open(socket, peer, Ok(tls));
+                // Some of what the other worker sent may still be in the kernel.
+                self.count_sent(token, LISTED_BYTES);
+            }
             Message::Drain(deadline) => self.drain(deadline),
             Message::Stop => self.draining = Some(Instant::now()),
             Message::Wake(token) => self.resume(token),
@@ -340,7 +351,12 @@ impl<S: Service> Worker<S> {
         self.conns.has_room() || self.conns.try_grow(CONNECTIONS_MORE)
     }
 
-    fn open(&mut self, socket: OwnedFd, peer: Peer, tls: Result<Option<Box<Tls>>, rustls::Error>) {
+    fn open(
+        &mut self,
+        socket: OwnedFd,
+        peer: Peer,
+        tls: Result<Option<Box<Tls>>, rustls::Error>,
+    ) -> Token {
         let session = self.service.open(&peer);
         let (tls, is_refused) = match tls {
             Ok(tls) => (tls, false),
@@ -362,11 +378,11 @@ impl<S: Service> Worker<S> {
         let token = self.conns.insert(conn);
         self.set_handle(token.slot, Some(handle));
         self.budget.charge(bytes);
-        let Some(conn) = self.conns.get_mut(token) else { return };
+        let Some(conn) = self.conns.get_mut(token) else { return token };
         let flags = epoll::EventFlags::IN;
         if is_refused || epoll::add(&self.poller, conn.as_fd(), data(token), flags).is_err() {
             self.close(token, CloseReason::SocketError);
-            return;
+            return token;
         }
         self.arm_timer(token.slot);
         match in_handshake {
@@ -377,6 +393,7 @@ impl<S: Service> Worker<S> {
         if self.draining.is_some() {
             self.read(token);
         }
+        token
     }
 
     fn close(&mut self, token: Token, reason: CloseReason) {
@@ -392,6 +409,11 @@ impl<S: Service> Worker<S> {
             _ => {}
         }
         let (socket, session, ..) = conn.into_parts();
+        if reason == CloseReason::SlowClient {
+            // The kernel would keep what it has of the replies until the client takes them, or for
+            // minutes. Where this fails it does.
+            let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+        }
         self.service.close(session, reason);
         drop(socket);
         self.count_off();
@@ -478,9 +500,7 @@ impl<S: Service> Worker<S> {
         {
             conn.rested_ms = self.now_ms;
         }
-        let is_full = matches!(state, ConnState::Writing | ConnState::Closing);
-        let in_kernel = if is_full { self.limits.full_socket_bytes } else { 0 };
-        let (was, is) = (conn.charged, conn.buffered() + in_kernel);
+        let (was, is) = (conn.charged, conn.buffered() + conn.unread.bytes);
         conn.charged = is;
         let interest = match state {
             ConnState::Writing | ConnState::Closing => epoll::EventFlags::OUT,
@@ -497,6 +517,7 @@ impl<S: Service> Worker<S> {
             self.ready.push(token);
         }
         self.charge_buffers(was, is);
+        self.count_sent(token, outcome.sent.bytes);
     }
 
     fn charge_buffers(&mut self, was: usize, is: usize) {

@@ -168,16 +168,21 @@ impl<S: Service> Worker<S> {
     /// not logged in, then those that hold most for longest without progress.
     #[cold]
     pub(super) fn shed(&mut self) {
+        // Some have read meanwhile what the kernel kept for them.
+        self.look_at_all_unread();
+        if self.buffered <= self.limits.buffer_bytes_max {
+            return;
+        }
         let holders = self.conns.iter().filter(|(_, conn)| conn.charged > 0);
-        let mut holders: Vec<(bool, u64, Token)> = holders
+        let mut holders: Vec<(bool, u64, usize, Token)> = holders
             .map(|(token, conn)| {
-                let silent_ms = self.now_ms.saturating_sub(conn.handle.last_ms()).max(1);
-                let cost = silent_ms.saturating_mul(conn.charged as u64);
-                (self.service.is_unauthenticated(&conn.session), cost, token)
+                let cost = self.held_ms(conn).saturating_mul(conn.charged as u64);
+                (self.service.is_unauthenticated(&conn.session), cost, conn.charged, token)
             })
             .collect();
-        holders.sort_unstable_by_key(|&(is_unauthenticated, cost, _)| {
-            Reverse((is_unauthenticated, cost))
+        // Who has only just been sent something goes last, whatever its size.
+        holders.sort_unstable_by_key(|&(is_unauthenticated, cost, bytes, _)| {
+            Reverse((is_unauthenticated, cost, bytes))
         });
         let target = self.limits.buffer_bytes_max / 8 * 7;
         for (.., token) in holders {

@@ -201,6 +201,7 @@ impl<S: Service> Worker<S> {
             let counters = &self.shared.workers[self.index].counters;
             add(&counters.writes, 1);
             add(&counters.bytes_written, taken as u64);
+            self.count_sent(token, taken as u64);
         }
         match state {
             _ if !is_drained => {}

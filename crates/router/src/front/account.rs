@@ -32,8 +32,10 @@ pub(super) struct Account {
     worker: usize,
     /// The budget was tight at the end of the last turn.
     is_tight: bool,
+    /// Clients held much of the budget when this turn began.
+    is_pressed: bool,
     /// As of this turn.
-    pub(super) now: Instant,
+    now: Instant,
     /// Bytes that the budget has not been told of.
     delta: isize,
     /// Queues that hold much, or did.
@@ -44,9 +46,20 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new(budget: Arc<Budget>, worker: usize) -> Self {
-        let (now, delta, is_tight) = (Instant::now(), 0, false);
+        let (now, delta, is_tight, is_pressed) = (Instant::now(), 0, false, false);
         let (listed, dropped) = (Vec::new(), Vec::new());
-        Self { budget, worker, is_tight, now, delta, listed, dropped }
+        Self { budget, worker, is_tight, is_pressed, now, delta, listed, dropped }
+    }
+
+    /// A turn begins.
+    pub(super) fn turn(&mut self, now: Instant) {
+        (self.now, self.is_pressed) = (now, self.budget.is_pressed());
+    }
+
+    /// Clients hold much: nobody is to ask for more than is known to be small.
+    #[inline]
+    pub(super) const fn is_pressed(&self) -> bool {
+        self.is_pressed
     }
 
     /// Little is much: what is not needed is to be given back.

@@ -151,19 +151,15 @@ impl Front {
             if !self.drain(session, output) {
                 return Flow::Blocked;
             }
-            let queue = self.queues.get(session.queue);
+            let is_empty = self.queues.is_empty(session.queue);
             if session.closes {
-                return if queue.is_empty() { Flow::Close } else { Flow::Wait };
+                return if is_empty { Flow::Close } else { Flow::Wait };
             }
-            if queue.is_full() {
+            if self.queues.is_full(session.queue) {
                 return Flow::Wait;
             }
             if let Some(watching) = &session.watching {
-                return if queue.is_empty() {
-                    watch::go_on(watching, input, output)
-                } else {
-                    Flow::Wait
-                };
+                return if is_empty { watch::go_on(watching, input, output) } else { Flow::Wait };
             }
             if input.bytes().is_empty() {
                 return Flow::NeedInput;
@@ -242,7 +238,7 @@ impl Service for Front {
     fn begin_turn(&mut self, now: Instant) {
         self.is_short = reserve::is_low();
         self.batch.turn();
-        self.queues.account.now = now;
+        self.queues.account.turn(now);
         if let Some(is_watched) = self.queues.reporter.turn(now) {
             self.core.watch(is_watched);
         }
@@ -352,6 +348,10 @@ impl Service for Front {
 
     fn is_unauthenticated(&self, session: &Session) -> bool {
         session.client_login.as_ref().is_some_and(|client| client.login.is_missing())
+    }
+
+    fn is_short_of_memory(&self) -> bool {
+        reserve::is_low()
     }
 
     fn take_dropped(&mut self, dropped: &mut Vec<ConnId>) {

@@ -50,6 +50,9 @@ const HEAP_BYTES_CUT: usize = 32 << 20;
 const ASKED_BYTES_MAX: usize = 4 << 20;
 const EXPECTED_BYTES_MAX: usize = 8 << 20;
 
+/// Small replies in a row of which no more are remembered.
+const SMALL_REPLIES_MAX: u16 = 4096;
+
 /// Bytes of one reply beside its value, words and key, at the most.
 const REPLY_REST_BYTES: usize = 512;
 
@@ -77,6 +80,8 @@ pub(crate) struct Queue {
     sent: u32,
     /// The size of a large reply, as the last ones were.
     reply_bytes: usize,
+    /// Small replies since the last that was not.
+    small_replies: u16,
     holding: Holding,
     is_resumed: bool,
     /// There was no memory for a reply: the connection must go.
@@ -130,6 +135,14 @@ impl Queues {
     #[inline]
     pub(crate) fn get(&mut self, number: u32) -> &mut Queue {
         &mut self.queues[number as usize]
+    }
+
+    /// There is no place for another request of this queue.
+    #[inline]
+    pub(crate) fn is_full(&mut self, number: u32) -> bool {
+        let is_pressed = self.account.is_pressed();
+        let queue = self.get(number);
+        queue.is_full() || is_pressed && queue.asks_for_the_unknown()
     }
 
     /// Counts what the queue holds.
@@ -218,6 +231,9 @@ impl Sink for Queues {
         let reply = if start > HEAP_BYTES_CUT { &too_much } else { reply };
         let value_bytes = reply.words.len() + reply.value.len();
         let needed = REPLY_REST_BYTES + client_key.1 + value_bytes;
+        let is_small = value_bytes <= HEAP_KEPT;
+        queue.small_replies =
+            if is_small { (queue.small_replies + 1).min(SMALL_REPLIES_MAX) } else { 0 };
         let grows = value_bytes.max(start) > HEAP_KEPT && queue.heap.capacity() - start < needed;
         if grows {
             if !grow(&mut queue.heap, needed) {
@@ -273,11 +289,17 @@ impl Queue {
 
     /// There is no place for another request.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.slots.len() >= SLOTS_MAX
             || self.heap.len() >= HEAP_BYTES_MAX
             || self.asked_bytes >= ASKED_BYTES_MAX
             || self.reply_bytes.saturating_mul(self.outstanding as usize) >= EXPECTED_BYTES_MAX
+    }
+
+    /// As many replies are to come as small ones came in a row, and one: the next may be large, and
+    /// one more would be asked for before that is known.
+    fn asks_for_the_unknown(&self) -> bool {
+        self.outstanding > u32::from(self.small_replies)
     }
 
     /// There was no memory for a reply: the connection must go.

@@ -194,7 +194,7 @@ impl Front {
         session.line = None;
         let op = retrieval(&line);
         loop {
-            if self.queues.get(session.queue).is_full() {
+            if self.queues.is_full(session.queue) {
                 session.line = Some(line);
                 return Step::Next;
             }
