@@ -11,6 +11,7 @@ mod namespaces;
 mod onward;
 mod packets;
 mod proxied;
+mod signals;
 mod tls;
 mod unauthenticated;
 
