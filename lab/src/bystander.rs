@@ -124,16 +124,21 @@ fn timed(
     Ok(())
 }
 
-/// Has a bystander look on while `act` runs, and for a moment after it.
+/// Has two bystanders look on while `act` runs, and for a moment after it. Of a server with two
+/// workers that has one other client, whose act it is, the second is at that client's worker, and
+/// the first at the other one.
 ///
 /// # Errors
 ///
 /// Those of `act`, and of [`Bystander::end`].
-pub fn beside<R>(address: SocketAddr, act: impl FnOnce() -> Result<R>) -> Result<(Seen, R)> {
+pub fn beside(address: SocketAddr, act: impl FnOnce() -> Result<()>) -> Result<[Seen; 2]> {
     /// For what is done later than it is answered.
     const AFTER: Duration = Duration::from_millis(200);
-    let bystander = Bystander::connect(address, Work::Get)?;
+    let other = Bystander::connect(address, Work::Get)?;
+    let same = Bystander::connect(address, Work::Get)?;
     let result = act();
     thread::sleep(AFTER);
-    Ok((bystander.end()?, result?))
+    let seen = [other.end()?, same.end()?];
+    result?;
+    Ok(seen)
 }

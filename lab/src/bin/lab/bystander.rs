@@ -1,6 +1,7 @@
 //! The longest wait of a bystander while somebody else has the server do what takes long.
 //!
-//! One worker serves both, and eight million items of about 200 bytes fill nearly two gigabytes.
+//! Two workers serve: one bystander is a client of the worker that does it, one of the other. Eight
+//! million items of about 200 bytes fill nearly two gigabytes.
 
 use std::env;
 use std::fmt::Write as _;
@@ -11,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use bench::process::{Server, usual};
+use bench::process::Server;
 use lab::bystander::{Seen, beside};
 
 use crate::rig::{self, median};
@@ -52,16 +53,21 @@ pub(crate) fn run() -> ExitCode {
 
 fn measure() -> Result<()> {
     rig::build(&["-p", "holdall"])?;
-    let servers: Vec<Server> = usual(&rig::folder(), false).into_iter().take(2).collect();
+    let flags = "-U 0 -l 127.0.0.1 -p {port} -m {memory} -t 2 -c 1024 -u root";
+    let holdall = rig::folder().join("holdall");
+    let servers: [Server; 2] = [
+        format!("memcached=memcached {flags}").parse()?,
+        format!("holdall={} serve {flags}", holdall.display()).parse()?,
+    ];
     let rounds = env::var("ROUNDS").map_or(Ok(ROUNDS), |count| count.parse())?;
-    let mut all = vec![vec![Vec::new(); ACTS.len()]; servers.len()];
+    let mut all = vec![vec![Vec::<[Seen; 2]>::new(); ACTS.len()]; servers.len()];
     for round in 1..=rounds {
         for (server, rows) in servers.iter().zip(&mut all) {
             let running = server.start(MEGABYTES, None)?;
             let mut client = Client::connect(running.address)?;
             for ((name, act), row) in ACTS.iter().zip(rows) {
                 eprintln!("round {round}: {}: {name}", server.name);
-                let seen = beside(running.address, || act(&mut client))?.0;
+                let seen = beside(running.address, || act(&mut client))?;
                 if !std::mem::take(&mut client.is_unknown) {
                     row.push(seen);
                 }
@@ -69,16 +75,21 @@ fn measure() -> Result<()> {
         }
     }
     println!(
-        "The longest wait of a bystander at the same worker, ms: median of {rounds} rounds, least \
-         and greatest; and the median of p99.9.\n"
+        "The longest wait of a bystander, ms: median of {rounds} rounds, least and greatest; and the \
+         median of p99.9.\n"
     );
-    let names: String =
-        servers.iter().map(|server| format!(" {} | p99.9 |", server.name)).collect();
-    println!("| beside |{names}\n| --- |{}", " ---: | ---: |".repeat(servers.len()));
+    let names = |server: &Server| {
+        format!(" {0}, same worker | p99.9 | {0}, other worker | p99.9 |", server.name)
+    };
+    let names: String = servers.iter().map(names).collect();
+    println!("| beside |{names}\n| --- |{}", " ---: | ---: |".repeat(2 * servers.len()));
     for (index, (name, _)) in ACTS.iter().enumerate() {
         let mut line = format!("| {name} |");
         for rows in &all {
-            write!(line, " {} |", figures(&rows[index]))?;
+            for place in [1, 0] {
+                let seen: Vec<&Seen> = rows[index].iter().map(|both| &both[place]).collect();
+                write!(line, " {} |", figures(&seen))?;
+            }
         }
         println!("{line}");
     }
@@ -86,7 +97,7 @@ fn measure() -> Result<()> {
 }
 
 /// Nothing of a server that does not know the command.
-fn figures(seen: &[Seen]) -> String {
+fn figures(seen: &[&Seen]) -> String {
     if seen.is_empty() {
         return "- | -".to_owned();
     }
