@@ -156,7 +156,14 @@ fn content(key: u32) -> Vec<u8> {
 }
 
 fn put(me: &Handle, key: &[u8], value: &[u8]) -> bool {
-    let new = NewItem { key, flags: 0, deadline: 0, value_len: value.len(), base64_key: false };
+    let new = NewItem {
+        key,
+        flags: 0,
+        deadline: 0,
+        value_len: value.len(),
+        base64_key: false,
+        has_cas: value.len() % 2 == 0,
+    };
     let Ok(mut draft) = me.draft(new) else { return false };
     draft.push(value).unwrap();
     let hash = me.store().hash(key);

@@ -15,6 +15,15 @@
 //! it is free, a draft, or a piece of a chained value. `pos` is not zero exactly while an item is
 //! linked.
 //!
+//! Behind the header an item has these fields, where its shape says so, then its key:
+//!
+//! ```text
+//!     cas unique (8)  client flags (4)  of a chained item: value length, pins, first piece (12)
+//! ```
+//!
+//! A piece has its link there (8). These are atomics, too: none of the bytes that `bytes` gives
+//! out while others may change them.
+//!
 //! Relaxed is enough for the chain descriptor's words: they are written before the head is linked,
 //! and published with it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
@@ -30,11 +39,9 @@ use narrow::to_u32;
 pub struct Header {
     /// Position in the bag blocks; zero unless linked. Changed only under the key's stripe.
     pub pos: AtomicU32,
-    /// An item's recency mark (see `lru::recency`). A piece's head.
+    /// An item's recency mark (see `lru::recency`). A piece's head. The next free chunk.
     pub recency: AtomicU32,
-    /// An item's cas unique. Links of a free chunk. Next piece and length of a piece.
-    pub cas: AtomicU64,
-    /// Second of death since the store's start; zero is never.
+    /// Second of death since the store's start; zero is never. The free chunk before this one.
     pub deadline: AtomicU32,
     /// Kind of the chunk, and facts about the item: see `Shape`.
     pub shape: AtomicU32,
@@ -42,12 +49,17 @@ pub struct Header {
 
 /// Bytes of a header.
 pub const HEADER: usize = size_of::<Header>();
-/// Header, client flags and chain descriptor of a chained item's head, bytes before the key.
-pub const CHAINED_KEY_AT: usize = HEADER + 16;
+/// Bytes of a cas unique, behind the header of an item that has one.
+pub const CAS_BYTES: usize = size_of::<u64>();
+/// First byte of a piece's part of the value.
+pub const PIECE_AT: usize = HEADER + size_of::<u64>();
+/// Header, cas unique, client flags and chain descriptor of a chained item's head, bytes before
+/// the key.
+pub const CHAINED_KEY_AT: usize = chain::FIRST + 4;
 /// Largest chunk; an item that needs more is chained.
 pub const CHUNK_BYTES_MAX: usize = 16 << 10;
 /// Value bytes of a full piece.
-pub const PIECE_BYTES: usize = CHUNK_BYTES_MAX - HEADER;
+pub const PIECE_BYTES: usize = CHUNK_BYTES_MAX - PIECE_AT;
 
 /// Bytes of a stamp, and its alignment.
 pub const STAMP_BYTES: usize = 4;
@@ -55,12 +67,13 @@ pub const STAMP_BYTES: usize = 4;
 /// Bytes behind the last page: more than a header, a chain descriptor and a key.
 pub const SLACK_BYTES: usize = 4096;
 
-/// Alignment of a header.
-const HEADER_ALIGNMENT: usize = align_of::<Header>();
+/// Alignment of a chunk, for its header and the cas unique behind it.
+const ALIGNMENT: usize = align_of::<AtomicU64>();
 
-const _: () = assert!(HEADER == 24 && HEADER_ALIGNMENT <= 8);
+const _: () = assert!(HEADER == 16 && HEADER.is_multiple_of(ALIGNMENT) && ALIGNMENT <= 8);
 
 /// The decoded `shape` word: key length (8 bits), inline value length (14), seven facts, birth (3).
+/// The greatest length, which no inline value has, is that of a chained one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape(pub u32);
 
@@ -69,8 +82,8 @@ impl Shape {
     pub const DELETED: u32 = 1 << 22;
     /// Client flags are stored between header and key.
     pub const FLAGS: u32 = 1 << 23;
-    /// The value is a chain of pieces.
-    pub const CHAINED: u32 = 1 << 24;
+    /// A cas unique is stored behind the header.
+    pub const CAS: u32 = 1 << 24;
     /// The key came as base64.
     pub const BASE64: u32 = 1 << 25;
     /// Read at least once.
@@ -91,12 +104,20 @@ impl Shape {
     /// A free chunk that a thread keeps.
     pub const KEPT: u32 = 5 << 8;
 
-    /// The shape of an item with these facts, by the bytes of its key and of its inline value (zero
-    /// if it is chained).
+    /// The inline length of a chained value.
+    const CHAINED: u32 = 0x3fff << 8;
+
+    /// The shape of an item with these facts, by the bytes of its key and of its inline value.
     #[inline]
     #[must_use]
     pub fn item(key_len: u8, inline_len: u16, facts: u32) -> Self {
         Self(u32::from(key_len) | u32::from(inline_len) << 8 | facts)
+    }
+
+    /// The shape of a chained item with these facts. It has room for a cas unique and flags.
+    #[must_use]
+    pub fn chained(key_len: u8, facts: u32) -> Self {
+        Self(u32::from(key_len) | Self::CHAINED | facts | Self::FLAGS | Self::CAS)
     }
 
     /// The same shape with another code of birth.
@@ -114,11 +135,18 @@ impl Shape {
         (self.0 & 0xff) as usize
     }
 
-    /// Bytes of an inline value.
+    /// `true` if the value is a chain of pieces.
+    #[inline]
+    #[must_use]
+    pub fn is_chained(self) -> bool {
+        self.0 & Self::CHAINED == Self::CHAINED
+    }
+
+    /// Bytes of an inline value; zero if it is chained.
     #[inline]
     #[must_use]
     pub fn inline_len(self) -> usize {
-        (self.0 >> 8 & 0x3fff) as usize
+        if self.is_chained() { 0 } else { ((self.0 & Self::CHAINED) >> 8) as usize }
     }
 
     /// `true` if one of these facts is true of the item.
@@ -161,13 +189,18 @@ impl Shape {
     #[inline]
     #[must_use]
     pub fn key_at(self) -> usize {
-        if self.has(Self::CHAINED) {
+        if self.is_chained() {
             CHAINED_KEY_AT
-        } else if self.has(Self::FLAGS) {
-            HEADER + 4
         } else {
-            HEADER
+            self.flags_at() + if self.has(Self::FLAGS) { 4 } else { 0 }
         }
+    }
+
+    /// First byte of the client flags of an item that has some, counted from the chunk's start.
+    #[inline]
+    #[must_use]
+    pub fn flags_at(self) -> usize {
+        HEADER + if self.has(Self::CAS) { CAS_BYTES } else { 0 }
     }
 }
 
@@ -193,7 +226,7 @@ impl Arena {
     /// no room for a header.
     pub fn new(words: Region<AtomicU64>, page_bytes: usize, unit: usize) -> Self {
         assert!(page_bytes.is_power_of_two() && unit.is_power_of_two(), "no power of two");
-        assert!(unit >= HEADER_ALIGNMENT && unit <= page_bytes, "a unit of {unit} bytes");
+        assert!(unit >= ALIGNMENT && unit <= page_bytes, "a unit of {unit} bytes");
         assert!(words.len() * 8 >= HEADER, "no room for a chunk");
         let last = words.len() * 8 - HEADER;
         let (unit_shift, page_shift) = (unit.trailing_zeros(), page_bytes.trailing_zeros());
@@ -337,6 +370,16 @@ impl Arena {
         // chunk has promised (`bytes`) that nothing writes them.
         unsafe { &*address }
     }
+
+    /// The cas unique of an item that has one, or the link of a piece (see [`piece_link`]). None of
+    /// the bytes that `bytes` gives out while others may change it.
+    #[inline]
+    pub fn long(&self, chunk: ChunkRef) -> &AtomicU64 {
+        let address = self.address(chunk, HEADER).cast::<AtomicU64>();
+        // SAFETY: inside the arena, aligned, since chunk and header are multiples of eight bytes,
+        // and only ever used as an atomic while several threads can read it.
+        unsafe { &*address }
+    }
 }
 
 /// Chained items.
@@ -344,7 +387,7 @@ impl Arena {
     /// `true` if a sender keeps this item's chain, or a piece that was moved still names its head.
     #[inline]
     pub fn is_pinned(&self, chunk: ChunkRef) -> bool {
-        self.header(chunk).shape().has(Shape::CHAINED) && self.pins(chunk) > 0
+        self.header(chunk).shape().is_chained() && self.pins(chunk) > 0
     }
 
     /// `true` if a sender keeps this retired item, or the item that had this moved piece and may so
@@ -388,49 +431,49 @@ impl Arena {
             let pins = self.word(self.former_head(chunk), chain::PINS);
             // Release: partner of the Acquire in `pins`; the head is read before its reuse.
             pins.fetch_sub(chain::MOVED, Ordering::Release);
-        } else if shape.has(Shape::CHAINED) {
+        } else if shape.is_chained() {
             let mut piece = self.word(chunk, chain::FIRST).load(Ordering::Relaxed);
             while piece != 0 {
                 into.push(piece);
-                (piece, _) = self.header(piece).piece();
+                (piece, _) = self.piece(piece);
             }
         }
         into.push(chunk);
+    }
+
+    /// Next piece, and bytes in this one.
+    pub fn piece(&self, piece: ChunkRef) -> (ChunkRef, usize) {
+        // Acquire: the load that found the head has made this word visible, so there is no partner.
+        // It keeps the reads through the link behind it, whatever that load was.
+        let link = self.long(piece).load(Ordering::Acquire);
+        ((link & 0xffff_ffff) as u32, (link >> 32) as usize)
     }
 }
 
 /// The chain descriptor of a chained item's head, as offsets of 32-bit atomics from the chunk's
 /// start.
 pub mod chain {
-    use super::HEADER;
+    use super::{CAS_BYTES, HEADER};
 
     /// Client flags.
-    pub const FLAGS: usize = HEADER;
+    pub const FLAGS: usize = HEADER + CAS_BYTES;
     /// Value length in bytes.
-    pub const VALUE_LEN: usize = HEADER + 4;
+    pub const VALUE_LEN: usize = FLAGS + 4;
     /// Readers that keep the value after their section, and [`MOVED`] for each moved piece.
-    pub const PINS: usize = HEADER + 8;
+    pub const PINS: usize = FLAGS + 8;
     /// In `PINS`: a piece that has left the chain and is not free yet.
     pub const MOVED: u32 = 1 << 24;
     /// First piece.
-    pub const FIRST: usize = HEADER + 12;
+    pub const FIRST: usize = FLAGS + 12;
 }
 
-/// Link words of a piece: next piece in the low half of `cas`, bytes in the high half.
+/// Link of a piece: next piece in the low half, bytes in the high half.
 #[must_use]
 pub fn piece_link(next: ChunkRef, len: u32) -> u64 {
     u64::from(next) | u64::from(len) << 32
 }
 
 impl Header {
-    /// Next piece, and bytes in this one.
-    pub fn piece(&self) -> (ChunkRef, usize) {
-        // Acquire: the load that found the head has made this word visible, so there is no partner.
-        // It keeps the reads through the link behind it, whatever that load was.
-        let link = self.cas.load(Ordering::Acquire);
-        ((link & 0xffff_ffff) as u32, (link >> 32) as usize)
-    }
-
     /// The decoded shape.
     #[inline]
     pub fn shape(&self) -> Shape {

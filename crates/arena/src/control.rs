@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Control {
-    /// The next block of cas uniques.
+    /// The next cas unique that no thread has (see `uniques`).
     pub cas: CachePadded<AtomicU64>,
     /// Bags opened, by class.
     pub ticks: CachePadded<[AtomicU64; 256]>,

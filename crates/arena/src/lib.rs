@@ -6,7 +6,7 @@
 //! Each module imports only modules above it in this list, or to its left:
 //!
 //! ```text
-//!     sync  barrier                          atomics and locks; a fence that one side pays for
+//!     sync  barrier  uniques                 atomics and locks; a fence; numbers given once
 //!     birth  budget  codec  control          codes of births; the limit; words beside the items
 //!     version  region                        cas uniques with their marks; reserved memory
 //!     chunks  blocks                         chunks and their headers; lists of chunks
@@ -35,6 +35,7 @@ pub mod retired;
 #[cfg(all(not(loom), feature = "schedule"))]
 pub mod schedule;
 pub mod sync;
+pub mod uniques;
 pub mod version;
 
 /// Name of a chunk: its offset in the arena's granules, plus one. Zero names no chunk.

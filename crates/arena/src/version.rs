@@ -21,7 +21,8 @@ pub const STALE: u32 = 1 << 27;
 /// The mark of a value whose renewal was given to a reader.
 pub const WON: u32 = 1 << 28;
 
-/// An item's cas unique, and what was true of the item when it had that one, or after.
+/// An item's cas unique (0: it has none), and what was true of the item when it had that one, or
+/// after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// The cas unique.
@@ -32,12 +33,15 @@ pub struct Version {
     pub is_won: bool,
 }
 
-/// Marks an item as stale, with this cas unique. The caller holds the key's stripe.
-pub fn invalidate(cas: &AtomicU64, marks: &AtomicU32, unique: u64) {
+/// Marks an item as stale, and gives its cas unique, if it has one, a new value. The caller holds
+/// the key's stripe.
+pub fn invalidate(unique: Option<(&AtomicU64, u64)>, marks: &AtomicU32) {
     marks.fetch_or(STALE, Ordering::Relaxed);
     marks.fetch_and(!WON, Ordering::Relaxed);
-    // Release: partner of the Acquire in `cas`; who sees this cas unique sees the marks.
-    cas.store(unique, Ordering::Release);
+    if let Some((cas, new)) = unique {
+        // Release: partner of the Acquire in `cas`; who sees this cas unique sees the marks.
+        cas.store(new, Ordering::Release);
+    }
 }
 
 /// An item's cas unique. Marks that are loaded after this are not older than it.
@@ -49,8 +53,8 @@ pub fn cas(cas: &AtomicU64) -> u64 {
 
 /// An item's version.
 #[inline]
-pub fn read(cas_word: &AtomicU64, marks: &AtomicU32) -> Version {
-    let cas = cas(cas_word);
+pub fn read(unique: Option<&AtomicU64>, marks: &AtomicU32) -> Version {
+    let cas = unique.map_or(0, cas);
     let marks = marks.load(Ordering::Relaxed);
     Version { cas, is_stale: marks & STALE != 0, is_won: marks & WON != 0 }
 }
@@ -76,15 +80,15 @@ mod loom_tests {
             let reader = thread::spawn({
                 let item = Arc::clone(&item);
                 move || {
-                    let seen = read(&item.0, &item.1);
+                    let seen = read(Some(&item.0), &item.1);
                     let is_right = seen.cas == OLD || (seen.is_stale && !seen.is_won);
                     assert!(is_right, "{seen:?}");
                 }
             });
-            invalidate(&item.0, &item.1, NEW);
+            invalidate(Some((&item.0, NEW)), &item.1);
             assert!(reader.join().is_ok());
             let after = Version { cas: NEW, is_stale: true, is_won: false };
-            assert_eq!(read(&item.0, &item.1), after);
+            assert_eq!(read(Some(&item.0), &item.1), after);
         });
     }
 }

@@ -45,6 +45,8 @@ pub struct Arithmetic {
     pub compare: Option<u64>,
     /// The new cas unique, else the store's next.
     pub cas: Option<u64>,
+    /// The new cas unique is to be shown.
+    pub shows_cas: bool,
     /// A new deadline for an item that is there (meta `T`), else it keeps its own.
     pub deadline: Option<u32>,
     /// The item to create on a miss.
@@ -58,7 +60,7 @@ pub enum Counted {
     Done {
         /// The number.
         number: u64,
-        /// The new cas unique as clients see it.
+        /// The new cas unique as clients see it; 0 if it has none.
         cas: u64,
         /// The item's deadline before a new one was given.
         deadline_before: u32,
@@ -140,6 +142,7 @@ impl Worker {
             // A shorter number is padded with spaces to the old length, as memcached does.
             value_len: digits(number).max(item.value_len()),
             base64_key: item.is_base64_key(),
+            has_cas: how.has_cas(),
         };
         Ok(Seen { new, number, deadline_before: item.deadline(), class: item.class() })
     }
@@ -204,6 +207,7 @@ impl Worker {
             deadline: vivify.deadline,
             value_len,
             base64_key: vivify.base64_key,
+            has_cas: how.has_cas(),
         };
         let mut draft = self.reserve(key, &new)?;
         push_padded(&mut draft, vivify.initial)?;
@@ -236,6 +240,11 @@ impl Worker {
 }
 
 impl Arithmetic {
+    /// `true` if the new item gets a cas unique when it is stored.
+    fn has_cas(&self) -> bool {
+        self.cas.is_some() || self.shows_cas
+    }
+
     fn hits(&self) -> ClassCounter {
         match self.direction {
             Direction::Decr => ClassCounter::DecrHits,

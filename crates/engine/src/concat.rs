@@ -80,8 +80,8 @@ enum Look {
 
 impl Worker {
     /// `append` and `prepend` of `bytes` (no lease gives a right to either); flags, deadline and
-    /// key form of the present item are kept, `new` counts only where an item is created (meta
-    /// `N`). No section may be open.
+    /// key form of the present item are kept. But for the cas unique, `new` counts only where an
+    /// item is created (meta `N`). No section may be open.
     pub fn concat(
         &self,
         key: Key<'_>,
@@ -94,7 +94,7 @@ impl Worker {
             return Stored::refused(Verdict::NotStored);
         }
         loop {
-            let attempt = match self.look(key, condition) {
+            let attempt = match self.look(key, condition, new.has_cas) {
                 Look::Ended(verdict) => {
                     self.count_class(NO_CLASS, ClassCounter::CmdSet);
                     self.note_named(Command::Store, &key);
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    fn look(&self, key: Key<'_>, condition: &Condition) -> Look {
+    fn look(&self, key: Key<'_>, condition: &Condition, has_cas: bool) -> Look {
         let section = self.section();
         let found = section.find_from(key.hint, key.hash, key.bytes);
         let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
@@ -146,6 +146,7 @@ impl Worker {
             deadline: item.deadline(),
             value_len: item.value_len(),
             base64_key: item.is_base64_key(),
+            has_cas,
         };
         Look::Found(Seen { new, cas: item.cas(), value })
     }

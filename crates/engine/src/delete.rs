@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Worker, live};
+use crate::worker::{Cas, Worker, live};
 
 /// The options of a delete.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +34,7 @@ pub struct Delete {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
     /// The item is gone, or stale, or empty, as asked. `cas`: of what stays, as clients see it,
-    /// else 0.
+    /// else 0; 0 as well if that has none.
     Done {
         /// Cas unique.
         cas: u64,
@@ -57,7 +57,8 @@ impl Worker {
         let mut draft = None;
         if let Some(flags) = how.empty_flags {
             let deadline = how.deadline.unwrap_or_else(|| self.deadline(key.bytes, 0));
-            let new = NewValue { flags, deadline, value_len: 0, base64_key: how.base64_key };
+            let (base64_key, has_cas) = (how.base64_key, how.cas.is_some());
+            let new = NewValue { flags, deadline, value_len: 0, base64_key, has_cas };
             match self.reserve(key, &new) {
                 Ok(mut reserved) => {
                     reserved.set_stale(how.invalidate);
@@ -69,7 +70,15 @@ impl Worker {
                 }
             }
         }
-        let deleted = self.apply_delete(key, how, draft);
+        // A chosen cas unique needs an item that has one.
+        let chooses = how.invalidate && how.cas.is_some() && draft.is_none();
+        let mut cas = if chooses { Cas::Needed } else { Cas::Any };
+        let deleted = loop {
+            match self.apply_delete(key, how, &mut draft, cas) {
+                Some(deleted) => break deleted,
+                None => cas = self.give_cas(&key),
+            }
+        };
         match deleted {
             Deleted::Done { .. } | Deleted::NotFound => self.note_removed(Command::Delete, &key),
             _ => self.note_named(Command::Delete, &key),
@@ -77,9 +86,17 @@ impl Worker {
         deleted
     }
 
-    fn apply_delete(&self, key: Key<'_>, how: &Delete, mut draft: Option<Draft>) -> Deleted {
+    /// `None`: the item lacks the cas unique that is needed, and nothing has changed.
+    fn apply_delete(
+        &self,
+        key: Key<'_>,
+        how: &Delete,
+        draft: &mut Option<Draft>,
+        cas: Cas,
+    ) -> Option<Deleted> {
         let section = self.section();
         let (mut deleted, mut class, mut value_len) = (Deleted::NotFound, 0, 0);
+        let mut lacks_cas = false;
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             let Some(item) = live(present) else {
                 self.end_leases(key, how);
@@ -87,6 +104,10 @@ impl Worker {
             };
             if how.compare.is_some_and(|unique| !self.cas_matches(item, unique)) {
                 deleted = Deleted::Exists;
+                return Change::Keep;
+            }
+            lacks_cas = self.lacks_cas(item, cas);
+            if lacks_cas {
                 return Change::Keep;
             }
             self.end_leases(key, how);
@@ -102,7 +123,10 @@ impl Worker {
             }
             self.removal()
         });
-        match applied {
+        if lacks_cas {
+            return None;
+        }
+        Some(match applied {
             Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas), class, value_len },
             Applied::Refused(error) => {
                 self.refused(error);
@@ -114,7 +138,7 @@ impl Worker {
                 }
                 deleted
             }
-        }
+        })
     }
 
     /// Makes void what was read of the key before: it must not be stored. Under its lock.
@@ -125,13 +149,13 @@ impl Worker {
         }
     }
 
-    /// Marks a linked item stale, under its key's lock; returns its new cas unique as shown.
+    /// Marks a linked item stale, under its key's lock; returns its new cas unique as shown, 0 if
+    /// it has none.
     fn mark_stale(&self, item: &Item<'_>, how: &Delete) -> u64 {
-        let cas = how.cas.unwrap_or_else(|| item.next_cas());
-        item.invalidate(cas);
+        item.invalidate(how.cas);
         if let Some(deadline) = how.deadline {
             item.set_deadline(deadline);
         }
-        self.shown_cas(cas)
+        self.cas_of(item)
     }
 }

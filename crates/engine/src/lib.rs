@@ -56,4 +56,4 @@ pub use stats::{
     CLASS_COUNTERS, COUNTERS, ClassCounter, Counter, SUBJECT_COUNTERS, SubjectCounter, Totals,
 };
 pub use subjects::SubjectStats;
-pub use worker::Worker;
+pub use worker::{Cas, Worker};

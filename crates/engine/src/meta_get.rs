@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::new_value::NewValue;
 use crate::retrieve::Miss;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Worker, is_same, live};
+use crate::worker::{Cas, Worker, is_same, live};
 
 /// The options of `mg` that are more than to read the item.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,8 @@ pub struct MetaGet {
     pub no_claim: bool,
     /// `E`: the cas unique of an item that is created.
     pub cas: Option<u64>,
+    /// `c`: its cas unique is to be shown.
+    pub wants_cas: Cas,
     /// The key came as base64: so does that of an item that is created.
     pub base64_key: bool,
 }
@@ -39,7 +41,7 @@ pub struct MetaGet {
 pub struct MetaHit<'s> {
     /// The item.
     pub item: Item<'s>,
-    /// Its cas unique: not that of an invalidation unless `is_stale`.
+    /// Its cas unique, 0 if it has none: not that of an invalidation unless `is_stale`.
     pub(crate) cas: u64,
     /// Read before.
     pub is_fetched: bool,
@@ -95,18 +97,22 @@ impl<'s> MetaHit<'s> {
 }
 
 impl Worker {
-    /// The cas unique of what `mg` found, as clients see it.
+    /// The cas unique of what `mg` found, as clients see it; 0 if it has none. If it is asked for,
+    /// see [`Self::asked_cas`].
     #[inline]
     #[must_use]
-    pub fn cas_of_hit(&self, hit: &MetaHit<'_>) -> u64 {
-        self.shown_cas(hit.cas)
+    pub fn cas_of_hit(&self, hit: &MetaHit<'_>, is_asked: bool) -> u64 {
+        match hit.cas {
+            0 if is_asked => self.asked_cas(&hit.item),
+            cas => self.shown_cas(cas),
+        }
     }
 
     /// `mg` without `N`. Usable inside a section: it never makes an item.
     ///
     /// # Errors
     ///
-    /// The kind of miss; counted.
+    /// The kind of miss; counted, but for [`Miss::NoCas`].
     #[inline]
     pub fn meta_get<'s>(
         &self,
@@ -120,6 +126,9 @@ impl Worker {
                 self.note_miss(Command::Get, &key);
                 return Err(self.meta_miss(found.as_ref(), how));
             };
+            if self.lacks_cas(&item, how.wants_cas) {
+                return Err(Miss::NoCas);
+            }
             let mut hit = MetaHit::of(item);
             let changes = how.deadline.is_some() || self.wins(&hit, how);
             if changes && !self.claim(section, key, how, &mut hit) {
@@ -135,7 +144,8 @@ impl Worker {
         }
     }
 
-    /// `mg` with `N`: never a miss. `visit` is shown the item inside the section.
+    /// `mg` with `N`: never a miss. `visit` is shown the item inside the section. No other section
+    /// may be open.
     ///
     /// # Errors
     ///
@@ -147,17 +157,25 @@ impl Worker {
         visit: impl FnOnce(&MetaHit<'_>) -> T,
     ) -> Result<T, DraftError> {
         let deadline = how.vivify_deadline.unwrap_or(0);
+        let base64_key = how.base64_key;
+        // Its cas unique tells whether the item that is found is the one that was created.
+        let new = NewValue { flags: 0, deadline, value_len: 0, base64_key, has_cas: true };
+        let mut how = *how;
+        let how = &mut how;
         loop {
-            {
+            let lacks_cas = {
                 let section = self.section();
                 let found = section.find_from(key.hint, key.hash, key.bytes);
-                if live(found.as_ref()).is_some()
-                    && let Ok(hit) = self.meta_get(&section, key, how)
-                {
-                    return Ok(visit(&hit));
+                let is_live = live(found.as_ref()).is_some();
+                match is_live.then(|| self.meta_get(&section, key, how)) {
+                    Some(Ok(hit)) => return Ok(visit(&hit)),
+                    found => matches!(found, Some(Err(Miss::NoCas))),
                 }
+            };
+            if lacks_cas {
+                how.wants_cas = self.give_cas(&key);
+                continue;
             }
-            let new = NewValue { flags: 0, deadline, value_len: 0, base64_key: how.base64_key };
             let reserved = self.reserve(key, &new);
             let mut draft = reserved.inspect_err(|&error| {
                 self.refused(error);

@@ -42,7 +42,8 @@ pub struct Condition {
     /// Meta `I`: where `compare` is lower than the present cas unique, store all the same, as
     /// stale.
     pub invalidate: bool,
-    /// The new cas unique (meta `E`), else the store's next.
+    /// The new cas unique (meta `E`), else the store's next. Only for a value that has one
+    /// ([`NewValue::has_cas`]).
     pub cas: Option<u64>,
     /// Meta `ms N`: append and prepend create an absent key's item, with this deadline.
     pub vivify_deadline: Option<u32>,
@@ -92,7 +93,7 @@ pub enum Verdict {
 pub struct Stored {
     /// The outcome.
     pub verdict: Verdict,
-    /// The new cas unique as clients see it; 0 unless stored.
+    /// The new cas unique as clients see it; 0 unless stored, or if it has none.
     pub cas: u64,
     /// Bytes of the stored value: after an append, of the whole.
     pub value_len: usize,
@@ -232,7 +233,7 @@ impl Worker {
             self.count_class(item.class(), ClassCounter::CasHits);
             return Verdict::Stored;
         }
-        if condition.invalidate && unique != 0 && unique < self.cas_of(item) {
+        if condition.invalidate && self.is_older_cas(item, unique) {
             self.count_class(item.class(), ClassCounter::CasHits);
             if let Some(draft) = draft {
                 draft.set_deadline(item.deadline());

@@ -11,4 +11,7 @@ pub struct NewValue {
     pub value_len: usize,
     /// The key came as base64 and is to be shown so.
     pub base64_key: bool,
+    /// It gets a cas unique when it is stored: the client chooses or receives it. Any other gets
+    /// one when a client asks for it.
+    pub has_cas: bool,
 }

@@ -5,7 +5,7 @@ use store::{Change, Item, Liveness, Section};
 
 use crate::key::Key;
 use crate::stats::{ClassCounter, Counter};
-use crate::worker::{Worker, is_same, live};
+use crate::worker::{Cas, Worker, is_same, live};
 
 /// The reason for which a key was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub enum Miss {
     Expired,
     /// Its item was flushed.
     Flushed,
+    /// Its item has no cas unique, and one was needed. Nothing is counted: the caller ends the
+    /// section, calls [`Worker::give_cas`] and asks again.
+    NoCas,
 }
 
 /// The item that `touch` touched.
@@ -23,7 +26,7 @@ pub enum Miss {
 pub struct Touched {
     /// Client flags.
     pub flags: u32,
-    /// Cas unique, unchanged by the touch.
+    /// Cas unique as clients see it, unchanged by the touch; 0 if it was not asked for.
     pub cas: u64,
 }
 
@@ -35,7 +38,30 @@ impl Worker {
     /// The kind of miss; counted.
     #[inline(always)]
     pub fn get<'s>(&self, section: &'s Section<'_>, key: &Key<'_>) -> Result<Item<'s>, Miss> {
+        self.found(key, section.find_from(key.hint, key.hash, key.bytes))
+    }
+
+    /// `gets`: as [`Self::get`], for an item with a cas unique.
+    ///
+    /// # Errors
+    ///
+    /// The kind of miss; counted, but for [`Miss::NoCas`].
+    pub fn gets<'s>(
+        &self,
+        section: &'s Section<'_>,
+        key: &Key<'_>,
+        cas: Cas,
+    ) -> Result<Item<'s>, Miss> {
         let found = section.find_from(key.hint, key.hash, key.bytes);
+        if live(found.as_ref()).is_some_and(|item| self.lacks_cas(item, cas)) {
+            return Err(Miss::NoCas);
+        }
+        self.found(key, found)
+    }
+
+    /// Counts what a get has found, and marks it as used if it is alive.
+    #[inline(always)]
+    fn found<'s>(&self, key: &Key<'_>, found: Option<Item<'s>>) -> Result<Item<'s>, Miss> {
         match found {
             Some(item) if item.liveness() == Liveness::Live => {
                 let class = item.touch();
@@ -56,16 +82,20 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The kind of miss; counted.
+    /// The kind of miss; counted, but for [`Miss::NoCas`].
     pub fn get_and_touch<'s>(
         &self,
         section: &'s Section<'_>,
         key: Key<'_>,
         deadline: u32,
+        cas: Cas,
     ) -> Result<Item<'s>, Miss> {
+        let touched = self.touch_found(section, key, deadline, cas);
+        if matches!(touched, Err(Miss::NoCas)) {
+            return touched;
+        }
         self.count(Counter::CmdGat);
         self.count(Counter::CmdTouch);
-        let touched = self.touch_found(section, key, deadline);
         match &touched {
             Ok(item) => {
                 self.count_class(item.class(), ClassCounter::TouchHits);
@@ -79,25 +109,32 @@ impl Worker {
         touched
     }
 
-    /// `touch`: the item gets `deadline`.
+    /// `touch`: the item gets `deadline`. No section may be open.
     ///
     /// # Errors
     ///
-    /// The kind of miss; counted.
-    pub fn touch(&self, key: Key<'_>, deadline: u32) -> Result<Touched, Miss> {
+    /// The kind of miss; counted. Never [`Miss::NoCas`].
+    pub fn touch(&self, key: Key<'_>, deadline: u32, mut cas: Cas) -> Result<Touched, Miss> {
         self.count(Counter::CmdTouch);
-        let section = self.section();
-        match self.touch_found(&section, key, deadline) {
-            Ok(item) => {
-                self.count_class(item.class(), ClassCounter::TouchHits);
-                self.note_touched(Command::Touch, &key, &item);
-                Ok(Touched { flags: item.flags(), cas: self.cas_of(&item) })
+        let is_shown = cas == Cas::Needed;
+        loop {
+            let section = self.section();
+            match self.touch_found(&section, key, deadline, cas) {
+                Ok(item) => {
+                    self.count_class(item.class(), ClassCounter::TouchHits);
+                    self.note_touched(Command::Touch, &key, &item);
+                    let cas = if is_shown { self.asked_cas(&item) } else { 0 };
+                    return Ok(Touched { flags: item.flags(), cas });
+                }
+                Err(Miss::NoCas) => {}
+                Err(miss) => {
+                    self.count(Counter::TouchMisses);
+                    self.note_named(Command::Touch, &key);
+                    return Err(miss);
+                }
             }
-            Err(miss) => {
-                self.count(Counter::TouchMisses);
-                self.note_named(Command::Touch, &key);
-                Err(miss)
-            }
+            drop(section);
+            cas = self.give_cas(&key);
         }
     }
 
@@ -108,6 +145,7 @@ impl Worker {
         section: &'s Section<'_>,
         key: Key<'_>,
         deadline: u32,
+        cas: Cas,
     ) -> Result<Item<'s>, Miss> {
         loop {
             let found = section.find(key.hash, key.bytes);
@@ -117,6 +155,9 @@ impl Worker {
                 }
                 return Err(self.miss(found.as_ref()));
             };
+            if self.lacks_cas(&item, cas) {
+                return Err(Miss::NoCas);
+            }
             let mut is_set = false;
             section.update(key.hash, key.bytes, |present| {
                 if let Some(present) = live(present).filter(|present| is_same(present, &item)) {

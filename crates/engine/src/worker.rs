@@ -118,11 +118,36 @@ impl Worker {
         deadline_of(exptime, self.now_secs(), self.shared.started_at_unix())
     }
 
-    /// The item's cas unique as clients see it: 0 under `-C`.
+    /// The item's cas unique as clients see it: 0 under `-C`, or if it has none.
     #[inline]
     #[must_use]
     pub fn cas_of(&self, item: &Item<'_>) -> u64 {
         self.shown_cas(item.cas())
+    }
+
+    /// The item's cas unique for a client that asked for it: 0 under `-C`. If the item has none,
+    /// because there was no memory to give it one, that of no item: a command with it ends as one
+    /// that came too late.
+    #[inline]
+    #[must_use]
+    pub fn asked_cas(&self, item: &Item<'_>) -> u64 {
+        match item.cas() {
+            0 => self.shown_cas(self.participant.spare_cas()),
+            cas => self.shown_cas(cas),
+        }
+    }
+
+    /// `true` if the client asked for a cas unique, and the item has to get one first.
+    #[inline]
+    pub(crate) fn lacks_cas(&self, item: &Item<'_>, wants_cas: Cas) -> bool {
+        wants_cas == Cas::Needed && !item.has_cas() && self.shared.settings().cas_enabled
+    }
+
+    /// Gives the key's item a cas unique, if it has none. No section may be open. What to ask with
+    /// next: for what there is, if there was no memory.
+    #[cold]
+    pub fn give_cas(&self, key: &Key<'_>) -> Cas {
+        if self.participant.give_cas(key.hash, key.bytes) { Cas::Needed } else { Cas::Any }
     }
 
     /// `flush_all`.
@@ -155,6 +180,16 @@ impl Worker {
         if self.shared.settings().cas_enabled { cas } else { 0 }
     }
 
+    /// `true` if the client's cas unique names an older item of the key than this one.
+    pub(crate) fn is_older_cas(&self, item: &Item<'_>, unique: u64) -> bool {
+        unique != 0
+            && self.shared.settings().cas_enabled
+            && match item.cas() {
+                0 => self.shared.store().is_older_cas(unique),
+                present => unique < present,
+            }
+    }
+
     /// `true` if the client's cas unique names this item. 0 names none.
     #[inline]
     pub(crate) fn cas_matches(&self, item: &Item<'_>, unique: u64) -> bool {
@@ -170,8 +205,19 @@ impl Worker {
             deadline: new.deadline,
             value_len: new.value_len,
             base64_key: new.base64_key,
+            has_cas: new.has_cas,
         })
     }
+}
+
+/// A reader's wish to see the cas unique.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cas {
+    /// No, or it takes what there is.
+    #[default]
+    Any,
+    /// It does: an item that has none is [`Miss::NoCas`](crate::Miss::NoCas).
+    Needed,
 }
 
 /// `true` if two findings of one section are the same item. Within a section memory that was found

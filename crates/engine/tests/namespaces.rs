@@ -47,7 +47,7 @@ fn turn(worker: &Worker, now_ms: u64) {
 
 fn value(worker: &Worker, key: &[u8], exptime: i64, len: usize) -> NewValue {
     let deadline = worker.deadline(key, exptime);
-    NewValue { flags: 0, deadline, value_len: len, base64_key: false }
+    NewValue { flags: 0, deadline, value_len: len, base64_key: false, has_cas: true }
 }
 
 fn set(worker: &Worker, key: &[u8], len: usize) -> Verdict {
@@ -115,6 +115,7 @@ fn a_quota_is_a_refusal_of_its_own_in_every_command() {
         delta: 1,
         compare: None,
         cas: None,
+        shows_cas: false,
         deadline: None,
         vivify,
     };

@@ -63,6 +63,7 @@ fn increments_are_not_lost() {
         delta: 1,
         compare: None,
         cas: None,
+        shows_cas: false,
         deadline: None,
         vivify: Some(vivify),
     };
@@ -83,7 +84,7 @@ fn appended_words_are_not_lost() {
     const EACH: usize = 1500;
     let shared = shared();
     let condition = Condition { vivify_deadline: Some(0), ..Condition::of(Mode::Append) };
-    let new = NewValue { flags: 0, deadline: 0, value_len: 0, base64_key: false };
+    let new = NewValue { flags: 0, deadline: 0, value_len: 0, base64_key: false, has_cas: true };
     in_threads(&shared, |number, worker| {
         for word in 0..EACH {
             let bytes = format!("{number}-{word} ").into_bytes();
@@ -127,7 +128,7 @@ fn a_stale_item_has_one_winner() {
 fn a_stale_item_is_never_missed_and_never_fresh() {
     let shared = shared();
     let key = b"stale";
-    let new = NewValue { flags: 0, deadline: 0, value_len: 1, base64_key: false };
+    let new = NewValue { flags: 0, deadline: 0, value_len: 1, base64_key: false, has_cas: true };
     // Lower than every cas unique that the store gives out, once there has been one.
     let condition = Condition { compare: Some(1), invalidate: true, ..Condition::of(Mode::Set) };
     let to_empty =
@@ -172,7 +173,7 @@ fn the_cas_unique_of_an_invalidation_comes_with_its_mark() {
     let shared = shared();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let key = b"version";
-    let new = NewValue { flags: 0, deadline: 0, value_len: 1, base64_key: false };
+    let new = NewValue { flags: 0, deadline: 0, value_len: 1, base64_key: false, has_cas: true };
     let how = engine::MetaGet { no_bump: true, ..engine::MetaGet::default() };
     let write = |worker: &Worker| {
         for round in 1..=ROUNDS {
@@ -195,7 +196,7 @@ fn the_cas_unique_of_an_invalidation_comes_with_its_mark() {
             if let Ok(hit) = worker.meta_get(&section, worker.key(key), &how) {
                 // A reply is written later than the item is found.
                 thread::yield_now();
-                let cas = worker.cas_of_hit(&hit);
+                let cas = worker.cas_of_hit(&hit, true);
                 assert!(
                     cas.is_multiple_of(2) || hit.is_stale,
                     "cas unique {cas} of a value not stale"

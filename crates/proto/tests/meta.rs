@@ -100,7 +100,7 @@ fn too_few_words_and_bad_lengths() {
 fn flags_with_and_without_arguments() {
     let none = Options::default();
     check_options("mg k q u v", Options { quiet: true, no_update: true, value: true, ..none });
-    check_options("mg k c f h k l s t P L", none);
+    check_options("mg k c f h k l s t P L", Options { wants_cas: true, ..none });
     check_options("mg k Lany Phint", none);
     check_options("md k I x", Options { invalidate: true, drop_value: true, ..none });
     check_options(

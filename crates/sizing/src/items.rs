@@ -125,7 +125,14 @@ impl Sizes {
 /// Stores an item; a full store evicts.
 fn put(me: &store::Handle, key: &[u8], value: &[u8]) {
     me.begin_turn(1);
-    let new = NewItem { key, flags: 0, deadline: 0, value_len: value.len(), base64_key: false };
+    let new = NewItem {
+        key,
+        flags: 0,
+        deadline: 0,
+        value_len: value.len(),
+        base64_key: false,
+        has_cas: false,
+    };
     if let Ok(mut draft) = me.draft(new)
         && draft.push(value).is_ok()
     {

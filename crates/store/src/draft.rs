@@ -5,11 +5,13 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::allocation::allocate;
+use crate::item::Item;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
 use arena::chunks::{
-    CHAINED_KEY_AT, CHUNK_BYTES_MAX, HEADER, PIECE_BYTES, STAMP_BYTES, Shape, chain, piece_link,
+    CAS_BYTES, CHAINED_KEY_AT, CHUNK_BYTES_MAX, HEADER, PIECE_AT, PIECE_BYTES, STAMP_BYTES, Shape,
+    chain, piece_link,
 };
 use arena::sync::Ordering;
 use narrow::to_u32;
@@ -28,6 +30,8 @@ pub struct NewItem<'k> {
     pub value_len: usize,
     /// The key came as base64, and replies echo it so.
     pub base64_key: bool,
+    /// It gets a cas unique when it is linked: one is chosen for it, or will be shown.
+    pub has_cas: bool,
 }
 
 /// The reason for which an item gets no memory.
@@ -68,7 +72,7 @@ impl std::fmt::Debug for Draft {
 pub const KEY_BYTES_MAX: usize = 250;
 
 /// Bytes of an item with this key, flags and value: header, key and value.
-/// [`crate::Item::total_bytes`] of a chained item is a few bytes more.
+/// [`crate::Item::total_bytes`] is a few bytes more if the item is chained, or has a cas unique.
 #[must_use]
 pub fn item_bytes(key_len: usize, flags: u32, value_len: usize) -> usize {
     HEADER + if flags == 0 { 0 } else { 4 } + key_len + value_len
@@ -82,12 +86,15 @@ impl Draft {
             .filter(|&len| (1..=KEY_BYTES_MAX).contains(&usize::from(len)))
             .ok_or(DraftError::TooLarge)?;
         let flags_len = if new.flags == 0 { 0 } else { 4 };
-        let inline = HEADER + flags_len + new.key.len() + new.value_len;
-        if inline as u64 > thread.store.item_bytes_max {
+        let plain = HEADER + flags_len + new.key.len() + new.value_len;
+        if plain as u64 > thread.store.item_bytes_max {
             return Err(DraftError::TooLarge);
         }
         let slabs = &thread.store.slabs;
         let facts = if new.base64_key { Shape::BASE64 } else { 0 };
+        let has_cas = new.has_cas || thread.store.gives_all_cas() || is_nearly_chained(plain);
+        let (inline, facts) =
+            if has_cas { (plain + CAS_BYTES, facts | Shape::CAS) } else { (plain, facts) };
         let is_stamped = thread.store.invalidations.needs_stamps();
         let room = if is_stamped { stamped(inline) } else { inline };
         let draft = match slabs.class_for(room) {
@@ -101,7 +108,7 @@ impl Draft {
             None => {
                 let head = allocate::take(thread, slabs.heads()).ok_or(DraftError::OutOfMemory)?;
                 // Every head has room.
-                let shape = Shape::item(key_len, 0, facts | Shape::CHAINED);
+                let shape = Shape::chained(key_len, facts);
                 Self::begin(thread, head, new, with_room(shape))
             }
         };
@@ -113,10 +120,10 @@ impl Draft {
         let arena = &thread.store.arena;
         let header = arena.header(head);
         header.deadline.store(new.deadline, Ordering::Relaxed);
-        if shape.has(Shape::FLAGS | Shape::CHAINED) {
-            arena.word(head, chain::FLAGS).store(new.flags, Ordering::Relaxed);
+        if shape.has(Shape::FLAGS) {
+            arena.word(head, shape.flags_at()).store(new.flags, Ordering::Relaxed);
         }
-        if shape.has(Shape::CHAINED) {
+        if shape.is_chained() {
             // `item_bytes_max` is at most 1 GiB.
             arena.word(head, chain::VALUE_LEN).store(to_u32(new.value_len), Ordering::Relaxed);
             arena.word(head, chain::PINS).store(0, Ordering::Relaxed);
@@ -127,13 +134,12 @@ impl Draft {
         unsafe { arena.write(head, shape.key_at(), new.key) };
         // The key length makes it an item, but no thread reads it before `pos` is set.
         header.shape.store(shape.0, Ordering::Relaxed);
-        let chained = shape.has(Shape::CHAINED);
         Self {
             thread: Rc::clone(thread),
             head,
             value_len: new.value_len,
             filled: 0,
-            inline_at: if chained { 0 } else { shape.key_at() + new.key.len() },
+            inline_at: if shape.is_chained() { 0 } else { shape.key_at() + new.key.len() },
             piece: 0,
             piece_filled: 0,
             piece_len: 0,
@@ -152,6 +158,32 @@ impl Draft {
     #[must_use]
     pub fn class(&self) -> u8 {
         self.thread.store.slabs.class_of(&self.thread.store.arena, self.head)
+    }
+
+    /// `true` if the item gets a cas unique when it is linked.
+    #[inline]
+    #[must_use]
+    pub fn has_cas(&self) -> bool {
+        self.thread.store.arena.header(self.head).shape().has(Shape::CAS)
+    }
+
+    /// `true` if key length, flags and form of the key are those of the item, and so is the key if
+    /// the draft is of the item's key.
+    pub(crate) fn has_facts_of(&self, item: &Item<'_>) -> bool {
+        let arena = &self.thread.store.arena;
+        let shape = arena.header(self.head).shape();
+        let flags = match shape.has(Shape::FLAGS) {
+            true => arena.word(self.head, shape.flags_at()).load(Ordering::Relaxed),
+            false => 0,
+        };
+        flags == item.flags() && shape.has(Shape::BASE64) == item.is_base64_key()
+    }
+
+    /// Gives the draft the deadline and the marks of an item whose stripe the caller holds.
+    pub(crate) fn copy_marks(&mut self, item: &Item<'_>) {
+        const MARKS: u32 = Shape::FETCHED | Shape::STALE | Shape::WON;
+        self.set_deadline(item.deadline());
+        self.set(item.header.shape().0 & MARKS, true);
     }
 
     /// Sets the second of death (0: never).
@@ -203,7 +235,7 @@ impl Draft {
             }
             let (now, later) = bytes.split_at(bytes.len().min(self.piece_len - self.piece_filled));
             // SAFETY: the draft owns its pieces; `piece_len` bytes fit behind a piece's header.
-            unsafe { self.thread.store.arena.write(self.piece, HEADER + self.piece_filled, now) };
+            unsafe { self.thread.store.arena.write(self.piece, PIECE_AT + self.piece_filled, now) };
             self.piece_filled += now.len();
             self.filled += now.len();
             bytes = later;
@@ -215,20 +247,18 @@ impl Draft {
         let len = self.remaining().min(PIECE_BYTES);
         let slabs = &self.thread.store.slabs;
         // A piece is at most 16 KiB (`PIECE_BYTES`), so its length fits a link.
-        let class = slabs.class_for(HEADER + len).unwrap_or_else(|| slabs.largest());
+        let class = slabs.class_for(PIECE_AT + len).unwrap_or_else(|| slabs.largest());
         let piece = allocate::take(&self.thread, class).ok_or(DraftError::OutOfMemory)?;
         let arena = &self.thread.store.arena;
         let header = arena.header(piece);
         header.recency.store(self.head, Ordering::Relaxed);
-        header.cas.store(piece_link(0, to_u32(len)), Ordering::Relaxed);
+        arena.long(piece).store(piece_link(0, to_u32(len)), Ordering::Relaxed);
         header.shape.store(Shape::PIECE, Ordering::Relaxed);
         if self.piece == 0 {
             arena.word(self.head, chain::FIRST).store(piece, Ordering::Relaxed);
         } else {
-            arena
-                .header(self.piece)
-                .cas
-                .store(piece_link(piece, to_u32(self.piece_len)), Ordering::Relaxed);
+            let link = piece_link(piece, to_u32(self.piece_len));
+            arena.long(self.piece).store(link, Ordering::Relaxed);
         }
         (self.piece, self.piece_filled, self.piece_len) = (piece, 0, len);
         Ok(())
@@ -257,6 +287,13 @@ impl Drop for Draft {
             self.thread.free(self.head);
         }
     }
+}
+
+/// `true` if an inline item of these bytes would have to be chained to get a cas unique later. No
+/// item changes so, since a copy of it is made under its key's lock, where no memory is taken.
+#[inline]
+fn is_nearly_chained(plain: usize) -> bool {
+    plain > CHUNK_BYTES_MAX - CAS_BYTES - 2 * STAMP_BYTES
 }
 
 /// Bytes with a stamp behind them.

@@ -2,7 +2,7 @@
 
 use crate::draft::{Draft, DraftError, NewItem};
 use crate::error::TooManyPrefixes;
-use crate::item::Item;
+use crate::item::{Item, Liveness};
 use crate::linked::ReadGuard;
 use crate::namespaces::Namespaces;
 use crate::reaping::recount::set_namespaces;
@@ -82,6 +82,41 @@ impl Handle {
     #[inline]
     pub fn draft(&self, new: NewItem<'_>) -> Result<Draft, DraftError> {
         Draft::new(&self.thread, new)
+    }
+
+    /// Gives the key's item a cas unique, if it lives and has none: it is replaced by a copy that
+    /// has room for one. `false` if there is no memory for the copy. No section may be open.
+    pub fn give_cas(&self, hash: u64, key: &[u8]) -> bool {
+        loop {
+            let new = {
+                let section = self.section();
+                let found = section.find(hash, key);
+                let found = found.filter(|item| item.liveness() == Liveness::Live);
+                let Some(item) = found.filter(|item| !item.has_cas()) else { return true };
+                // What makes room for the copy passes the item over.
+                item.spare();
+                NewItem {
+                    key,
+                    flags: item.flags(),
+                    deadline: item.deadline(),
+                    value_len: item.value_len(),
+                    base64_key: item.is_base64_key(),
+                    has_cas: true,
+                }
+            };
+            let Ok(draft) = self.draft(new) else { return false };
+            let given = self.section().give_cas(hash, key, draft);
+            // `None`: another item has come meanwhile.
+            if let Some(is_given) = given {
+                return is_given;
+            }
+        }
+    }
+
+    /// A cas unique that no item has or will have.
+    #[must_use]
+    pub fn spare_cas(&self) -> u64 {
+        self.thread.cas_of_change(None, Some(0))
     }
 
     /// Opens a read section: an item found in it stays valid until the section is dropped.

@@ -10,8 +10,8 @@ use crate::lru::recency::{self, Tick};
 use crate::pin::Pin;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
-use arena::chunks::{HEADER, Header, Shape, chain};
-use arena::sync::Ordering;
+use arena::chunks::{Header, PIECE_AT, Shape, chain};
+use arena::sync::{AtomicU64, Ordering};
 use arena::version::{self, Version};
 use std::rc::Rc;
 
@@ -140,18 +140,32 @@ impl<'s> Item<'s> {
     #[inline]
     #[must_use]
     pub fn flags(&self) -> u32 {
-        if self.shape().has(Shape::FLAGS | Shape::CHAINED) { self.word(chain::FLAGS) } else { 0 }
+        let shape = self.shape();
+        if shape.has(Shape::FLAGS) { self.word(shape.flags_at()) } else { 0 }
     }
 
     fn word(&self, at: usize) -> u32 {
         self.thread.store.arena.word(self.chunk, at).load(Ordering::Relaxed)
     }
 
-    /// The cas unique.
+    /// `true` if it has a cas unique. One that has none has never been shown with one; see
+    /// [`Handle::give_cas`](crate::Handle::give_cas).
+    #[inline]
+    #[must_use]
+    pub fn has_cas(&self) -> bool {
+        self.shape().has(Shape::CAS)
+    }
+
+    /// The cas unique; 0 if it has none.
     #[inline]
     #[must_use]
     pub fn cas(&self) -> u64 {
-        version::cas(&self.header.cas)
+        self.unique().map_or(0, version::cas)
+    }
+
+    #[inline]
+    fn unique(&self) -> Option<&'s AtomicU64> {
+        self.has_cas().then(|| self.thread.store.arena.long(self.chunk))
     }
 
     /// The cas unique with the marks of the invalidation that gave it. [`cas`](Self::cas),
@@ -159,7 +173,7 @@ impl<'s> Item<'s> {
     #[inline]
     #[must_use]
     pub fn version(&self) -> Version {
-        version::read(&self.header.cas, &self.header.shape)
+        version::read(self.unique(), &self.header.shape)
     }
 
     /// Second of death since the store's start; 0 is never.
@@ -174,11 +188,7 @@ impl<'s> Item<'s> {
     #[must_use]
     pub fn value_len(&self) -> usize {
         let shape = self.shape();
-        if shape.has(Shape::CHAINED) {
-            self.word(chain::VALUE_LEN) as usize
-        } else {
-            shape.inline_len()
-        }
+        if shape.is_chained() { self.word(chain::VALUE_LEN) as usize } else { shape.inline_len() }
     }
 
     /// Header, key and value, in bytes.
@@ -258,7 +268,7 @@ impl<'s> Item<'s> {
     #[must_use]
     pub fn inline_value(&self) -> Option<&'s [u8]> {
         let shape = self.shape();
-        if shape.has(Shape::CHAINED) {
+        if shape.is_chained() {
             return None;
         }
         let at = shape.key_at() + shape.key_len();
@@ -275,9 +285,9 @@ impl<'s> Item<'s> {
         let arena = &self.thread.store.arena;
         let mut piece = self.first_piece();
         while piece != 0 {
-            let (next, len) = arena.header(piece).piece();
+            let (next, len) = arena.piece(piece);
             // SAFETY: a chained item's pieces are freed with its head, which is valid for `'s`.
-            f(unsafe { arena.bytes(piece, HEADER, len) });
+            f(unsafe { arena.bytes(piece, PIECE_AT, len) });
             piece = next;
         }
     }
@@ -293,7 +303,7 @@ impl<'s> Item<'s> {
     /// value is inline.
     #[must_use]
     pub fn pin(&self) -> Option<Pin> {
-        if !self.shape().has(Shape::CHAINED) {
+        if !self.shape().is_chained() {
             return None;
         }
         // Relaxed: the section protects the item until the freeing thread has seen this section's
@@ -323,6 +333,13 @@ impl<'s> Item<'s> {
         self.bump_in(self.class());
     }
 
+    /// Lets the next passes over the item keep it, as if it was used now. Its last access stays.
+    pub(crate) fn spare(&self) {
+        let word = &self.header.recency;
+        let mark = recency::mark_of(self.thread.recency(self.class()));
+        recency::set_mark(word, word.load(Ordering::Relaxed), mark);
+    }
+
     #[inline(always)]
     fn bump_in(&self, class: u8) {
         recency::bump(&self.header.recency, self.thread.recency(class));
@@ -336,21 +353,19 @@ impl<'s> Item<'s> {
         self.thread.note_deadline(self.chunk, deadline);
     }
 
-    /// Makes the item stale, with this cas unique and its recache win not handed out. For use
-    /// inside [`Section::update`](crate::Section::update).
-    pub fn invalidate(&self, cas: u64) {
-        version::invalidate(&self.header.cas, &self.header.shape, cas);
+    /// Makes the item stale, with its recache win not handed out. If it has a cas unique, it gets
+    /// this one, or else the store's next. For use inside
+    /// [`Section::update`](crate::Section::update).
+    pub fn invalidate(&self, chosen: Option<u64>) {
+        let unique = self.unique().map(|word| {
+            (word, self.thread.cas_of_change(chosen, Some(word.load(Ordering::Relaxed))))
+        });
+        version::invalidate(unique, &self.header.shape);
     }
 
     /// Marks the recache win as handed out. For use inside
     /// [`Section::update`](crate::Section::update).
     pub fn set_won(&self) {
         self.header.shape.fetch_or(Shape::WON, Ordering::Relaxed);
-    }
-
-    /// A fresh cas unique, greater than this item's unless a client chose that one.
-    #[must_use]
-    pub fn next_cas(&self) -> u64 {
-        self.thread.next_cas(self.cas())
     }
 }

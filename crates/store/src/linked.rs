@@ -15,7 +15,7 @@ use crate::table::{Split, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
-use arena::chunks::{HEADER, STAMP_BYTES, Shape, chain, piece_link};
+use arena::chunks::{HEADER, PIECE_AT, STAMP_BYTES, Shape, chain, piece_link};
 use arena::sync::Ordering;
 use narrow::to_u32;
 use std::rc::Rc;
@@ -114,7 +114,7 @@ pub(crate) fn commit(store: &Store, wanted: Wanted<'_>) -> bool {
 /// Bytes of header, key and value.
 #[inline]
 pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
-    let value = if shape.has(Shape::CHAINED) {
+    let value = if shape.is_chained() {
         // Relaxed: written before the item was linked, and never again.
         store.arena.word(chunk, chain::VALUE_LEN).load(Ordering::Relaxed)
     } else {
@@ -131,7 +131,7 @@ pub(crate) fn link(
     thread: &ThreadState,
     chunk: ChunkRef,
     part: Part,
-    cas: u64,
+    cas: Option<u64>,
     births: Births,
 ) -> Option<()> {
     let store = &*thread.store;
@@ -146,7 +146,9 @@ pub(crate) fn link(
         store.arena.word(chunk, shape.stamp_at()).store(birth.stamp, Ordering::Relaxed);
     }
     header.shape.store(shape.0, Ordering::Relaxed);
-    header.cas.store(cas, Ordering::Relaxed);
+    if let Some(cas) = cas {
+        store.arena.long(chunk).store(cas, Ordering::Relaxed);
+    }
     // Release: partner of the Acquire in `Arena::head_of_piece`.
     header.recency.store(thread.recency(class), Ordering::Release);
     let list = store.list(class);
@@ -164,7 +166,6 @@ pub(crate) fn link(
     header.pos.store(position, Ordering::Release);
     thread.note_deadline(chunk, header.deadline.load(Ordering::Relaxed));
     count_linked(thread, chunk, class, shape, 1);
-    thread.count(class, Count::Linked, 1);
     Some(())
 }
 
@@ -347,8 +348,8 @@ fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
     let is_stamped = shape.birth() == STAMPED;
     let end = if is_stamped { shape.stamp_at() + STAMP_BYTES } else { shape.end() };
     let len = end - HEADER;
-    // SAFETY: flags, key, value and stamp of a linked item lie behind its header, and do not
-    // change.
+    // SAFETY: cas unique, flags, key, value and stamp of a linked item lie behind its header, and
+    // do not change while its stripe is held.
     let bytes = unsafe { store.arena.bytes(item.chunk, HEADER, len) };
     // SAFETY: the caller owns the chunk, which is of the class of the old one, and so as large.
     unsafe { store.arena.write(to, HEADER, bytes) };
@@ -356,7 +357,6 @@ fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
     // Relaxed: no other thread reads these words before a position or a slot publishes them.
     new.shape.store(shape.0, Ordering::Relaxed);
     new.deadline.store(old.deadline.load(Ordering::Relaxed), Ordering::Relaxed);
-    new.cas.store(old.cas.load(Ordering::Relaxed), Ordering::Relaxed);
     // Release: partner of the Acquire in `Arena::head_of_piece`.
     new.recency.store(seen, Ordering::Release);
     seen
@@ -382,23 +382,22 @@ pub(crate) fn relocate_piece(guard: &ReadGuard<'_>, from: ChunkRef, to: ChunkRef
         return Relocated::NoRoom;
     }
     let (old, new) = (arena.header(from), arena.header(to));
-    let link = old.cas.load(Ordering::Relaxed);
-    let (_, len) = old.piece();
+    let link = arena.long(from).load(Ordering::Relaxed);
+    let (_, len) = arena.piece(from);
     // SAFETY: the bytes of a piece of a linked item do not change.
-    let bytes = unsafe { arena.bytes(from, HEADER, len) };
+    let bytes = unsafe { arena.bytes(from, PIECE_AT, len) };
     // SAFETY: the caller owns the chunk, which is of the class of the old one, and so as large.
-    unsafe { arena.write(to, HEADER, bytes) };
+    unsafe { arena.write(to, PIECE_AT, bytes) };
     // Relaxed: no other thread reads these words before the chain has the chunk.
-    new.cas.store(link, Ordering::Relaxed);
+    arena.long(to).store(link, Ordering::Relaxed);
     new.recency.store(head, Ordering::Relaxed);
     new.shape.store(Shape::PIECE, Ordering::Relaxed);
-    // Release: partner of the Acquire in `Header::piece` and `Item::first_piece`.
+    // Release: partner of the Acquire in `Arena::piece` and `Item::first_piece`.
     match before {
         None => arena.word(head, chain::FIRST).store(to, Ordering::Release),
         Some(piece) => {
-            let header = arena.header(piece);
-            let (_, len) = header.piece();
-            header.cas.store(piece_link(to, to_u32(len)), Ordering::Release);
+            let (_, len) = arena.piece(piece);
+            arena.long(piece).store(piece_link(to, to_u32(len)), Ordering::Release);
         }
     }
     // Relaxed: readers of the chain do not look at it.
@@ -411,13 +410,13 @@ pub(crate) fn relocate_piece(guard: &ReadGuard<'_>, from: ChunkRef, to: ChunkRef
 /// it is not in the chain. The caller holds the head's stripe.
 fn piece_before(store: &Store, head: ChunkRef, piece: ChunkRef) -> Option<Option<ChunkRef>> {
     let arena = &store.arena;
-    if !arena.header(head).shape().has(Shape::CHAINED) {
+    if !arena.header(head).shape().is_chained() {
         return None;
     }
     let (mut before, mut at) = (None, arena.word(head, chain::FIRST).load(Ordering::Relaxed));
     while at != 0 && at != piece {
         before = Some(at);
-        (at, _) = arena.header(at).piece();
+        (at, _) = arena.piece(at);
     }
     (at != 0).then_some(before)
 }

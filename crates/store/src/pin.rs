@@ -3,7 +3,7 @@
 
 use crate::thread::ThreadState;
 use arena::ChunkRef;
-use arena::chunks::{HEADER, PIECE_BYTES, chain};
+use arena::chunks::{PIECE_AT, PIECE_BYTES, chain};
 use arena::sync::Ordering;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -54,15 +54,15 @@ impl Pin {
             (number, piece) = (0, self.first);
         }
         while number < wanted {
-            (piece, _) = arena.header(piece).piece();
+            (piece, _) = arena.piece(piece);
             number += 1;
         }
         self.at.set((number, piece));
-        let (_, len) = arena.header(piece).piece();
+        let (_, len) = arena.piece(piece);
         let from = offset % PIECE_BYTES;
         // SAFETY: the pin, counted in the head, keeps head and pieces from being freed while `self`
         // lives.
-        unsafe { arena.bytes(piece, HEADER + from, len - from) }
+        unsafe { arena.bytes(piece, PIECE_AT + from, len - from) }
     }
 }
 

@@ -1,19 +1,21 @@
 //! Read sections: looking keys up without a lock, and changing them under their stripe.
 //!
-//! The Relaxed loads here are a hint for prefetching, and the replaced item's cas unique, which
-//! only the holder of the stripe changes.
+//! The Relaxed loads here are a hint for prefetching, and words that only the holder of the stripe
+//! changes, or that guard nothing.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::draft::{Draft, DraftError};
 use crate::expiry::invalidation::Births;
-use crate::item::Item;
+use crate::item::{Item, Liveness};
 use crate::linked::{self, ReadGuard};
-use crate::lru::Part;
+use crate::lru::{Part, recency};
 use crate::reaping::deleted;
+use crate::stats::Count;
 use crate::store::Store;
 use crate::table::{SlotHint, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
+use arena::chunks::Shape;
 use arena::sync::Ordering;
 use std::rc::Rc;
 
@@ -63,7 +65,9 @@ pub enum Change {
         /// The new item.
         draft: Draft,
         /// A cas unique chosen by the client. `None`: the store's next, which is greater than the
-        /// replaced item's.
+        /// replaced item's. Only for a draft that has one ([`NewItem::has_cas`]).
+        ///
+        /// [`NewItem::has_cas`]: crate::NewItem::has_cas
         cas: Option<u64>,
     },
     /// Unlink it.
@@ -82,7 +86,7 @@ pub enum Applied {
     Kept,
     /// The draft is linked and has this cas unique.
     Stored {
-        /// The new item's cas unique.
+        /// The new item's cas unique; 0 if it has none.
         cas: u64,
     },
     /// The item is gone.
@@ -232,10 +236,11 @@ impl<'s> Section<'s> {
                 if !linked::has_quota(self.thread(), draft.chunk(), Some(old)) {
                     return Applied::Refused(DraftError::OverQuota);
                 }
-                let replaced = self.store().arena.header(old).cas.load(Ordering::Relaxed);
+                let replaced = self.cas_in(old);
                 // A store of a key that is there is a use.
                 let part = Part::Proven;
-                let Some((new, cas)) = self.prepare(draft, part, (cas, replaced), births) else {
+                let Some((new, cas)) = self.prepare(draft, part, (cas, Some(replaced)), births)
+                else {
                     return Applied::Refused(DraftError::OutOfMemory);
                 };
                 locked.replace(slot, new);
@@ -248,7 +253,7 @@ impl<'s> Section<'s> {
                     return Applied::Refused(DraftError::OverQuota);
                 }
                 let part = self.part_of_new(hash);
-                let Some((new, cas)) = self.prepare(draft, part, (cas, 0), births) else {
+                let Some((new, cas)) = self.prepare(draft, part, (cas, None), births) else {
                     return Applied::Refused(DraftError::OutOfMemory);
                 };
                 let commit = |wanted: Wanted<'_>| {
@@ -269,19 +274,66 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// Makes an item of a draft, not yet in the table: its chunk and its cas unique. `old` is the
-    /// replaced item's cas unique. The caller holds the key's stripe.
+    /// The cas unique of a linked item, 0 if it has none. The caller holds the key's stripe.
+    fn cas_in(&self, chunk: ChunkRef) -> u64 {
+        let arena = &self.store().arena;
+        let has_cas = arena.header(chunk).shape().has(Shape::CAS);
+        if has_cas { arena.long(chunk).load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Makes an item of a draft, not yet in the table: its chunk and its cas unique, 0 if it has
+    /// none. `old` is the replaced item's cas unique. The caller holds the key's stripe.
+    #[inline]
     fn prepare(
         &self,
         draft: Draft,
         part: Part,
-        (cas, old): (Option<u64>, u64),
+        (chosen, old): (Option<u64>, Option<u64>),
         births: Births,
     ) -> Option<(ChunkRef, u64)> {
-        let cas = cas.unwrap_or_else(|| self.thread().next_cas(old));
-        let chunk = draft.into_chunk();
-        linked::link(self.thread(), chunk, part, cas, births)?;
-        Some((chunk, cas))
+        let thread = self.thread();
+        let has_cas = draft.has_cas();
+        debug_assert!(has_cas || chosen.is_none(), "no room for a chosen cas unique");
+        let cas = has_cas.then(|| thread.cas_of_change(chosen, old));
+        let (class, chunk) = (draft.class(), draft.into_chunk());
+        linked::link(thread, chunk, part, cas, births)?;
+        thread.count(class, Count::Linked, 1);
+        Some((chunk, cas.unwrap_or(0)))
+    }
+
+    /// Puts a copy with a cas unique of its own in place of an item that has none. `draft` is
+    /// unfilled, and has room for it. `None` if the key's item is not as the draft expects;
+    /// `Some(false)` if there is no memory for the item's bag. Nothing has changed then.
+    ///
+    /// The copy has the age, the marks and the deadline of the item, and its bytes do not count
+    /// against a quota: it is the same item to its clients.
+    pub(crate) fn give_cas(&self, hash: u64, key: &[u8], mut draft: Draft) -> Option<bool> {
+        let (thread, store) = (self.thread(), self.store());
+        let locked = store.table.lock(hash);
+        let births = store.invalidations.births();
+        let slot = locked.find_from(SlotHint::default(), |chunk| self.has_key(chunk, key))?;
+        // SAFETY: just read from a table slot inside this section.
+        let item = unsafe { Item::found(thread, slot.reference()) };
+        // What has no cas unique is inline, and so is its copy.
+        let value = item.inline_value().filter(|value| value.len() == draft.remaining())?;
+        if item.liveness() != Liveness::Live || item.has_cas() || !draft.has_facts_of(&item) {
+            return None;
+        }
+        draft.push(value).ok()?;
+        draft.copy_marks(&item);
+        let seen = item.header.recency.load(Ordering::Relaxed);
+        let part = store.bag_at(item.header.pos.load(Ordering::Relaxed));
+        let part = part.map_or(Part::Proven, |(list, bag)| list.bag(bag).part());
+        let cas = thread.cas_of_change(None, Some(0));
+        let new = draft.into_chunk();
+        if linked::link(thread, new, part, Some(cas), births).is_none() {
+            return Some(false);
+        }
+        recency::keep_second(&store.arena.header(new).recency, seen);
+        let old = slot.reference();
+        locked.replace(slot, new);
+        linked::unlink(thread, old);
+        Some(true)
     }
 
     /// The queue for an item whose key is not there.

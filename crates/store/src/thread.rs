@@ -6,9 +6,6 @@
 //! Modules above work on a store through this state: each takes `&ThreadState`, and
 //! `&Rc<ThreadState>` where it opens a read section.
 //!
-//! Relaxed is enough for the cas counter: it guards no other memory, and the addition hands out
-//! each block once in any order.
-//!
 //! [`Handle`]: crate::handle::Handle
 
 use crate::expiry::transient::Note;
@@ -18,10 +15,9 @@ use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
 use arena::ChunkRef;
-use arena::control::Control;
 use arena::qsbr::{Qsbr, Slot};
 use arena::retired::RetireList;
-use arena::sync::Ordering;
+use arena::uniques::{self, UniqueBlock};
 use crossbeam_utils::CachePadded;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -54,7 +50,7 @@ pub(crate) struct ThreadState {
     stuck_epoch: Cell<u64>,
     /// Chunks on their way back to the slabs; empty between calls.
     free: RefCell<Vec<ChunkRef>>,
-    cas: CasBlock,
+    uniques: UniqueBlock,
     /// The blocks in which the thread appends, by class and queue.
     own_blocks: Box<[[Cell<OwnBlock>; 2]]>,
     /// Items touched in this section, for the strict LRU.
@@ -70,28 +66,6 @@ pub(crate) struct ThreadState {
 const UNLINKED_TOGETHER: u32 = 16;
 /// Bytes of the memory limit for each byte of such items, so that a small store has few of them.
 const LIMIT_PER_UNLINKED: u64 = 1 << 13;
-
-/// Cas uniques that a thread takes at one time, so that storing shares no counter.
-const CAS_BLOCK: u64 = 1024;
-
-/// Cas uniques reserved for one thread: the next one, and the end of the block.
-#[derive(Debug, Default)]
-struct CasBlock(Cell<(u64, u64)>);
-
-impl CasBlock {
-    /// A cas unique of this block, or of a new one if this one is used up or not greater than
-    /// `old`.
-    fn next(&self, control: &Control, old: u64) -> u64 {
-        let (mut next, mut end) = self.0.get();
-        if next == end || next <= old {
-            next = control.cas.fetch_add(CAS_BLOCK, Ordering::Relaxed);
-            end = next + CAS_BLOCK;
-        }
-        self.0.set((next + 1, end));
-        // A client may have chosen an `old` above everything that the store has given out.
-        if next <= old { old.saturating_add(1) } else { next }
-    }
-}
 
 impl ThreadState {
     /// State of the thread that has registered as `slot`.
@@ -110,7 +84,7 @@ impl ThreadState {
             is_heavy: Cell::new(false),
             stuck_epoch: Cell::new(0),
             free: RefCell::new(Vec::with_capacity(256)),
-            cas: CasBlock::default(),
+            uniques: UniqueBlock::default(),
             own_blocks: (0..store.slabs.count()).map(|_| Default::default()).collect(),
             touched: RefCell::new(Vec::new()),
             notes: RefCell::new(Vec::new()),
@@ -305,10 +279,18 @@ impl ThreadState {
         store.slabs.put(&store.arena, &store.qsbr, self.slot, &chunks);
     }
 
-    /// A fresh cas unique, greater than `old` unless a client chose `old`.
-    #[inline]
-    pub(crate) fn next_cas(&self, old: u64) -> u64 {
-        self.cas.next(self.store.control(), old)
+    /// The cas unique of an item that has one, at a change of its key: the one that a client chose,
+    /// or the store's next. `old` is that of the item before, if there is one: 0 if that has none.
+    pub(crate) fn cas_of_change(&self, chosen: Option<u64>, old: Option<u64>) -> u64 {
+        let counter = &self.store.control().cas;
+        match (chosen, old) {
+            (Some(chosen), _) => {
+                uniques::note_chosen(counter, chosen);
+                chosen
+            }
+            (None, Some(0)) => uniques::fresh(counter),
+            (None, old) => self.uniques.next(counter, old.unwrap_or(0)),
+        }
     }
 
     #[inline]

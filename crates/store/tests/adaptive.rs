@@ -53,7 +53,14 @@ impl Bench {
             item.touch();
             return true;
         }
-        let new = NewItem { key: &name, flags: 0, deadline: 0, value_len, base64_key: false };
+        let new = NewItem {
+            key: &name,
+            flags: 0,
+            deadline: 0,
+            value_len,
+            base64_key: false,
+            has_cas: false,
+        };
         let mut draft = self.me.draft(new).unwrap();
         draft.push(&vec![b'v'; value_len]).unwrap();
         self.me.section().update(hash, &name, |_| Change::Put { draft, cas: None });

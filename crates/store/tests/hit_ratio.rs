@@ -25,7 +25,14 @@ fn touch(me: &Handle, key: &[u8]) -> bool {
 }
 
 fn fill(me: &Handle, key: &[u8]) {
-    let new = NewItem { key, flags: 0, deadline: 0, value_len: VALUE.len(), base64_key: false };
+    let new = NewItem {
+        key,
+        flags: 0,
+        deadline: 0,
+        value_len: VALUE.len(),
+        base64_key: false,
+        has_cas: false,
+    };
     let mut draft = me.draft(new).unwrap();
     draft.push(&VALUE).unwrap();
     me.section().update(me.store().hash(key), key, |_| Change::Put { draft, cas: None });

@@ -17,7 +17,14 @@ fn store_of(megabytes: u64) -> Arc<Store> {
 }
 
 fn set(me: &Handle, key: &[u8], value: &[u8]) {
-    let new = NewItem { key, flags: 0, deadline: 0, value_len: value.len(), base64_key: false };
+    let new = NewItem {
+        key,
+        flags: 0,
+        deadline: 0,
+        value_len: value.len(),
+        base64_key: false,
+        has_cas: false,
+    };
     let mut draft = me.draft(new).unwrap();
     draft.push(value).unwrap();
     let change = Change::Put { draft, cas: None };
@@ -66,7 +73,8 @@ fn what_is_flushed_during_a_decision_is_not_stored_again() {
         }
         let key = b"user:1";
         set(&me, key, b"v");
-        let new = NewItem { key, flags: 0, deadline: 0, value_len: 2, base64_key: false };
+        let new =
+            NewItem { key, flags: 0, deadline: 0, value_len: 2, base64_key: false, has_cas: false };
         let mut draft = me.draft(new).unwrap();
         draft.push(b"vv").unwrap();
         let applied = me.section().update(me.store().hash(key), key, |present| {
@@ -204,7 +212,8 @@ fn a_draft_begun_before_many_invalidations_dies_only_by_its_own() {
         let me = store.join().unwrap();
         me.begin_turn(1);
         let key = b"own:key";
-        let new = NewItem { key, flags: 0, deadline: 0, value_len: 8, base64_key: false };
+        let new =
+            NewItem { key, flags: 0, deadline: 0, value_len: 8, base64_key: false, has_cas: false };
         let mut draft = me.draft(new).unwrap();
         for number in 0..20u32 {
             me.flush_prefix(format!("other{number}:").as_bytes()).unwrap();

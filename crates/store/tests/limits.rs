@@ -30,7 +30,14 @@ fn fill(me: &Handle, cleaner: &mut Cleaner, first: u32, most: u32, value_len: us
     let value = vec![b'v'; value_len];
     for number in 0..most {
         let name = key(first + number);
-        let new = NewItem { key: &name, flags: 0, deadline: 0, value_len, base64_key: false };
+        let new = NewItem {
+            key: &name,
+            flags: 0,
+            deadline: 0,
+            value_len,
+            base64_key: false,
+            has_cas: false,
+        };
         let mut draft = match me.draft(new) {
             Ok(draft) => draft,
             Err(DraftError::OutOfMemory) => return number,

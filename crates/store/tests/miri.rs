@@ -43,7 +43,14 @@ fn set(me: &Handle, key: &[u8], value: &[u8]) {
 }
 
 fn set_until(me: &Handle, key: &[u8], value: &[u8], deadline: u32) {
-    let new = NewItem { key, flags: 7, deadline, value_len: value.len(), base64_key: false };
+    let new = NewItem {
+        key,
+        flags: 7,
+        deadline,
+        value_len: value.len(),
+        base64_key: false,
+        has_cas: value.len() == LONG,
+    };
     let mut draft = me.draft(new).expect("something is always evictable");
     for part in value.chunks(7001) {
         draft.push(part).expect("something is always evictable");
@@ -93,12 +100,15 @@ fn one_key_through_all_its_changes() {
     for len in [0, 1, 63, 1000, 16_000, 16_384, CHAINED] {
         set(&me, b"k", &vec![b'v'; len]);
         assert_eq!(get(&me, b"k").unwrap(), vec![b'v'; len], "{len} bytes");
+        assert!(me.give_cas(store.hash(b"k"), b"k"));
+        assert!(me.section().find(store.hash(b"k"), b"k").unwrap().cas() > 0);
+        assert_eq!(get(&me, b"k").unwrap(), vec![b'v'; len], "{len} bytes, copied");
         me.quiesce();
     }
     me.section().update(store.hash(b"k"), b"k", |item| {
         let item = item.unwrap();
         item.set_deadline(5);
-        item.invalidate(item.next_cas());
+        item.invalidate(None);
         item.set_won();
         Change::Keep
     });
@@ -117,8 +127,14 @@ fn a_draft_given_up_halfway_returns_its_pieces() {
     let me = store.join().unwrap();
     me.begin_turn(1);
     for _ in 0..12 {
-        let new =
-            NewItem { key: b"k", flags: 0, deadline: 0, value_len: 100_000, base64_key: true };
+        let new = NewItem {
+            key: b"k",
+            flags: 0,
+            deadline: 0,
+            value_len: 100_000,
+            base64_key: true,
+            has_cas: true,
+        };
         let mut draft = me.draft(new).unwrap();
         draft.push(&[b'x'; 70_000]).unwrap();
     }
@@ -277,8 +293,10 @@ fn readers_against_overwriting_and_evicting() {
         let byte = b'a' + u8::try_from(round % 26).unwrap();
         let long = if round.is_multiple_of(8) { CHAINED } else { LONG };
         set(me, &key(round % 2), &vec![byte; if round.is_multiple_of(3) { long } else { 50 }]);
-        if round % 10 == 9 {
-            delete(me, &key(0));
+        match round % 10 {
+            3 | 6 => _ = me.give_cas(me.store().hash(&key(1)), &key(1)),
+            9 => _ = delete(me, &key(0)),
+            _ => {}
         }
     };
     let evict = |me: &Handle, round: u32| {

@@ -73,7 +73,14 @@ fn values_that_are_being_sent_survive_the_moves_of_their_pieces() {
     let mut drafts: Vec<_> = (0..16u8)
         .map(|number| {
             let key = &key(number)[..];
-            let new = NewItem { key, flags: 0, deadline: 0, value_len: LARGE, base64_key: false };
+            let new = NewItem {
+                key,
+                flags: 0,
+                deadline: 0,
+                value_len: LARGE,
+                base64_key: false,
+                has_cas: false,
+            };
             me.draft(new).unwrap()
         })
         .collect();

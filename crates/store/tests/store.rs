@@ -15,7 +15,14 @@ fn set(me: &Handle, key: &[u8], value: &[u8]) -> Result<u64, DraftError> {
 }
 
 fn set_until(me: &Handle, key: &[u8], value: &[u8], deadline: u32) -> Result<u64, DraftError> {
-    let new = NewItem { key, flags: 7, deadline, value_len: value.len(), base64_key: false };
+    let new = NewItem {
+        key,
+        flags: 7,
+        deadline,
+        value_len: value.len(),
+        base64_key: false,
+        has_cas: true,
+    };
     let mut draft = me.draft(new)?;
     draft.push(value)?;
     let applied =
@@ -260,7 +267,14 @@ fn a_draft_gives_its_item_marks_deadline_and_class() {
     let me = store.join().unwrap();
     me.begin_turn(1);
     for value_len in [3, 40_000] {
-        let new = NewItem { key: b"k", flags: 7, deadline: 1, value_len, base64_key: true };
+        let new = NewItem {
+            key: b"k",
+            flags: 7,
+            deadline: 1,
+            value_len,
+            base64_key: true,
+            has_cas: true,
+        };
         let mut draft = me.draft(new).unwrap();
         draft.set_stale(true);
         draft.set_won(true);

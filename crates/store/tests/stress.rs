@@ -138,6 +138,7 @@ fn step(
                 },
                 value_len: value.len(),
                 base64_key: false,
+                has_cas: random.below(2) == 0,
             };
             let mut draft = me.draft(new).expect("something is always evictable");
             for part in value.chunks(7001) {
@@ -146,7 +147,8 @@ fn step(
             let applied = me.section().update(hash, &key, |_| Change::Put { draft, cas: None });
             assert!(matches!(applied, Applied::Stored { .. }));
         }
-        95..99 => {
+        95..97 => assert!(me.give_cas(hash, &key), "something is always evictable"),
+        97..99 => {
             me.section().update(hash, &key, |_| Change::Remove);
         }
         _ => {

@@ -16,7 +16,8 @@ fn store_of(megabytes: u64, transient_secs: u32) -> Arc<Store> {
 
 fn set(me: &Handle, key: u64, value_len: usize, deadline: u32) {
     let key = key.to_le_bytes();
-    let new = NewItem { key: &key, flags: 0, deadline, value_len, base64_key: false };
+    let new =
+        NewItem { key: &key, flags: 0, deadline, value_len, base64_key: false, has_cas: false };
     let mut draft = me.draft(new).unwrap();
     draft.push(&vec![b'v'; value_len]).unwrap();
     me.section().update(me.store().hash(&key), &key, |_| Change::Put { draft, cas: None });

@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    Arithmetic, Condition, Counted, DEAD, Delete, Deleted, Direction, MetaGet, Mode, NewValue,
-    Settings, Shared, Verdict, Vivify, Worker,
+    Arithmetic, Cas, Condition, Counted, DEAD, Delete, Deleted, Direction, MetaGet, Miss, Mode,
+    NewValue, Settings, Shared, Verdict, Vivify, Worker,
 };
 use store::{Config, Store};
 
@@ -178,31 +178,53 @@ impl World {
         }
     }
 
-    /// A new item's cas unique is the one asked for, or one never seen before.
-    fn check_cas(&mut self, cas: u64, explicit: Option<u64>, old: u64) {
-        match explicit {
-            Some(explicit) => assert_eq!(cas, explicit),
-            None => assert!(cas > old && cas != 0, "{cas} after {old}"),
+    /// A new item's cas unique is the one asked for, or greater than that of the item before it.
+    /// If that had none, it is greater than every one so far. It is 0 where it need not have one.
+    fn check_cas(&mut self, cas: u64, needs_cas: bool, explicit: Option<u64>, old: Option<u64>) {
+        match (explicit, cas, old) {
+            (Some(explicit), ..) => assert_eq!(cas, explicit),
+            (None, 0, _) => assert!(!needs_cas),
+            (None, _, Some(0)) => assert!(cas > self.last_cas, "{cas} after {}", self.last_cas),
+            (None, _, old) => assert!(cas > old.unwrap_or(0), "{cas} after {old:?}"),
         }
         self.last_cas = self.last_cas.max(cas);
+    }
+
+    /// The cas unique that a reader was shown: if the item had none, it has got this one, and this
+    /// one is new.
+    fn check_shown(&mut self, key: &[u8], cas: u64) {
+        let last_cas = self.last_cas;
+        let Some(entry) = self.live(key) else { return };
+        if entry.cas == 0 {
+            assert!(cas > last_cas, "{cas} after {last_cas}");
+            entry.cas = cas;
+            self.last_cas = cas;
+        }
+    }
+
+    /// Whether a reader asks for the cas unique.
+    fn wants_cas(&mut self) -> Cas {
+        if self.random.one_in(3) { Cas::Needed } else { Cas::Any }
     }
 
     fn store(&mut self, key: &[u8]) {
         let value = self.value();
         let mode = [Mode::Add, Mode::Append, Mode::Prepend, Mode::Replace, Mode::Set, Mode::Set]
             [self.random.small(6) as usize];
+        let cas = self.random.some(5, |random| 1 + random.below(50));
         let new = NewValue {
             flags: self.random.small(1000),
             deadline: self.deadline(),
             value_len: value.len(),
             base64_key: false,
+            has_cas: cas.is_some() || self.random.one_in(2),
         };
         let lease = self.random.one_in(4).then(|| self.some_token(key));
         let condition = Condition {
             mode,
             compare: self.compare(key),
             invalidate: self.random.one_in(3),
-            cas: self.random.some(5, |random| 1 + random.below(50)),
+            cas,
             vivify_deadline: self.random.some(3, |_| 0),
             lease,
             gives_back: lease.is_some() && self.random.one_in(3),
@@ -221,8 +243,8 @@ impl World {
         let (want, entry) = self.store_in_model(key, &new, &condition, value);
         assert_eq!(stored.verdict, want, "{condition:?}");
         if let Some(mut entry) = entry {
-            let old = self.live(key).map_or(0, |item| item.cas);
-            self.check_cas(stored.cas, condition.cas, old);
+            let old = self.live(key).map(|item| item.cas);
+            self.check_cas(stored.cas, new.has_cas, condition.cas, old);
             assert_eq!(stored.value_len, entry.value.len());
             entry.cas = stored.cas;
             self.put(key, entry);
@@ -273,7 +295,7 @@ impl World {
                 _ => (Verdict::NotStored, None),
             };
         }
-        let Some(old) = self.live(key) else { unreachable!() };
+        let Some(old) = self.live(key).cloned() else { unreachable!() };
         if condition.mode == Mode::Add || condition.lease.is_some() {
             return (Verdict::NotStored, None);
         }
@@ -281,7 +303,16 @@ impl World {
         if let Some(unique) = condition.compare
             && (unique != old.cas || unique == 0)
         {
-            if is_concat || !condition.invalidate || unique == 0 || unique > old.cas {
+            let is_newer = match old.cas {
+                // It will get one above all that are known. The store may have given out some more.
+                0 => {
+                    let is_newer = !self.worker.shared().store().is_older_cas(unique);
+                    assert!(!is_newer || unique > self.last_cas);
+                    is_newer
+                }
+                cas => unique > cas,
+            };
+            if is_concat || !condition.invalidate || unique == 0 || is_newer {
                 return (Verdict::Exists, None);
             }
             (entry.deadline, entry.is_stale, entry.is_won) = (old.deadline, true, old.is_won);
@@ -331,7 +362,9 @@ impl World {
             (entry.is_stale, entry.is_won) = (true, false);
         }
         entry.deadline = how.deadline.unwrap_or(entry.deadline);
-        self.check_cas(cas, how.cas, old.cas);
+        let keeps_item = how.empty_flags.is_none();
+        let needs_cas = how.cas.is_some() || keeps_item && old.cas != 0;
+        self.check_cas(cas, needs_cas, how.cas, Some(old.cas));
         entry.cas = cas;
         self.put(key, entry);
     }
@@ -343,6 +376,7 @@ impl World {
             delta: if self.random.one_in(2) { self.random.below(20) } else { self.random.next() },
             compare: self.compare(key),
             cas: self.random.some(5, |random| 1 + random.below(50)),
+            shows_cas: self.random.one_in(2),
             deadline: self.random.some(5, |_| 0),
             vivify: self.random.some(3, |random| Vivify {
                 initial: random.next(),
@@ -357,7 +391,7 @@ impl World {
                 panic!("{counted:?}")
             };
             assert_eq!(number, vivify.initial);
-            self.check_cas(cas, how.cas, 0);
+            self.check_cas(cas, how.shows_cas, how.cas, None);
             let entry = Entry {
                 flags: 0,
                 value: number.to_string().into_bytes(),
@@ -389,7 +423,7 @@ impl World {
             Direction::Incr => present.wrapping_add(how.delta),
         };
         assert_eq!((number, deadline_before), (want, old.deadline));
-        self.check_cas(cas, how.cas, old.cas);
+        self.check_cas(cas, how.shows_cas, how.cas, Some(old.cas));
         let entry = Entry {
             value: format!("{want:<0$}", old.value.len()).into_bytes(),
             deadline: how.deadline.unwrap_or(old.deadline),
@@ -403,7 +437,8 @@ impl World {
     }
 
     fn meta_get(&mut self, key: &[u8]) {
-        let how = MetaGet {
+        let mut how = MetaGet {
+            wants_cas: self.wants_cas(),
             vivify_deadline: self.random.some(3, |_| 0),
             recache_secs: self.random.some(3, |random| random.small(8)),
             deadline: self.random.some(4, |_| 0),
@@ -425,16 +460,29 @@ impl World {
         let got = if how.vivify_deadline.is_some() {
             Some(self.worker.meta_get_or_create(hashed, &how, seen).unwrap())
         } else {
-            let section = self.worker.section();
-            self.worker.meta_get(&section, hashed, &how).ok().map(|hit| seen(&hit))
+            loop {
+                let section = self.worker.section();
+                match self.worker.meta_get(&section, hashed, &how) {
+                    Err(Miss::NoCas) => {
+                        drop(section);
+                        how.wants_cas = self.worker.give_cas(&hashed);
+                        assert_eq!(how.wants_cas, Cas::Needed);
+                    }
+                    found => break found.ok().map(|hit| seen(&hit)),
+                }
+            }
         };
+        if let (Some((_, cas, ..)), Some(_), Cas::Needed) = (&got, &old, how.wants_cas) {
+            self.check_shown(key, *cas);
+        }
+        let old = old.and_then(|_| self.live(key).cloned());
         let Some(mut entry) = old else {
             if how.vivify_deadline.is_none() {
                 return assert_eq!(got, None);
             }
             let (value, cas, _, deadline, marks) = got.unwrap();
             assert_eq!((value.len(), deadline, marks), (0, 0, (true, false, false, false)));
-            self.check_cas(cas, how.cas, 0);
+            self.check_cas(cas, true, how.cas, None);
             let (flags, is_won) = (0, true);
             let entry = Entry {
                 flags,
@@ -464,18 +512,28 @@ impl World {
     fn get(&mut self, key: &[u8]) {
         let hashed = self.worker.key(key);
         let deadline = self.random.some(4, |_| ()).map(|()| self.deadline());
-        let got = {
+        let cas = self.wants_cas();
+        let got = loop {
             let section = self.worker.section();
             let found = match deadline {
-                None => self.worker.get(&section, &hashed),
-                Some(deadline) => self.worker.get_and_touch(&section, hashed, deadline),
+                None if cas == Cas::Any => self.worker.get(&section, &hashed),
+                None => self.worker.gets(&section, &hashed, cas),
+                Some(deadline) => self.worker.get_and_touch(&section, hashed, deadline, cas),
             };
-            found.ok().map(|item| {
+            if matches!(found, Err(Miss::NoCas)) {
+                drop(section);
+                assert_eq!(self.worker.give_cas(&hashed), Cas::Needed);
+                continue;
+            }
+            break found.ok().map(|item| {
                 let mut value = Vec::new();
                 item.for_each_piece(|piece| value.extend_from_slice(piece));
                 (value, item.flags(), self.worker.cas_of(&item))
-            })
+            });
         };
+        if let (Some((_, _, shown)), Cas::Needed) = (&got, cas) {
+            self.check_shown(key, *shown);
+        }
         let want = self.live(key).map(|item| {
             item.is_fetched = true;
             item.deadline = deadline.unwrap_or(item.deadline);
@@ -486,11 +544,15 @@ impl World {
 
     fn touch(&mut self, key: &[u8]) {
         let deadline = self.deadline();
-        let touched = self.worker.touch(self.worker.key(key), deadline);
+        let cas = self.wants_cas();
+        let touched = self.worker.touch(self.worker.key(key), deadline, cas);
+        if let (Ok(touched), Cas::Needed) = (touched, cas) {
+            self.check_shown(key, touched.cas);
+        }
         let want = self.live(key).map(|item| {
             item.is_fetched = true;
             item.deadline = deadline;
-            (item.flags, item.cas)
+            (item.flags, if cas == Cas::Needed { item.cas } else { 0 })
         });
         assert_eq!(touched.ok().map(|touched| (touched.flags, touched.cas)), want);
     }

@@ -8,8 +8,8 @@ use crate::{Error, meta::OPAQUE_BYTES_MAX};
 /// The flags of a meta request that change what it does. Any command accepts any of them, and each
 /// acts upon its own.
 ///
-/// Flags that only ask for something back (`c f h k l s t`) are not here: [`super::reply`] finds
-/// them in their order among the request's words. Expiry times are by the rules of
+/// Other flags that only ask for something back (`f h k l s t`) are not here: [`super::reply`]
+/// finds them in their order among the request's words. Expiry times are by the rules of
 /// [`crate::exptime`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Options<'b> {
@@ -19,6 +19,8 @@ pub struct Options<'b> {
     pub invalidate: bool,
     /// `q`: the commonplace answer is not sent; see [`super::reply::is_silent`].
     pub quiet: bool,
+    /// `c`: the cas unique is asked.
+    pub wants_cas: bool,
     /// `u`: no recency bump, no hit mark.
     pub no_update: bool,
     /// `v`: the value is asked.
@@ -120,7 +122,8 @@ impl<'b> Options<'b> {
                 self.unkept = argument == b"now";
             }
             // Only asked back, or a hint to proxies.
-            b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' => {}
+            b'c' => self.wants_cas = true,
+            b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' => {}
             _ => return Err(Error::InvalidFlag),
         }
         Ok(())

@@ -3,7 +3,8 @@
 use std::os::fd::RawFd;
 
 use engine::{
-    Arithmetic, Condition, Counted, Delete, Deleted, Key, Mode, NewValue, Verdict, Vivify,
+    Arithmetic, Cas, Condition, Counted, Delete, Deleted, Key, Miss, Mode, NewValue, Verdict,
+    Vivify,
 };
 use net::{Flow, Input, Output};
 use options::COMPATIBLE_VERSION;
@@ -119,6 +120,7 @@ fn serve_command(
                 delta,
                 compare: Some(header.cas),
                 cas: None,
+                shows_cas: true,
                 deadline: None,
                 vivify,
             };
@@ -127,7 +129,7 @@ fn serve_command(
         Command::Touch { key, exptime } => {
             let key = cx.batch.key(&cx.engine, key);
             let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
-            let touched = cx.engine.touch(key, deadline);
+            let touched = cx.engine.touch(key, deadline, Cas::Needed);
             let out = output.buf();
             pending.write(|| match touched {
                 Ok(found) => reply::write_touched(out, header, found.flags, found.cas),
@@ -178,13 +180,21 @@ fn get(
     output: &mut Output<'_>,
 ) -> Option<Pin> {
     let header = &request.header;
-    let section = cx.engine.section();
-    let found = match exptime {
-        None => cx.engine.get(&section, &key),
-        Some(exptime) => {
-            let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
-            cx.engine.get_and_touch(&section, key, deadline)
+    let deadline = exptime.map(|exptime| cx.engine.touch_deadline(key.bytes, i64::from(exptime)));
+    // Every hit shows its cas unique.
+    let mut wanted = Cas::Needed;
+    let mut section = cx.engine.section();
+    let found = loop {
+        let found = match deadline {
+            None => cx.engine.gets(&section, &key, wanted),
+            Some(deadline) => cx.engine.get_and_touch(&section, key, deadline, wanted),
+        };
+        if !matches!(found, Err(Miss::NoCas)) {
+            break found;
         }
+        drop(section);
+        wanted = cx.engine.give_cas(&key);
+        section = cx.engine.section();
     };
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, key.bytes, found.as_ref());
@@ -199,7 +209,7 @@ fn get(
         }
         return None;
     };
-    let cas = cx.engine.cas_of(&item);
+    let cas = cx.engine.asked_cas(&item);
     // No item is larger than `-I`, which is at most one gigabyte.
     assert!(item.value_len() <= u32::MAX as usize, "a value exceeds 32 bits");
     #[allow(clippy::cast_possible_truncation, reason = "just checked")]
@@ -250,6 +260,8 @@ pub(crate) fn job<'k>(
             deadline: engine.deadline(key.bytes, i64::from(exptime)),
             value_len: value_len as usize,
             base64_key: false,
+            // The reply to a store shows it, and those to gets do.
+            has_cas: true,
         },
         condition: Condition { compare, ..Condition::of(mode) },
         is_text: false,

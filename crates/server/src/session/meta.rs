@@ -5,7 +5,7 @@ mod lease;
 use std::os::fd::RawFd;
 
 use engine::{
-    Arithmetic, Condition, Counted, Counter, Delete, Deleted, Key, MetaGet, MetaHit, Miss,
+    Arithmetic, Cas, Condition, Counted, Counter, Delete, Deleted, Key, MetaGet, MetaHit, Miss,
     NewValue, Verdict, Vivify, ttl_of,
 };
 use net::{Input, Output};
@@ -78,7 +78,7 @@ fn get(
     output: &mut Output<'_>,
 ) -> Option<Pin> {
     let options = &request.options;
-    let how = MetaGet {
+    let mut how = MetaGet {
         vivify_deadline: vivify_deadline(&cx.engine, request),
         recache_secs: options
             .recache_secs
@@ -88,6 +88,7 @@ fn get(
         no_bump: options.no_update,
         no_claim: session.is_datagram(),
         cas: options.new_cas,
+        wants_cas: if options.wants_cas { Cas::Needed } else { Cas::Any },
         base64_key: options.base64,
     };
     if how.vivify_deadline.is_some() {
@@ -103,10 +104,16 @@ fn get(
             None
         })
     } else {
-        let section = cx.engine.section();
+        let mut section = cx.engine.section();
         loop {
             let miss = match cx.engine.meta_get(&section, key, &how) {
                 Ok(hit) => break answer_hit(cx, session, request, &hit, output.buf()),
+                Err(Miss::NoCas) => {
+                    drop(section);
+                    how.wants_cas = cx.engine.give_cas(&key);
+                    section = cx.engine.section();
+                    continue;
+                }
                 Err(miss) => miss,
             };
             if options.lease.is_none() && !options.accept_stale {
@@ -190,7 +197,7 @@ pub(super) fn answer_hit(
     } else {
         (hit.deadline_before, hit.deadline)
     };
-    let cas = cx.engine.cas_of_hit(hit);
+    let cas = cx.engine.cas_of_hit(hit, request.options.wants_cas);
     let value_bytes = item.value_len();
     let facts = ItemFacts {
         cas,
@@ -206,8 +213,9 @@ pub(super) fn answer_hit(
         won: hit.is_winner,
         lease: hit.lease,
     };
-    // A client that has this very version is spared the value.
-    if !request.options.value || request.options.compare_cas == Some(cas) {
+    // A client that has this very version is spared the value. 0 names none.
+    let has_version = request.options.compare_cas.is_some_and(|held| held != 0 && held == cas);
+    if !request.options.value || has_version {
         if !reply::is_silent(request, Status::Done) {
             reply::write_item(out, request, Status::Done, &facts);
         }
@@ -248,6 +256,10 @@ pub(crate) fn job<'k>(
             deadline: engine.deadline(key.bytes, options.exptime.unwrap_or(0)),
             value_len: len as usize,
             base64_key: options.base64,
+            // Whoever compares or chooses will ask again.
+            has_cas: options.wants_cas
+                || options.new_cas.is_some()
+                || options.compare_cas.is_some(),
         },
         condition: Condition {
             mode: mode_of(mode),
@@ -364,6 +376,7 @@ fn arithmetic(
         delta: options.delta.unwrap_or(1),
         compare: options.compare_cas,
         cas: options.new_cas,
+        shows_cas: options.wants_cas,
         deadline: touch_deadline(engine, request),
         vivify,
     };

@@ -35,8 +35,8 @@ fn refill(worker: &mut Worker) {
 #[test]
 fn a_quota_answers_for_itself() {
     let (mut worker, mut client) = with_lines("prefix q: max-bytes=100\n");
-    // 24 bytes of header and 3 of key.
-    let value = "x".repeat(73);
+    // 16 bytes of header and 3 of key.
+    let value = "x".repeat(81);
     let set = |key: &str, value: &str| format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
     for (sent, want) in [
         (set("q:1", &value), "STORED\r\n"),
@@ -54,20 +54,20 @@ fn a_quota_answers_for_itself() {
              SERVER_ERROR max-bytes of the namespace reached\r\n",
         ),
         (
-            format!("replace q:1 0 0 74\r\n{value}y\r\n"),
+            format!("replace q:1 0 0 82\r\n{value}y\r\n"),
             "SERVER_ERROR max-bytes of the namespace reached\r\n",
         ),
-        ("mg q:1 s\r\n".to_owned(), "HD s73\r\n"),
+        ("mg q:1 s\r\n".to_owned(), "HD s81\r\n"),
         (set("other", &value), "STORED\r\n"),
         (set("q:1", &(value.clone() + "y")), "SERVER_ERROR max-bytes of the namespace reached\r\n"),
-        ("mg q:1 s\r\ndelete q:1\r\n".to_owned(), "HD s73\r\nDELETED\r\n"),
+        ("mg q:1 s\r\ndelete q:1\r\n".to_owned(), "HD s81\r\nDELETED\r\n"),
         (set("q:2", ""), "STORED\r\n"),
     ] {
         expect(&mut worker, &mut client, sent.as_bytes(), want.as_bytes());
     }
     let mut client = Client::new(&mut worker);
     let extras = [0; 8];
-    let sent = [packet(0x01, 1, &extras, b"q:1", &[b'x'; 80]), packet(0x0a, 2, b"", b"", b"")];
+    let sent = [packet(0x01, 1, &extras, b"q:1", &[b'x'; 81]), packet(0x0a, 2, b"", b"", b"")];
     assert_eq!(packets(&client.send(&mut worker, &sent.concat())), [(1, 0x82), (2, 0)]);
 }
 
@@ -220,7 +220,7 @@ fn stats_prefixes_shows_namespaces_and_their_limits() {
         &mut worker,
         &mut client,
         b"stats prefixes\r\n",
-        b"STAT prefix:a::items 1\r\nSTAT prefix:a::bytes 28\r\nSTAT prefix:a::requests 4\r\n\
+        b"STAT prefix:a::items 1\r\nSTAT prefix:a::bytes 20\r\nSTAT prefix:a::requests 4\r\n\
           STAT prefix:a::gets 3\r\nSTAT prefix:a::hits 2\r\nSTAT prefix:a::sets 1\r\n\
           STAT prefix:a::deletes 0\r\nSTAT prefix:a::refused_rate 0\r\n\
           STAT prefix:a::refused_bytes 0\r\nSTAT prefix:a::evicted 0\r\n\

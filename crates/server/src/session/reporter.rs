@@ -67,7 +67,7 @@ impl Reporter {
             uri::encode(key, line);
             let (status, class, size) = match found {
                 Ok(item) => ("found", item.class(), item.value_len()),
-                Err(Miss::Absent) => ("not_found", 0, 0),
+                Err(Miss::Absent | Miss::NoCas) => ("not_found", 0, 0),
                 Err(Miss::Expired) => ("expired", 0, 0),
                 Err(Miss::Flushed) => ("flushed", 0, 0),
             };

@@ -2,7 +2,7 @@
 
 mod lease;
 
-use engine::Key;
+use engine::{Cas, Key, Miss};
 use net::{Flow, Input, Output};
 use proto::Error;
 use proto::reply;
@@ -152,14 +152,50 @@ fn get_key(
     line: &GetLine,
     output: &mut Output<'_>,
 ) -> KeyReply {
+    if line.with_cas || line.exptime.is_some() {
+        return get_with_cas_or_touch(cx, session, key, line, output);
+    }
     let section = cx.engine.section();
-    let found = match line.exptime {
-        None => cx.engine.get(&section, key),
-        Some(exptime) => {
-            let deadline = cx.engine.touch_deadline(key.bytes, exptime);
-            cx.engine.get_and_touch(&section, *key, deadline)
+    let found = cx.engine.get(&section, key);
+    answer_found(cx, session, key, found, line, output)
+}
+
+/// Answers one key of gets, gat or gats.
+fn get_with_cas_or_touch(
+    cx: &mut Context,
+    session: &mut Session,
+    key: &Key<'_>,
+    line: &GetLine,
+    output: &mut Output<'_>,
+) -> KeyReply {
+    let mut wanted = if line.with_cas { Cas::Needed } else { Cas::Any };
+    loop {
+        let section = cx.engine.section();
+        let found = match line.exptime {
+            None => cx.engine.gets(&section, key, wanted),
+            Some(exptime) => {
+                let deadline = cx.engine.touch_deadline(key.bytes, exptime);
+                cx.engine.get_and_touch(&section, *key, deadline, wanted)
+            }
+        };
+        if !matches!(found, Err(Miss::NoCas)) {
+            return answer_found(cx, session, key, found, line, output);
         }
-    };
+        drop(section);
+        wanted = cx.engine.give_cas(key);
+    }
+}
+
+/// Writes what was found, and tells those who watch.
+#[inline(always)]
+fn answer_found(
+    cx: &Context,
+    session: &Session,
+    key: &Key<'_>,
+    found: Result<Item<'_>, Miss>,
+    line: &GetLine,
+    output: &mut Output<'_>,
+) -> KeyReply {
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, key.bytes, found.as_ref());
     }
@@ -180,7 +216,7 @@ pub(super) fn write_item(
     line: &GetLine,
     output: &mut Output<'_>,
 ) -> KeyReply {
-    let cas = line.with_cas.then(|| cx.engine.cas_of(item));
+    let cas = line.with_cas.then(|| cx.engine.asked_cas(item));
     match outgoing(item) {
         Outgoing::Inline(value) => {
             let buf = output.buf();

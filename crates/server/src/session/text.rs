@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use engine::{Arithmetic, Condition, Counted, Delete, Deleted, Key, NewValue, Verdict};
+use engine::{Arithmetic, Cas, Condition, Counted, Delete, Deleted, Key, NewValue, Verdict};
 use net::{Flow, Input, Output};
 use options::COMPATIBLE_VERSION;
 use proto::text::{self, Parsed, Request};
@@ -118,7 +118,8 @@ fn serve_request(
         }
         Request::Touch { key, exptime, noreply } => {
             let key = cx.batch.key(&cx.engine, key);
-            let touched = cx.engine.touch(key, cx.engine.touch_deadline(key.bytes, exptime));
+            let deadline = cx.engine.touch_deadline(key.bytes, exptime);
+            let touched = cx.engine.touch(key, deadline, Cas::Any);
             let answer = if touched.is_ok() { reply::TOUCHED } else { reply::NOT_FOUND };
             pending.line_unless(noreply, output.buf(), answer)
         }
@@ -172,6 +173,8 @@ pub(super) fn job<'k>(
             deadline: engine.deadline(key.bytes, store.exptime),
             value_len: store.len as usize,
             base64_key: false,
+            // Whoever compares will ask again.
+            has_cas: compare.is_some(),
         },
         condition,
         is_text: true,
@@ -222,6 +225,7 @@ fn arithmetic(
         delta: request.delta,
         compare: None,
         cas: None,
+        shows_cas: false,
         deadline: None,
         vivify: None,
     };

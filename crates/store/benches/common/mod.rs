@@ -17,7 +17,14 @@ pub fn key(number: u64) -> [u8; 16] {
 /// Stores a value of `BYTES` bytes under a key.
 pub fn set<const BYTES: usize>(me: &Handle, number: u64) {
     let key = key(number);
-    let new = NewItem { key: &key, flags: 0, deadline: 0, value_len: BYTES, base64_key: false };
+    let new = NewItem {
+        key: &key,
+        flags: 0,
+        deadline: 0,
+        value_len: BYTES,
+        base64_key: false,
+        has_cas: false,
+    };
     let mut draft = me.draft(new).unwrap();
     draft.push(&[b'v'; BYTES]).unwrap();
     me.section().update(me.store().hash(&key), &key, |_| Change::Put { draft, cas: None });

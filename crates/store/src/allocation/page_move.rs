@@ -195,7 +195,7 @@ impl PageMove {
             // Relaxed: an estimate.
             let is_linked = header.pos.load(Ordering::Relaxed) != 0;
             let shape = header.shape();
-            shape == Shape(Shape::PIECE) || is_linked && !shape.has(Shape::CHAINED)
+            shape == Shape(Shape::PIECE) || is_linked && !shape.is_chained()
         };
         (self.next_chunk..store.slabs.cut_chunks(self.page)).filter(moves).count()
     }
@@ -267,7 +267,7 @@ fn vacate(
 ) -> bool {
     let store = &*guard.thread.store;
     let shape = store.arena.header(chunk).shape();
-    if shape.has(Shape::CHAINED) {
+    if shape.is_chained() {
         return evict_chunk(guard, chunk);
     }
     let is_piece = shape == Shape(Shape::PIECE);

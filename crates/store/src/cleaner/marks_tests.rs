@@ -47,7 +47,14 @@ impl World {
 
     fn put(&mut self, key: u32) {
         let name = key.to_le_bytes();
-        let new = NewItem { key: &name, flags: 0, deadline: 0, value_len: 2000, base64_key: false };
+        let new = NewItem {
+            key: &name,
+            flags: 0,
+            deadline: 0,
+            value_len: 2000,
+            base64_key: false,
+            has_cas: false,
+        };
         let mut draft = self.me.draft(new).unwrap();
         draft.push(&[b'v'; 2000]).unwrap();
         let hash = self.store.hash(&name);

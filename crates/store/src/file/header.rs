@@ -23,7 +23,7 @@ pub(super) const HEADER_BYTES: usize = 4096;
 pub(super) const MAGIC: [u8; 8] = *b"holdall\x01";
 
 /// Rises with every change of what the bytes in a memory file mean.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 
 /// The owner's notes about time. The store keeps them and makes no use of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -273,6 +273,18 @@ mod tests {
             let decoded = Header::decode(&page);
             assert!(matches!(decoded, Decoded::Damaged(_)), "bit {bit}: {decoded:?}");
         }
+    }
+
+    #[test]
+    fn a_file_of_the_previous_format_is_refused_with_that_reason() {
+        let mut page = header().encode();
+        let version = MAGIC.len()..MAGIC.len() + size_of::<u64>();
+        page[version].copy_from_slice(&(VERSION - 1).to_le_bytes());
+        let sum_at = HEADER_BYTES - MAGIC.len() - size_of::<u64>();
+        let sum = digest(&page[..sum_at]).to_le_bytes();
+        page[sum_at..sum_at + size_of::<u64>()].copy_from_slice(&sum);
+        let reason = "its format is 5, this server's 6".to_owned();
+        assert_eq!(Header::decode(&page), Decoded::Damaged(reason));
     }
 
     #[test]

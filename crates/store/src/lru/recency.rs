@@ -94,6 +94,13 @@ pub(crate) fn set_mark(word: &AtomicU32, seen: u32, mark: u16) {
     }
 }
 
+/// Gives a word that no other thread can see yet the second of last access of `seen`.
+pub(crate) fn keep_second(word: &AtomicU32, seen: u32) {
+    let mark = u32::from(mark_of(word.load(Ordering::Relaxed))) << 16;
+    // Release: partner of the Acquire in `Arena::head_of_piece`, as in `linked::link`.
+    word.store(mark | seen & 0xffff, Ordering::Release);
+}
+
 /// The part of a tick that an item keeps.
 #[inline]
 pub(crate) fn low(tick: Tick) -> u16 {

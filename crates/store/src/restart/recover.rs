@@ -31,7 +31,7 @@ use crate::store::Store;
 use crate::table::{Judge, Marks};
 use arena::ChunkRef;
 use arena::birth::STAMPED;
-use arena::chunks::{HEADER, PIECE_BYTES, STAMP_BYTES, Shape, chain};
+use arena::chunks::{PIECE_AT, PIECE_BYTES, STAMP_BYTES, Shape, chain};
 use arena::sync::{AtomicUsize, Mutex, Ordering};
 use narrow::to_u32;
 use std::ops::Range;
@@ -183,7 +183,7 @@ impl<'s> Finder<'s> {
         let is_stamped = shape.birth() == STAMPED;
         let end = if is_stamped { shape.stamp_at() + STAMP_BYTES } else { shape.end() };
         let is_whole = (1..=crate::draft::KEY_BYTES_MAX).contains(&shape.key_len())
-            && shape.has(Shape::CHAINED) == is_chained
+            && shape.is_chained() == is_chained
             && end <= self.store.slabs.class(id).chunk_bytes;
         is_whole.then_some((id, number, shape))
     }
@@ -200,10 +200,10 @@ impl<'s> Finder<'s> {
             }
             let Some((id, number)) = slabs.place(arena, self.chunks, piece) else { break false };
             let header = arena.header(piece);
-            let (next, bytes) = header.piece();
+            let (next, bytes) = arena.piece(piece);
             let fits = bytes == left.min(PIECE_BYTES)
                 && bytes > 0
-                && bytes + HEADER <= slabs.class(id).chunk_bytes
+                && bytes + PIECE_AT <= slabs.class(id).chunk_bytes
                 && header.shape() == Shape(Shape::PIECE)
                 && header.recency.load(Ordering::Relaxed) == head;
             if !fits || !self.chunks.hold(number) {
@@ -279,7 +279,7 @@ impl Judge for Finder<'_> {
             return false;
         }
         let mut chained = 0;
-        if shape.has(Shape::CHAINED) {
+        if shape.is_chained() {
             let Some(len) = self.hold_pieces(chunk) else {
                 self.chunks.let_go(number);
                 self.found.damaged += 1;

@@ -1,7 +1,7 @@
 //! One class: its pages, its free chunks, and the pages on their way out.
 //!
-//! Free chunks are a doubly linked list through their own headers (`cas` holds both links), so a
-//! page is taken out of use by unlinking just its chunks.
+//! Free chunks are a doubly linked list through their own headers (`recency` holds the next chunk,
+//! `deadline` the one before), so a page is taken out of use by unlinking just its chunks.
 //!
 //! Relaxed is enough for the words of free chunks: only the holder of the class's lock follows the
 //! links, and a chunk is published as an item by its position and its slot in the table.
@@ -144,10 +144,10 @@ impl ClassState {
     pub(super) fn link_free(&mut self, arena: &Arena, chunk: ChunkRef) {
         let header = arena.header(chunk);
         header.shape.store(Shape::FREE, Ordering::Relaxed);
-        header.cas.store(links(0, self.free_head), Ordering::Relaxed);
+        header.deadline.store(0, Ordering::Relaxed);
+        header.recency.store(self.free_head, Ordering::Relaxed);
         if self.free_head != 0 {
-            let (_, next) = free_links(arena, self.free_head);
-            arena.header(self.free_head).cas.store(links(chunk, next), Ordering::Relaxed);
+            arena.header(self.free_head).deadline.store(chunk, Ordering::Relaxed);
         }
         self.free_head = chunk;
         self.free_len += 1;
@@ -155,27 +155,18 @@ impl ClassState {
 
     /// Takes a chunk out of the free list, wherever it stands.
     pub(super) fn unlink_free(&mut self, arena: &Arena, chunk: ChunkRef) {
-        let (previous, next) = free_links(arena, chunk);
+        let header = arena.header(chunk);
+        let previous = header.deadline.load(Ordering::Relaxed);
+        let next = header.recency.load(Ordering::Relaxed);
         if previous == 0 {
             // The first of the list.
             self.free_head = next;
         } else {
-            let (before, _) = free_links(arena, previous);
-            arena.header(previous).cas.store(links(before, next), Ordering::Relaxed);
+            arena.header(previous).recency.store(next, Ordering::Relaxed);
         }
         if next != 0 {
-            let (_, after) = free_links(arena, next);
-            arena.header(next).cas.store(links(previous, after), Ordering::Relaxed);
+            arena.header(next).deadline.store(previous, Ordering::Relaxed);
         }
         self.free_len -= 1;
     }
-}
-
-fn links(previous: ChunkRef, next: ChunkRef) -> u64 {
-    u64::from(previous) << 32 | u64::from(next)
-}
-
-fn free_links(arena: &Arena, chunk: ChunkRef) -> (ChunkRef, ChunkRef) {
-    let links = arena.header(chunk).cas.load(Ordering::Relaxed);
-    ((links >> 32) as u32, (links & 0xffff_ffff) as u32)
 }

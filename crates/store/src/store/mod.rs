@@ -29,6 +29,7 @@ use arena::qsbr::Qsbr;
 use arena::region::Region;
 use arena::retired::Orphans;
 use arena::sync::{AtomicI64, AtomicU64, Ordering};
+use arena::uniques;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::sync::Arc;
 
@@ -262,6 +263,20 @@ impl Store {
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy
+    }
+
+    /// `true` if each item gets a cas unique when it is stored. Where nothing is evicted there may
+    /// be no memory to give it one later.
+    #[inline]
+    pub(crate) fn gives_all_cas(&self) -> bool {
+        !self.evict
+    }
+
+    /// `true` if a cas unique that a client holds is older than what an item that has none will
+    /// get.
+    #[must_use]
+    pub fn is_older_cas(&self, held: u64) -> bool {
+        uniques::is_older(&self.control().cas, held)
     }
 
     #[inline]

@@ -103,8 +103,10 @@ pub(crate) fn fill(store: &Arc<Store>, model: &mut Model, seed: u64, ops: usize)
         let flags = if op % 3 == 0 { 0 } else { rng.random() };
         let value: Vec<u8> = (0..len).map(|at: usize| (at as u64 ^ op as u64) as u8).collect();
         let cas = set(&me, &key, &value, 0, flags).unwrap();
-        model.greatest_cas = model.greatest_cas.max(cas);
-        model.least_cas = model.least_cas.min(cas);
+        if cas > 0 {
+            model.greatest_cas = model.greatest_cas.max(cas);
+            model.least_cas = model.least_cas.min(cas);
+        }
         model.items.insert(key, (value, flags, cas));
     }
 }
@@ -138,7 +140,9 @@ pub(crate) fn set(
     deadline: u32,
     flags: u32,
 ) -> Result<u64, DraftError> {
-    let new = NewItem { key, flags, deadline, value_len: value.len(), base64_key: false };
+    // Both kinds of items.
+    let has_cas = value.len().is_multiple_of(2);
+    let new = NewItem { key, flags, deadline, value_len: value.len(), base64_key: false, has_cas };
     let mut draft = me.draft(new)?;
     draft.push(value)?;
     let hash = me.store().hash(key);

@@ -184,8 +184,14 @@ impl Cache {
         });
         self.sample(hash, if is_hit { (Access::Hit, size) } else { (Access::Miss, 0) });
         if !is_hit {
-            let new =
-                NewItem { key: &key, flags: 0, deadline: 0, value_len: bytes, base64_key: false };
+            let new = NewItem {
+                key: &key,
+                flags: 0,
+                deadline: 0,
+                value_len: bytes,
+                base64_key: false,
+                has_cas: false,
+            };
             let Ok(mut draft) = self.me.draft(new) else { bail!("a store was refused") };
             ensure!(draft.push(&self.value[..bytes]).is_ok(), "a value that is too long");
             self.me.section().update(hash, &key, |_| Change::Put { draft, cas: None });

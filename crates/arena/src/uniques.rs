@@ -1,0 +1,167 @@
+//! Cas uniques: numbers that a store gives to items, each once.
+//!
+//! One counter holds the next number. Threads take blocks of it, so that storing shares no line
+//! (decision 14). An item gets a number when it is stored, if its client receives the number or
+//! chose it. Any other item gets one when a client first asks for it.
+//!
+//! A number never comes twice, and the numbers of one key rise as far as its items follow each
+//! other:
+//!
+//! * `next`: greater than the number of the item that is replaced. It may be from a block that was
+//!   taken long ago.
+//! * `fresh`: greater than every number given before. It is for the item of a key whose earlier
+//!   numbers are not known, since an item without a number came between.
+//! * A number that a client chose raises the counter above itself, so the two rules hold beside it.
+//!   Numbers over [`CHOSEN_MAX`] do not: nothing may bring the counter to its end. No counter comes
+//!   there, so these are not given twice either.
+//!
+//! Relaxed is enough: the numbers guard no other memory. Who has seen a number has seen the
+//! addition that took it, or one behind, and adds later.
+
+use crate::sync::{AtomicU64, Ordering};
+use std::cell::Cell;
+
+/// Numbers that a thread takes at one time.
+const BLOCK: u64 = 1024;
+
+/// The greatest chosen number that raises the counter.
+pub const CHOSEN_MAX: u64 = 1 << 63;
+
+/// Numbers reserved for one thread: the next one, and the end of the block.
+#[derive(Debug, Default)]
+pub struct UniqueBlock(Cell<(u64, u64)>);
+
+impl UniqueBlock {
+    /// A number of this block, or of a new one if this one is used up or not greater than `old`.
+    /// Greater than `old` in any case, unless that is the last of all numbers.
+    pub fn next(&self, counter: &AtomicU64, old: u64) -> u64 {
+        let (mut next, mut end) = self.0.get();
+        if next == end || next <= old {
+            next = counter.fetch_add(BLOCK, Ordering::Relaxed);
+            end = next + BLOCK;
+        }
+        self.0.set((next + 1, end));
+        // A client may have chosen an `old` above everything that the store gives out.
+        if next <= old { old.saturating_add(1) } else { next }
+    }
+}
+
+/// A number greater than every one that was given before.
+pub fn fresh(counter: &AtomicU64) -> u64 {
+    counter.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Notes that a client has chosen this number.
+pub fn note_chosen(counter: &AtomicU64, chosen: u64) {
+    if chosen <= CHOSEN_MAX && counter.load(Ordering::Relaxed) <= chosen {
+        counter.fetch_max(chosen + 1, Ordering::Relaxed);
+    }
+}
+
+/// `true` if a number that a client holds is older than the one that an item without a number would
+/// get now.
+#[must_use]
+pub fn is_older(counter: &AtomicU64, held: u64) -> bool {
+    held < counter.load(Ordering::Relaxed)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_rise_above_what_was_replaced_and_what_was_chosen() {
+        let counter = AtomicU64::new(1);
+        let (one, other) = (UniqueBlock::default(), UniqueBlock::default());
+        assert_eq!(one.next(&counter, 0), 1);
+        assert_eq!(other.next(&counter, 0), 1025);
+        assert_eq!(one.next(&counter, 1025), 2049, "its block was older");
+        assert_eq!(fresh(&counter), 3073);
+        note_chosen(&counter, 5000);
+        assert_eq!(fresh(&counter), 5001);
+        note_chosen(&counter, 7);
+        assert_eq!(fresh(&counter), 5002, "a number that is given already changes nothing");
+        assert!(is_older(&counter, 5002) && !is_older(&counter, 5003));
+    }
+
+    #[test]
+    fn a_chosen_number_near_the_end_leaves_the_counter_alone() {
+        let counter = AtomicU64::new(1);
+        note_chosen(&counter, u64::MAX);
+        note_chosen(&counter, CHOSEN_MAX + 1);
+        assert_eq!(fresh(&counter), 1);
+        let block = UniqueBlock::default();
+        assert_eq!(block.next(&counter, u64::MAX - 1), u64::MAX);
+        assert_eq!(block.next(&counter, u64::MAX), u64::MAX, "there is none above");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// One thread gives an item of its block's number, another a fresh one to the item's successor,
+    /// while a third takes a fresh one for another key.
+    ///
+    /// Seen to fail: `fresh` by a load and a store.
+    #[test]
+    fn loom_a_fresh_number_is_above_those_seen_and_nobody_elses() {
+        loom::model(|| {
+            let (counter, shown) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
+            let storing = thread::spawn({
+                let (counter, shown) = (Arc::clone(&counter), Arc::clone(&shown));
+                move || {
+                    let number = UniqueBlock::default().next(&counter, 0);
+                    // Release: partner of the Acquire below, as for the table's slot of an item.
+                    shown.store(number, Ordering::Release);
+                    number
+                }
+            });
+            let other = thread::spawn({
+                let counter = Arc::clone(&counter);
+                move || fresh(&counter)
+            });
+            // Acquire: partner of the Release above.
+            let seen = shown.load(Ordering::Acquire);
+            let number = fresh(&counter);
+            assert!(number > seen, "{number} after {seen}");
+            let (stored, other) = (storing.join().unwrap(), other.join().unwrap());
+            assert!(number != other && number != stored && other != stored);
+            // A block is its thread's alone.
+            let block = stored..stored + BLOCK;
+            assert!(!block.contains(&number) && !block.contains(&other));
+        });
+    }
+
+    /// One thread stores under a chosen number, while another takes fresh ones: what follows the
+    /// chosen one is above it, and no number comes twice.
+    ///
+    /// Seen to fail: the counter raised by a load and a store.
+    #[test]
+    fn loom_a_chosen_number_is_never_given_after_it() {
+        const CHOSEN: u64 = 2;
+        loom::model(|| {
+            let (counter, shown) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
+            let choosing = thread::spawn({
+                let (counter, shown) = (Arc::clone(&counter), Arc::clone(&shown));
+                move || {
+                    note_chosen(&counter, CHOSEN);
+                    // Release: partner of the Acquire below.
+                    shown.store(CHOSEN, Ordering::Release);
+                }
+            });
+            let mut last = 0;
+            for _ in 0..2 {
+                // Acquire: partner of the Release above.
+                let seen = shown.load(Ordering::Acquire);
+                let number = fresh(&counter);
+                assert!(number > seen && number > last, "{number} after {seen} and {last}");
+                last = number;
+            }
+            choosing.join().unwrap();
+            assert!(fresh(&counter) > last.max(CHOSEN));
+        });
+    }
+}
