@@ -47,7 +47,7 @@ pub(crate) fn ask(connection: &mut Connection) -> Result<Present, Error> {
     }
 }
 
-/// The settings that differ, in the order of [`SHOWN_BY`]. A statistic that the server lacks says
+/// The settings that differ, in the order of `SHOWN_BY`. A statistic that the server lacks says
 /// nothing; what was not given and depends on the server's machine is left out.
 #[must_use]
 pub fn differences(

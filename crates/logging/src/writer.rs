@@ -16,7 +16,7 @@ const PATIENCE_AT_END: Duration = Duration::from_secs(1);
 pub struct Writer(());
 
 impl Writer {
-    /// Starts the thread. From now on [`crate::line()`] waits for nobody. One in a process is
+    /// Starts the thread. From now on an event of the log waits for nobody. One in a process is
     /// enough: a second one is refused.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Settings: what a TOML file and variables of the environment may set, each under one name.
 //!
-//! They are the flags and `-o` options of [`super::table`] and [`super::extended`]: a flag's long
+//! They are the flags and `-o` options of `super::table` and `super::extended`: a flag's long
 //! name with `_` for `-`, an option's own name. Two options `NAME` and `no_NAME` are one setting,
 //! true or false. What is without effect, or makes sense for one start only, is no setting.
 
