@@ -7,7 +7,7 @@ use crate::differences::Release;
 use crate::generate::binary::{LAST_CAS, Packet};
 use crate::generate::{CAS_MARK, Command};
 use crate::replies::{Ranks, alike, binary_parts, split_packet, text_parts};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 use testkit::wire::{End, find, show};
@@ -40,6 +40,7 @@ pub fn answers(server: &Server, wording: Wording, case: &[Command], rng: &mut Rn
     let mut wire = server.connect();
     let mut ranks = Ranks::default();
     let mut replies = Vec::new();
+    let mut own = BTreeMap::new();
     let mut from = 0;
     while from < case.len() {
         // What needs an earlier answer starts a new batch; so does what closes, because a reset
@@ -47,7 +48,12 @@ pub fn answers(server: &Server, wording: Wording, case: &[Command], rng: &mut Rn
         let starts_batch = |at: &usize| case[*at].closes || needs_cas(&case[*at].bytes);
         let next = (from + 1..case.len()).find(starts_batch).unwrap_or(case.len());
         let batch = &case[from..next];
-        let stream = stream(wording, batch, ranks.last());
+        let unique = match invalidated(&batch[0].bytes) {
+            // One of another key means nothing here; see "Meta" in docs/protocol.md.
+            Some(key) => own.get(key).copied().unwrap_or(1),
+            None => ranks.last(),
+        };
+        let stream = stream(wording, batch, unique);
         let closes = batch.iter().any(|command| command.closes);
         let pause = Duration::from_micros(if rng.one_in(3) { 300 } else { 0 });
         let sent = wire.send_cut(&stream, &cuts(rng, stream.len()), pause);
@@ -57,10 +63,16 @@ pub fn answers(server: &Server, wording: Wording, case: &[Command], rng: &mut Rn
             } else {
                 read_to_fence(&mut wire, wording)
             };
+            let told = ranks.told();
             replies.push(match wording {
                 Wording::Text => text_parts(&bytes, &mut ranks),
                 Wording::Binary => binary_parts(&bytes, &mut ranks),
             });
+            if ranks.told() > told
+                && let Some(key) = meta_key(&command.bytes)
+            {
+                own.insert(key, ranks.last());
+            }
             if end != End::Found {
                 return Answers { replies, end };
             }
@@ -117,6 +129,24 @@ fn describe(
     }
     let _ = writeln!(text, "memcached: {theirs:?}\nours:      {ours:?}");
     text
+}
+
+/// The words of a text command's line.
+fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let line = find(bytes, b"\r\n").map_or(bytes, |end| &bytes[..end]);
+    line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
+}
+
+/// The key of a meta command, which has one.
+fn meta_key(bytes: &[u8]) -> Option<&[u8]> {
+    let mut words = words(bytes);
+    let is_meta = words.next().is_some_and(|word| word.len() == 2 && word[0] == b'm');
+    words.next().filter(|_| is_meta)
+}
+
+/// The key of a meta command that compares by age (`I`): whether a unique is older than the item.
+fn invalidated(bytes: &[u8]) -> Option<&[u8]> {
+    meta_key(bytes).filter(|_| words(bytes).any(|word| word == b"I"))
 }
 
 fn needs_cas(bytes: &[u8]) -> bool {

@@ -11,6 +11,7 @@ use testkit::wire::find;
 pub struct Ranks {
     seen: BTreeMap<u64, usize>,
     last: u64,
+    told: usize,
 }
 
 impl Ranks {
@@ -20,11 +21,18 @@ impl Ranks {
         self.last.max(1)
     }
 
+    /// The number of cas uniques told, repeated ones included.
+    #[must_use]
+    pub fn told(&self) -> usize {
+        self.told
+    }
+
     fn rank(&mut self, unique: u64) -> String {
         if unique == 0 {
             return "cas-none".into();
         }
         self.last = unique;
+        self.told += 1;
         let next = self.seen.len();
         format!("cas-{}", self.seen.entry(unique).or_insert(next))
     }

@@ -329,7 +329,7 @@ fn a_retrieval_without_a_key_is_an_error() {
 }
 
 const MN: &str = "Meta(Request { command: NoOp, key: [], options: Options { base64: false, \
-    invalidate: false, quiet: false, no_update: false, value: false, drop_value: false, \
+    invalidate: false, quiet: false, wants_cas: false, no_update: false, value: false, drop_value: false, \
     compare_cas: None, new_cas: None, delta: None, client_flags: None, initial: None, \
     autoviv_exptime: None, opaque: None, tells_kept: false, unkept: false, recache_secs: None, accept_stale: false, lease: None, \
     hold_off_secs: None, under: false, exptime: None }, \

@@ -60,7 +60,7 @@ fn the_file_is_read_again_without_a_restart() {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
         line.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
     };
-    assert_eq!(stat(&mut wire, "prefix:a::bytes"), 24 + 5 + 40);
+    assert_eq!(stat(&mut wire, "prefix:a::bytes"), 16 + 5 + 40);
 
     folder.write("namespaces", "prefix a: max-bytes=200\nprefix a: max-byte=1\n");
     wire.send(b"refresh_certs\r\n");
@@ -76,8 +76,8 @@ fn the_file_is_read_again_without_a_restart() {
     }
     // On a connection that was there before.
     wire.expect(b"set a:2 0 0 40\r\n0123456789012345678901234567890123456789\r\n", b"STORED\r\n");
-    assert_eq!(stat(&mut wire, "prefix:a:b::bytes"), 24 + 5 + 40);
-    assert_eq!(stat(&mut wire, "prefix:a::bytes"), 24 + 3 + 40);
+    assert_eq!(stat(&mut wire, "prefix:a:b::bytes"), 16 + 5 + 40);
+    assert_eq!(stat(&mut wire, "prefix:a::bytes"), 16 + 3 + 40);
     assert_eq!(stat(&mut wire, "prefix:a::refused_bytes"), 2);
     assert_eq!(stat(&mut wire, "prefix:a::sets"), 4);
     assert_eq!(stat(&mut wire, "user:me:requests"), 4);
@@ -91,7 +91,7 @@ fn the_file_is_read_again_without_a_restart() {
 #[test]
 fn what_a_restart_brings_is_counted() {
     let folder = Folder::new();
-    let path = folder.write("namespaces", "prefix a: max-bytes=2k\nprefix *\n");
+    let path = folder.write("namespaces", "prefix a: max-bytes=2000\nprefix *\n");
     let (memory, option) =
         (format!("/dev/shm/e2e-namespaces-{}", std::process::id()), format!("namespaces={path}"));
     let start =
@@ -113,7 +113,7 @@ fn what_a_restart_brings_is_counted() {
             let fields = prefixes(&server, subject);
             (fields["items"], fields["bytes"])
         };
-        assert_eq!((of("prefix:a:"), of("prefix:*")), ((1, 1027), (2, 2054)), "clean: {is_clean}");
+        assert_eq!((of("prefix:a:"), of("prefix:*")), ((1, 1019), (2, 2038)), "clean: {is_clean}");
         let refused = b"SERVER_ERROR max-bytes of the namespace reached\r\n";
         server.connect().expect(&set("a:2"), refused);
     }
