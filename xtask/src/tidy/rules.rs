@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_missing_header_a_long_file_and_a_missing_forbid_are_found() {
         let text = "fn main() {}\n".repeat(901);
-        assert_eq!(source("crates/net/src/main.rs", &text, MAP).len(), 3);
+        assert_eq!(source("crates/proto/src/lib.rs", &text, MAP).len(), 3);
     }
 
     #[test]
