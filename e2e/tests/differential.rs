@@ -32,7 +32,9 @@ impl Pair {
         let (theirs, ours) = (Server::memcached(&[]), Server::under_test(&[]));
         // A cas unique of 1 in a case is meant to be one that no item has: use up the first ones.
         for server in [&theirs, &ours] {
-            server.connect().expect(&b"set x 0 0 0\r\n\r\n".repeat(9), &b"STORED\r\n".repeat(9));
+            let mut wire = server.connect();
+            wire.send(&b"ms x 0 c\r\n\r\n".repeat(9));
+            assert!((0..9).all(|_| wire.line().starts_with("HD c")), "uniques are used up");
         }
         let mut wire = theirs.connect();
         wire.send(b"version\r\n");

@@ -44,11 +44,14 @@ impl UniqueBlock {
         // A client may have chosen an `old` above everything that the store gives out.
         if next <= old { old.saturating_add(1) } else { next }
     }
-}
 
-/// A number greater than every one that was given before.
-pub fn fresh(counter: &AtomicU64) -> u64 {
-    counter.fetch_add(1, Ordering::Relaxed)
+    /// A number greater than every one that was given before. It begins a new block, so what the
+    /// thread gives afterwards is greater, too, whatever became of the item.
+    pub fn fresh(&self, counter: &AtomicU64) -> u64 {
+        let fresh = counter.fetch_add(BLOCK, Ordering::Relaxed);
+        self.0.set((fresh + 1, fresh + BLOCK));
+        fresh
+    }
 }
 
 /// Notes that a client has chosen this number.
@@ -76,12 +79,13 @@ mod tests {
         assert_eq!(one.next(&counter, 0), 1);
         assert_eq!(other.next(&counter, 0), 1025);
         assert_eq!(one.next(&counter, 1025), 2049, "its block was older");
-        assert_eq!(fresh(&counter), 3073);
+        assert_eq!(one.fresh(&counter), 3073);
+        assert_eq!(one.next(&counter, 0), 3074, "a key that was deleted meanwhile has no number");
         note_chosen(&counter, 5000);
-        assert_eq!(fresh(&counter), 5001);
+        assert_eq!(one.fresh(&counter), 5001);
         note_chosen(&counter, 7);
-        assert_eq!(fresh(&counter), 5002, "a number that is given already changes nothing");
-        assert!(is_older(&counter, 5002) && !is_older(&counter, 5003));
+        assert_eq!(one.fresh(&counter), 6025, "a number that is given already changes nothing");
+        assert!(is_older(&counter, 6025) && !is_older(&counter, 7049));
     }
 
     #[test]
@@ -89,8 +93,8 @@ mod tests {
         let counter = AtomicU64::new(1);
         note_chosen(&counter, u64::MAX);
         note_chosen(&counter, CHOSEN_MAX + 1);
-        assert_eq!(fresh(&counter), 1);
         let block = UniqueBlock::default();
+        assert_eq!(block.fresh(&counter), 1);
         assert_eq!(block.next(&counter, u64::MAX - 1), u64::MAX);
         assert_eq!(block.next(&counter, u64::MAX), u64::MAX, "there is none above");
     }
@@ -121,11 +125,11 @@ mod loom_tests {
             });
             let other = thread::spawn({
                 let counter = Arc::clone(&counter);
-                move || fresh(&counter)
+                move || UniqueBlock::default().fresh(&counter)
             });
             // Acquire: partner of the Release above.
             let seen = shown.load(Ordering::Acquire);
-            let number = fresh(&counter);
+            let number = UniqueBlock::default().fresh(&counter);
             assert!(number > seen, "{number} after {seen}");
             let (stored, other) = (storing.join().unwrap(), other.join().unwrap());
             assert!(number != other && number != stored && other != stored);
@@ -156,12 +160,12 @@ mod loom_tests {
             for _ in 0..2 {
                 // Acquire: partner of the Release above.
                 let seen = shown.load(Ordering::Acquire);
-                let number = fresh(&counter);
+                let number = UniqueBlock::default().fresh(&counter);
                 assert!(number > seen && number > last, "{number} after {seen} and {last}");
                 last = number;
             }
             choosing.join().unwrap();
-            assert!(fresh(&counter) > last.max(CHOSEN));
+            assert!(UniqueBlock::default().fresh(&counter) > last.max(CHOSEN));
         });
     }
 }

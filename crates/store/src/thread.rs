@@ -288,7 +288,7 @@ impl ThreadState {
                 uniques::note_chosen(counter, chosen);
                 chosen
             }
-            (None, Some(0)) => uniques::fresh(counter),
+            (None, Some(0)) => self.uniques.fresh(counter),
             (None, old) => self.uniques.next(counter, old.unwrap_or(0)),
         }
     }
