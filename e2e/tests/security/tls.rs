@@ -79,7 +79,7 @@ pub(crate) fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> std::io::
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(Arc::clone(config), name).unwrap();
     let socket = TcpStream::connect(addr)?;
-    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut stream = StreamOwned::new(session, socket);
     stream.write_all(b"mn\r\n")?;
     let mut answer = [0; 4];
