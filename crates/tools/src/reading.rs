@@ -5,8 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Error};
 
-/// Lines of one answer at the most; a server has some hundred, with namespaces some thousand.
-const LINES_MAX: usize = 50_000;
+/// Bytes of one group at the most: a server has some thousand, with namespaces some hundred
+/// thousand.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+
+/// The longest that one group may take, however often a line of it comes.
+const GROUP_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The kind of a member, by the statistics that it has.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -125,8 +129,10 @@ fn group(
     stats: &mut BTreeMap<String, String>,
 ) -> Result<(), Error> {
     connection.send(format!("{request}\r\n").as_bytes())?;
-    for _ in 0..LINES_MAX {
+    let (begin, mut bytes) = (Instant::now(), 0);
+    while bytes <= GROUP_BYTES_MAX && begin.elapsed() < GROUP_TIME_MAX {
         let line = connection.line()?;
+        bytes += line.len();
         if let Some(stat) = line.strip_prefix("STAT ") {
             let (name, value) = stat.split_once(' ').unwrap_or((stat, ""));
             stats.insert(shown(name), shown(value));
@@ -136,7 +142,7 @@ fn group(
             return Err(connection.unexpected(request, &shown(&line)));
         }
     }
-    Err(connection.unexpected(request, "more lines than a member has"))
+    Err(connection.unexpected(request, "more, or more slowly, than a member does"))
 }
 
 /// A text without control characters.
@@ -146,7 +152,12 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
+    use crate::connection::Options;
 
     #[test]
     fn members_are_told_apart_by_what_they_count() {
@@ -154,6 +165,28 @@ mod tests {
         assert_eq!(of("cmd_get"), Role::Server);
         assert_eq!(of("num_servers"), Role::Proxy);
         assert_eq!(of("delivered_position"), Role::Invalidator);
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let line = format!("STAT {} 1\r\n", "x".repeat(4000));
+            let mut sent = 0;
+            while stream.write_all(line.as_bytes()).is_ok() {
+                sent += line.len();
+            }
+            sent
+        });
+        let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+        let mut connection = Connection::open(&address, &options).unwrap();
+        let error = Reading::take(&mut connection, Wanted::default()).unwrap_err().to_string();
+        assert!(error.contains("more, or more slowly, than a member does"), "{error}");
+        drop(connection);
+        // What the sockets hold comes on top.
+        assert!(server.join().unwrap() < 32 * GROUP_BYTES_MAX);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Threads that ask the members, one each: a member that does not answer delays no other.
 
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -49,7 +49,6 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Poller {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl Poller {
@@ -70,11 +69,11 @@ impl Poller {
             members.iter().map(|member| member.target.address.clone()).collect();
         let state = State { members, asked, ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), ..Shared::default() });
-        let mut poller = Self { shared, threads: Vec::new() };
+        let poller = Self { shared };
         for (place, address) in addresses.into_iter().enumerate() {
             let (shared, options) = (Arc::clone(&poller.shared), options.clone());
             let ask = move || ask(&shared, place, &address, &options, interval);
-            poller.threads.push(thread::Builder::new().stack_size(STACK_BYTES).spawn(ask)?);
+            thread::Builder::new().stack_size(STACK_BYTES).spawn(ask)?;
         }
         Ok(poller)
     }
@@ -109,7 +108,6 @@ impl Drop for Poller {
     fn drop(&mut self) {
         self.shared.state.lock().is_ending = true;
         self.shared.changed.notify_all();
-        self.threads.retain(|thread| !thread.is_finished());
     }
 }
 
