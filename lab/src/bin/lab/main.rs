@@ -5,6 +5,7 @@
 
 mod bystander;
 mod eviction;
+mod gather;
 mod half_load;
 mod hostile;
 mod invalidation;
@@ -57,6 +58,8 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
            memcached; target/bench/shift.md
   eviction hit ratios of the orders of eviction, each kept all the time and as the trials choose, on
            the loads of `holdall bench hitrate --load`; on a store in this process; prints a table
+  gather   processor time of replies whose values are copied, and of those whose values the kernel
+           gathers from where they lie; prints a table
   stalled-worker
            stores and gets of one worker's clients while the other one is frozen (as root); prints a
            table
@@ -98,6 +101,7 @@ fn run(args: &[String]) -> ExitCode {
     match args.split_first() {
         Some((name, _)) if name == "bystander" => return bystander::run(),
         Some((name, rest)) if name == "eviction" => return eviction::run(rest),
+        Some((name, rest)) if name == "gather" => return gather::run(rest),
         Some((name, _)) if name == "stalled-worker" => return stalled_worker::run(),
         Some((name, _)) if name == "hostile" => return hostile::run(),
         Some((name, _)) if name == "half-load" => return half_load::run(),
