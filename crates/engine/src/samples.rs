@@ -74,7 +74,7 @@ pub(crate) struct Sampler {
 }
 
 /// Memory for each byte of samples, at the least.
-const PART_OF_MEMORY: u64 = 16;
+const PART_OF_MEMORY: u64 = 10;
 
 /// Keys to note by time in [`INTERVAL_MS`].
 const NOTED_WANTED: u32 = 256;
@@ -92,7 +92,7 @@ impl Samples {
     /// None, if samples would take too large a part of the memory.
     pub(crate) fn new(store: &Store, settings: Sampling) -> Option<Arc<Self>> {
         let limit = store.memory().limit;
-        let config = Config::for_memory(limit, store.chooses_eviction());
+        let config = Config::for_memory(limit, settings.workers, store.chooses_eviction());
         let bytes = config.bytes_max(settings.workers);
         if bytes as u64 > limit / PART_OF_MEMORY {
             return None;

@@ -61,17 +61,21 @@ pub struct Collector {
 }
 
 impl Config {
-    /// For a server with so much memory, which may choose its order of eviction. With four workers
-    /// it takes four percent of 64 MB, and less than one of a gigabyte.
+    /// For a server with this memory and number of workers, which may choose its order of eviction.
+    /// With four workers it takes ten percent of 2 MB, four of 64 MB, and less than one of a
+    /// gigabyte.
     #[must_use]
-    pub fn for_memory(bytes: u64, chooses_eviction: bool) -> Self {
+    pub fn for_memory(bytes: u64, workers: usize, chooses_eviction: bool) -> Self {
         let keys = (bytes / MEMORY_FOR_A_KEY).min(KEYS_MAX as u64);
         let keys = to_usize(keys).max(KEYS_MIN).next_power_of_two();
-        let trial = if chooses_eviction { (keys / 4).max(TRIAL_MIN) } else { 0 };
-        Self { keys, log: keys / 4, trial }
+        // Seven eighths of a power of two fill their hash tables.
+        let trial = (keys / 4).max(keys.min(TRIAL_ENOUGH)) / 8 * 7;
+        let trial = if chooses_eviction { trial } else { 0 };
+        let log = (keys / 4).max(LOGS_MIN / workers.max(1)).max(LOG_MIN);
+        Self { keys, log, trial }
     }
 
-    /// Memory of a collector and of the logs of `workers`, in bytes.
+    /// Memory of a collector and of the logs of `workers`, in bytes, beside [`Self::FIXED_BYTES`].
     #[must_use]
     pub fn bytes_max(self, workers: usize) -> usize {
         // One log is on its way while another takes its place, and its accesses are pending.
@@ -80,17 +84,27 @@ impl Config {
         let collected = WorkingSet::bytes_max(self.keys)
             + MissRatio::bytes_max(self.keys)
             + Trials::bytes_max(self.trial);
-        logs + pending + collected + HotKeys::BYTES + Latencies::BYTES
+        logs + pending + collected
     }
+
+    /// Memory of a collector whatever it keeps, in bytes: hot keys and times.
+    pub const FIXED_BYTES: usize = HotKeys::BYTES + Latencies::BYTES;
 }
 
 /// Memory of the server for each key of a sample, in bytes.
 const MEMORY_FOR_A_KEY: u64 = 16 << 10;
 
-const KEYS_MIN: usize = 256;
+const KEYS_MIN: usize = 128;
 
-/// Keys and ghosts with which a trial says something.
-const TRIAL_MIN: usize = 256;
+/// Keys and ghosts of each trial, and an eighth, that a cache of a few megabytes has, too.
+const TRIAL_ENOUGH: usize = 256;
+
+/// Samples in the logs of all workers with which a trial says something: a log that is full keeps
+/// at least a quarter as many keys.
+const LOGS_MIN: usize = 256;
+
+/// Samples in one worker's log, at the least.
+const LOG_MIN: usize = 64;
 
 const KEYS_MAX: usize = 16 << 10;
 
@@ -226,9 +240,12 @@ mod tests {
 
     #[test]
     fn sampling_takes_a_small_part_of_the_memory() {
-        for (memory, workers, percent) in [(64 << 20, 4, 4), (1 << 30, 4, 1), (8 << 30, 32, 1)] {
-            let bytes = Config::for_memory(memory, true).bytes_max(workers) as u64;
+        let cases = [(2, 1, 10), (2, 4, 10), (64, 4, 4), (1 << 10, 4, 1), (8 << 10, 32, 1)];
+        for (megabytes, workers, percent) in cases {
+            let memory = megabytes << 20;
+            let bytes = Config::for_memory(memory, workers, true).bytes_max(workers) as u64;
             assert!(bytes * 100 <= memory * percent, "{bytes} of {memory}");
         }
+        assert!(Config::FIXED_BYTES < 300 << 10);
     }
 }

@@ -50,7 +50,7 @@ pub const CANDIDATES: [Candidate; 8] = [
 const FIRST: usize = 1;
 
 /// Reads of a sample before a candidate is judged.
-const READS_MIN: f64 = 1000.0;
+const READS_MIN: f64 = 300.0;
 
 /// Reads for each item of a miniature after which what was seen counts half.
 const READS_PER_ITEM: f64 = 8.0;
@@ -208,7 +208,9 @@ impl Trials {
             let is_clear = score.gain > by_chance && score.gain > GAIN_MIN * self.reads;
             if is_clear { score.gain } else { 0.0 }
         };
+        // Backwards, so that of equal ones the plainest is chosen.
         let best = (0..self.scores.len())
+            .rev()
             .map(|at| (at, gain(&self.scores[at])))
             .max_by(|(_, one), (_, other)| one.total_cmp(other));
         if let Some((best, gain)) = best

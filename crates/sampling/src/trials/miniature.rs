@@ -6,6 +6,7 @@ use super::Candidate;
 use crate::HashTable;
 use crate::log::{Access, Kind};
 use narrow::{to_u8, to_u32};
+use std::num::NonZeroU64;
 
 /// One group of sizes for each power of two; the last has all larger ones.
 const SIZES: usize = 16;
@@ -26,8 +27,8 @@ struct Node {
     hash: u64,
     /// A newcomer's storing, and a proven item's last use.
     since: u64,
-    /// A newcomer's last read, if it was read.
-    read_at: Option<u64>,
+    /// A newcomer's last read, if it was read. Not 0: something was stored before.
+    read_at: Option<NonZeroU64>,
     bytes: u32,
     deadline: u32,
     newer: u32,
@@ -139,7 +140,7 @@ impl Miniature {
     fn use_node(&mut self, at: u32) {
         let node = &mut self.nodes[at as usize];
         match node.part {
-            Part::Newcomer => node.read_at = Some(self.clock),
+            Part::Newcomer => node.read_at = NonZeroU64::new(self.clock),
             Part::Proven => {
                 node.since = self.clock;
                 self.unlink(at);
@@ -291,7 +292,7 @@ impl Miniature {
                 (Part::Newcomer, Some(read_at)) => {
                     self.unlink(at);
                     let node = &mut self.nodes[at as usize];
-                    (node.part, node.since, node.read_at) = (Part::Proven, read_at, None);
+                    (node.part, node.since, node.read_at) = (Part::Proven, read_at.get(), None);
                     self.link(at);
                 }
                 (Part::Newcomer, None) => self.make_ghost(at),

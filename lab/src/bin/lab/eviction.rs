@@ -139,7 +139,7 @@ impl Cache {
         #[allow(clippy::cast_precision_loss, reason = "an estimate")]
         let memory_bytes = memory_bytes as f64 * 0.85;
         let now = Snapshot { now_ms: 0, now_secs: 1, reads: 0, memory_bytes };
-        let samples = Samples::for_memory(store.memory().limit, true);
+        let samples = Samples::for_memory(store.memory().limit, 1, true);
         let (collector, log) = (Collector::new(samples, &now), Log::new(samples.log));
         let value = vec![b'v'; VALUE_BYTES_MAX];
         Ok(Self { me, cleaner, order, collector, log, threshold: u64::MAX, now, value })
