@@ -28,6 +28,7 @@
 //! and published with it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
+use crate::LINE_BYTES;
 use crate::region::{Region, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{ChunkRef, birth, version};
@@ -66,6 +67,13 @@ pub const STAMP_BYTES: usize = 4;
 
 /// Bytes behind the last page: more than a header, a chain descriptor and a key.
 pub const SLACK_BYTES: usize = 4096;
+
+/// First byte of an item that [`Arena::prefetch_item`] may not have fetched.
+const FETCHED_BYTES: usize = 112;
+
+/// End of what [`Arena::prefetch_rest`] fetches: a larger value does not stay in the nearest cache
+/// until it is copied.
+const FETCHED_BYTES_MAX: usize = 4096;
 
 /// Alignment of a chunk, for its header and the cas unique behind it.
 const ALIGNMENT: usize = align_of::<AtomicU64>();
@@ -325,9 +333,25 @@ impl Arena {
     #[inline]
     pub fn prefetch_item(&self, chunk: ChunkRef) {
         self.prefetch(chunk);
-        for ahead in [56, 112] {
+        for ahead in [56, FETCHED_BYTES] {
             // Past the arena's end there is nothing to fetch.
             let word = self.words.get((self.offset(chunk) + ahead) / size_of::<AtomicU64>());
+            word.into_iter().for_each(prefetch);
+        }
+    }
+
+    /// Fetches the lines of an item that [`Self::prefetch_item`] leaves out. Its header should have
+    /// arrived; of a chunk that is no item any more, this fetches lines of no use.
+    #[inline]
+    pub fn prefetch_rest(&self, chunk: ChunkRef) {
+        let shape = self.header(chunk).shape();
+        let end = shape.key_at() + shape.key_len() + shape.inline_len();
+        if end <= FETCHED_BYTES || shape.is_chained() {
+            return;
+        }
+        let line_of = |at: usize| (self.offset(chunk) + at) / LINE_BYTES;
+        for line in line_of(FETCHED_BYTES) + 1..=line_of(end.min(FETCHED_BYTES_MAX) - 1) {
+            let word = self.words.get(line * LINE_BYTES / size_of::<AtomicU64>());
             word.into_iter().for_each(prefetch);
         }
     }

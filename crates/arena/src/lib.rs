@@ -40,3 +40,7 @@ pub mod version;
 
 /// Name of a chunk: its offset in the arena's granules, plus one. Zero names no chunk.
 pub type ChunkRef = u32;
+
+/// Bytes of a cache line.
+#[cfg(not(loom))]
+pub(crate) const LINE_BYTES: usize = 64;

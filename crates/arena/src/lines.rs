@@ -14,8 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Bytes of a line.
-const LINE_BYTES: usize = 64;
+use crate::LINE_BYTES;
 
 /// Threads of a recording at the most.
 pub const THREADS_MAX: u8 = 8;

@@ -130,6 +130,15 @@ impl<'s> Section<'s> {
         hint
     }
 
+    /// Third stage, for keys to be read: fetches the rest of a value of more than two lines, some
+    /// keys before it is copied.
+    #[inline]
+    pub fn prefetch_value(&self, hint: SlotHint) {
+        if let Some(chunk) = hint.reference() {
+            self.store().arena.prefetch_rest(chunk);
+        }
+    }
+
     /// Third stage, for keys to be stored: fetches the line in which the replaced item's bag will
     /// change, or that of a new key's ghost.
     #[inline]
