@@ -164,7 +164,10 @@ fn go(steps: &mut Steps) -> Result<(), Failure> {
 fn node(steps: &mut Steps) -> Result<(), Failure> {
     for (folder, what) in [
         ("e2e/clients/node", "Node clients (memjs, memcached), and what runs their suites"),
-        ("e2e/clients/browser", "what drives the browser (playwright-core)"),
+        (
+            "e2e/clients/browser",
+            "what drives the browser (playwright-core) and checks pages (axe-core)",
+        ),
     ] {
         let done = Path::new(folder).join("node_modules/.done");
         if is_newer(&done, &format!("{folder}/package-lock.json")) {

@@ -112,6 +112,17 @@ impl Auth {
         }
     }
 
+    /// True if somebody has this name and password. It takes some milliseconds where passwords are
+    /// kept as verifiers: for a program whose threads may wait.
+    #[must_use]
+    pub fn is_user(&self, name: &[u8], password: &[u8]) -> bool {
+        let auth_table = self.auth_table();
+        match auth_table.check(name, password) {
+            Check::Done(user) => user.is_some(),
+            Check::Slow => auth_table.users.check_slowly(name, password).is_some(),
+        }
+    }
+
     /// The first message of SASL: the name of a mechanism, and its data. Ends what `login` was;
     /// an exchange in progress is kept there. The caller sets it once a user is accepted.
     #[must_use]

@@ -17,6 +17,8 @@ mod memory;
 mod prefixes;
 mod tier;
 
+use serde::{Serialize, Serializer};
+
 pub use tier::{Member, Tier};
 
 /// The urgency of an advice.
@@ -42,8 +44,14 @@ impl Rank {
     }
 }
 
+impl Serialize for Rank {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
+
 /// One thing to change.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     /// The urgency.
     pub rank: Rank,
@@ -58,6 +66,7 @@ pub struct Advice {
     /// The command or the setting that does it.
     pub command: String,
     /// The greater, the sooner among those of its rank.
+    #[serde(skip)]
     weight: f64,
 }
 

@@ -33,7 +33,9 @@ const PLAN: bool = cfg!(feature = "plan");
 
 const TOOLS: bool = cfg!(feature = "tools");
 
-const COMMANDS: [Command; 22] = [
+const CONSOLE: bool = cfg!(feature = "console");
+
+const COMMANDS: [Command; 23] = [
     command("serve", "the cache server", "serve", SERVE),
     command("config", "checks, shows and compares the server's settings", "serve", SERVE),
     command(
@@ -68,6 +70,7 @@ const COMMANDS: [Command; 22] = [
     command("plan", "sizes a tier; makes units and manifests from one topology file", "plan", PLAN),
     command("doctor", "says what on this host costs speed, memory or safety", "doctor", DOCTOR),
     command("top", "shows live how every member of a tier is", "tools", TOOLS),
+    command("console", "shows live on a web page how a tier is", "console", CONSOLE),
     command("ping", "asks servers whether they answer", "tools", TOOLS),
     command("latency", "measures round trips to a server", "tools", TOOLS),
     command("keys", "lists the keys of a server", "tools", TOOLS),

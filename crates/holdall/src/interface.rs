@@ -94,6 +94,8 @@ fn of_crate(name: &str) -> Option<Command> {
         "doctor" => Some(doctor::cli::interface()),
         #[cfg(feature = "plan")]
         "plan" => Some(plan::cli::interface()),
+        #[cfg(feature = "console")]
+        "console" => Some(console::cli::interface()),
         #[cfg(feature = "tools")]
         "top" => Some(top::cli::interface()),
         #[cfg(feature = "tools")]

@@ -87,6 +87,8 @@ fn main() -> ExitCode {
         Some("explain") => say(&routeconf::cli::explain(text(arguments))),
         #[cfg(feature = "tools")]
         Some("top") => top::cli::main(arguments),
+        #[cfg(feature = "console")]
+        Some("console") => console::cli::main(arguments),
         #[cfg(feature = "tools")]
         Some(name @ ("ping" | "latency" | "keys" | "bigkeys" | "dump" | "restore" | "cp")) => {
             tools::cli::main(name, arguments)

@@ -22,4 +22,4 @@ pub use connection::{Connection, Error, Options};
 pub use dump::{Dumped, Pace, Restored, dump, restore};
 pub use keys::{Entry, KeyDump, shown};
 pub use latency::{latencies, round_trip};
-pub use reading::{Reading, Role, Wanted};
+pub use reading::{Reading, Role, Wanted, stats_group};

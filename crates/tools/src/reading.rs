@@ -67,24 +67,24 @@ impl Reading {
     pub fn take(connection: &mut Connection, wanted: Wanted) -> Result<Self, Error> {
         let begin = Instant::now();
         let mut stats = BTreeMap::new();
-        group(connection, "stats", &mut stats)?;
+        stats_group(connection, "stats", &mut stats)?;
         let round_trip = begin.elapsed();
         let role = role_of(&stats);
         let is_holdall = stats.contains_key("holdall_version");
         match role {
             Role::Server if is_holdall => {
-                group(connection, "stats latency", &mut stats)?;
+                stats_group(connection, "stats latency", &mut stats)?;
                 if wanted.hot_keys || wanted.details {
-                    group(connection, "stats hotkeys", &mut stats)?;
+                    stats_group(connection, "stats hotkeys", &mut stats)?;
                 }
                 if wanted.details {
-                    group(connection, "stats workingset", &mut stats)?;
-                    group(connection, "stats mrc", &mut stats)?;
-                    group(connection, "stats eviction", &mut stats)?;
-                    group(connection, "stats prefixes", &mut stats)?;
+                    stats_group(connection, "stats workingset", &mut stats)?;
+                    stats_group(connection, "stats mrc", &mut stats)?;
+                    stats_group(connection, "stats eviction", &mut stats)?;
+                    stats_group(connection, "stats prefixes", &mut stats)?;
                 }
             }
-            Role::Proxy if wanted.details => group(connection, "stats servers", &mut stats)?,
+            Role::Proxy if wanted.details => stats_group(connection, "stats servers", &mut stats)?,
             Role::Server | Role::Proxy | Role::Invalidator => {}
         }
         Ok(Self { role, at: Instant::now(), round_trip, stats })
@@ -122,8 +122,13 @@ fn role_of(stats: &BTreeMap<String, String>) -> Role {
     }
 }
 
-/// Adds the lines of one group. One that the member does not have adds none.
-fn group(
+/// Adds the lines of one group, which `request` asks for. One that the member does not have adds
+/// none.
+///
+/// # Errors
+///
+/// Those of the connection; an answer that is none, or takes more or longer than a member's does.
+pub fn stats_group(
     connection: &mut Connection,
     request: &'static str,
     stats: &mut BTreeMap<String, String>,

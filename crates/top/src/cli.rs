@@ -12,7 +12,7 @@ use tools::cli::Reach;
 
 use crate::once;
 use crate::order::Shown;
-use crate::poller::Poller;
+use crate::poller::{Poller, Wish};
 use crate::row::{Health, Row};
 use crate::view;
 use plan::targets;
@@ -106,7 +106,7 @@ fn run(arguments: &Args) -> Result<ExitCode> {
         view::run(&poller, interval)?;
         return Ok(ExitCode::SUCCESS);
     }
-    poller.want(true, None);
+    poller.want(Wish { hot_keys: true, ..Wish::default() });
     poller.wait_for(2);
     let members = poller.members();
     let rows = members.iter().enumerate().map(|(place, member)| Row::new(place, member));

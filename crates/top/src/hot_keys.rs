@@ -4,20 +4,20 @@ use crate::poller::Member;
 
 /// A key and its load on one server.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct HotKey {
+pub struct HotKey {
     /// Percent-encoded, as the server tells it.
-    pub(crate) key: String,
+    pub key: String,
     /// The server's address.
-    pub(crate) address: String,
+    pub address: String,
     /// Requests a second for it there.
-    pub(crate) requests_per_second: f64,
+    pub requests_per_second: f64,
     /// Its share of the server's requests, 0 to 1.
-    pub(crate) share: f64,
+    pub share: f64,
 }
 
 /// The hot keys of all members, those with the most requests first.
 #[must_use]
-pub(crate) fn hot_keys(members: &[Member]) -> Vec<HotKey> {
+pub fn hot_keys(members: &[Member]) -> Vec<HotKey> {
     let mut keys: Vec<HotKey> = members.iter().flat_map(of_member).collect();
     keys.sort_by(|one, other| other.requests_per_second.total_cmp(&one.requests_per_second));
     keys

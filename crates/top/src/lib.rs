@@ -1,7 +1,8 @@
-//! `holdall top`: the members of a cache tier in one terminal.
+//! `holdall top`: the members of a cache tier in one terminal. `holdall console` shows the same
+//! rows.
 //!
 //! ```text
-//!     addresses, topology, discovery -> Target -> Poller -> Reading -> Row -> table, JSON
+//!     addresses, topology, discovery -> Target -> Poller -> Reading -> Row -> table, JSON, console
 //! ```
 //!
 //! Every member (a server, a proxy or an invalidator) answers memcached's `stats`; a thread asks it
@@ -16,3 +17,9 @@ mod order;
 mod poller;
 mod row;
 mod view;
+
+pub use hot_keys::{HotKey, hot_keys};
+pub use number::Unit;
+pub use once::json;
+pub use poller::{Member, Poller, Wish};
+pub use row::{Column, Health, Row, Total, columns, totals};

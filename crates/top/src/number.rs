@@ -1,8 +1,8 @@
 //! Numbers as the table shows them: at most six characters.
 
-/// What a number measures.
+/// The measure of a number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Unit {
+pub enum Unit {
     /// Anything counted, a second or at all: 950, 12.3k, 4.56M.
     Count,
     /// 0 to 1, shown in percent.

@@ -12,7 +12,7 @@ use tools::Role;
 
 /// Every member with its numbers, the totals of each role, and the hot keys.
 #[must_use]
-pub(crate) fn json(members: &[Member], rows: &[Row]) -> Value {
+pub fn json(members: &[Member], rows: &[Row]) -> Value {
     let list: Vec<Value> = rows.iter().map(of_row).collect();
     let mut all = serde_json::Map::new();
     for role in roles(rows) {

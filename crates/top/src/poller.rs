@@ -15,15 +15,39 @@ const STACK_BYTES: usize = 256 * 1024;
 
 /// A member and what is known of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
-    /// Where it is.
-    pub(crate) target: Target,
-    /// What it said last.
-    pub(crate) now: Option<Arc<Reading>>,
-    /// What it said before that.
-    pub(crate) before: Option<Arc<Reading>>,
-    /// Why it does not answer, if the last question had no answer.
-    pub(crate) error: Option<String>,
+pub struct Member {
+    /// Its address and group.
+    pub target: Target,
+    /// The last answer.
+    pub now: Option<Arc<Reading>>,
+    /// The answer before that.
+    pub before: Option<Arc<Reading>>,
+    /// The last answer with everything that the member says.
+    pub details: Option<Arc<Reading>>,
+    /// The one with everything before that.
+    pub details_before: Option<Arc<Reading>>,
+    /// The reason why it does not answer, if the last question had no answer.
+    pub error: Option<String>,
+}
+
+impl Member {
+    /// One that was not asked yet.
+    #[must_use]
+    pub const fn new(target: Target) -> Self {
+        let (now, before, details, details_before) = (None, None, None, None);
+        Self { target, now, before, details, details_before, error: None }
+    }
+}
+
+/// The statistics to ask for beside those that rows need.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Wish {
+    /// The most popular keys, of all members.
+    pub hot_keys: bool,
+    /// Everything, of the member with this place.
+    pub details_of: Option<usize>,
+    /// Everything, of all members, once in so long.
+    pub details_each: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -40,14 +64,13 @@ struct State {
     members: Vec<Member>,
     /// How often each member was asked.
     asked: Vec<u64>,
-    wants_hot_keys: bool,
-    wants_details_of: Option<usize>,
+    wish: Wish,
     is_ending: bool,
 }
 
 /// The threads, which end with it.
 #[derive(Debug)]
-pub(crate) struct Poller {
+pub struct Poller {
     shared: Arc<Shared>,
 }
 
@@ -57,13 +80,12 @@ impl Poller {
     /// # Errors
     ///
     /// When the system has no thread more.
-    pub(crate) fn start(
+    pub fn start(
         targets: Vec<Target>,
         options: &Options,
         interval: Duration,
     ) -> std::io::Result<Self> {
-        let member = |target| Member { target, now: None, before: None, error: None };
-        let members: Vec<Member> = targets.into_iter().map(member).collect();
+        let members: Vec<Member> = targets.into_iter().map(Member::new).collect();
         let asked = vec![0; members.len()];
         let addresses: Vec<String> =
             members.iter().map(|member| member.target.address.clone()).collect();
@@ -78,24 +100,23 @@ impl Poller {
         Ok(poller)
     }
 
-    /// What is known now, in the order of the targets.
+    /// All that is known now, in the order of the targets.
     #[must_use]
-    pub(crate) fn members(&self) -> Vec<Member> {
+    pub fn members(&self) -> Vec<Member> {
         self.shared.state.lock().members.clone()
     }
 
-    /// Which groups of statistics to ask for from now on: the hot keys of all, and everything of
-    /// one member.
-    pub(crate) fn want(&self, hot_keys: bool, details_of: Option<usize>) {
+    /// Sets the statistics to ask for from now on.
+    pub fn want(&self, wish: Wish) {
         let mut state = self.shared.state.lock();
-        if (state.wants_hot_keys, state.wants_details_of) != (hot_keys, details_of) {
-            (state.wants_hot_keys, state.wants_details_of) = (hot_keys, details_of);
+        if state.wish != wish {
+            state.wish = wish;
             self.shared.changed.notify_all();
         }
     }
 
     /// Waits until every member was asked so often.
-    pub(crate) fn wait_for(&self, times: u64) {
+    pub fn wait_for(&self, times: u64) {
         let mut state = self.shared.state.lock();
         while state.asked.iter().any(|asked| *asked < times) {
             self.shared.asked.wait(&mut state);
@@ -115,6 +136,8 @@ impl Drop for Poller {
 fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval: Duration) {
     let mut connection = None;
     let mut wanted = Wanted::default();
+    let mut seen = Wish::default();
+    let mut detailed: Option<Instant> = None;
     loop {
         let begin = Instant::now();
         let answer = match connection.take() {
@@ -130,7 +153,12 @@ fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval
             match answer {
                 Ok((reading, open)) => {
                     connection = Some(open);
-                    member.before = member.now.replace(Arc::new(reading));
+                    let reading = Arc::new(reading);
+                    if wanted.details {
+                        detailed = Some(begin);
+                        member.details_before = member.details.replace(Arc::clone(&reading));
+                    }
+                    member.before = member.now.replace(reading);
                     member.error = None;
                 }
                 Err(error) => {
@@ -150,16 +178,73 @@ fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval
             if state.is_ending {
                 return;
             }
+            let wish = state.wish;
+            let is_due = |each| detailed.is_none_or(|at| at + each <= next);
             let now = Wanted {
-                hot_keys: state.wants_hot_keys,
-                details: state.wants_details_of == Some(place),
+                hot_keys: wish.hot_keys,
+                details: wish.details_of == Some(place) || wish.details_each.is_some_and(is_due),
             };
             let asks_more = (now.hot_keys && !wanted.hot_keys) || (now.details && !wanted.details);
+            let is_new = std::mem::replace(&mut seen, wish) != wish;
             wanted = now;
             // What somebody has begun to look at is asked for at once.
-            if asks_more || shared.changed.wait_until(&mut state, next).timed_out() {
+            if (is_new && asks_more) || shared.changed.wait_until(&mut state, next).timed_out() {
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A server of holdall, and how often it was asked for its curve.
+    fn server() -> (String, Arc<AtomicU32>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&asked);
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for line in lines.map_while(Result::ok) {
+                // Relaxed: the answer that the test waits for comes later.
+                counted.fetch_add(u32::from(line == "stats mrc"), Ordering::Relaxed);
+                let own = if line == "stats" { "STAT holdall_version 1\r\n" } else { "" };
+                // The poller may be gone.
+                let _ = write!(stream, "{own}END\r\n");
+            }
+        });
+        (address, asked)
+    }
+
+    #[test]
+    fn details_are_asked_for_once_in_their_time() {
+        let (address, asked) = server();
+        let target = Target { address, group: String::new() };
+        let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+        let poller = Poller::start(vec![target], &options, Duration::from_millis(1)).unwrap();
+        poller.wait_for(2);
+        assert!(poller.members()[0].details.is_none(), "nobody wishes any");
+        let details_each = Some(Duration::from_secs(3600));
+        poller.want(Wish { details_each, ..Wish::default() });
+        while poller.members()[0].details.is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let times = poller.shared.state.lock().asked[0];
+        poller.wait_for(times + 5);
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert!(poller.members()[0].details_before.is_none());
+        // Of one member, with every question.
+        poller.want(Wish { details_of: Some(0), ..Wish::default() });
+        while poller.members()[0].details_before.is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(asked.load(Ordering::Relaxed) > 1);
     }
 }

@@ -6,9 +6,9 @@ use crate::number::Unit;
 use crate::poller::Member;
 use tools::{Reading, Role};
 
-/// How the numbers of all members become one.
+/// The way in which the numbers of all members become one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Total {
+pub enum Total {
     /// Added up.
     Sum,
     /// The greatest.
@@ -21,15 +21,15 @@ pub(crate) enum Total {
 
 /// A column of the table of one role.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
+pub struct Column {
     /// The head: six characters at most.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// The name in JSON.
-    pub(crate) name: &'static str,
-    /// What it measures.
-    pub(crate) unit: Unit,
+    pub name: &'static str,
+    /// Its measure.
+    pub unit: Unit,
     /// The number of all members.
-    pub(crate) total: Total,
+    pub total: Total,
     /// Left out on a terminal of 80 columns.
     pub(crate) is_wide: bool,
     value: fn(&Readings<'_>) -> Option<f64>,
@@ -110,7 +110,7 @@ const UPTIME: Column =
 
 /// The columns of a role, the narrow ones first.
 #[must_use]
-pub(crate) const fn columns(role: Role) -> &'static [Column] {
+pub const fn columns(role: Role) -> &'static [Column] {
     match role {
         Role::Server => SERVER,
         Role::Proxy => PROXY,
@@ -118,9 +118,9 @@ pub(crate) const fn columns(role: Role) -> &'static [Column] {
     }
 }
 
-/// What is wrong with a member.
+/// The fault of a member.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Health {
+pub enum Health {
     /// Nothing.
     Good,
     /// It answers, and says what is wrong.
@@ -134,7 +134,7 @@ pub(crate) enum Health {
 impl Health {
     /// The word in JSON.
     #[must_use]
-    pub(crate) const fn name(&self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Good => "good",
             Self::Trouble(_) => "trouble",
@@ -145,7 +145,7 @@ impl Health {
 
     /// The reason, if there is one.
     #[must_use]
-    pub(crate) fn reason(&self) -> &str {
+    pub fn reason(&self) -> &str {
         match self {
             Self::Trouble(why) | Self::Away(why) => why,
             Self::Good | Self::Unknown => "",
@@ -165,28 +165,28 @@ impl Health {
 
 /// A line of the table.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub struct Row {
     /// The place of the member in the poller's order.
-    pub(crate) place: usize,
+    pub place: usize,
     /// `HOST:PORT` or `unix:PATH`.
-    pub(crate) address: String,
+    pub address: String,
     /// `region/cluster`, or empty.
-    pub(crate) group: String,
-    /// What it is; a server until it has answered.
-    pub(crate) role: Role,
+    pub group: String,
+    /// Its kind; a server until it has answered.
+    pub role: Role,
     /// The version that it says.
-    pub(crate) version: String,
-    /// What is wrong.
-    pub(crate) health: Health,
+    pub version: String,
+    /// Its fault.
+    pub health: Health,
     /// The numbers, in the order of the role's [`columns`]; none where it does not tell, or where
     /// a rate needs a second answer.
-    pub(crate) numbers: Vec<Option<f64>>,
+    pub numbers: Vec<Option<f64>>,
 }
 
 impl Row {
     /// The line of a member.
     #[must_use]
-    pub(crate) fn new(place: usize, member: &Member) -> Self {
+    pub fn new(place: usize, member: &Member) -> Self {
         let role = member.now.as_ref().map_or(Role::Server, |now| now.role);
         let is_away = member.error.is_some();
         // A number of a member that is away would be an old one.
@@ -221,7 +221,7 @@ fn health(member: &Member, readings: Option<&Readings<'_>>) -> Health {
 
 /// The numbers of all rows of one role, by the role's [`columns`].
 #[must_use]
-pub(crate) fn totals(role: Role, rows: &[&Row]) -> Vec<Option<f64>> {
+pub fn totals(role: Role, rows: &[&Row]) -> Vec<Option<f64>> {
     let place = |name: &str| columns(role).iter().position(|column| column.name == name);
     let weighed = |at: usize, by: &str| {
         let by = place(by)?;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use advice::{Advice, Member, Tier};
-use serde_json::{Value, json};
+use serde_json::json;
 use tools::cli::Reach;
 use tools::{Connection, Error, Reading, Wanted};
 
@@ -57,7 +57,8 @@ pub(super) fn main(arguments: &Arguments) -> ExitCode {
         return refused(&format!("no member answers: {}", reasons.join("; ")), 1);
     }
     let advice = advice::advise(&tier);
-    let text = if arguments.json { in_json(&advice) } else { in_words(&advice, &tier) };
+    let text =
+        if arguments.json { format!("{:#}\n", json!(advice)) } else { in_words(&advice, &tier) };
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => refused(&error, 1),
         _ => ExitCode::SUCCESS,
@@ -117,18 +118,4 @@ fn in_words(advice: &[Advice], tier: &Tier) -> String {
         )
     });
     blocks.collect::<Vec<_>>().join("\n")
-}
-
-fn in_json(advice: &[Advice]) -> String {
-    let list = advice.iter().map(|advice| {
-        json!({
-            "rank": advice.rank.name(),
-            "rule": advice.rule,
-            "members": advice.members,
-            "finding": advice.finding,
-            "evidence": advice.evidence,
-            "command": advice.command,
-        })
-    });
-    format!("{:#}\n", Value::Array(list.collect()))
 }

@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 
 use super::draw::draw;
 use super::{Asked, Screen, Top};
-use crate::poller::Poller;
+use crate::poller::{Poller, Wish};
 
 /// Draws the tier until the user ends it.
 ///
@@ -36,7 +36,8 @@ fn turn(terminal: &mut DefaultTerminal, poller: &Poller, mut top: Top) -> io::Re
                 Screen::Details(place) => Some(place),
                 Screen::Members | Screen::HotKeys | Screen::Help => None,
             };
-            poller.want(top.screen == Screen::HotKeys, details_of);
+            let hot_keys = top.screen == Screen::HotKeys;
+            poller.want(Wish { hot_keys, details_of, ..Wish::default() });
             terminal.draw(|frame| draw(frame, &mut top))?;
         }
         next = Instant::now() + top.interval.min(Duration::from_secs(1));

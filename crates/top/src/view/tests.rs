@@ -22,7 +22,7 @@ fn reading(role: Role, at: Instant, stats: &[(&str, &str)]) -> Option<Arc<Readin
 
 fn member(address: &str, group: &str) -> Member {
     let target = Target { address: address.to_owned(), group: group.to_owned() };
-    Member { target, now: None, before: None, error: None }
+    Member::new(target)
 }
 
 /// Two servers, one of which is away, a proxy that misses a server, and an invalidator.

@@ -1,0 +1,313 @@
+//! The answers to the page's questions, as JSON.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use doctor::Host;
+use serde_json::{Value, json};
+use tools::{Reading, Role};
+use top::{Member, Total, Unit, columns};
+
+use crate::key::{self, fault};
+use crate::routes::Source;
+use crate::slabs::slabs;
+use crate::tier::Tier;
+
+/// What the answers are made of.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) tier: Arc<Tier>,
+    /// The proxy's configuration.
+    pub(crate) config: Option<Source>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Missing {
+    /// There is no such path or member.
+    Unknown,
+    /// The question is wrong.
+    Wrong(&'static str),
+}
+
+impl Answers {
+    /// The answer to a path with its parameters. It may ask servers, and so take their timeout.
+    pub(crate) fn of(
+        &self,
+        path: &str,
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<Value, Missing> {
+        let of = |name: &str| parameters.get(name).map_or("", String::as_str);
+        match path {
+            "/api/history" => self.tier.history(of("of")).ok_or(Missing::Unknown),
+            "/api/member" => self.member(of("address")),
+            "/api/samples" => Ok(self.samples()),
+            "/api/slabs" => self.slabs(of("address")),
+            "/api/key" => self.key(of("key"), of("op")),
+            "/api/routes" => Ok(self.config.as_ref().map_or(Value::Null, Source::shown)),
+            "/api/invalidation" => Ok(self.invalidation()),
+            "/api/advice" => Ok(self.advice()),
+            "/api/doctor" => Ok(json!(doctor::examine(&Host::at("/".as_ref()), &[]))),
+            _ => Err(Missing::Unknown),
+        }
+    }
+
+    fn find(&self, address: &str) -> Result<Member, Missing> {
+        let mut members = self.tier.members().into_iter();
+        members.find(|member| member.target.address == address).ok_or(Missing::Unknown)
+    }
+
+    /// Everything that one member says.
+    fn member(&self, address: &str) -> Result<Value, Missing> {
+        let member = self.find(address)?;
+        let mut stats = BTreeMap::new();
+        for reading in [&member.details, &member.now].into_iter().flatten() {
+            stats.extend(reading.stats.iter());
+        }
+        Ok(json!({"address": address, "error": member.error, "stats": stats}))
+    }
+
+    /// The estimates from samples of every server that has some.
+    fn samples(&self) -> Value {
+        let members = self.tier.members();
+        let with = members.iter().filter_map(|member| Some((member, member.details.as_ref()?)));
+        let servers = with.filter(|(_, details)| details.role == Role::Server);
+        Value::Array(servers.map(|(member, details)| samples(member, details)).collect())
+    }
+
+    fn slabs(&self, address: &str) -> Result<Value, Missing> {
+        let member = self.find(address)?;
+        let found = slabs(&member.target.address, &self.tier.options);
+        Ok(found.unwrap_or_else(|error| json!({"error": error.to_string()})))
+    }
+
+    fn key(&self, key: &str, operation: &str) -> Result<Value, Missing> {
+        if let Some(why) = fault(key) {
+            return Err(Missing::Wrong(why));
+        }
+        let operation = if operation.is_empty() { "get" } else { operation };
+        let servers = self.tier.servers();
+        Ok(key::look(key, operation, self.config.as_ref(), &servers, &self.tier.options))
+    }
+
+    /// What invalidators say of clusters, and servers of stale values, leases and flushes.
+    fn invalidation(&self) -> Value {
+        let (mut invalidators, mut servers) = (Vec::new(), Vec::new());
+        for member in self.tier.members() {
+            let Some(now) = member.now.filter(|_| member.error.is_none()) else { continue };
+            let address = &member.target.address;
+            match now.role {
+                Role::Invalidator => {
+                    invalidators.push(json!({"address": address, "clusters": clusters(&now)}));
+                }
+                Role::Server => {
+                    let named =
+                        STALENESS.iter().filter_map(|name| Some((*name, now.number(name)?)));
+                    let stats: BTreeMap<&str, f64> = named.collect();
+                    servers.push(json!({"address": address, "stats": stats}));
+                }
+                Role::Proxy => {}
+            }
+        }
+        json!({"invalidators": invalidators, "servers": servers})
+    }
+
+    /// The advice on the tier, from the last two answers with everything.
+    fn advice(&self) -> Value {
+        let mut tier = advice::Tier::default();
+        let mut waiting = 0;
+        for member in self.tier.members() {
+            let address = member.target.address;
+            match (member.error, member.details_before, member.details) {
+                (Some(why), ..) => tier.away.push((address, why)),
+                (None, Some(before), Some(now)) => {
+                    let (before, now) = ((*before).clone(), (*now).clone());
+                    tier.members.push(advice::Member { address, before, now });
+                }
+                _ => waiting += 1,
+            }
+        }
+        json!({"waiting": waiting, "advice": advice::advise(&tier)})
+    }
+}
+
+/// The statistics of a server that tell of stale values.
+const STALENESS: [&str; 7] = [
+    "stale_hits",
+    "stale_items",
+    "lease_issued",
+    "lease_waits",
+    "lease_set_rejected",
+    "holdoffs",
+    "prefixes_invalidated",
+];
+
+/// `cluster:NAME:what` by name.
+fn clusters(reading: &Reading) -> BTreeMap<&str, BTreeMap<&str, &str>> {
+    let mut clusters: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+    for (name, value) in &reading.stats {
+        let named = name.strip_prefix("cluster:").and_then(|rest| rest.rsplit_once(':'));
+        if let Some((cluster, what)) = named {
+            clusters.entry(cluster).or_default().insert(what, value);
+        }
+    }
+    clusters
+}
+
+/// The columns of every role, by which the page names numbers.
+pub(crate) fn roles() -> Value {
+    let of = |role: Role| -> Value {
+        let column = |column: &top::Column| {
+            let unit = match column.unit {
+                Unit::Count => "count",
+                Unit::Ratio => "ratio",
+                Unit::Seconds => "seconds",
+                Unit::Bytes => "bytes",
+            };
+            let total = match column.total {
+                Total::Sum => "sum",
+                Total::Most => "most",
+                Total::MeanByGets | Total::MeanByMemory => "mean",
+            };
+            json!({"name": column.name, "title": column.title, "unit": unit, "total": total})
+        };
+        columns(role).iter().map(column).collect()
+    };
+    let roles = [Role::Server, Role::Proxy, Role::Invalidator];
+    roles.into_iter().map(|role| (role.name().to_owned(), of(role))).collect()
+}
+
+fn samples(member: &Member, details: &Reading) -> Value {
+    let mut curve: Vec<(f64, f64, f64)> = Vec::new();
+    let mut prefixes: BTreeMap<&str, BTreeMap<String, f64>> = BTreeMap::new();
+    for (name, value) in &details.stats {
+        let parts: Vec<&str> = name.split(':').collect();
+        match parts[..] {
+            ["mrc", factor, "hit_ratio"] => {
+                let bytes = details.number(&format!("mrc:{factor}:bytes"));
+                let factor = factor.trim_end_matches('x').parse();
+                if let (Ok(factor), Some(bytes), Ok(ratio)) = (factor, bytes, value.parse()) {
+                    curve.push((factor, bytes, ratio));
+                }
+            }
+            ["workingset", time, prefix, what] => {
+                if let Ok(number) = value.parse() {
+                    let fields = prefixes.entry(prefix).or_default();
+                    fields.insert(format!("{time}_{what}"), number);
+                }
+            }
+            _ => {}
+        }
+    }
+    curve.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let point = |point: &(f64, f64, f64)| {
+        let (factor, bytes, ratio) = point;
+        json!({"memory_factor": factor, "bytes": bytes, "hit_ratio": ratio})
+    };
+    let text = |name: &str| details.stats.get(name);
+    json!({
+        "address": member.target.address,
+        "group": member.target.group,
+        "limit_bytes": details.number("limit_maxbytes"),
+        "gets_per_second": rate(member, "cmd_get"),
+        "sampled_reads": details.number("mrc:sampled_reads"),
+        "curve": curve.iter().map(point).collect::<Vec<_>>(),
+        "hour_bytes": details.number("workingset:hour:mean_bytes"),
+        "day_bytes": details.number("workingset:day:mean_bytes"),
+        "week_bytes": details.number("workingset:week:mean_bytes"),
+        "eviction_policy": text("eviction:policy"),
+        "newcomer_factor": text("eviction:newcomer_factor"),
+        "weighs_size": text("eviction:weighs_size"),
+        "prefixes": prefixes,
+    })
+}
+
+/// By how much a count grew, a second.
+fn rate(member: &Member, name: &str) -> Option<f64> {
+    let (now, before) = (member.now.as_ref()?, member.before.as_ref()?);
+    let grown = now.number(name)? - before.number(name)?;
+    let seconds = now.at.duration_since(before.at).as_secs_f64();
+    (grown >= 0.0 && seconds > 0.0).then(|| grown / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use plan::Target;
+    use tools::Options;
+
+    use super::*;
+
+    fn answers() -> Answers {
+        let target = Target { address: "127.0.0.1:1".to_owned(), group: "eu/a".to_owned() };
+        let tier = Tier::start(vec![target], Options::default(), Duration::from_secs(3600));
+        Answers { tier: tier.unwrap(), config: None }
+    }
+
+    fn ask(answers: &Answers, path: &str, pairs: &[(&str, &str)]) -> Result<Value, Missing> {
+        let owned = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        answers.of(path, &owned.collect())
+    }
+
+    #[test]
+    fn questions_about_what_there_is_not_are_refused() {
+        let answers = answers();
+        for (path, pairs) in [
+            ("/api/nothing", &[][..]),
+            ("/api/history", &[("of", "10.0.0.9:1")]),
+            ("/api/member", &[]),
+            ("/api/slabs", &[("address", "10.0.0.9:1")]),
+        ] {
+            assert_eq!(ask(&answers, path, pairs), Err(Missing::Unknown), "{path}");
+        }
+        let wrong = ask(&answers, "/api/key", &[("key", "a\r\nflush_all")]);
+        assert!(matches!(wrong, Err(Missing::Wrong(_))));
+    }
+
+    #[test]
+    fn a_member_that_is_away_is_in_every_answer() {
+        let answers = answers();
+        let member = ask(&answers, "/api/member", &[("address", "127.0.0.1:1")]).unwrap();
+        assert_eq!(member["stats"], json!({}));
+        assert_eq!(ask(&answers, "/api/samples", &[]), Ok(json!([])));
+        assert!(ask(&answers, "/api/history", &[("of", "server")]).is_ok());
+        let key = ask(&answers, "/api/key", &[("key", "k")]).unwrap();
+        assert_eq!(key["servers"][0]["state"], "unknown");
+        let slabs = ask(&answers, "/api/slabs", &[("address", "127.0.0.1:1")]).unwrap();
+        assert!(slabs["error"].is_string());
+        assert!(ask(&answers, "/api/doctor", &[]).unwrap().is_array());
+    }
+
+    #[test]
+    fn clusters_of_an_invalidator_are_told_apart() {
+        let stats = [("cluster:a:b:lag_ms", "7"), ("cluster:c:lag_ms", "9"), ("lag_ms", "1")];
+        let stats = stats.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let (role, at, round_trip) = (Role::Invalidator, Instant::now(), Duration::ZERO);
+        let reading = Reading { role, at, round_trip, stats };
+        assert_eq!(
+            json!(clusters(&reading)),
+            json!({"a:b": {"lag_ms": "7"}, "c": {"lag_ms": "9"}})
+        );
+    }
+
+    #[test]
+    fn curve_and_prefixes_are_read_from_a_reading() {
+        let stats = [
+            ("mrc:2x:hit_ratio", "0.7"),
+            ("mrc:2x:bytes", "200"),
+            ("mrc:0.5x:hit_ratio", "0.3"),
+            ("mrc:0.5x:bytes", "50"),
+            ("workingset:hour:user:mean_bytes", "9"),
+            ("workingset:hour:mean_bytes", "10"),
+        ];
+        let stats = stats.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let (role, at, round_trip) = (Role::Server, Instant::now(), Duration::ZERO);
+        let member = Member::new(Target { address: "a".to_owned(), group: String::new() });
+        let found = samples(&member, &Reading { role, at, round_trip, stats });
+        assert_eq!(found["curve"][0]["memory_factor"], 0.5);
+        assert_eq!(found["curve"][1]["hit_ratio"], 0.7);
+        assert_eq!(found["prefixes"]["user"]["hour_mean_bytes"], 9.0);
+        assert_eq!(found["hour_bytes"], 10.0);
+    }
+}

@@ -1,0 +1,130 @@
+//! The numbers of the last minutes, so that a page that is opened shows charts at once.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+use tools::Role;
+use top::columns;
+
+/// Answers that are kept: a quarter of an hour at one a second. With 200 members they take 10 MB.
+const FRAMES_MAX: usize = 900;
+
+/// The numbers of one member, or of all of one role, in the order of the role's columns. What is
+/// not known is NaN.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    role: Role,
+    numbers: Box<[f32]>,
+}
+
+impl Line {
+    /// A line of these numbers.
+    pub(crate) fn new(role: Role, numbers: &[Option<f64>]) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "a chart has fewer pixels")]
+        let numbers = numbers.iter().map(|number| number.map_or(f32::NAN, |it| it as f32));
+        Self { role, numbers: numbers.collect() }
+    }
+}
+
+/// All numbers of one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// Milliseconds since 1970.
+    pub(crate) at_ms: u64,
+    /// By the members' places.
+    pub(crate) members: Vec<Line>,
+    /// One of each role that the tier has.
+    pub(crate) totals: Vec<Line>,
+}
+
+/// The last frames.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    frames: VecDeque<Frame>,
+}
+
+impl History {
+    /// Adds a frame, for which the oldest goes.
+    pub(crate) fn add(&mut self, frame: Frame) {
+        if self.frames.len() == FRAMES_MAX {
+            self.frames.pop_front();
+        }
+        self.frames.push_back(frame);
+    }
+
+    /// The series of the member at this place, in its present role.
+    pub(crate) fn of_member(&self, place: usize) -> Option<Value> {
+        let role = self.frames.back()?.members.get(place)?.role;
+        Some(self.series(role, |frame| frame.members.get(place)))
+    }
+
+    /// The series of all members of a role.
+    pub(crate) fn of_role(&self, role: Role) -> Value {
+        self.series(role, |frame| frame.totals.iter().find(|line| line.role == role))
+    }
+
+    fn series(&self, role: Role, line: impl Fn(&Frame) -> Option<&Line>) -> Value {
+        let times: Vec<u64> = self.frames.iter().map(|frame| frame.at_ms).collect();
+        let column = |at: usize| -> Vec<Option<f32>> {
+            let of = |frame| {
+                let line: &Line = line(frame).filter(|line| line.role == role)?;
+                line.numbers.get(at).copied().filter(|number| number.is_finite())
+            };
+            self.frames.iter().map(of).collect()
+        };
+        let named = columns(role).iter().enumerate();
+        let named = named.map(|(at, it)| (it.name.to_owned(), json!(column(at))));
+        json!({
+            "role": role.name(),
+            "at_ms": times,
+            "numbers": named.collect::<serde_json::Map<_, _>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(at_ms: u64, role: Role, gets: Option<f64>) -> Frame {
+        let mut numbers = vec![None; columns(role).len()];
+        numbers[0] = gets;
+        let line = Line::new(role, &numbers);
+        Frame { at_ms, members: vec![line.clone()], totals: vec![line] }
+    }
+
+    #[test]
+    fn a_series_has_gaps_where_a_number_was_not_known() {
+        let mut history = History::default();
+        assert!(history.of_member(0).is_none());
+        history.add(frame(1, Role::Server, Some(5.0)));
+        history.add(frame(2, Role::Server, None));
+        let series = history.of_member(0).unwrap();
+        assert_eq!(series["at_ms"], json!([1, 2]));
+        assert_eq!(series["numbers"]["gets_per_second"], json!([5.0, null]));
+        assert_eq!(history.of_role(Role::Server)["numbers"], series["numbers"]);
+        assert!(history.of_member(1).is_none());
+    }
+
+    #[test]
+    fn the_numbers_of_another_role_are_left_out() {
+        let mut history = History::default();
+        // A member that is away at first counts as a server.
+        history.add(frame(1, Role::Server, Some(5.0)));
+        history.add(frame(2, Role::Proxy, Some(7.0)));
+        let series = history.of_member(0).unwrap();
+        assert_eq!(series["role"], "proxy");
+        assert_eq!(series["numbers"]["gets_per_second"], json!([null, 7.0]));
+    }
+
+    #[test]
+    fn the_oldest_frames_go() {
+        let mut history = History::default();
+        for at in 0..FRAMES_MAX as u64 + 10 {
+            history.add(frame(at, Role::Server, None));
+        }
+        let series = history.of_role(Role::Server);
+        let times = series["at_ms"].as_array().unwrap();
+        assert_eq!((times.len(), &times[0]), (FRAMES_MAX, &json!(10)));
+    }
+}

@@ -1,0 +1,347 @@
+//! The HTTP server: the page, JSON, and the stream of ticks.
+//!
+//! Bounded are the connections, the streams among them, the head and the body of a request, and the
+//! time for a head. What may take long runs in threads of its own, a few at a time.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::channel::Channel;
+use http_body_util::{BodyExt as _, Either, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::admission::{Admission, Refusal};
+use crate::answers::{Answers, Missing, roles};
+use crate::flush::flush;
+use crate::key::fault;
+use crate::note::note;
+use crate::page::Page;
+
+/// Connections at a time; more are closed.
+const CONNECTIONS_MAX: usize = 128;
+
+/// Pages at a time that follow the ticks, each with a connection.
+const STREAMS_MAX: usize = 64;
+
+/// Questions at a time for which servers or the host are asked.
+const QUESTIONS_MAX: usize = 8;
+
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a request's body.
+const BODY_BYTES_MAX: usize = 1024;
+
+/// The time for a request's head, and for the next request of a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pause after a connection could not be accepted: descriptors have run out.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+type Body = Either<Full<Bytes>, Channel<Bytes>>;
+
+/// What every request is served from.
+#[derive(Debug)]
+pub(crate) struct Console {
+    pub(crate) answers: Answers,
+    pub(crate) admission: Admission,
+    pub(crate) page: Page,
+    streams: Arc<Semaphore>,
+    questions: Semaphore,
+}
+
+impl Console {
+    pub(crate) fn new(answers: Answers, admission: Admission) -> Self {
+        let (streams, questions) = (Semaphore::new(STREAMS_MAX), Semaphore::new(QUESTIONS_MAX));
+        Self { answers, admission, page: Page::new(), streams: Arc::new(streams), questions }
+    }
+}
+
+/// Serves until the task is dropped.
+pub(crate) async fn serve(listener: TcpListener, console: Arc<Console>) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
+                let console = Arc::clone(&console);
+                tokio::spawn(async move {
+                    converse(stream, console).await;
+                    drop(permit);
+                });
+            }
+            Err(_) => tokio::time::sleep(BACK_OFF).await,
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, console: Arc<Console>) {
+    let service = service_fn(move |request| {
+        let console = Arc::clone(&console);
+        async move { Ok::<_, Infallible>(answer(request, &console).await) }
+    });
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD_BYTES_MAX);
+    // For a client that goes away, or speaks no HTTP, hyper has done what can be done.
+    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(request: Request<Incoming>, console: &Arc<Console>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    let user = match console.admission.pass(&head.method, path, &head.headers).await {
+        Ok(user) => user,
+        Err(Refusal(status, why)) => {
+            let mut response = text(status, why);
+            if status == StatusCode::UNAUTHORIZED {
+                let scheme = HeaderValue::from_static("Basic realm=\"holdall console\"");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+            }
+            return response;
+        }
+    };
+    let mut response = if head.method == Method::POST {
+        act(body, &user, console).await
+    } else {
+        match path {
+            "/" => page(console),
+            "/events" => return events(console),
+            "/api/about" => of_json(&about(console, &user)),
+            _ => question(path, head.uri.query().unwrap_or_default(), console).await,
+        }
+    };
+    if head.method == Method::HEAD {
+        *response.body_mut() = Either::Left(Full::default());
+    }
+    response
+}
+
+fn page(console: &Console) -> Response<Body> {
+    let mut response = bytes(StatusCode::OK, "text/html; charset=utf-8", console.page.text.clone());
+    if let Ok(policy) = HeaderValue::from_str(&console.page.policy) {
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    response
+}
+
+/// What does not change while the console runs.
+fn about(console: &Console, user: &str) -> Value {
+    let (admission, tier) = (&console.admission, &console.answers.tier);
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "interval_seconds": tier.interval.as_secs_f64(),
+        "roles": roles(),
+        "has_config": console.answers.config.is_some(),
+        "user": user,
+        "token": admission.acts.then_some(&admission.token),
+    })
+}
+
+/// A stream of the ticks as server-sent events, as fast as the page reads.
+fn events(console: &Console) -> Response<Body> {
+    let Ok(permit) = Arc::clone(&console.streams).try_acquire_owned() else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open");
+    };
+    let mut ticks = console.answers.tier.watch();
+    ticks.mark_changed();
+    let (mut sender, body) = Channel::new(1);
+    tokio::spawn(async move {
+        while ticks.changed().await.is_ok() {
+            let tick = ticks.borrow_and_update().clone();
+            if sender.send_data(tick).await.is_err() {
+                break;
+            }
+        }
+        drop(permit);
+    });
+    headed(StatusCode::OK, "text/event-stream", Either::Right(body))
+}
+
+/// A question that may take a while.
+async fn question(path: &str, query: &str, console: &Arc<Console>) -> Response<Body> {
+    let Ok(_permit) = console.questions.acquire().await else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the console ends");
+    };
+    let pairs = form_urlencoded::parse(query.as_bytes());
+    let parameters: BTreeMap<String, String> = pairs.into_owned().collect();
+    let (path, console) = (path.to_owned(), Arc::clone(console));
+    let found = tokio::task::spawn_blocking(move || console.answers.of(&path, &parameters)).await;
+    match found {
+        Ok(Ok(value)) => of_json(&value),
+        Ok(Err(Missing::Unknown)) => text(StatusCode::NOT_FOUND, "there is nothing here"),
+        Ok(Err(Missing::Wrong(why))) => text(StatusCode::BAD_REQUEST, why),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the answer failed"),
+    }
+}
+
+/// The flush of a prefix, which was admitted.
+async fn act(body: Incoming, user: &str, console: &Arc<Console>) -> Response<Body> {
+    let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
+        return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long");
+    };
+    let value: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();
+    let prefix = value.as_ref().and_then(|value| value["prefix"].as_str());
+    let Some(prefix) = prefix.map(ToOwned::to_owned) else {
+        return text(StatusCode::BAD_REQUEST, "there is no prefix");
+    };
+    if let Some(why) = fault(&prefix) {
+        return text(StatusCode::BAD_REQUEST, why);
+    }
+    note(&format!("{user} flushes the prefix {prefix}"));
+    let console = Arc::clone(console);
+    let done = tokio::task::spawn_blocking(move || {
+        let tier = &console.answers.tier;
+        flush(&prefix, &tier.servers(), &tier.options)
+    });
+    match done.await {
+        Ok(servers) => of_json(&json!({ "servers": servers })),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the flush failed"),
+    }
+}
+
+fn of_json(value: &Value) -> Response<Body> {
+    bytes(StatusCode::OK, "application/json", Bytes::from(value.to_string()))
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Body> {
+    bytes(status, "text/plain; charset=utf-8", Bytes::from(format!("{text}\n")))
+}
+
+fn bytes(status: StatusCode, kind: &'static str, bytes: Bytes) -> Response<Body> {
+    headed(status, kind, Either::Left(Full::new(bytes)))
+}
+
+fn headed(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+    const HEADERS: [(&str, &str); 5] = [
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("cross-origin-opener-policy", "same-origin"),
+    ];
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+
+    use plan::Target;
+    use tokio::runtime::Runtime;
+    use tools::Options;
+
+    use super::*;
+    use crate::tier::Tier;
+
+    /// A console without logins over a member that is away, and the runtime that serves it.
+    fn console() -> (Runtime, SocketAddr) {
+        let target = Target { address: "127.0.0.1:1".to_owned(), group: "<b>/x".to_owned() };
+        let interval = Duration::from_millis(100);
+        let tier = Tier::start(vec![target], Options::default(), interval).unwrap();
+        let answers = Answers { tier, config: None };
+        let admission =
+            Admission { names: vec![], logins: None, acts: false, token: String::new() };
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(serve(listener, Arc::new(Console::new(answers, admission))));
+        (runtime, address)
+    }
+
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        all
+    }
+
+    fn get(address: SocketAddr, path: &str) -> String {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        ask(address, &request)
+    }
+
+    #[test]
+    fn the_page_allows_its_own_scripts_alone() {
+        let (_runtime, address) = console();
+        let page = get(address, "/");
+        assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{}", &page[..200]);
+        let policy = page.lines().find(|line| line.starts_with("content-security-policy: "));
+        let policy = policy.unwrap();
+        assert!(policy.contains("default-src 'none'") && policy.contains("'sha256-"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert!(page.contains("frame-ancestors 'none'"));
+        let head = format!("HEAD / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let head = ask(address, &head);
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    }
+
+    #[test]
+    fn what_is_not_there_or_of_another_name_is_refused() {
+        let (_runtime, address) = console();
+        assert!(get(address, "/x").starts_with("HTTP/1.1 404 "));
+        assert!(get(address, "/api/key?key=a%20b").starts_with("HTTP/1.1 400 "));
+        let other = "GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+        assert!(ask(address, other).starts_with("HTTP/1.1 421 "));
+        let post = format!(
+            "POST /api/flush HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n\
+             Connection: close\r\n\r\n"
+        );
+        assert!(ask(address, &post).starts_with("HTTP/1.1 403 "));
+        let long =
+            format!("GET / HTTP/1.1\r\nHost: {address}\r\nx: {}\r\n\r\n", "y".repeat(40_000));
+        assert!(ask(address, &long).starts_with("HTTP/1.1 431 "));
+        assert!(ask(address, "\0\0\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    }
+
+    #[test]
+    fn ticks_come_one_after_another() {
+        let (_runtime, address) = console();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+        let mut all = String::new();
+        let mut piece = [0; 4096];
+        while all.matches("data: {").count() < 3 {
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "{all}");
+            all.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+        assert!(all.contains("content-type: text/event-stream") && all.contains("\"at_ms\":"));
+    }
+
+    /// Each page has a connection of its own; a page too many receives an error.
+    #[test]
+    fn pages_are_bounded() {
+        let (_runtime, address) = console();
+        let open = || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            write!(stream, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).unwrap();
+            (stream, String::from_utf8_lossy(&head).into_owned())
+        };
+        let pages: Vec<_> = (0..STREAMS_MAX).map(|_| open()).collect();
+        assert!(pages.iter().all(|(_, head)| head == "HTTP/1.1 200"));
+        assert_eq!(open().1, "HTTP/1.1 503");
+        assert!(get(address, "/api/about").starts_with("HTTP/1.1 200 "));
+    }
+}

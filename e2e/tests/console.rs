@@ -1,0 +1,173 @@
+//! `holdall console` in a real browser, over fifty servers, memcached, a proxy and a member that is
+//! away: every view at three widths in both schemes, by keyboard, without a serious finding of axe,
+//! with hostile keys, for some thousand updates, and the one action behind its login.
+//!
+//! `SHOTS=FOLDER` keeps screenshots. `CONSOLE_MINUTES=60` leaves the page open for so long.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use processes::{ChildGuard, free_port, usage, wait_until_accepts};
+use testkit::server::holdall_path;
+use testkit::wire::Wire;
+use testkit::{Router, Server};
+
+const SERVERS: u8 = 50;
+
+/// A key that would run a script if a page made markup of it.
+const HOSTILE: &str = "<img/src=x/onerror=alert(1)>:1";
+
+/// Fifty servers on addresses of their own with one port, as a topology has them.
+struct Tier {
+    servers: Vec<ChildGuard>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Tier {
+    fn start() -> Self {
+        let port = free_port().unwrap();
+        let address = |last| SocketAddr::from((Ipv4Addr::new(127, 0, 1, last), port));
+        let addresses: Vec<SocketAddr> = (1..=SERVERS).map(address).collect();
+        let start = |address: &SocketAddr| {
+            let (host, port) = (address.ip().to_string(), address.port().to_string());
+            let mut command = Command::new(holdall_path());
+            command.args(["serve", "-l", &host, "-p", &port, "-m", "16", "-t", "1"]);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            ChildGuard::from(command.spawn().unwrap())
+        };
+        let servers = addresses.iter().map(start).collect();
+        wait_until_accepts(&addresses, None, Duration::from_secs(60)).unwrap();
+        Self { servers, addresses }
+    }
+
+    /// A topology of two regions and three clusters; nothing listens at the last server of one.
+    fn topology(&self, folder: &Path, router: SocketAddr) -> PathBuf {
+        let list = |from: usize, to: usize| {
+            let hosts = self.addresses[from..to].iter().map(|one| format!("\"{}\"", one.ip()));
+            hosts.collect::<Vec<_>>().join(", ")
+        };
+        let text = format!(
+            "name = \"shop\"\n[cache]\nport = {}\n[router]\nport = {}\n\
+             [[region]]\nname = \"east\"\nmaster = true\n\
+             [[region.cluster]]\nname = \"a\"\nservers = [{}]\nrouters = [\"127.0.0.1\"]\n\
+             [[region.cluster]]\nname = \"b\"\nservers = [{}, \"127.0.9.9\"]\nrouters = []\n\
+             [[region]]\nname = \"west\"\n\
+             [[region.cluster]]\nname = \"c\"\nservers = [{}]\nrouters = []\n",
+            self.addresses[0].port(),
+            router.port(),
+            list(0, 20),
+            list(20, 35),
+            list(35, 50),
+        );
+        let file = folder.join("shop.toml");
+        fs::write(&file, text).unwrap();
+        file
+    }
+}
+
+/// A console, and the address of its page.
+fn console(words: &[&str]) -> (ChildGuard, String) {
+    let mut command = Command::new(holdall_path());
+    command.arg("console").args(words).args(["--listen", "127.0.0.1:0"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("http://127.0.0.1:"), "{line}");
+    (ChildGuard::from(child), line.trim_end().to_owned())
+}
+
+/// Stores and reads of some keys on some servers, a hostile one among them, until it is over.
+fn load(addresses: &[SocketAddr], is_over: &AtomicBool) {
+    let mut wires: Vec<Wire> = addresses.iter().map(|address| Wire::connect(*address)).collect();
+    let mut round: usize = 0;
+    // Relaxed: the end may come a round later.
+    while !is_over.load(Ordering::Relaxed) {
+        for wire in &mut wires {
+            let value = "v".repeat(100 + round % 900);
+            let key = format!("user:{}", round % 5000);
+            let set = format!("set {key} 0 3600 {}\r\n{value}\r\n", value.len());
+            wire.expect(set.as_bytes(), b"STORED\r\n");
+            for key in [HOSTILE, &format!("{HOSTILE}{}", round % 500)] {
+                wire.expect(format!("set {key} 0 0 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
+            }
+            let read = format!("user:{}", (round * 7) % 9000);
+            wire.send(format!("get {HOSTILE} {read}\r\n").as_bytes());
+            wire.read_until(b"END\r\n");
+        }
+        round += 1;
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Runs the script in the browser and returns what it said.
+fn browse(words: &[&str]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/browser/check_console.mjs");
+    let mut command = Command::new("node");
+    command.arg(script).args(words);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.trim_end().ends_with("checks passed"), "{text}");
+    text
+}
+
+#[test]
+fn every_view_of_the_console_is_drawn_in_a_browser() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let mut tier = Tier::start();
+    let route = r#"{ "type": "AllSyncRoute", "children": ["PoolRoute|A", "PoolRoute|B"] }"#;
+    let router = Router::over(&tier.addresses[..2], route, &[]);
+    let memcached = Server::memcached(&[]);
+    let topology = tier.topology(&folder, router.addr());
+    let config = router.config_path().display().to_string();
+    let plain = memcached.addr().to_string();
+    let (console, address) =
+        console(&[&plain, "--topology", &topology.display().to_string(), "--config", &config]);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| load(&tier.addresses[..5], &is_over));
+        let minutes = env::var("CONSOLE_MINUTES").unwrap_or_else(|_| "0".to_owned());
+        let mut words = vec![address.as_str(), "--hostile", HOSTILE, "--minutes", &minutes];
+        let shots = env::var("SHOTS").ok();
+        if let Some(shots) = &shots {
+            words.extend(["--shots", shots]);
+        }
+        let before = usage::cpu_time(console.id()).unwrap();
+        let begin = std::time::Instant::now();
+        let result = std::panic::catch_unwind(|| browse(&words));
+        let busy = usage::cpu_time(console.id()).unwrap() - before;
+        is_over.store(true, Ordering::Relaxed);
+        let share = busy.as_secs_f64() / begin.elapsed().as_secs_f64() * 100.0;
+        let memory = usage::rss_bytes(console.id()).unwrap_or(0) >> 20;
+        match result {
+            Ok(text) => print!("{text}"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        println!("the console: {share:.1} % of a core, {memory} MB, over {SERVERS} servers");
+    });
+    assert!(tier.servers.iter_mut().all(ChildGuard::is_running));
+}
+
+#[test]
+fn a_prefix_is_flushed_by_who_has_logged_in() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console-login");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let users = folder.join("users").display().to_string();
+    fs::write(&users, "ann:secret\n").unwrap();
+    let server = Server::holdall(&[]);
+    let mut wire = server.connect();
+    wire.expect(b"set user:1 0 0 1\r\nx\r\n", b"STORED\r\n");
+    wire.expect(b"set item:1 0 0 1\r\nx\r\n", b"STORED\r\n");
+    let (_console, address) =
+        console(&[&server.addr().to_string(), "--users", &users, "--actions"]);
+    browse(&[&address, "--login", "ann:secret", "--flush", "user:"]);
+    wire.expect(b"get user:1 item:1\r\n", b"VALUE item:1 0 1\r\nx\r\nEND\r\n");
+}
