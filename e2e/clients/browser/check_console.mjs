@@ -192,8 +192,8 @@ async function findHostile() {
   assert.deepEqual(said.filter((line) => !line.includes("400")), []);
   // Slabs and bags of one server, and the slider.
   await show(page, "memory");
-  await page.waitForSelector("#cache option:nth-child(2)", { state: "attached" });
-  await page.selectOption("#cache", { index: 1 });
+  await page.waitForSelector("#cache option[value^='127.0.1.1:']", { state: "attached" });
+  await page.selectOption("#cache", await page.getAttribute("#cache option[value^='127.0.1.1:']", "value"));
   await page.waitForSelector("#slabs .bags i");
   await page.waitForSelector("#curve canvas", { timeout: 120_000 });
   const before = await page.textContent("#curve-says");

@@ -52,7 +52,7 @@ const map = {
       const servers = own.filter(({ role }) => role === "server");
       const away = own.filter(({ health }) => health === "away").length;
       const gets = servers.reduce((sum, { numbers }) => sum + (numbers.gets_per_second ?? 0), 0);
-      say(place, `${own.length} members${away ? `, ${away} away` : ""} · ${shown("count", gets)} gets/s`);
+      say(place, `${counted(own.length, "member")}${away ? `, ${away} away` : ""} · ${shown("count", gets)} gets/s`);
     }
     this.sums(tick, members);
     routes.take(members);
