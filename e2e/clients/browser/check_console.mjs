@@ -205,7 +205,7 @@ async function findHostile() {
   // A member of the map leads to its charts.
   await show(page, "map");
   await page.click(".tile[data-health=trouble], .tile[data-health=good]");
-  await page.waitForSelector("#member td");
+  await page.waitForSelector("#member td", { state: "attached" });
   if (shots !== null) await page.screenshot({ path: join(shots, "member.png"), fullPage: true });
   await page.close();
 }
