@@ -113,6 +113,32 @@ fn replies_to_who_is_closed_for_not_reading_are_dropped() {
     assert_eq!(rest.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
 }
 
+/// A client that says `quit` and reads nothing answers the kernel's probes for as long as it likes.
+#[test]
+fn replies_to_who_quits_and_does_not_read_do_not_stay_in_the_kernel() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    SockRef::from(&client.0).set_recv_buffer_size(4096).unwrap();
+    client.send(b"big 100000\nquit\n");
+    eventually("closed", || server.seen.closed.lock().unwrap().len() == 1);
+    let peer = client.0.local_addr().unwrap().port();
+    assert!(kept_for(peer) > 50_000, "{} bytes", kept_for(peer));
+    let mut reader = server.client();
+    reader.send(b"big 100000\nquit\n");
+    assert_eq!(reader.rest().len(), 100_004, "who reads receives all of it");
+    eventually("dropped", || kept_for(peer) == 0);
+}
+
+/// Bytes that the kernel keeps for the client with this port, by `/proc/net/tcp`.
+fn kept_for(client_port: u16) -> usize {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let of_client = sockets.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(2)?.ends_with(&format!(":{client_port:04X}")).then(|| words[4].to_owned())
+    });
+    of_client.map(|queues| usize::from_str_radix(&queues[..8], 16).unwrap()).sum()
+}
+
 /// The clients that did not log in have just moved; the three have not for longest.
 #[test]
 fn unauthenticated_clients_are_closed_before_those_that_logged_in() {

@@ -10,6 +10,7 @@
 //! is full all the same, the account is tight: then those are known that hold more than
 //! [`LEAST_BYTES`].
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -46,6 +47,8 @@ pub(crate) struct Budget {
 struct Clients {
     holders: HashMap<Client, Holder>,
     leaving: HashMap<Client, Leaving>,
+    /// The sum of what those hold.
+    leaving_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,8 +103,9 @@ impl Budget {
     pub(crate) fn release(&self, client: Client) {
         let mut clients = self.clients.lock();
         clients.holders.remove(&client);
-        if clients.leaving.remove(&client).is_some_and(|leaving| !leaving.is_told) {
-            self.untold.fetch_sub(1, Ordering::Relaxed);
+        if let Some(leaving) = clients.leaving.remove(&client) {
+            clients.leaving_bytes -= leaving.bytes;
+            self.untold.fetch_sub(usize::from(!leaving.is_told), Ordering::Relaxed);
         }
     }
 
@@ -115,25 +119,16 @@ impl Budget {
             return false;
         }
         let mut clients = self.clients.lock();
-        let is_settled = |clients: &Clients, max: usize| {
-            let leaving: usize = clients.leaving.values().map(|leaving| leaving.bytes).sum();
-            self.held() <= leaving.saturating_add(max)
-        };
-        if is_settled(&clients, self.max) {
+        let stays = |clients: &Clients| self.held().saturating_sub(clients.leaving_bytes);
+        if stays(&clients) <= self.max {
             return false;
         }
-        let before = clients.leaving.len();
         // Some room at once, so that this is not done for each byte.
-        while !is_settled(&clients, self.max / 8 * 7)
-            && let Some((client, bytes)) = clients.most(now)
-        {
-            clients.holders.remove(&client);
-            clients.leaving.insert(client, Leaving { bytes, is_told: false });
-            self.untold.fetch_add(1, Ordering::Relaxed);
-        }
-        let is_settled = is_settled(&clients, self.max);
-        clients.leaving.len() > before
-            || !is_settled && !self.is_tight.swap(true, Ordering::Relaxed)
+        let surplus = stays(&clients).saturating_sub(self.max / 8 * 7);
+        let chosen = clients.choose(surplus, now);
+        self.untold.fetch_add(chosen, Ordering::Relaxed);
+        let is_full = stays(&clients) > self.max;
+        chosen > 0 || is_full && !self.is_tight.swap(true, Ordering::Relaxed)
     }
 
     /// The queues of a worker's clients that must go; each is named once.
@@ -155,14 +150,32 @@ impl Budget {
 }
 
 impl Clients {
-    /// Who holds longest and most.
-    fn most(&self, now: Instant) -> Option<(Client, usize)> {
+    /// Has those leave who hold longest and most, until they hold `surplus` bytes together. Returns
+    /// how many. Each holder is looked at once, and sorted with the others: this is done for an
+    /// eighth of the account at a time, however many hold a part of it.
+    fn choose(&mut self, surplus: usize, now: Instant) -> usize {
         let weight = |holder: &Holder| {
             let ms = now.saturating_duration_since(holder.since).as_millis();
             (ms + 1).saturating_mul(holder.bytes as u128)
         };
-        let most = self.holders.iter().max_by_key(|(_, holder)| weight(holder));
-        most.map(|(client, holder)| (*client, holder.bytes))
+        let mut by_weight: Vec<(u128, Client, usize)> = Vec::new();
+        if by_weight.try_reserve_exact(self.holders.len()).is_err() {
+            return 0;
+        }
+        let holders = self.holders.iter();
+        by_weight.extend(holders.map(|(client, holder)| (weight(holder), *client, holder.bytes)));
+        by_weight.sort_unstable_by_key(|(weight, ..)| Reverse(*weight));
+        let (mut chosen, mut bytes_chosen) = (0, 0);
+        for (_, client, bytes) in by_weight {
+            if bytes_chosen >= surplus {
+                break;
+            }
+            self.holders.remove(&client);
+            self.leaving.insert(client, Leaving { bytes, is_told: false });
+            (chosen, bytes_chosen) = (chosen + 1, bytes_chosen + bytes);
+        }
+        self.leaving_bytes += bytes_chosen;
+        chosen
     }
 }
 

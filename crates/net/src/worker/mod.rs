@@ -64,6 +64,11 @@ const GROUP: usize = 8;
 /// Scratch that has grown past this is given back after the turn, in bytes.
 const SCRATCH_KEPT: usize = 4 * FLUSH_BYTES;
 
+/// The time for which the kernel keeps the replies of a closed connection while its client takes
+/// none of them: without it, for as long as the client's system answers. Each byte that is taken
+/// begins it anew.
+const UNTAKEN_MAX: Duration = Duration::from_secs(10);
+
 const EVENTFD: Token = Token { slot: u32::MAX, generation: NO_GENERATION };
 
 /// The descriptor of [`Service::outside`].
@@ -413,6 +418,9 @@ impl<S: Service> Worker<S> {
             // The kernel would keep what it has of the replies until the client takes them, or for
             // minutes. Where this fails it does.
             let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+        } else {
+            // Only TCP knows this, and only there the kernel keeps replies of closed sockets.
+            let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(UNTAKEN_MAX));
         }
         self.service.close(session, reason);
         drop(socket);

@@ -10,6 +10,7 @@
 //! logins and one for rights: each reads requests of its own, and all fill one queue.
 
 mod account;
+mod admission;
 mod batch;
 mod binary;
 mod format;
@@ -90,6 +91,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// A data block is still to come, or the rest of one.
+    const fn is_sending(&self) -> bool {
+        self.receiving.is_some() || self.swallow > 0
+    }
+
     /// Tells the log what is wrong with the connection.
     #[cold]
     fn fault(&self, what: Arguments<'_>) {
@@ -163,6 +169,9 @@ impl Front {
             }
             if input.bytes().is_empty() {
                 return Flow::NeedInput;
+            }
+            if !session.is_sending() && !self.queues.admits(session.queue) {
+                return Flow::Wait;
             }
             if requests_left == 0 {
                 return Flow::Yield;
@@ -239,6 +248,7 @@ impl Service for Front {
         self.is_short = reserve::is_low();
         self.batch.turn();
         self.queues.account.turn(now);
+        self.queues.admission.turn(now);
         if let Some(is_watched) = self.queues.reporter.turn(now) {
             self.core.watch(is_watched);
         }
@@ -323,7 +333,8 @@ impl Service for Front {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.core.deadline().into_iter().chain(self.refusals.deadline()).min()
+        let admission = self.queues.admission.deadline();
+        self.core.deadline().into_iter().chain(self.refusals.deadline()).chain(admission).min()
     }
 
     fn after_turn(&mut self, resumed: &mut Vec<ConnId>) {
@@ -335,6 +346,7 @@ impl Service for Front {
         if let Some((_, _, waiting)) = self.core.context().window() {
             self.core.context().traffic().set(Event::Waiting, waiting as u64);
         }
+        self.queues.admit_waiting();
         if self.queues.resumed.is_empty()
             && self.queues.settle()
             && let Some(control) = self.shared.control.get()

@@ -24,12 +24,16 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::time::Instant;
 
 use narrow::to_u32;
 use net::{ConnId, FLUSH_BYTES, Output};
-use upstream::{Command, Count, Event, Exchange, Failure, Reply, Sink, Ticket, Traffic};
+use upstream::{
+    Command, CommandClass, Count, Event, Exchange, Failure, Reply, Sink, Ticket, Traffic,
+};
 
 use super::account::{Account, Holding};
+use super::admission::{Admission, Expected};
 use super::format;
 use super::slot::{Kind, Slot};
 use super::watch::Reporter;
@@ -82,6 +86,8 @@ pub(crate) struct Queue {
     reply_bytes: usize,
     /// Small replies since the last that was not.
     small_replies: u16,
+    /// Large replies on their way, as far as they are guessed.
+    expected: Expected,
     holding: Holding,
     is_resumed: bool,
     /// There was no memory for a reply: the connection must go.
@@ -99,6 +105,7 @@ pub(crate) struct Queues {
     pub(crate) resumed: Vec<ConnId>,
     pub(super) reporter: Reporter,
     pub(super) account: Account,
+    pub(super) admission: Admission,
     /// Where requests and their replies are counted.
     traffic: Arc<Traffic>,
 }
@@ -106,7 +113,8 @@ pub(crate) struct Queues {
 impl Queues {
     pub(super) fn new(reporter: Reporter, account: Account, traffic: Arc<Traffic>) -> Self {
         let (queues, free, resumed) = Default::default();
-        Self { queues, free, resumed, reporter, account, traffic }
+        let admission = Admission::new(Instant::now());
+        Self { queues, free, resumed, reporter, account, admission, traffic }
     }
 
     /// Nothing is owed by this queue.
@@ -125,10 +133,15 @@ impl Queues {
     pub(crate) fn close(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];
         self.account.closed(number, &queue.holding);
-        let outstanding = queue.outstanding;
-        *queue = Queue { outstanding, base: queue.base, ..Queue::default() };
+        let (outstanding, expected) = (queue.outstanding, queue.expected);
+        let (base, expected_left) = (queue.base, expected.closed());
+        *queue = Queue { outstanding, base, expected: expected_left, ..Queue::default() };
         if outstanding == 0 {
             self.free.push(number);
+        }
+        if expected.is_waiting() && self.admission.leave() {
+            let queues = &self.queues;
+            self.admission.retain(|number| queues[number as usize].expected.is_waiting());
         }
     }
 
@@ -143,6 +156,31 @@ impl Queues {
         let is_pressed = self.account.is_pressed();
         let queue = self.get(number);
         queue.is_full() || is_pressed && queue.asks_for_the_unknown()
+    }
+
+    /// The queue's client may ask: its reply is small as those before, or there is room for a large
+    /// one. If not, [`Self::admit_waiting`] resumes it.
+    #[inline]
+    pub(crate) fn admits(&mut self, number: u32) -> bool {
+        let queue = &mut self.queues[number as usize];
+        queue.asks_for_small() || self.admission.admits(number, &mut queue.expected)
+    }
+
+    /// Resumes connections that wait for room, as far as there is some.
+    pub(super) fn admit_waiting(&mut self) {
+        let mut promised = 0;
+        while let Some(number) = self.admission.next(promised) {
+            let queue = &mut self.queues[number as usize];
+            if self.admission.admit(&mut queue.expected) {
+                promised += self.admission.guess(queue.reply_bytes);
+                if let Some(conn) = queue.conn
+                    && !queue.is_resumed
+                {
+                    queue.is_resumed = true;
+                    self.resumed.push(conn);
+                }
+            }
+        }
     }
 
     /// Counts what the queue holds.
@@ -196,6 +234,10 @@ impl Queues {
         if !client_key.is_empty() {
             (slot.start, slot.len) = queue.append(client_key);
         }
+        if slot.op.class() == CommandClass::Get && !queue.asks_for_small() {
+            let bytes = self.admission.guess(queue.reply_bytes);
+            self.admission.ask(&mut queue.expected, bytes);
+        }
         let seq = queue.base.wrapping_add(to_u32(queue.slots.len()));
         queue.asked_bytes += slot.asked_bytes as usize;
         queue.slots.push_back(slot);
@@ -214,6 +256,13 @@ impl Sink for Queues {
         self.traffic.event(Event::Replied);
         let (number, seq) = ((ticket >> 32) as u32, (ticket & 0xffff_ffff) as u32);
         let Some(queue) = self.queues.get_mut(number as usize) else { return };
+        let value_bytes = reply.words.len() + reply.value.len();
+        if queue.expected.is_any() {
+            self.admission.answered(&mut queue.expected, queue.outstanding);
+            if queue.reply_bytes == 0 {
+                self.admission.learn(value_bytes);
+            }
+        }
         queue.outstanding -= 1;
         let Some(conn) = queue.conn else {
             if queue.outstanding == 0 {
@@ -228,8 +277,11 @@ impl Sink for Queues {
         let start = queue.heap.len();
         let client_key = (slot.start as usize, slot.len as usize);
         let too_much = Reply::failed(Failure::Busy, b"out of memory writing reply");
-        let reply = if start > HEAP_BYTES_CUT { &too_much } else { reply };
-        let value_bytes = reply.words.len() + reply.value.len();
+        let (reply, value_bytes) = if start > HEAP_BYTES_CUT {
+            (&too_much, too_much.value.len())
+        } else {
+            (reply, value_bytes)
+        };
         let needed = REPLY_REST_BYTES + client_key.1 + value_bytes;
         let is_small = value_bytes <= HEAP_KEPT;
         queue.small_replies =
@@ -294,6 +346,12 @@ impl Queue {
             || self.heap.len() >= HEAP_BYTES_MAX
             || self.asked_bytes >= ASKED_BYTES_MAX
             || self.reply_bytes.saturating_mul(self.outstanding as usize) >= EXPECTED_BYTES_MAX
+    }
+
+    /// Its last replies were small, at least as many as are to come with the next one.
+    #[inline]
+    fn asks_for_small(&self) -> bool {
+        self.outstanding < u32::from(self.small_replies)
     }
 
     /// As many replies are to come as small ones came in a row, and one: the next may be large, and

@@ -194,7 +194,7 @@ impl Front {
         session.line = None;
         let op = retrieval(&line);
         loop {
-            if self.queues.is_full(session.queue) {
+            if self.queues.is_full(session.queue) || !self.queues.admits(session.queue) {
                 session.line = Some(line);
                 return Step::Next;
             }

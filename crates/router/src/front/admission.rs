@@ -1,0 +1,297 @@
+//! A bound on the large replies that a worker has on their way, for all of its clients together.
+//!
+//! All clients of a worker share its connection to a server, so a small reply comes behind the
+//! large ones that were asked for before it. Nobody knows the size of a reply before it is there;
+//! it is guessed from the client's last ones. A client that has had as many small replies in a row
+//! as it has requests outstanding asks at once, whatever others do. Everybody else asks while fewer
+//! than [`ON_THEIR_WAY_MAX`] bytes are expected, and waits for its turn otherwise (decision 114).
+//!
+//! ```text
+//!     request of a client without small replies -> room? -> expected, until its reply is there
+//!                                                   no  -> waiting -> admitted when there is room
+//! ```
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Bytes of replies that may be on their way to clients that have not shown small ones. One reply
+/// may exceed it.
+const ON_THEIR_WAY_MAX: usize = 4 << 20;
+
+/// A reply that has not come for one to two of these is not counted any more: a server that is
+/// silent holds up nobody else's requests.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// The least size that is guessed of a client that is not known.
+const GUESS_MIN: usize = 1024;
+
+/// A smaller reply lowers the guess by this part of the difference; a larger one raises it by half.
+const SLOWNESS: usize = 64;
+
+/// A queue's part: what is expected for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Expected {
+    /// Bytes of replies on their way.
+    bytes: usize,
+    /// The period in which they were counted.
+    period: u32,
+    /// It waits for its turn.
+    is_waiting: bool,
+    /// It may ask once.
+    is_admitted: bool,
+}
+
+impl Expected {
+    /// What is left of it when its connection has gone: replies are still on their way.
+    pub(super) fn closed(self) -> Self {
+        Self { is_waiting: false, is_admitted: false, ..self }
+    }
+
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    pub(super) const fn is_any(&self) -> bool {
+        self.bytes > 0
+    }
+}
+
+/// One worker's bound.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Bytes that are expected: asked for in this period, and in the one before.
+    recent: usize,
+    older: usize,
+    period: u32,
+    period_end: Instant,
+    /// The size of a reply to a client that is not known.
+    guess: usize,
+    /// Queues that wait, the oldest first; some of them have gone.
+    waiting: VecDeque<u32>,
+    gone: usize,
+    /// The next turn is the newest's.
+    takes_newest: bool,
+}
+
+impl Admission {
+    pub(super) fn new(now: Instant) -> Self {
+        let period_end = now + PERIOD;
+        let (recent, older, period, gone) = Default::default();
+        let (waiting, takes_newest, guess) = (VecDeque::new(), false, GUESS_MIN);
+        Self { recent, older, period, period_end, guess, waiting, gone, takes_newest }
+    }
+
+    /// A turn of the worker begins.
+    #[inline]
+    pub(super) fn turn(&mut self, now: Instant) {
+        if now >= self.period_end {
+            (self.older, self.recent) = (self.recent, 0);
+            self.period = self.period.wrapping_add(1);
+            self.period_end = now + PERIOD;
+        }
+    }
+
+    /// When there is room again, whatever servers do; `None` when nobody waits.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (!self.waiting.is_empty()).then_some(self.period_end)
+    }
+
+    const fn has_room(&self, promised: usize) -> bool {
+        self.recent + self.older + promised < ON_THEIR_WAY_MAX
+    }
+
+    /// A queue whose client has not shown small replies may ask. If not, it waits, and
+    /// [`Self::next`] names it.
+    pub(super) fn admits(&mut self, number: u32, expected: &mut Expected) -> bool {
+        if expected.is_admitted || self.waiting.is_empty() && self.has_room(0) {
+            return true;
+        }
+        if !expected.is_waiting {
+            if self.waiting.try_reserve(1).is_err() {
+                return true;
+            }
+            expected.is_waiting = true;
+            self.waiting.push_back(number);
+        }
+        false
+    }
+
+    /// The size that is guessed of a reply; `known` is that of the client's last large ones.
+    pub(super) fn guess(&self, known: usize) -> usize {
+        if known > 0 { known } else { self.guess }
+    }
+
+    /// A queue has asked for a reply of perhaps this many bytes.
+    pub(super) fn ask(&mut self, expected: &mut Expected, bytes: usize) {
+        expected.is_admitted = false;
+        let before = self.forget(expected, expected.bytes);
+        expected.bytes = before + bytes;
+        expected.period = self.period;
+        self.recent += expected.bytes;
+    }
+
+    /// One of a queue's `outstanding` replies has come.
+    pub(super) fn answered(&mut self, expected: &mut Expected, outstanding: u32) {
+        let part = expected.bytes / outstanding.max(1) as usize;
+        self.forget(expected, part);
+        expected.bytes -= part;
+    }
+
+    /// A reply to a client that is not known was this large.
+    pub(super) fn learn(&mut self, len: usize) {
+        self.guess = if len > self.guess {
+            self.guess + (len - self.guess) / 2
+        } else {
+            (self.guess - (self.guess - len).div_ceil(SLOWNESS)).max(GUESS_MIN)
+        };
+    }
+
+    /// Takes `bytes` of a queue's out of what is expected. Returns how many were still counted.
+    fn forget(&mut self, expected: &Expected, bytes: usize) -> usize {
+        let counted = match self.period.wrapping_sub(expected.period) {
+            0 => &mut self.recent,
+            1 => &mut self.older,
+            _ => return 0,
+        };
+        *counted = counted.saturating_sub(bytes);
+        bytes
+    }
+
+    /// The next queue in turn, if there is room beside what was `promised`: the oldest and the
+    /// newest by turns, so that a newcomer need not wait until a crowd is served.
+    pub(super) fn next(&mut self, promised: usize) -> Option<u32> {
+        if !self.has_room(promised) {
+            return None;
+        }
+        self.takes_newest = !self.takes_newest;
+        if self.takes_newest { self.waiting.pop_back() } else { self.waiting.pop_front() }
+    }
+
+    /// The queue that was named still waits: now it may ask once.
+    pub(super) fn admit(&mut self, expected: &mut Expected) -> bool {
+        let waited = std::mem::take(&mut expected.is_waiting);
+        expected.is_admitted = waited;
+        self.gone = self.gone.saturating_sub(usize::from(!waited));
+        waited
+    }
+
+    /// A queue that waits has gone. True when most have: then [`Self::retain`] is called.
+    pub(super) fn leave(&mut self) -> bool {
+        self.gone += 1;
+        self.gone > self.waiting.len() / 2
+    }
+
+    /// Keeps the queues that still wait.
+    pub(super) fn retain(&mut self, waits: impl Fn(u32) -> bool) {
+        self.waiting.retain(|number| waits(*number));
+        self.gone = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: usize = 1 << 20;
+
+    fn admission() -> (Admission, Instant) {
+        let now = Instant::now();
+        (Admission::new(now), now)
+    }
+
+    /// Asks for as many replies of `bytes` as there is room for.
+    fn fill(admission: &mut Admission, bytes: usize) -> Vec<Expected> {
+        let mut all = Vec::new();
+        loop {
+            let mut expected = Expected::default();
+            if !admission.admits(1000, &mut expected) {
+                admission.retain(|_| false);
+                return all;
+            }
+            admission.ask(&mut expected, bytes);
+            all.push(expected);
+        }
+    }
+
+    #[test]
+    fn large_replies_on_their_way_are_bounded_and_their_ends_make_room() {
+        let (mut admission, _) = admission();
+        let mut all = fill(&mut admission, MB);
+        assert_eq!(all.len(), 4);
+        admission.answered(&mut all[0], 1);
+        assert!(!all[0].is_any());
+        assert_eq!(fill(&mut admission, MB).len(), 1);
+    }
+
+    #[test]
+    fn the_oldest_and_the_newest_are_named_by_turns() {
+        let (mut admission, _) = admission();
+        let mut all = fill(&mut admission, 4 * MB);
+        let mut queues = [Expected::default(); 4];
+        for (number, queue) in (0..).zip(&mut queues) {
+            assert!(!admission.admits(number, queue) && queue.is_waiting());
+        }
+        assert_eq!(admission.next(0), None, "there is no room");
+        admission.answered(&mut all[0], 1);
+        assert_eq!(admission.next(4 * MB), None, "the room is promised");
+        let named: Vec<_> = std::iter::from_fn(|| admission.next(0)).collect();
+        assert_eq!(named, [3, 0, 2, 1]);
+        assert!(admission.admit(&mut queues[3]) && admission.admits(3, &mut queues[3]));
+        assert!(!admission.admit(&mut queues[3]), "once");
+    }
+
+    #[test]
+    fn who_comes_later_does_not_overtake_who_waits() {
+        let (mut admission, _) = admission();
+        let mut all = fill(&mut admission, 4 * MB);
+        let mut queues = [Expected::default(); 2];
+        assert!(!admission.admits(0, &mut queues[0]));
+        admission.answered(&mut all[0], 1);
+        assert!(!admission.admits(1, &mut queues[1]));
+    }
+
+    #[test]
+    fn a_silent_server_holds_up_nobody_for_long() {
+        let (mut admission, start) = admission();
+        let mut all = fill(&mut admission, 4 * MB);
+        assert!(!admission.admits(0, &mut Expected::default()));
+        admission.turn(start + PERIOD);
+        assert_eq!(admission.next(0), None);
+        admission.turn(start + 3 * PERIOD);
+        assert_eq!(admission.next(0), Some(0));
+        fill(&mut admission, 4 * MB);
+        admission.answered(&mut all[0], 1);
+        assert_eq!(admission.next(0), None, "a late reply takes off nothing of others'");
+    }
+
+    #[test]
+    fn the_guess_rises_fast_and_falls_slowly() {
+        let (mut admission, _) = admission();
+        assert_eq!(admission.guess(0), GUESS_MIN);
+        assert_eq!(admission.guess(5), 5);
+        admission.learn(MB);
+        let large = admission.guess(0);
+        assert!(large > MB / 2);
+        admission.learn(0);
+        assert!(admission.guess(0) > large / 64 * 62);
+        (0..2000).for_each(|_| admission.learn(0));
+        assert_eq!(admission.guess(0), GUESS_MIN);
+    }
+
+    #[test]
+    fn those_who_have_gone_take_no_room_in_the_list() {
+        let (mut admission, _) = admission();
+        fill(&mut admission, 4 * MB);
+        let mut queues = vec![Expected::default(); 10];
+        for (number, queue) in (0..).zip(&mut queues) {
+            admission.admits(number, queue);
+        }
+        let is_most = (0..6).map(|number| {
+            queues[number] = queues[number].closed();
+            admission.leave()
+        });
+        assert_eq!(is_most.collect::<Vec<_>>(), [false, false, false, false, false, true]);
+        admission.retain(|number| queues[number as usize].is_waiting());
+        assert_eq!(admission.waiting, [6, 7, 8, 9]);
+    }
+}
