@@ -131,6 +131,7 @@ fn classic(request: &Request, key: &str, out: &mut Vec<u8>) {
         Op::Replace(_) => format!("replace {key} 0 0 {len}\r\n"),
         Op::Set(_) => format!("set {key} 0 0 {len}\r\n"),
         Op::Touch => format!("touch {key} 0\r\n"),
+        Op::Invalidate | Op::MetaGet => unreachable!("classic text has no {:?}", request.op),
     };
     out.extend_from_slice(line.as_bytes());
     data_block(request, out);
@@ -184,9 +185,10 @@ fn meta(request: &Request, key: &str, out: &mut Vec<u8>) {
         Op::Decr(by) => format!("ma {key} v MD D{by}\r\n"),
         Op::Delete => format!("md {key}\r\n"),
         Op::Flush => format!("md {key} U\r\n"),
-        Op::Get => format!("mg {key} v c\r\n"),
+        Op::Get | Op::MetaGet => format!("mg {key} v c\r\n"),
         Op::Incr(by) => format!("ma {key} v D{by}\r\n"),
         Op::LeaseGet => format!("mg {key} v c G\r\n"),
+        Op::Invalidate => format!("md {key} I\r\n"),
         Op::LeaseSet(_, token) => format!("ms {key} {len} G{token}\r\n"),
         Op::Prepend(_) => format!("ms {key} {len} MP\r\n"),
         Op::Replace(_) => format!("ms {key} {len} MR\r\n"),
@@ -208,14 +210,17 @@ fn read_meta(op: Op, wire: &mut Wire) -> Result<Out, NoAnswer> {
             (Op::LeaseGet, _) if words.contains(&"W") => {
                 flag('G').map(Out::Token).ok_or_else(|| failure(&text))
             }
+            (Op::MetaGet, _) if words.contains(&"X") => {
+                Ok(Out::Stale { val, cas: flag('c'), won: words.contains(&"W") })
+            }
             _ => Ok(Out::Hit { val, cas: flag('c') }),
         };
     }
     match (op, text.as_str()) {
-        (Op::Get, "EN") => Ok(Out::Miss),
+        (Op::Get | Op::MetaGet, "EN") => Ok(Out::Miss),
         (Op::Touch, "EN") | (_, "NF") => Ok(Out::NotFound),
         (Op::Touch, "HD") => Ok(Out::Touched),
-        (Op::Delete, "HD") => Ok(Out::Deleted),
+        (Op::Delete | Op::Invalidate, "HD") => Ok(Out::Deleted),
         (Op::Flush, "HD") => Ok(Out::Flushed),
         (_, "HD") => Ok(Out::Stored),
         (_, "NS") => Ok(Out::NotStored),
@@ -234,7 +239,15 @@ fn data_block(request: &Request, out: &mut Vec<u8>) {
 const fn carries_data(op: Op) -> bool {
     !matches!(
         op,
-        Op::Decr(_) | Op::Delete | Op::Flush | Op::Get | Op::Incr(_) | Op::LeaseGet | Op::Touch
+        Op::Decr(_)
+            | Op::Delete
+            | Op::Flush
+            | Op::Get
+            | Op::Incr(_)
+            | Op::Invalidate
+            | Op::LeaseGet
+            | Op::MetaGet
+            | Op::Touch
     )
 }
 
@@ -252,7 +265,7 @@ fn binary(request: &Request, key: &[u8]) -> Vec<u8> {
         Op::Delete => Packet { opcode: 0x04, ..base },
         Op::Get => Packet { opcode: 0x00, ..base },
         Op::Incr(by) => return Packet { opcode: 0x05, extras: &number_extras(by), ..base }.bytes(),
-        Op::Flush | Op::LeaseGet | Op::LeaseSet(..) => {
+        Op::Flush | Op::Invalidate | Op::LeaseGet | Op::LeaseSet(..) | Op::MetaGet => {
             unreachable!("the binary protocol has no {:?}", request.op)
         }
         Op::Prepend(_) => Packet { opcode: 0x0f, value, ..base },

@@ -48,6 +48,9 @@ pub enum Mode {
     Strict,
     /// An item may vanish at any moment (memory was needed for another).
     Evicting,
+    /// The same; and a read may show a cas unique of no item, where there was no memory to give the
+    /// item one (decision 111).
+    Starved,
 }
 
 /// The contents of an accepted history.
@@ -135,20 +138,28 @@ pub fn check_values(events: &[Event]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A cas unique names one version of a key: seen with two values, it names two.
+/// A cas unique names one version of a key: seen with two values, or of a stale item and of one
+/// that is not, it names two.
 fn unique_cas(events: &[Event]) -> Result<(), Violation> {
-    let mut versions: BTreeMap<u64, (Val, usize)> = BTreeMap::new();
+    let mut versions: BTreeMap<u64, Vec<(Val, Option<bool>, usize)>> = BTreeMap::new();
     for (index, event) in events.iter().enumerate() {
-        if let Out::Hit { val, cas: Some(cas) } = event.out {
-            let (first, at) = *versions.entry(cas).or_insert((val, index));
-            if first != val {
-                let text = format!(
-                    "cas {cas} with two values:\n{}\n{}",
-                    around(events, at),
-                    around(events, index)
-                );
-                return Err(Violation { text });
-            }
+        // A plain get does not tell stale items.
+        let (val, cas, is_stale) = match event.out {
+            Out::Hit { val, cas } => (val, cas, (event.op == Op::MetaGet).then_some(false)),
+            Out::Stale { val, cas, .. } => (val, cas, Some(true)),
+            _ => continue,
+        };
+        let Some(cas) = cas else { continue };
+        let seen = versions.entry(cas).or_default();
+        let differs = |&&(other, other_stale, _): &&(Val, Option<bool>, usize)| {
+            other != val || other_stale.is_some_and(|stale| is_stale == Some(!stale))
+        };
+        if let Some((_, _, at)) = seen.iter().find(differs) {
+            let (first, second) = (around(events, *at), around(events, index));
+            return Err(Violation { text: format!("cas {cas} of two:\n{first}\n{second}") });
+        }
+        if !seen.iter().any(|(_, stale, _)| *stale == is_stale) {
+            seen.push((val, is_stale, index));
         }
     }
     Ok(())

@@ -81,26 +81,33 @@ impl Client {
     fn choose(&mut self, key: usize) -> (Op, Vec<u8>) {
         let value = keys::value(&mut self.rng, key, self.serial);
         let val = Val::of(&value);
+        let kind = keys::kind(key);
+        // A reader by the meta protocol may win what is stale.
+        let marks = kind == Kind::Marked && self.wire == Wire::Meta;
+        let get = if marks { Op::MetaGet } else { Op::Get };
         // The last request must have a reply.
         if self.requests_left == 0 {
-            return (Op::Get, value);
+            return (get, value);
         }
         if self.wire == Wire::Text
-            && keys::kind(key) != Kind::Number
+            && kind != Kind::Number
             && let Some(token) = self.tokens.remove(&key)
         {
             return (Op::LeaseSet(val, token), value);
         }
-        let op = match (self.rng.below(16), keys::kind(key)) {
-            (0..=4, _) => Op::Get,
+        let op = match (self.rng.below(16), kind) {
+            (0..=4, _) => get,
+            (8, _) if marks => get,
+            (11..=13, Kind::Marked) if marks => Op::Invalidate,
             (5, _) => Op::Add(val),
             (6, _) => Op::Replace(val),
             (7, _) => Op::Delete,
             (8, _) => Op::Touch,
-            (14, _) if self.wire == Wire::Text => Op::LeaseGet,
+            // What a lease shows of a stale item is not judged here.
+            (14, _) if self.wire == Wire::Text && kind != Kind::Marked => Op::LeaseGet,
             (9..=10, _) => match self.uniques.get(&key) {
                 Some(&unique) => Op::Cas(val, unique),
-                None => Op::Get,
+                None => get,
             },
             (11..=12, Kind::Number) => Op::Incr(3),
             (13, Kind::Number) => Op::Decr(2),
@@ -156,7 +163,7 @@ impl Client {
                 format!("lease-get {name}")
             }
             Op::LeaseSet(_, token) => format!("lease-set {name} {token} 0 0 {len}"),
-            Op::Get | Op::Flush => {
+            Op::Get | Op::Flush | Op::Invalidate | Op::MetaGet => {
                 reply = Reply::Values;
                 let mut line = format!("gets {name}");
                 for _ in 0..self.rng.below(3) {
@@ -184,7 +191,8 @@ impl Client {
 
     fn meta(&mut self, bytes: &mut Vec<u8>, key: usize, op: Op, value: &[u8]) -> Asked {
         let (name, opaque, len) = (keys::name(key), self.opaque(), value.len());
-        let is_quiet = op == Op::Get && self.requests_left > 0 && self.rng.one_in(3);
+        let may_be_quiet = matches!(op, Op::Get | Op::MetaGet) && self.requests_left > 0;
+        let is_quiet = may_be_quiet && self.rng.one_in(3);
         let line = match op {
             Op::Add(_) => format!("ms {name} {len} ME O{opaque}"),
             Op::Append(_) => format!("ms {name} {len} MA O{opaque}"),
@@ -194,10 +202,11 @@ impl Client {
             _ if is_quiet => {
                 format!("mg {name} v c k q O{opaque}\r\nmn")
             }
-            Op::Get | Op::Flush | Op::LeaseGet | Op::LeaseSet(..) => {
+            Op::Get | Op::Flush | Op::LeaseGet | Op::LeaseSet(..) | Op::MetaGet => {
                 format!("mg {name} v c k O{opaque}")
             }
             Op::Incr(by) => format!("ma {name} D{by} v O{opaque}"),
+            Op::Invalidate => format!("md {name} I O{opaque}"),
             Op::Prepend(_) => format!("ms {name} {len} MP O{opaque}"),
             Op::Replace(_) => format!("ms {name} {len} MR O{opaque}"),
             Op::Set(_) => format!("ms {name} {len} O{opaque}"),
@@ -224,7 +233,12 @@ impl Client {
             Op::Decr(by) => (0x06, count(by), 0),
             Op::Delete => (0x04, Vec::new(), 0),
             _ if is_quiet => (0x09, Vec::new(), 0),
-            Op::Get | Op::Flush | Op::LeaseGet | Op::LeaseSet(..) => (0x00, Vec::new(), 0),
+            Op::Get
+            | Op::Flush
+            | Op::Invalidate
+            | Op::LeaseGet
+            | Op::LeaseSet(..)
+            | Op::MetaGet => (0x00, Vec::new(), 0),
             Op::Incr(by) => (0x05, count(by), 0),
             Op::Prepend(_) => (0x0f, Vec::new(), 0),
             Op::Replace(_) => (0x03, store(), 0),
@@ -289,10 +303,7 @@ impl Client {
         };
         let ret = moment();
         for ((key, op), hit) in ops.into_iter().zip(hits) {
-            let hit = hit.map(|(val, cas)| Out::Hit { val, cas });
-            if let Some(Out::Hit { cas: Some(unique), .. }) = hit {
-                self.uniques.insert(key, unique);
-            }
+            self.note_unique(key, hit);
             if let Some(out) = hit.or_else(|| (!is_refused).then_some(out)) {
                 self.seen.push(Seen { key, event: Event { call: called, ret, op, out } });
             }
@@ -317,7 +328,8 @@ impl Client {
                 let behind = asked.hits.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
                 let place = asked.ops[behind..].iter().position(|(asked, _)| *asked == key);
                 let place = place.expect("a key that was asked for, once") + behind;
-                asked.hits[place] = Some((Val::of(value.value), value.cas));
+                let val = Val::of(value.value);
+                asked.hits[place] = Some(Out::Hit { val, cas: value.cas });
             }
             Answer::Lease { key, token, .. } => {
                 let asked = self.answered(None);
@@ -385,16 +397,23 @@ impl Client {
         let (key, op) = asked.ops[0];
         assert!(name.is_none_or(|name| name == key), "another key for {asked:?}");
         let out = match (meta.code, op) {
-            (MetaCode::Va, Op::Get) => {
-                let value = meta.value.expect("VA has a value");
-                Out::Hit { val: Val::of(value), cas: unique }
+            (MetaCode::Va, Op::Get | Op::MetaGet) => {
+                let val = Val::of(meta.value.expect("VA has a value"));
+                let (won, lost) = (flag(b'W').is_some(), flag(b'Z').is_some());
+                match flag(b'X') {
+                    Some(_) if op == Op::MetaGet => {
+                        assert!(won != lost, "one of W and Z: {meta:?}");
+                        Out::Stale { val, cas: unique, won }
+                    }
+                    _ => Out::Hit { val, cas: unique },
+                }
             }
             (MetaCode::Va, Op::Incr(_) | Op::Decr(_)) => {
                 Out::Number(meta.value.and_then(number).expect("a number"))
             }
-            (MetaCode::En, Op::Get) => Out::Miss,
+            (MetaCode::En, Op::Get | Op::MetaGet) => Out::Miss,
             (MetaCode::En | MetaCode::Nf, _) => Out::NotFound,
-            (MetaCode::Hd, Op::Delete) => Out::Deleted,
+            (MetaCode::Hd, Op::Delete | Op::Invalidate) => Out::Deleted,
             (MetaCode::Hd, Op::Touch) => Out::Touched,
             (MetaCode::Hd, _) => Out::Stored,
             (MetaCode::Ns, _) => Out::NotStored,
@@ -402,8 +421,9 @@ impl Client {
             (code, op) => panic!("{code:?} to {op:?}"),
         };
         if asked.reply == Reply::HitThenNoop {
-            let Out::Hit { val, cas } = out else { panic!("{out:?} to a quiet get") };
-            asked.hits[0] = Some((val, cas));
+            let is_hit = matches!(out, Out::Hit { .. } | Out::Stale { .. });
+            assert!(is_hit, "{out:?} to a quiet get");
+            asked.hits[0] = Some(out);
             return;
         }
         self.conclude(key, out);
@@ -447,10 +467,15 @@ impl Client {
 
     /// The first request, which is of one key, is over.
     fn conclude(&mut self, key: usize, out: Out) {
-        if let Out::Hit { cas: Some(unique), .. } = out {
+        self.note_unique(key, Some(out));
+        self.finish(out);
+    }
+
+    fn note_unique(&mut self, key: usize, out: Option<Out>) {
+        if let Some(Out::Hit { cas: Some(unique), .. } | Out::Stale { cas: Some(unique), .. }) = out
+        {
             self.uniques.insert(key, unique);
         }
-        self.finish(out);
     }
 
     /// The connection is lost: what it asked has happened, or never will.

@@ -17,6 +17,10 @@ pub(super) enum Kind {
     Number,
     /// Short texts, which `append` and `prepend` make longer.
     Text,
+    /// Short texts, which clients of the meta protocol mark as stale and win.
+    Marked,
+    /// Items of one size, which leave in the order in which they were used.
+    Ranked,
     /// Anything up to the largest value: what fills the memory.
     Bytes,
     /// The same sizes, with a deadline now and then. Workers read the clock at the beginnings of
@@ -26,28 +30,40 @@ pub(super) enum Kind {
 
 const NUMBERS: usize = 3;
 const TEXTS: usize = 3;
+const MARKED: usize = 3;
+const RANKED: usize = 80;
 const FILLERS: usize = 110;
 const MORTALS: usize = 40;
-const KEYS: usize = NUMBERS + TEXTS + FILLERS + MORTALS;
+const SHARED: usize = NUMBERS + TEXTS + MARKED;
+const KEYS: usize = SHARED + RANKED + FILLERS + MORTALS;
+
+/// Bytes of a value of [`Kind::Ranked`].
+const RANKED_BYTES: usize = 3000;
 
 /// Most bytes of a value: a little less than the largest item.
 const VALUE_BYTES_MAX: usize = 200_000;
 
-/// A key that several clients use at once: a third of all picks are of the first two kinds.
+/// A key that several clients use at once: a third of all picks are of the first three kinds, and
+/// a third are of one size.
 pub(super) fn pick(rng: &mut Rng) -> usize {
-    if rng.one_in(3) {
-        rng.below(NUMBERS + TEXTS)
-    } else {
-        NUMBERS + TEXTS + rng.below(FILLERS + MORTALS)
+    match rng.below(3) {
+        0 => rng.below(SHARED),
+        1 => SHARED + rng.below(RANKED),
+        _ => SHARED + RANKED + rng.below(FILLERS + MORTALS),
     }
 }
 
 /// The kind of a key.
 pub(super) fn kind(key: usize) -> Kind {
+    const TEXTS_END: usize = NUMBERS + TEXTS;
+    const RANKED_END: usize = SHARED + RANKED;
+    const FILLERS_END: usize = RANKED_END + FILLERS;
     match key {
         0..NUMBERS => Kind::Number,
-        key if key < NUMBERS + TEXTS => Kind::Text,
-        key if key < NUMBERS + TEXTS + FILLERS => Kind::Bytes,
+        NUMBERS..TEXTS_END => Kind::Text,
+        TEXTS_END..SHARED => Kind::Marked,
+        SHARED..RANKED_END => Kind::Ranked,
+        RANKED_END..FILLERS_END => Kind::Bytes,
         _ => Kind::Mortal,
     }
 }
@@ -75,15 +91,20 @@ pub(super) fn of_name(name: &[u8]) -> usize {
 pub(super) fn value(rng: &mut Rng, key: usize, serial: u64) -> Vec<u8> {
     match kind(key) {
         Kind::Number => (serial * 1000).to_string().into_bytes(),
-        Kind::Text => format!("<{serial}>").into_bytes(),
+        Kind::Marked | Kind::Text => format!("<{serial}>").into_bytes(),
+        Kind::Ranked => repeated(key, serial, RANKED_BYTES),
         Kind::Bytes | Kind::Mortal => {
             let len = match rng.below(10) {
                 0..=5 => 1 + rng.below(8_000),
                 6..=8 => 8_000 + rng.below(50_000),
                 _ => 58_000 + rng.below(VALUE_BYTES_MAX - 58_000),
             };
-            let unit = format!("<{key} {serial}>").into_bytes();
-            unit.iter().copied().cycle().take(len.max(unit.len())).collect()
+            repeated(key, serial, len)
         }
     }
+}
+
+fn repeated(key: usize, serial: u64, len: usize) -> Vec<u8> {
+    let unit = format!("<{key} {serial}>").into_bytes();
+    unit.iter().copied().cycle().take(len.max(unit.len())).collect()
 }

@@ -1,6 +1,6 @@
 //! A request of a client, and what is awaited of its reply.
 
-use testkit::history::{Op, Val};
+use testkit::history::{Op, Out};
 
 /// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct Asked {
     /// A retrieval has one for each key.
     pub(super) ops: Vec<(usize, Op)>,
     /// The values that came so far.
-    pub(super) hits: Vec<Option<(Val, Option<u64>)>>,
+    pub(super) hits: Vec<Option<Out>>,
     /// The lease token that came instead.
     pub(super) token: Option<u64>,
     /// The server had no memory for the answer.

@@ -77,10 +77,14 @@ pub enum Op {
     Get,
     /// `incr`
     Incr(u64),
+    /// `md` with `I`: the item stays, as a stale one
+    Invalidate,
     /// `lease-get` of a server that gives every miss a token
     LeaseGet,
     /// `lease-set` with the token of an earlier `lease-get`
     LeaseSet(Val, u64),
+    /// `mg`, which tells stale items, and whose first reader of one wins
+    MetaGet,
     /// `prepend`
     Prepend(Val),
     /// `replace`
@@ -115,6 +119,15 @@ pub enum Out {
     NotStored,
     /// the new number of `incr` or `decr`
     Number(u64),
+    /// a stale value (`X`), with its cas unique when it was asked for
+    Stale {
+        /// The bytes.
+        val: Val,
+        /// The version.
+        cas: Option<u64>,
+        /// This reader is to renew it (`W`), and not another (`Z`).
+        won: bool,
+    },
     /// `STORED`
     Stored,
     /// `LVALUE`: a miss, and the token to fill it with
@@ -129,8 +142,29 @@ pub enum Out {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct State {
     item: Option<(Val, Option<u64>)>,
+    /// Of an item: whether it is stale.
+    mark: Mark,
     /// Of an absent key: the lease token given last, if nothing has voided it.
     token: Option<u64>,
+}
+
+/// What an invalidation has done to an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+enum Mark {
+    #[default]
+    Fresh,
+    /// Nobody has won it.
+    Stale,
+    Won,
+}
+
+/// The same hit, whose cas unique is that of no item.
+fn without_cas(out: &Out) -> Option<Out> {
+    match *out {
+        Out::Hit { val, cas: Some(_) } => Some(Out::Hit { val, cas: None }),
+        Out::Stale { val, cas: Some(_), won } => Some(Out::Stale { val, cas: None, won }),
+        _ => None,
+    }
 }
 
 /// A token that was given on a connection that was cut: nobody has it.
@@ -139,16 +173,20 @@ const TOKEN_LOST: u64 = 0;
 impl State {
     /// The states that `op` may leave behind when it answers `out`; none when it cannot have.
     #[must_use]
-    pub fn after(self, op: &Op, out: &Out, mode: Mode) -> [Option<Self>; 2] {
+    pub fn after(self, op: &Op, out: &Out, mode: Mode) -> [Option<Self>; 3] {
         if matches!(out, Out::Unknown) {
-            return self.after_unknown(op, mode);
+            let [stays, vanishes] = self.after_unknown(op, mode);
+            return [stays, vanishes, None];
         }
         let stays = self.step(op, out);
         let vanishes = match (mode, self.item) {
-            (Mode::Evicting, Some(_)) => Self::default().step(op, out),
+            (Mode::Evicting | Mode::Starved, Some(_)) => Self::default().step(op, out),
             _ => None,
         };
-        [stays, vanishes.filter(|&state| Some(state) != stays)]
+        let is_new = |state: &Self| Some(*state) != stays;
+        let unnamed = if mode == Mode::Starved { without_cas(out) } else { None };
+        let unnamed = unnamed.and_then(|out| self.step(op, &out));
+        [stays, vanishes.filter(is_new), unnamed.filter(is_new)]
     }
 
     /// An answer nobody saw: the command did what the state let it do. That it never happened at
@@ -174,29 +212,40 @@ impl State {
         let from = |state: Self| ANSWERS.iter().chain(&number).find_map(|out| state.step(op, out));
         let stays = match op {
             Op::Get => Some(self),
+            Op::MetaGet if self.mark == Mark::Stale => Some(Self { mark: Mark::Won, ..self }),
+            Op::MetaGet => Some(self),
             Op::LeaseGet if self.item.is_some() => Some(self),
             Op::LeaseGet => self.step(op, &Out::Token(TOKEN_LOST)),
             _ => from(self),
         };
-        let vanishes = if mode == Mode::Evicting { from(Self::default()) } else { None };
+        let vanishes = if mode == Mode::Strict { None } else { from(Self::default()) };
         [stays, vanishes.filter(|&state| Some(state) != stays)]
     }
 
     /// The rules of the commands, for an item that does not vanish by itself.
     fn step(self, op: &Op, out: &Out) -> Option<Self> {
-        let fresh = |val: Val| Some(Self { item: Some((val, None)), token: None });
+        let fresh = |val: Val| Some(Self { item: Some((val, None)), ..Self::default() });
         match (*op, *out, self.item) {
-            (Op::Get, Out::Miss, None)
+            (Op::Get | Op::MetaGet, Out::Miss, None)
             | (Op::Add(_), Out::NotStored, Some(_))
             | (Op::Append(_) | Op::Prepend(_) | Op::Replace(_), Out::NotStored, None)
             | (Op::Cas(..) | Op::Decr(_) | Op::Incr(_) | Op::Touch, Out::NotFound, None)
             | (Op::Touch, Out::Touched, Some(_)) => Some(self),
-            (Op::Get | Op::LeaseGet, Out::Hit { val, cas }, Some((now, known))) => {
-                let agree = val == now && (cas.is_none() || known.is_none() || cas == known);
-                agree.then_some(Self { item: Some((now, known.or(cas))), token: None })
+            (Op::MetaGet, Out::Hit { .. }, Some(_)) if self.mark != Mark::Fresh => None,
+            (Op::Get | Op::LeaseGet | Op::MetaGet, Out::Hit { val, cas }, Some(now)) => {
+                self.seen(now, val, cas)
+            }
+            (Op::MetaGet, Out::Stale { val, cas, won }, Some(now)) => {
+                let is_right = self.mark != Mark::Fresh && won == (self.mark == Mark::Stale);
+                let seen = self.seen(now, val, cas).filter(|_| is_right)?;
+                Some(Self { mark: Mark::Won, ..seen })
+            }
+            // It is another version from now on.
+            (Op::Invalidate, Out::Deleted, Some((now, _))) => {
+                Some(Self { item: Some((now, None)), mark: Mark::Stale, token: None })
             }
             (Op::LeaseGet, Out::Token(token), None) => {
-                Some(Self { item: None, token: Some(token) })
+                Some(Self { token: Some(token), ..Self::default() })
             }
             (Op::LeaseSet(val, token), Out::Stored, None) if self.token == Some(token) => {
                 fresh(val)
@@ -218,7 +267,7 @@ impl State {
             // A delete of nothing has changed the database, too: whoever has a token has read the
             // older value.
             (Op::Delete, Out::Deleted, Some(_))
-            | (Op::Delete, Out::NotFound, None)
+            | (Op::Delete | Op::Invalidate, Out::NotFound, None)
             | (Op::Flush, Out::Flushed, _) => Some(Self::default()),
             (Op::Incr(by), Out::Number(answer), Some((Val::Number(now), _)))
                 if answer == now.wrapping_add(by) =>
@@ -232,5 +281,11 @@ impl State {
             }
             _ => None,
         }
+    }
+    /// What a read of `now` leaves behind; `None` if it showed another value or version.
+    fn seen(self, now: (Val, Option<u64>), val: Val, cas: Option<u64>) -> Option<Self> {
+        let (now, known) = now;
+        let agree = val == now && (cas.is_none() || known.is_none() || cas == known);
+        agree.then_some(Self { item: Some((now, known.or(cas))), token: None, ..self })
     }
 }

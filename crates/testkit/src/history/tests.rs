@@ -91,6 +91,60 @@ fn a_token_is_good_once_and_until_anything_happens() {
 }
 
 #[test]
+fn without_memory_a_read_may_show_a_unique_of_no_item() {
+    let read = |at_ns, cas| at(at_ns, at_ns + 1, Op::Get, hit_cas("a", cas));
+    let cas = |at_ns, cas, out| at(at_ns, at_ns + 1, Op::Cas(val("b"), cas), out);
+    let before = [at(0, 1, Op::Set(val("a")), Out::Stored), read(2, 5), read(4, 6)];
+    let history = |last: Event| [&before[..], &[last]].concat();
+    refused(Mode::Evicting, &before);
+    for (unique, out) in [(5, Out::Stored), (6, Out::Stored), (6, Out::Exists)] {
+        accepted(Mode::Starved, &history(cas(6, unique, out)));
+    }
+    let stored = history(cas(6, 6, Out::Stored));
+    let then = |last: Event| [&stored[..], &[last]].concat();
+    accepted(Mode::Starved, &then(cas(8, 5, Out::Exists)));
+    refused(Mode::Starved, &then(cas(8, 5, Out::Stored)));
+}
+
+#[test]
+fn a_stale_item_is_told_and_won_once() {
+    let stale = |cas, won| Out::Stale { val: val("a"), cas: Some(cas), won };
+    let read = |at_ns, out| at(at_ns, at_ns + 1, Op::MetaGet, out);
+    let before = [at(0, 1, Op::Set(val("a")), Out::Stored), at(2, 3, Op::Invalidate, Out::Deleted)];
+    let after = |more: &[Event]| [&before[..], more].concat();
+    accepted(
+        Mode::Strict,
+        &after(&[
+            read(4, stale(7, true)),
+            read(6, stale(7, false)),
+            at(8, 9, Op::Get, hit_cas("a", 7)),
+            at(10, 11, Op::Cas(val("b"), 7), Out::Stored),
+            read(12, hit("b")),
+            at(14, 15, Op::Delete, Out::Deleted),
+            at(16, 17, Op::Invalidate, Out::NotFound),
+        ]),
+    );
+    // Who has won may never be told.
+    accepted(Mode::Strict, &after(&[read(4, Out::Unknown), read(6, stale(7, false))]));
+    for wrong in [
+        &[read(4, hit("a"))][..],
+        &[read(4, stale(7, false))],
+        &[read(4, stale(7, true)), read(6, stale(7, true))],
+        &[read(4, stale(7, true)), read(6, stale(8, false))],
+    ] {
+        refused(Mode::Strict, &after(wrong));
+    }
+    // The unique of the time before is void, and that of the invalidation belongs to no fresh item.
+    let seen = [at(0, 1, Op::Set(val("a")), Out::Stored), read(2, hit_cas("a", 5))];
+    let marked = at(4, 5, Op::Invalidate, Out::Deleted);
+    refused(
+        Mode::Strict,
+        &[&seen[..], &[marked.clone(), at(6, 7, Op::Cas(val("b"), 5), Out::Stored)]].concat(),
+    );
+    refused(Mode::Strict, &[&seen[..], &[marked, read(6, stale(5, true))]].concat());
+}
+
+#[test]
 fn concurrent_commands_may_take_either_order() {
     for seen in ["a", "b"] {
         accepted(

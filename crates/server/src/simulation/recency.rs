@@ -1,0 +1,60 @@
+//! The order in which items of one size leave: those used longest ago first.
+//!
+//! An item that has left was used at some time after its last hit or store was asked for. One that
+//! is there at the end was used last before the reply to its last command came. So where many are
+//! there whose last use was certainly before that of one which has left, an item was evicted out of
+//! order, whenever that was. What clients may have removed is not judged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use store::{Liveness, Store};
+use testkit::history::{Op, Out};
+
+use super::keys::{self, Kind, Seen};
+
+/// Items that may stay though they were used before one that left. Bags are in no order within, and
+/// a class of few items has bags of four and more.
+pub(super) const SLACK: usize = 8;
+
+/// The times between which a key was certainly used last.
+#[derive(Debug, Default)]
+struct LastUse {
+    /// The last hit or store was asked for at this time, if there was one.
+    asked: Option<u64>,
+    /// Nothing was replied after this.
+    replied: u64,
+    /// The last command that may have removed it was over at this time.
+    removed: u64,
+}
+
+/// The most items that are there and were certainly used before one that was evicted.
+pub(super) fn older_that_stayed(store: &Arc<Store>, seen: &[Seen]) -> usize {
+    let mut uses: BTreeMap<usize, LastUse> = BTreeMap::new();
+    for Seen { key, event } in seen.iter().filter(|seen| keys::kind(seen.key) == Kind::Ranked) {
+        let last = uses.entry(*key).or_default();
+        match (event.op, event.out) {
+            (Op::Get, Out::Miss) | (_, Out::NotFound | Out::NotStored | Out::Token(_)) => {}
+            (_, Out::Hit { .. } | Out::Stored | Out::Touched) => {
+                last.asked = last.asked.max(Some(event.call));
+                last.replied = last.replied.max(event.ret);
+            }
+            (Op::Get | Op::Touch, Out::Unknown) => last.replied = last.replied.max(event.ret),
+            _ => {
+                last.replied = last.replied.max(event.ret);
+                last.removed = last.removed.max(event.ret);
+            }
+        }
+    }
+    let me = store.join().expect("the threads of the run have left");
+    let is_there = |key: usize| {
+        let name = keys::name(key);
+        let section = me.section();
+        let found = section.find(store.hash(name.as_bytes()), name.as_bytes());
+        found.is_some_and(|item| item.liveness() == Liveness::Live)
+    };
+    let (there, gone): (Vec<_>, Vec<_>) = uses.into_iter().partition(|(key, _)| is_there(*key));
+    let gone = gone.iter().filter_map(|(_, last)| last.asked.filter(|asked| *asked > last.removed));
+    let older = |asked| there.iter().filter(|(_, last)| last.replied < asked).count();
+    gone.map(older).max().unwrap_or(0)
+}
