@@ -94,7 +94,7 @@ struct Shown {
     /// Evictions with a page that could not be emptied otherwise.
     by_moves: u64,
     closed: usize,
-    /// Items that stayed, and were used before one that left.
+    /// Items that stayed, and were certainly used before one that left.
     older: usize,
 }
 
@@ -102,19 +102,23 @@ struct Shown {
 fn clients_see_one_cache_whatever_stops() {
     let control = control();
     let mut all = Shown::default();
+    let mut runs = 0;
     seeds(SEEDS, "simulation", |seed| {
+        runs += 1;
         let shown = run(seed, &control);
         all.requests += shown.requests;
         all.evictions += shown.evictions;
         all.by_moves += shown.by_moves;
         all.closed += shown.closed;
-        all.older = all.older.max(shown.older);
+        all.older += shown.older;
     });
     println!("{all:?}");
-    let is_one = std::env::var_os("SEED").is_some();
+    let is_one = runs < 100;
     assert!(is_one || all.requests > 0 && all.evictions > 0, "nothing was tried: {all:?}");
     let is_rare = all.by_moves * BY_MOVES_MAX <= all.evictions;
     assert!(is_one || is_rare, "items leave with their pages: {all:?}");
+    // Some nine runs in a hundred have one or two.
+    assert!(is_one || all.older * 2 <= runs, "items leave out of order: {all:?}");
 }
 
 #[test]

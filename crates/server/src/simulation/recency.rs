@@ -15,7 +15,7 @@ use super::keys::{self, Kind, Seen};
 
 /// Items that may stay though they were used before one that left. Bags are in no order within, and
 /// a class of few items has bags of four and more.
-pub(super) const SLACK: usize = 8;
+pub(super) const SLACK: usize = 16;
 
 /// The times between which a key was certainly used last.
 #[derive(Debug, Default)]
