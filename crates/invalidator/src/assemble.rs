@@ -6,14 +6,18 @@
 //!     change.. prepare .. finish -> keys, when the finish says committed
 //! ```
 //!
+//! The keys of a transaction that is larger than memory's bound go to a file while it is read.
+//!
 //! While a prepared transaction waits for its end, positions that are given out stay before it, so
 //! that a restart reads its changes again.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 
 use bytes::Bytes;
 
 use crate::change::{Event, Mark};
+use crate::key_file::{KeyFile, KeyFiles};
 use crate::keys::{KEY_BYTES_MAX, Keyer};
 use crate::position::Position;
 
@@ -22,7 +26,9 @@ use crate::position::Position;
 pub enum Output {
     /// These keys are stale (none, often), and everything until the position is said.
     Commit {
-        /// Each once, in the order of the changes.
+        /// The first keys of a large transaction, in the order of the changes.
+        file: Option<KeyFile>,
+        /// The other keys, each once, in the order of the changes.
         keys: Vec<Bytes>,
         /// The position from which a restart may continue once they are delivered.
         position: Position,
@@ -45,8 +51,9 @@ pub struct Assembler {
     prepared: HashMap<String, Prepared>,
     /// The end of the last transaction that was read whole.
     last: Position,
-    /// Bytes of keys that one transaction may hold.
+    /// Bytes of keys that one transaction may hold in memory.
     bytes_max: usize,
+    files: KeyFiles,
     /// Keys longer than any server takes, which no cache can hold.
     pub too_long: u64,
 }
@@ -62,6 +69,8 @@ struct Prepared {
 
 #[derive(Debug, Default)]
 struct Keys {
+    /// The keys before those of `order`.
+    file: Option<KeyFile>,
     order: Vec<Bytes>,
     seen: HashSet<Bytes>,
     bytes: usize,
@@ -70,11 +79,12 @@ struct Keys {
 }
 
 impl Assembler {
-    /// Begins after `start`; a transaction may have `bytes_max` bytes of keys.
+    /// Begins after `start`; a transaction may have `bytes_max` bytes of keys in memory, and the
+    /// others in `files`.
     #[must_use]
-    pub fn new(keyer: Keyer, start: Position, bytes_max: usize) -> Self {
+    pub fn new(keyer: Keyer, start: Position, bytes_max: usize, files: KeyFiles) -> Self {
         let (open, prepared) = (Keys::default(), HashMap::new());
-        Self { keyer, open, prepared, last: start, bytes_max, too_long: 0 }
+        Self { keyer, open, prepared, last: start, bytes_max, files, too_long: 0 }
     }
 
     /// The number of prepared transactions, neither committed nor rolled back.
@@ -131,8 +141,26 @@ impl Assembler {
         }
     }
 
+    /// Moves the keys of the transaction that is being read to its file, if they are more than
+    /// memory may hold. Called after each event.
+    pub async fn bound(&mut self) {
+        if self.open.bytes > self.bytes_max
+            && let Err(error) = self.open.move_to_file(&self.files).await
+        {
+            let bytes_max = self.bytes_max;
+            self.open.fail(if self.files.has_disk() {
+                format!("the keys of a large transaction cannot be kept on the disk: {error}")
+            } else {
+                format!(
+                    "one transaction has more than {bytes_max} bytes of keys \
+                     (transaction_bytes_max), and there is no disk for them (spool_bytes_max = 0)"
+                )
+            });
+        }
+    }
+
     fn change(&mut self, change: &crate::change::Change) {
-        let (open, bytes_max, too_long) = (&mut self.open, self.bytes_max, &mut self.too_long);
+        let (open, too_long) = (&mut self.open, &mut self.too_long);
         let found = |key: Bytes| {
             if key.len() > KEY_BYTES_MAX || key.is_empty() {
                 *too_long += 1;
@@ -145,8 +173,6 @@ impl Assembler {
         let unknown = self.keyer.keys(change, found).err();
         if let Some(unknown) = unknown {
             self.open.fail(unknown.0);
-        } else if self.open.bytes > bytes_max {
-            self.open.fail(format!("one transaction has more than {bytes_max} bytes of keys"));
         }
     }
 
@@ -159,8 +185,8 @@ impl Assembler {
     ) -> Vec<Output> {
         self.last = position;
         let mut outputs: Vec<Output> = keys.gap.map(Output::Gap).into_iter().collect();
-        let (keys, position) = (keys.order, self.safe());
-        outputs.push(Output::Commit { keys, position, committed_us, mark });
+        let (file, keys, position) = (keys.file, keys.order, self.safe());
+        outputs.push(Output::Commit { file, keys, position, committed_us, mark });
         outputs
     }
 
@@ -172,6 +198,20 @@ impl Assembler {
 }
 
 impl Keys {
+    /// A key that comes again later is in the file twice.
+    async fn move_to_file(&mut self, files: &KeyFiles) -> io::Result<()> {
+        let keys = std::mem::take(&mut self.order);
+        self.seen = HashSet::new();
+        self.bytes = 0;
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => files.create().await?,
+        };
+        file.append(keys).await?;
+        self.file = Some(file);
+        Ok(())
+    }
+
     fn fail(&mut self, why: String) {
         *self = Self { gap: Some(self.gap.take().unwrap_or(why)), ..Self::default() };
     }
@@ -185,7 +225,7 @@ mod tests {
 
     fn assembler() -> Assembler {
         let rules = Rules { messages: Some("mc".to_owned()), ..Rules::default() };
-        Assembler::new(Keyer::new(rules), Position::Lsn(0), 10_000)
+        Assembler::new(Keyer::new(rules), Position::Lsn(0), 10_000, KeyFiles::default())
     }
 
     fn message(keys: &str) -> Event {
@@ -200,7 +240,7 @@ mod tests {
     fn said(keys: &[&'static str], at: u64, committed_us: u64) -> Vec<Output> {
         let keys = keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
         let (position, mark) = (Position::Lsn(at), Mark::Unknown);
-        vec![Output::Commit { keys, position, committed_us, mark }]
+        vec![Output::Commit { file: None, keys, position, committed_us, mark }]
     }
 
     fn finish(xid: &str, is_committed: bool, at: u64) -> Event {
@@ -259,16 +299,44 @@ mod tests {
         assert!(matches!(&outputs[..], [Output::Gap(_), Output::Commit { .. }]), "{outputs:?}");
     }
 
-    #[test]
-    fn a_transaction_with_too_many_keys_is_a_gap_at_its_commit() {
-        let mut assembler = assembler();
+    /// Reads a transaction of 200 keys, all but the last of which memory does not hold.
+    async fn large(assembler: &mut Assembler) -> Vec<Output> {
         for number in 0..200 {
             assembler.push(message(&format!("key-{number}")));
+            assembler.bound().await;
+            assert!(assembler.open.bytes <= 10_000);
         }
-        let outputs = assembler.push(commit(5));
-        assert!(
-            matches!(&outputs[..], [Output::Gap(_), Output::Commit { keys, .. }] if keys.is_empty())
-        );
+        assembler.push(commit(5))
+    }
+
+    #[tokio::test]
+    async fn keys_of_a_large_transaction_are_in_its_file_and_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut assembler = assembler();
+        assembler.files = KeyFiles::new(Some(folder.path().to_owned()));
+        let mut outputs = large(&mut assembler).await;
+        let Some(Output::Commit { file: Some(file), keys, .. }) = outputs.pop() else {
+            panic!("no file: {outputs:?}")
+        };
+        assert_eq!(outputs, []);
+        let (mut parts, mut found) = (file.read(), Vec::new());
+        while let Some(part) = parts.next().await.unwrap() {
+            found.extend(part);
+        }
+        assert!(!keys.is_empty() && !found.is_empty());
+        found.extend(keys);
+        assert_eq!(found, (0..200).map(|at| format!("key-{at}")).collect::<Vec<_>>());
+        // The next one is none of its business.
+        assembler.push(message("a"));
+        assert_eq!(assembler.push(commit(6)), said(&["a"], 6, 6));
+    }
+
+    #[tokio::test]
+    async fn a_large_transaction_without_a_disk_is_a_gap_at_its_commit() {
+        let mut assembler = assembler();
+        let outputs = large(&mut assembler).await;
+        assert!(matches!(&outputs[..], [Output::Gap(why), Output::Commit { keys, file: None, .. }]
+                if keys.is_empty() && why.contains("no disk")));
         assembler.push(message("a"));
         assert_eq!(assembler.push(commit(6)), said(&["a"], 6, 6));
     }

@@ -23,6 +23,7 @@ use crate::batch;
 use crate::deliver::Limits;
 use crate::delivery::{Flush, OnGap};
 use crate::disk_queue::SpoolFolder;
+use crate::key_file::KeyFiles;
 use crate::keys::{Outbox, Rules};
 use crate::plan::{Cluster, Plan};
 use crate::source::{lines, mysql, postgres};
@@ -150,7 +151,7 @@ impl Default for Delivery {
             answer_within_ms: 1000,
             window_keys: 500_000,
             checkpoint_every_ms: 200,
-            transaction_bytes_max: 256 << 20,
+            transaction_bytes_max: 32 << 20,
             away_after_ms: 1000,
             spool_bytes_max: 1 << 30,
             on_gap: Gap::Stop,
@@ -321,6 +322,20 @@ impl Config {
         Ok(prefixes)
     }
 
+    fn spool_folder(&self) -> PathBuf {
+        self.spool.clone().unwrap_or_else(|| {
+            let mut beside = self.checkpoint.clone().into_os_string();
+            beside.push(".spool");
+            beside.into()
+        })
+    }
+
+    /// The place of what memory does not hold of transactions; none where `spool_bytes_max` is 0.
+    #[must_use]
+    pub fn key_files(&self) -> KeyFiles {
+        KeyFiles::new((self.delivery.spool_bytes_max > 0).then(|| self.spool_folder()))
+    }
+
     /// The clusters' places on the disk, and what is amiss there; none where `spool_bytes_max` is
     /// 0.
     ///
@@ -328,11 +343,7 @@ impl Config {
     ///
     /// When a folder cannot be used.
     pub fn disk_queues(&self) -> Result<(Vec<Option<SpoolFolder>>, Vec<String>), Fault> {
-        let folder = self.spool.clone().unwrap_or_else(|| {
-            let mut beside = self.checkpoint.clone().into_os_string();
-            beside.push(".spool");
-            beside.into()
-        });
+        let folder = self.spool_folder();
         let (mut disk_queues, mut damage) = (Vec::new(), Vec::new());
         for cluster in &self.clusters {
             if self.delivery.spool_bytes_max == 0 {

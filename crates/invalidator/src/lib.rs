@@ -39,6 +39,7 @@ pub mod flush;
 pub mod gtid;
 
 mod kept;
+pub mod key_file;
 pub mod keys;
 mod message;
 pub mod monitor;

@@ -7,11 +7,12 @@
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -24,6 +25,7 @@ use crate::delivery::{Flush, OnGap, Work};
 use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
 use crate::kept::kept_deletes;
+use crate::key_file::KeyFiles;
 use crate::monitor::Monitor;
 use crate::network::Network;
 use crate::position::Position;
@@ -58,6 +60,8 @@ pub struct World<N, K, S> {
     /// Keeps what waits for a cluster that is away, in the order of the clusters; none where there
     /// is no disk for it.
     pub disk_queues: Vec<Option<S>>,
+    /// Keeps what memory does not hold of transactions.
+    pub key_files: KeyFiles,
     /// Says what happens to who operates it.
     pub log: fn(&str),
 }
@@ -115,6 +119,7 @@ where
         dispatcher: Dispatcher { backlogs, positions, seq: 0, passed: None, has_warned: false },
         confirmed,
         delivered,
+        files: world.key_files,
         stats: Arc::clone(&stats),
         owed: None,
         log: world.log,
@@ -245,6 +250,7 @@ struct Follower<'p, S: DiskQueue> {
     dispatcher: Dispatcher<S>,
     confirmed: watch::Receiver<Option<Position>>,
     delivered: watch::Receiver<Option<Position>>,
+    files: KeyFiles,
     stats: Arc<Stats>,
     /// What was flushed for a gap whose changes others may not see yet: it is flushed again when
     /// they see the commit after it.
@@ -314,7 +320,9 @@ impl<S: DiskQueue> Follower<'_, S> {
             VisibilityBarrier::new(&mut self.dispatcher, source.probe(), limits, stats, log);
         let mut reading = Reading {
             plan: self.plan,
+            files: &self.files,
             reads,
+            ahead: Arc::new(Semaphore::new(limits.window_keys)),
             confirmed: match self.plan.is_shared {
                 true => &mut self.delivered,
                 false => &mut self.confirmed,
@@ -326,14 +334,18 @@ impl<S: DiskQueue> Follower<'_, S> {
         let mut passing = pin!(barrier.pass(passing));
         let ended = tokio::select! {
             ended = reading.read(source, from) => ended,
-            () = &mut passing => Err(Ended::Broken),
+            Err(error) = &mut passing => return Ok(unreadable(&error)),
         };
         drop(reading);
         match &ended {
             // What was read before the end goes out, if others see it soon.
             Err(_) => drop(timeout(limits.answer_within, passing).await),
             // It is not read again.
-            Ok(SourceError::Over) => passing.await,
+            Ok(SourceError::Over) => {
+                if let Err(error) = passing.await {
+                    return Err(Ended::Wrong(unreadable(&error).to_string()));
+                }
+            }
             Ok(_) => {}
         }
         ended
@@ -394,4 +406,9 @@ impl<S: DiskQueue> Follower<'_, S> {
         (self.log)(&format!("reading from {position}"));
         position
     }
+}
+
+/// The keys of a transaction are to be read from the log again.
+fn unreadable(error: &io::Error) -> SourceError {
+    SourceError::Lost(format!("the keys of a large transaction, on the disk: {error}"))
 }

@@ -30,7 +30,7 @@ pub struct Plan {
     pub on_gap: OnGap,
     /// One key in this many is monitored; 0 for none.
     pub monitor_one_in: u32,
-    /// Bytes of keys that a transaction may have.
+    /// Bytes of keys that a transaction may have in memory.
     pub transaction_bytes_max: usize,
     /// True where another invalidator may take over, which knows nothing of this host's disk.
     pub is_shared: bool,

@@ -3,10 +3,11 @@
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::assemble::{Assembler, Output};
@@ -14,16 +15,20 @@ use crate::change::{ChangeSource, LogRoom, Mark, SourceError};
 use crate::clock::system_now_us;
 use crate::delivery::{Flush, OnGap, Work};
 use crate::ended::Ended;
+use crate::key_file::{KeyFile, KeyFiles};
 use crate::keys::Keyer;
 use crate::plan::Plan;
 use crate::position::Position;
 use crate::stats::{Stats, UNKNOWN};
-use crate::visibility::Read;
+use crate::visibility::{Read, ReadWork};
 
 /// One connection's events on their way to the visibility barrier.
 pub(crate) struct Reading<'f> {
     pub(crate) plan: &'f Plan,
+    pub(crate) files: &'f KeyFiles,
     pub(crate) reads: mpsc::Sender<Read>,
+    /// The keys that may be read ahead of the barrier, in memory: a window of them.
+    pub(crate) ahead: Arc<Semaphore>,
     pub(crate) confirmed: &'f mut watch::Receiver<Option<Position>>,
     pub(crate) stats: &'f Stats,
     pub(crate) owed: &'f mut Option<Flush>,
@@ -38,7 +43,8 @@ impl Reading<'_> {
         from: Position,
     ) -> Result<SourceError, Ended> {
         let keyer = Keyer::new(self.plan.rules.clone());
-        let mut assembler = Assembler::new(keyer, from, self.plan.transaction_bytes_max);
+        let bytes_max = self.plan.transaction_bytes_max;
+        let mut assembler = Assembler::new(keyer, from, bytes_max, self.files.clone());
         self.heard();
         self.stats.source_connected.store(true, Relaxed);
         loop {
@@ -49,15 +55,15 @@ impl Reading<'_> {
             self.heard();
             for output in assembler.push(event) {
                 match output {
-                    Output::Commit { keys, position, committed_us, mark } => {
-                        self.stats.transactions.fetch_add(1, Relaxed);
-                        self.stats.keys.fetch_add(keys.len() as u64, Relaxed);
-                        self.commit(keys, position, committed_us, mark).await;
+                    Output::Commit { file, keys, position, committed_us, mark } => {
+                        self.count(file.as_ref(), &keys);
+                        self.commit(file, keys, position, committed_us, mark).await;
                     }
                     Output::Gap(why) => self.gap(why, Ended::Gap).await?,
                     Output::Lacking(why) => self.gap(why, Ended::Lacking).await?,
                 }
             }
+            assembler.bound().await;
             self.stats.keys_too_long.fetch_add(std::mem::take(&mut assembler.too_long), Relaxed);
             self.stats.prepared.store(assembler.prepared() as u64, Relaxed);
             let behind_bytes = source.behind_bytes().unwrap_or(UNKNOWN);
@@ -86,17 +92,26 @@ impl Reading<'_> {
         }
     }
 
+    fn count(&self, file: Option<&KeyFile>, keys: &[Bytes]) {
+        let on_disk = file.map_or(0, KeyFile::keys);
+        self.stats.transactions.fetch_add(1, Relaxed);
+        self.stats.transactions_on_disk.fetch_add(u64::from(file.is_some()), Relaxed);
+        self.stats.keys.fetch_add(on_disk + keys.len() as u64, Relaxed);
+    }
+
     async fn commit(
         &mut self,
+        file: Option<KeyFile>,
         keys: Vec<Bytes>,
         position: Position,
         committed_us: u64,
         mark: Mark,
     ) {
         if let Some(flush) = self.owed.take() {
-            self.send(Some(Work::Flush(flush)), mark.clone(), None, committed_us).await;
+            self.send(Some(flush.into()), mark.clone(), None, committed_us).await;
         }
-        let work = (!keys.is_empty()).then_some(Work::Delete(keys));
+        let is_empty = file.is_none() && keys.is_empty();
+        let work = (!is_empty).then_some(ReadWork { file, rest: Work::Delete(keys) });
         self.send(work, mark, Some(position), committed_us).await;
     }
 
@@ -106,19 +121,23 @@ impl Reading<'_> {
         (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
         *self.owed = Some(flush.clone());
         // It has no position of its own: that is kept with what follows it.
-        let (work, now_us) = (Work::Flush(flush.clone()), system_now_us());
-        self.send(Some(work), Mark::Unknown, None, now_us).await;
+        self.send(Some(flush.clone().into()), Mark::Unknown, None, system_now_us()).await;
         Ok(())
     }
 
     async fn send(
         &self,
-        work: Option<Work>,
+        work: Option<ReadWork>,
         mark: Mark,
         position: Option<Position>,
         committed_us: u64,
     ) {
-        let read = Read { work, mark, position, committed_us, read_at: Instant::now() };
+        let weight = work.as_ref().map_or(0, ReadWork::weight).min(self.plan.limits.window_keys);
+        let weight = u32::try_from(weight).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let Ok(room) = Arc::clone(&self.ahead).acquire_many_owned(weight).await else { return };
+        let (room, read_at) = (Some(room), Instant::now());
+        let read = Read { work, mark, position, committed_us, read_at, room };
         // The barrier ends when this does.
         let _ = self.reads.send(read).await;
     }

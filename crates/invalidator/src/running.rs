@@ -258,7 +258,8 @@ impl Turns<'_> {
         stop: watch::Receiver<bool>,
     ) -> Result<(), Ended> {
         let (network, keep) = (Arc::new(Tcp), Arc::clone(&self.keep));
-        let world = World { network, keep, disk_queues, log };
+        let key_files = self.config.key_files();
+        let world = World { network, keep, disk_queues, key_files, log };
         let canary = canary.and_then(|(every, writer)| self.start_canary(every, writer));
         let (plan, stats) = (self.plan.clone(), Arc::clone(&self.stats));
         let ended = pipeline::run(source, plan, since, world, stats, stop).await;

@@ -24,6 +24,8 @@ pub struct Stats {
     pub clusters: Vec<ClusterStats>,
     /// Committed transactions read, those without keys included.
     pub transactions: AtomicU64,
+    /// Transactions of which memory did not hold all keys.
+    pub transactions_on_disk: AtomicU64,
     /// Keys read, each once a transaction.
     pub keys: AtomicU64,
     /// Keys that no server takes (longer than 250 bytes), so no cache holds them.
@@ -156,6 +158,7 @@ impl Stats {
         Self {
             clusters: clusters.into_iter().map(ClusterStats::new).collect(),
             transactions: AtomicU64::new(0),
+            transactions_on_disk: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             keys_too_long: AtomicU64::new(0),
             gaps: AtomicU64::new(0),
@@ -183,6 +186,7 @@ impl Stats {
         let behind = self.behind_bytes.load(Relaxed);
         let mut all: Vec<(&'static str, String, u64)> = [
             ("transactions", self.transactions.load(Relaxed)),
+            ("transactions_on_disk", self.transactions_on_disk.load(Relaxed)),
             ("keys", self.keys.load(Relaxed)),
             ("keys_too_long", self.keys_too_long.load(Relaxed)),
             ("gaps", self.gaps.load(Relaxed)),
@@ -378,6 +382,7 @@ fn described(name: &str) -> (Kind, &'static str) {
         "transactions" => counter("Committed transactions read."),
         "keys" => counter("Keys read, each once a transaction."),
         "keys_too_long" => counter("Keys that no server takes."),
+        "transactions_on_disk" => counter("Of these, those that were larger than memory's bound."),
         "gaps" => counter("Parts of the log that could not be understood."),
         "source_connects" => counter("Connections made to the database."),
         "source_connected" => gauge("1 while the log is followed."),

@@ -18,18 +18,20 @@
 //! The one atomic here is a counter for `stats`. Relaxed is enough: no other data depends on it.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::change::{Mark, VisibilityProbe};
 use crate::deliver::Limits;
-use crate::delivery::Work;
+use crate::delivery::{Flush, Work};
 use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
+use crate::key_file::KeyFile;
 use crate::position::Position;
 use crate::stats::Stats;
 
@@ -46,7 +48,7 @@ pub(crate) const READ_AHEAD: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Read {
     /// None for a bare position, and after the work was dispatched.
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<ReadWork>,
     /// Identifies the commit to a probe.
     pub(crate) mark: Mark,
     /// The position from which a restart may continue after it; none if only a later read knows.
@@ -55,6 +57,33 @@ pub(crate) struct Read {
     pub(crate) committed_us: u64,
     /// When it was read, or when a probe last found it invisible.
     pub(crate) read_at: Instant,
+    /// Its share of what may be read ahead, until the barrier holds it.
+    pub(crate) room: Option<OwnedSemaphorePermit>,
+}
+
+/// The work of a transaction.
+#[derive(Debug)]
+pub(crate) struct ReadWork {
+    /// The first keys of a large transaction.
+    pub(crate) file: Option<KeyFile>,
+    /// What follows them.
+    pub(crate) rest: Work,
+}
+
+impl From<Flush> for ReadWork {
+    fn from(flush: Flush) -> Self {
+        Self { file: None, rest: Work::Flush(flush) }
+    }
+}
+
+impl ReadWork {
+    /// Its weight in a window of keys in memory.
+    pub(crate) fn weight(&self) -> usize {
+        match &self.rest {
+            Work::Delete(keys) => keys.len(),
+            Work::Flush(_) => 1,
+        }
+    }
 }
 
 /// Holds reads back until they are visible. One lives as long as a connection to the log.
@@ -98,10 +127,15 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
     }
 
     /// Passes reads on until `reads` is closed and everything has left.
-    pub(crate) async fn pass(mut self, mut reads: mpsc::Receiver<Read>) {
+    ///
+    /// # Errors
+    ///
+    /// When the keys of a large transaction cannot be read from the disk. They must be read from
+    /// the log again.
+    pub(crate) async fn pass(mut self, mut reads: mpsc::Receiver<Read>) -> io::Result<()> {
         loop {
             if self.held.is_empty() {
-                let Some(read) = reads.recv().await else { return };
+                let Some(read) = reads.recv().await else { return Ok(()) };
                 self.hold(read);
             }
             while self.has_room()
@@ -109,7 +143,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
             {
                 self.hold(read);
             }
-            self.let_out().await;
+            self.let_out().await?;
             let is_due = self.is_blind && Instant::now() >= self.probed_at + self.pause;
             if !self.held.is_empty() || is_due {
                 self.gather(&mut reads).await;
@@ -122,7 +156,8 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
         self.held_keys < self.limits.window_keys
     }
 
-    fn hold(&mut self, read: Read) {
+    fn hold(&mut self, mut read: Read) {
+        read.room = None;
         self.held_keys += weight(&read);
         self.held.push_back(read);
     }
@@ -139,7 +174,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
     }
 
     /// Dispatches the reads that are visible and advances the position.
-    async fn let_out(&mut self) {
+    async fn let_out(&mut self) -> io::Result<()> {
         for at in 0..self.held.len() {
             if self.held[at].work.is_none() {
                 continue;
@@ -154,7 +189,15 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
             self.held_keys -= weight(read);
             let Some(work) = read.work.take() else { continue };
             let is_seen = saw == Some(true) && !matches!(read.mark, Mark::Prepared(_));
-            self.dispatcher.push(work, read.committed_us, read.read_at, is_seen).await;
+            let (committed_us, read_at) = (read.committed_us, read.read_at);
+            if let Some(file) = work.file {
+                let mut parts = file.read();
+                while let Some(keys) = parts.next().await? {
+                    let part = Work::Delete(keys);
+                    self.dispatcher.push(part, committed_us, read_at, is_seen).await;
+                }
+            }
+            self.dispatcher.push(work.rest, committed_us, read_at, is_seen).await;
             self.pause = PAUSES[0];
         }
         let mut passed = None;
@@ -167,6 +210,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
         self.held = merged(std::mem::take(&mut self.held));
         let unseen = self.held.iter().filter(|read| read.work.is_some()).count();
         self.stats.unseen.store(unseen as u64, Relaxed);
+        Ok(())
     }
 
     fn warn_once(&mut self, at: usize) {
@@ -227,11 +271,7 @@ fn merged(held: VecDeque<Read>) -> VecDeque<Read> {
 }
 
 fn weight(read: &Read) -> usize {
-    match &read.work {
-        Some(Work::Delete(keys)) => keys.len(),
-        Some(Work::Flush(_)) => 1,
-        None => 0,
-    }
+    read.work.as_ref().map_or(0, ReadWork::weight)
 }
 
 #[cfg(test)]
@@ -313,16 +353,17 @@ mod tests {
                 };
                 VisibilityBarrier::new(&mut dispatcher, probe, limits, stats, |_| {})
                     .pass(passing)
-                    .await;
+                    .await
+                    .unwrap();
             });
             world
         }
 
         async fn read(&self, mark: Mark, at: u64) {
             let key = Bytes::from(format!("k{at}"));
-            let work = Some(Work::Delete(vec![key]));
-            let position = Some(Position::Lsn(at));
-            let read = Read { work, mark, position, committed_us: at, read_at: Instant::now() };
+            let work = Some(ReadWork { file: None, rest: Work::Delete(vec![key]) });
+            let (position, read_at) = (Some(Position::Lsn(at)), Instant::now());
+            let read = Read { work, mark, position, committed_us: at, read_at, room: None };
             self.reads.send(read).await.unwrap();
         }
 
@@ -346,7 +387,7 @@ mod tests {
             let position = Some(Position::Lsn(u64::from(xid)));
             let read_at = Instant::now();
             let mark = Mark::Unknown;
-            let empty = Read { work: None, mark, position, committed_us: 0, read_at };
+            let empty = Read { work: None, mark, position, committed_us: 0, read_at, room: None };
             world.reads.send(empty).await.unwrap();
         }
         assert_eq!(world.out().await, []);

@@ -17,6 +17,7 @@ mod faulty;
 mod figures;
 mod harness;
 mod kills;
+mod large;
 mod lines;
 mod mysql;
 mod partitions;

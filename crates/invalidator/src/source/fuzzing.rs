@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::assemble::{Assembler, Output};
 use crate::change::Event;
+use crate::key_file::KeyFiles;
 use crate::keys::{KEY_BYTES_MAX, Keyer, Outbox, Rules};
 use crate::position::Position;
 use crate::template::Template;
@@ -31,7 +32,8 @@ pub(super) fn rules() -> Rules {
 /// hold the positions.
 pub(super) fn keys(start: Position, events: impl IntoIterator<Item = Event>) -> Vec<Bytes> {
     let mut all = Vec::new();
-    let mut assembler = Assembler::new(Keyer::new(rules()), start, TRANSACTION_BYTES_MAX);
+    let (keyer, files) = (Keyer::new(rules()), KeyFiles::default());
+    let mut assembler = Assembler::new(keyer, start, TRANSACTION_BYTES_MAX, files);
     for output in events.into_iter().flat_map(|event| assembler.push(event)) {
         let Output::Commit { keys, position, .. } = output else { continue };
         assert!(keys.iter().all(|key| (1..=KEY_BYTES_MAX).contains(&key.len())), "{keys:?}");

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use invalidator::delivery::{Flush, OnGap};
+use invalidator::key_file::KeyFiles;
 use invalidator::pipeline::{self, Cluster, Plan, Since, World};
 use invalidator::stats::Stats;
 use invalidator::{deliver::Limits, keys::Rules};
@@ -51,7 +52,8 @@ fn plan() -> Plan {
         on_gap: OnGap::Flush(Flush::All),
         monitor_one_in: 3,
         is_shared: false,
-        transaction_bytes_max: 100_000,
+        // Two of their keys.
+        transaction_bytes_max: 210,
         checkpoint_every: ms(20),
     }
 }
@@ -63,6 +65,7 @@ async fn live(truth: &Arc<Truth>, life: Duration) {
         network: Arc::new(Net(Arc::clone(truth))),
         keep: Arc::new(Disk(Arc::clone(truth))),
         disk_queues: (0..CLUSTERS).map(|at| Some(SmallQueue(Arc::clone(truth), at))).collect(),
+        key_files: KeyFiles::new(Some(std::env::temp_dir())),
         log: |_| {},
     };
     let (_ask, asked) = watch::channel(false);

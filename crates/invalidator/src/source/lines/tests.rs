@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::assemble::{Assembler, Output};
+use crate::key_file::KeyFiles;
 use crate::keys::{Keyer, Rules};
 use crate::template::Template;
 
@@ -23,7 +24,7 @@ impl World {
             ..Rules::default()
         };
         let start = Position::Stream(Places::new());
-        let assembler = Assembler::new(Keyer::new(rules), start, 1 << 20);
+        let assembler = Assembler::new(Keyer::new(rules), start, 1 << 20, KeyFiles::default());
         let source = LinesSource::new(Settings { listen: None, debezium });
         Self { reader: source.reader, assembler }
     }
