@@ -1,4 +1,4 @@
-//! The command line of `holdall invalidate`: `run|check|flush|status`.
+//! The command line of `holdall invalidate`: `run|setup|check|flush|status`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -16,6 +16,7 @@ use crate::pipeline::Since;
 use crate::position::Position;
 use crate::restart_on_panic::{History, Start};
 use crate::running::run;
+use crate::setup;
 use crate::source::mysql::MysqlSource;
 use crate::source::postgres::PostgresSource;
 use crate::status;
@@ -30,6 +31,8 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
+  holdall invalidate setup -c invalidate.toml --user admin --password-file FILE
+                                                  prepares the database
   holdall invalidate check -c invalidate.toml     says what is missing in the database's settings
   holdall invalidate run -c invalidate.toml       follows the log until a signal ends it
   holdall invalidate run -c invalidate.toml --since mariadb-gtid:0-1-4711
@@ -73,6 +76,9 @@ enum Command {
         #[arg(long = "cluster")]
         clusters: Vec<String>,
     },
+    /// Prepares the database: rights, publication and slot, the canary's table, an event trigger.
+    /// Done twice it changes nothing.
+    Setup(setup::Options),
     /// Asks every database server whether its log carries what the rules need; ends with 1 if not.
     Check {
         /// The configuration file.
@@ -155,6 +161,7 @@ async fn command(command: Command) -> Result<String, Failure> {
             let config = Config::read(&config)?;
             Ok(flush::now(&Tcp, &config.plan()?, &prefixes, &clusters).await?)
         }
+        Command::Setup(options) => setup::setup(&Config::read(&options.config)?, &options).await,
         Command::Check { config } => check(&Config::read(&config)?).await,
         Command::Status { config } => {
             let config = Config::read(&config)?;

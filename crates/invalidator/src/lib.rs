@@ -51,6 +51,7 @@ pub mod position;
 mod reading;
 mod restart_on_panic;
 mod running;
+mod setup;
 
 pub mod source;
 mod sql;

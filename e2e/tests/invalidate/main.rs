@@ -22,6 +22,7 @@ mod lines;
 mod mysql;
 mod partitions;
 mod postgres;
+mod setup;
 mod standby;
 mod troubles;
 mod unseen;

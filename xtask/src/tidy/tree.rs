@@ -1,9 +1,9 @@
 //! Rules of the tree as a whole: which kinds of files are tracked, and the licence.
 
 /// Endings of file names that may be tracked.
-const ENDINGS: [&str; 28] = [
+const ENDINGS: [&str; 29] = [
     "conf", "css", "go", "html", "java", "js", "json", "jsonl", "lock", "md", "mjs", "mod", "php",
-    "png", "py", "pyi", "rb", "rs", "service", "spec", "sum", "svg", "toml", "ts", "txt", "typed",
+    "png", "py", "pyi", "rb", "rs", "service", "spec", "sql", "sum", "svg", "toml", "ts", "txt", "typed",
     "yaml", "yml",
 ];
 

@@ -1,10 +1,13 @@
 //! Repeats the check of a server while its log is read: what it found at the start may change.
 //!
 //! A finding is a gap, since changes may be missing from the log since the last good check; and so
-//! is the first good check after it.
+//! is the first good check after it. What the log told of a table by itself is none a second time.
+//!
+//! Relaxed is enough for the one atomic: the notification after it orders it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,6 +29,9 @@ pub(super) struct Checked {
     pub(super) room: Option<LogRoom>,
 }
 
+/// The value of a part whose changes the log tells by itself.
+pub(super) const TOLD: &str = "told";
+
 impl Checked {
     /// The first finding that means a loss of changes.
     pub(super) fn fatal(&self) -> Option<&Finding> {
@@ -34,7 +40,10 @@ impl Checked {
 
     /// What a table has lost since an earlier check.
     pub(super) fn lost_since(&self, before: &BTreeMap<String, String>) -> Option<String> {
-        let lost = before.iter().find(|(part, value)| self.parts.get(*part) != Some(value));
+        let is_same = |now: &String, value: &String| now == value || now == TOLD || value == TOLD;
+        let lost = before
+            .iter()
+            .find(|(part, value)| self.parts.get(*part).is_none_or(|now| !is_same(now, value)));
         lost.map(|(part, _)| format!("{part} is not what it was, and the log does not tell why"))
     }
 }
@@ -48,6 +57,7 @@ pub(super) struct Recheck {
     task: JoinHandle<()>,
     gaps: mpsc::Receiver<String>,
     wanted: Arc<Notify>,
+    was_told: Arc<AtomicBool>,
     parts: Arc<Mutex<BTreeMap<String, String>>>,
     room: Arc<Mutex<Option<LogRoom>>>,
 }
@@ -66,14 +76,20 @@ impl Recheck {
         let parts_seen = Arc::clone(&seen);
         let room = Arc::new(Mutex::new(None));
         let room_seen = Arc::clone(&room);
+        let was_told = Arc::new(AtomicBool::new(false));
+        let told_seen = Arc::clone(&was_told);
         let mut state = State { parts, has_failed: false };
         let task = tokio::spawn(async move {
             loop {
                 tokio::select! { () = sleep(every) => {}, () = asked.notified() => {} }
+                let is_told = told_seen.swap(false, Relaxed);
                 // A server that does not answer is the log's connection's business.
-                let Ok(Ok(checked)) = timeout(CHECK_MAX, check()).await else { continue };
+                let Ok(Ok(checked)) = timeout(CHECK_MAX, check()).await else {
+                    told_seen.fetch_or(is_told, Relaxed);
+                    continue;
+                };
                 *room_seen.lock() = checked.room;
-                if let Some(why) = state.judge(checked)
+                if let Some(why) = state.judge(checked, is_told)
                     && sender.send(why).await.is_err()
                 {
                     return;
@@ -81,7 +97,7 @@ impl Recheck {
                 parts_seen.lock().clone_from(&state.parts);
             }
         });
-        Self { task, gaps, wanted, parts: seen, room }
+        Self { task, gaps, wanted, was_told, parts: seen, room }
     }
 
     /// The room of the log at the last check.
@@ -97,6 +113,13 @@ impl Recheck {
     /// Asks for a check now.
     pub(super) fn ask(&self) {
         self.wanted.notify_one();
+    }
+
+    /// The log told that tables are not what they were: the next check finds them so, and only that
+    /// is no gap.
+    pub(super) fn told(&self) {
+        self.was_told.store(true, Relaxed);
+        self.ask();
     }
 
     /// The next gap. Loses none when the future is dropped.
@@ -122,9 +145,9 @@ struct State {
 
 impl State {
     /// Why changes may be missing from the log since the last check.
-    fn judge(&mut self, checked: Checked) -> Option<String> {
+    fn judge(&mut self, checked: Checked, is_told: bool) -> Option<String> {
         let found = checked.fatal().map(|finding| finding.text.clone());
-        let lost = checked.lost_since(&self.parts);
+        let lost = checked.lost_since(&self.parts).filter(|_| !is_told);
         let had_failed = std::mem::replace(&mut self.has_failed, found.is_some());
         self.parts = checked.parts;
         if found.is_none() && had_failed {
@@ -147,22 +170,42 @@ mod tests {
     #[test]
     fn a_finding_is_a_gap_each_time_and_once_more_when_it_is_mended() {
         let mut state = State { parts: BTreeMap::new(), has_failed: false };
-        assert_eq!(state.judge(checked(None, &[])), None);
-        assert_eq!(state.judge(checked(Some("gone"), &[])).as_deref(), Some("gone"));
-        assert_eq!(state.judge(checked(Some("gone"), &[])).as_deref(), Some("gone"));
-        assert!(state.judge(checked(None, &[])).is_some_and(|why| why.contains("until now")));
-        assert_eq!(state.judge(checked(None, &[])), None);
+        assert_eq!(state.judge(checked(None, &[]), false), None);
+        assert_eq!(state.judge(checked(Some("gone"), &[]), false).as_deref(), Some("gone"));
+        assert_eq!(state.judge(checked(Some("gone"), &[]), false).as_deref(), Some("gone"));
+        assert!(
+            state.judge(checked(None, &[]), false).is_some_and(|why| why.contains("until now"))
+        );
+        assert_eq!(state.judge(checked(None, &[]), false), None);
     }
 
     #[test]
     fn a_part_that_is_another_is_a_gap_and_a_new_one_is_none() {
         let mut state = State { parts: BTreeMap::new(), has_failed: false };
-        assert_eq!(state.judge(checked(None, &[("table t", "1")])), None);
-        assert_eq!(state.judge(checked(None, &[("column a", "int"), ("table t", "1")])), None);
-        let lost = state.judge(checked(None, &[("column a", "text"), ("table t", "1")]));
+        assert_eq!(state.judge(checked(None, &[("table t", "1")]), false), None);
+        assert_eq!(
+            state.judge(checked(None, &[("column a", "int"), ("table t", "1")]), false),
+            None
+        );
+        let lost = state.judge(checked(None, &[("column a", "text"), ("table t", "1")]), false);
         assert!(lost.is_some_and(|why| why.contains("column a")));
-        assert!(state.judge(checked(None, &[("table t", "1")])).is_some());
-        assert_eq!(state.judge(checked(None, &[("table t", "1")])), None);
+        assert!(state.judge(checked(None, &[("table t", "1")]), false).is_some());
+        assert_eq!(state.judge(checked(None, &[("table t", "1")]), false), None);
+    }
+
+    #[test]
+    fn what_the_log_told_is_no_gap_a_second_time() {
+        let mut state = State { parts: BTreeMap::new(), has_failed: false };
+        assert_eq!(state.judge(checked(None, &[("table t", "1")]), false), None);
+        assert_eq!(state.judge(checked(None, &[("table t", "2")]), true), None);
+        assert_eq!(state.judge(checked(None, &[("table t", "2")]), false), None);
+        assert!(state.judge(checked(Some("gone"), &[]), true).is_some());
+        // From now on the log tells it always.
+        let mut state = State { parts: BTreeMap::new(), has_failed: false };
+        assert_eq!(state.judge(checked(None, &[("file", "1")]), false), None);
+        assert_eq!(state.judge(checked(None, &[("file", TOLD)]), false), None);
+        assert_eq!(state.judge(checked(None, &[("file", "2")]), false), None);
+        assert!(state.judge(checked(None, &[]), false).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,6 +21,7 @@ mod probe;
 pub(in crate::source) mod replay;
 mod rows;
 mod server;
+pub mod setup;
 mod statement;
 mod tls;
 

@@ -96,6 +96,21 @@ impl Server {
         answer(&self.name, self.conn.query_drop(statement)).await
     }
 
+    /// Runs a statement without an answer, which may fail with one of these codes.
+    pub(super) async fn set_unless(
+        &mut self,
+        statement: &str,
+        harmless: &[u16],
+    ) -> Result<(), SourceError> {
+        let asked = async {
+            match self.conn.query_drop(statement).await {
+                Err(Error::Server(error)) if harmless.contains(&error.code) => Ok(()),
+                done => done,
+            }
+        };
+        answer(&self.name, asked).await
+    }
+
     /// The present end of the part of the log that other sessions see.
     pub(super) async fn end(&mut self, by: By) -> Result<Position, SourceError> {
         match (by, self.flavour) {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::connection::EPOCH_US;
 use super::pgoutput::{Message, OldRow, Tuple, Value};
+use super::setup;
 use crate::change::{Cell, Change, Effect, Event, Mark, Row, Table};
 use crate::keys::Rules;
 use crate::position::Position;
@@ -25,6 +26,9 @@ pub(super) struct Decoder {
     /// The end of the last transaction.
     position: u64,
     has_new_table: bool,
+    /// The prefix of messages that tell what the log does not show of tables.
+    told_prefix: String,
+    was_told: bool,
 }
 
 struct Relation {
@@ -49,7 +53,14 @@ impl Decoder {
             xid: 0,
             position: start,
             has_new_table: false,
+            told_prefix: String::new(),
+            was_told: false,
         }
+    }
+
+    /// Understands the messages of the event trigger of this slot.
+    pub(super) fn listen_to(&mut self, slot: &str) {
+        self.told_prefix = setup::message_prefix(slot);
     }
 
     /// Names the wanted table of each partition that is published by its own name.
@@ -70,6 +81,11 @@ impl Decoder {
     /// True once after a wanted table was described in another way than before.
     pub(super) const fn has_new_table(&mut self) -> bool {
         std::mem::replace(&mut self.has_new_table, false)
+    }
+
+    /// True once after the log told that a wanted table is not what it was.
+    pub(super) const fn was_told(&mut self) -> bool {
+        std::mem::replace(&mut self.was_told, false)
     }
 
     pub(super) fn pop(&mut self) -> Option<Event> {
@@ -135,9 +151,12 @@ impl Decoder {
             Message::Truncate { relations } => {
                 let name = |id: &u32| self.relations.get(id).map(|relation| relation.name.clone());
                 let tables = relations.iter().filter_map(name).collect();
-                let effect = Effect::Tables(tables);
-                let (keys, text) = (Vec::new(), "TRUNCATE".to_owned());
-                self.pending.push_back(Event::Change(Change::Statement { keys, effect, text }));
+                self.lost(tables, "TRUNCATE".to_owned());
+            }
+            Message::Logical { prefix, content, .. } if prefix == self.told_prefix => {
+                let content = String::from_utf8_lossy(content);
+                let (table, text) = content.split_once('\n').unwrap_or((&content, ""));
+                self.lost(vec![table.to_owned()], text.to_owned());
             }
             Message::Logical { is_transactional, prefix, content } => {
                 let (prefix, content) = (prefix.to_owned(), Bytes::copy_from_slice(content));
@@ -152,6 +171,13 @@ impl Decoder {
             }
             Message::Type | Message::Origin => {}
         }
+    }
+
+    /// The rows of these tables are not what they were, for this reason.
+    fn lost(&mut self, tables: Vec<String>, text: String) {
+        self.was_told |= tables.iter().any(|table| self.wanted.contains(table));
+        let (keys, effect) = (Vec::new(), Effect::Tables(tables));
+        self.pending.push_back(Event::Change(Change::Statement { keys, effect, text }));
     }
 
     fn row(&mut self, relation: u32, old: Option<(OldRow, &Tuple<'_>)>, new: Option<&Tuple<'_>>) {

@@ -18,6 +18,7 @@ mod lock;
 mod pgoutput;
 mod probe;
 mod settings;
+pub mod setup;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -133,6 +134,7 @@ impl PostgresSource {
         let started = connection.start_replication(&settings.slot, start, &settings.publication);
         started.await.map_err(failed)?;
         let mut decoder = Decoder::new(&self.rules, start);
+        decoder.listen_to(&settings.slot);
         let partitions = roots.is_some().then_some(partitions);
         decoder.set_roots(roots.unwrap_or_default());
         let recheck = self.recheck(server, checked.parts);
@@ -338,6 +340,9 @@ impl Reading {
             // Between transactions, so that a flush comes before what is read next.
             if let Some(why) = self.lacking.take_if(|_| !self.decoder.is_open()) {
                 return Ok(Event::Lacking { why });
+            }
+            if self.decoder.was_told() {
+                self.recheck.told();
             }
             if self.decoder.has_new_table() {
                 self.recheck.ask();

@@ -7,6 +7,7 @@ pub(super) use parts::roots;
 use super::connection::{Connection, literal};
 use super::failure::Failure;
 use super::settings::Settings;
+use super::setup;
 use crate::change::LogRoom;
 use crate::finding::Finding;
 use crate::keys::Rules;
@@ -45,6 +46,8 @@ pub(super) async fn check(
             settings.publication
         )));
     }
+    let told = connection.text(&setup::told_tables(&settings.slot)).await?;
+    let told: Vec<&str> = told.lines().collect();
     let mut asking = Asking { connection, publication, is_via_root };
     for (table, columns) in rules.columns() {
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == table)
@@ -56,7 +59,13 @@ pub(super) async fn check(
             continue;
         }
         findings.extend(asking.table(table, &columns, is_outbox).await?);
-        checked.parts.extend(parts::of(asking.connection, table).await?);
+        let is_told = told.contains(&table);
+        checked.parts.extend(parts::of(asking.connection, table, is_told).await?);
+        if !is_told && !told.is_empty() && !is_outbox {
+            findings.push(Finding::note(format!(
+                "the event trigger does not know of table {table}: run holdall invalidate setup"
+            )));
+        }
     }
     Ok(checked)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::super::connection::{Connection, literal};
 use super::super::failure::Failure;
+use crate::source::recheck::TOLD;
 
 /// The wanted table of each partition that has rows, where changes are published as those of the
 /// partitions: both `schema.name`. None where no wanted table has partitions of its own name.
@@ -41,10 +42,12 @@ pub(in crate::source::postgres) async fn roots(
 }
 
 /// The parts of a table. A table that was swapped for another has another number, a column that was
-/// dropped and added again, too; a partition that was emptied has another file.
+/// dropped and added again, too. A table or partition that was emptied or rewritten has another
+/// file, which is of no interest where the log tells that (`is_told`).
 pub(super) async fn of(
     connection: &mut Connection,
     table: &str,
+    is_told: bool,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let Some((schema, name)) = table.split_once('.') else { return Ok(BTreeMap::new()) };
     let class = format!(
@@ -66,12 +69,16 @@ pub(super) async fn of(
     for row in connection.rows(&columns).await? {
         parts.insert(format!("column {} of table {table}", row[0]), row[1].clone());
     }
-    let partitions = format!(
-        "SELECT p.relid::regclass::text, c.relfilenode::text FROM pg_partition_tree({class}) p \
-         JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf AND p.level > 0"
+    let files = format!(
+        "SELECT p.relid::regclass::text, p.level::text, c.relfilenode::text FROM pg_partition_tree({class}) p \
+         JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf"
     );
-    for row in connection.rows(&partitions).await? {
-        parts.insert(format!("partition {} of table {table}", row[0]), row[1].clone());
+    for row in connection.rows(&files).await? {
+        let name = match row[1].as_str() {
+            "0" => format!("the file of table {table}"),
+            _ => format!("partition {} of table {table}", row[0]),
+        };
+        parts.insert(name, if is_told { TOLD.to_owned() } else { row[2].clone() });
     }
     Ok(parts)
 }

@@ -1,0 +1,170 @@
+-- What a database needs so that its log carries or tells every change of the followed tables.
+-- It may be run again: what is there stays, or is made anew.
+
+BEGIN;
+
+DROP EVENT TRIGGER IF EXISTS @schema@;
+DROP EVENT TRIGGER IF EXISTS @rewrite@;
+
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = @publication_text@) THEN
+        CREATE PUBLICATION @publication@ WITH (publish_via_partition_root = true);
+        COMMENT ON PUBLICATION @publication@ IS @mark@;
+    END IF;
+END $$;
+
+@canary@
+-- The tables that are published.
+DO $$ DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY[@published@]::text[] LOOP
+        IF NOT EXISTS (
+            SELECT FROM pg_catalog.pg_publication_tables WHERE pubname = @publication_text@
+            AND pg_catalog.format('%I.%I', schemaname, tablename)::regclass IN (
+                SELECT relid FROM pg_catalog.pg_partition_tree(wanted::regclass))
+            UNION ALL
+            SELECT FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p
+            ON p.oid = r.prpubid WHERE p.pubname = @publication_text@ AND r.prrelid = wanted::regclass
+        ) THEN
+            EXECUTE pg_catalog.format('ALTER PUBLICATION %I ADD TABLE %s', @publication_text@, wanted);
+        END IF;
+    END LOOP;
+END $$;
+
+CREATE SCHEMA IF NOT EXISTS @schema@;
+
+-- What the followed tables are made of, as the log's reader was last told.
+CREATE TABLE IF NOT EXISTS @schema@.part (
+    followed text NOT NULL,
+    relid oid NOT NULL,
+    kind text NOT NULL,
+    number int NOT NULL,
+    value text NOT NULL,
+    name text NOT NULL,
+    PRIMARY KEY (kind, relid, number)
+);
+
+CREATE OR REPLACE FUNCTION @schema@.followed() RETURNS SETOF text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog AS $$
+    SELECT unnest(ARRAY[@followed@]::text[])
+$$;
+
+-- What they are made of now: tables, columns, partitions with rows, what is published of them, and
+-- which old values are logged.
+CREATE OR REPLACE FUNCTION @schema@.parts()
+RETURNS TABLE (followed text, relid oid, kind text, number int, value text, name text)
+LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    WITH root AS (
+        SELECT f.name AS followed, c.oid AS relid FROM @schema@.followed() f (name)
+        JOIN pg_namespace n ON n.nspname = split_part(f.name, '.', 1)
+        JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = substr(f.name, length(n.nspname) + 2)
+    ), leaf AS (
+        SELECT root.followed, p.relid FROM root, pg_partition_tree(root.relid) p
+        WHERE p.isleaf AND p.level > 0
+    ), every AS (
+        SELECT * FROM root UNION ALL SELECT * FROM leaf
+    )
+    SELECT followed, relid, 'table', 0, '', 'table ' || followed FROM root
+    UNION ALL
+    SELECT followed, relid, 'table', 0, '', 'partition ' || relid::regclass FROM leaf
+    UNION ALL
+    SELECT followed, attrelid, 'column', attnum, attname || ' ' || format_type(atttypid, atttypmod),
+        'column ' || attname FROM root JOIN pg_attribute ON attrelid = relid
+    WHERE attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT followed, relid, 'identity', 0, relreplident::text || ' ' || coalesce((
+        SELECT min(indexrelid)::text FROM pg_index WHERE indrelid = c.oid
+        AND CASE relreplident WHEN 'd' THEN indisprimary WHEN 'i' THEN indisreplident END), ''),
+        'replica identity of ' || relid::regclass FROM every JOIN pg_class c ON c.oid = relid
+    UNION ALL
+    SELECT followed, relid, 'publication', 0,
+        concat_ws(' ', pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot),
+        'publication ' || pubname FROM root, pg_publication WHERE pubname = @publication_text@
+    UNION ALL
+    SELECT followed, relid, 'published', 0, concat_ws(' ', rowfilter, (
+        SELECT string_agg(r.prattrs::text, ',') FROM pg_publication_rel r JOIN pg_publication p
+        ON p.oid = r.prpubid AND p.pubname = t.pubname WHERE r.prrelid = relid
+        OR r.prrelid IN (SELECT * FROM pg_partition_ancestors(relid)))),
+        'publication of ' || relid::regclass FROM every JOIN pg_class ON oid = relid
+    JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_publication_tables t
+    ON (schemaname, tablename) = (n.nspname, relname) AND pubname = @publication_text@
+$$;
+
+-- Writes into the log that a table changed in a way that the log does not show.
+CREATE OR REPLACE FUNCTION @schema@.say(followed text, what text) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog AS $$
+    SELECT pg_logical_emit_message(true, @prefix@, followed || E'\n' || what)
+$$;
+
+CREATE OR REPLACE FUNCTION @schema@.tell_truncate() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM @schema@.say(p.followed, 'TRUNCATE ' || tg_relid::regclass)
+    FROM @schema@.part p WHERE p.relid = tg_relid AND p.kind = 'table';
+    RETURN NULL;
+END $$;
+
+-- Where whole tables are published, the log has nothing of a partition that is emptied.
+CREATE OR REPLACE FUNCTION @schema@.watch_partitions() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    leaf regclass;
+BEGIN
+    FOR leaf IN SELECT p.relid FROM @schema@.part p JOIN pg_class c ON c.oid = p.relid
+        WHERE p.kind = 'table' AND c.relispartition AND NOT EXISTS (
+            SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = @schema_text@)
+    LOOP
+        EXECUTE format('CREATE TRIGGER %I AFTER TRUNCATE ON %s FOR EACH STATEMENT '
+            'EXECUTE FUNCTION %1$I.tell_truncate()', @schema_text@, leaf);
+    END LOOP;
+END $$;
+
+-- It fails no statement: what it cannot compare, it tells as a change of every table.
+CREATE OR REPLACE FUNCTION @schema@.tell() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    IF tg_event = 'table_rewrite' THEN
+        -- 4: the type of a column is changed, and its values perhaps.
+        PERFORM @schema@.say(p.followed, tg_tag || ': values of a column are rewritten')
+        FROM @schema@.part p WHERE p.relid = pg_event_trigger_table_rewrite_oid()
+        AND p.kind = 'table' AND pg_event_trigger_table_rewrite_reason() & 4 > 0;
+        RETURN;
+    END IF;
+    -- It comes of this function.
+    IF tg_tag = 'CREATE TRIGGER' THEN
+        RETURN;
+    END IF;
+    -- New parts are harmless, but for what is published of a table that was there before.
+    PERFORM @schema@.say(lost.followed, tg_tag || ': ' || lost.name || ' is not what it was') FROM (
+        SELECT coalesce(o.followed, n.followed) AS followed,
+            (array_agg(coalesce(o.name, n.name) ORDER BY kind = 'table' DESC, number))[1] AS name
+        FROM @schema@.part o FULL JOIN @schema@.parts() n USING (kind, relid, number)
+        WHERE o.value IS DISTINCT FROM n.value AND (o.value IS NOT NULL
+            OR kind IN ('identity', 'publication', 'published') AND EXISTS (
+                SELECT FROM @schema@.part t WHERE t.relid = n.relid AND t.kind = 'table'))
+        GROUP BY 1) lost;
+    DELETE FROM @schema@.part o WHERE NOT EXISTS (
+        SELECT FROM @schema@.parts() n WHERE (n.kind, n.relid, n.number, n.value)
+            = (o.kind, o.relid, o.number, o.value));
+    INSERT INTO @schema@.part SELECT * FROM @schema@.parts() ON CONFLICT DO NOTHING;
+    PERFORM @schema@.watch_partitions();
+EXCEPTION WHEN OTHERS THEN
+    PERFORM @schema@.say(name, tg_tag || ': tables cannot be compared: ' || sqlerrm)
+    FROM @schema@.followed() name;
+END $$;
+
+DELETE FROM @schema@.part;
+INSERT INTO @schema@.part SELECT * FROM @schema@.parts();
+SELECT @schema@.watch_partitions();
+
+CREATE EVENT TRIGGER @schema@ ON ddl_command_end EXECUTE FUNCTION @schema@.tell();
+CREATE EVENT TRIGGER @rewrite@ ON table_rewrite EXECUTE FUNCTION @schema@.tell();
+ALTER EVENT TRIGGER @schema@ ENABLE ALWAYS;
+ALTER EVENT TRIGGER @rewrite@ ENABLE ALWAYS;
+COMMENT ON EVENT TRIGGER @schema@ IS @told@;
+
+COMMIT;
+
+SELECT pg_catalog.pg_create_logical_replication_slot(@slot@, 'pgoutput')
+WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = @slot@);

@@ -1,0 +1,272 @@
+//! `holdall invalidate setup`: what it makes lets an invalidator run that has no other rights, lets
+//! the log tell what it lacked, and is gone when it is removed.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use e2e::invalidator::Invalidator;
+use testkit::Server;
+use testkit::database::{Brand, Mysqld, Postgres};
+
+use crate::harness::{absent, cache, fill, until_absent};
+
+const TABLES: &str = "CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT); \
+    CREATE TABLE users_new (LIKE users INCLUDING ALL); \
+    CREATE TABLE parted (id BIGINT PRIMARY KEY, v TEXT) PARTITION BY RANGE (id); \
+    CREATE TABLE p0 PARTITION OF parted FOR VALUES FROM (0) TO (10); \
+    INSERT INTO users VALUES (1, 'a'); INSERT INTO parted VALUES (1, 'a')";
+const KEYS: &str = "[keys.tables]\n\"public.users\" = \"user:{id}\"\n\"public.parted\" = \"parted:{id}\"\n\
+    [canary]\ntable = \"public.canary\"\nevery_ms = 200\n\
+    [delivery]\non_gap = \"flush\"";
+const NAMES: [&str; 2] = ["user:1", "parted:1"];
+
+/// The lines of a source whose user may do nothing but replicate.
+fn source(database: &Postgres, check_every_ms: u32) -> String {
+    database.sql("CREATE ROLE reader LOGIN REPLICATION PASSWORD 'reads'");
+    format!(
+        "kind = \"postgresql\"\nservers = [\"{}\"]\nuser = \"reader\"\npassword = \"reads\"\ndatabase = \"shop\"\nslot = \"caches\"\n\
+         publication = \"cached\"\ncheck_every_ms = {check_every_ms}",
+        database.addr()
+    )
+}
+
+/// Runs `setup` as the administrator.
+pub(crate) fn set_up(invalidator: &Invalidator, more: &[&str]) -> String {
+    let password = invalidator.checkpoint().with_file_name("admin");
+    std::fs::write(&password, "secret\n").unwrap();
+    let admin = ["--user", "holdall", "--password-file", password.to_str().unwrap()];
+    invalidator.run("setup", &[&admin[..], more].concat())
+}
+
+/// What PostgreSQL has of publications, slots, event triggers, triggers, schemas and tables.
+fn everything(database: &Postgres) -> String {
+    database.sql(
+        "SELECT string_agg(name, ' ' ORDER BY name) FROM (SELECT pubname::text AS name FROM pg_publication \
+         UNION ALL SELECT slot_name FROM pg_replication_slots UNION ALL SELECT evtname FROM pg_event_trigger \
+         UNION ALL SELECT tgname || ' ' || tgrelid::regclass FROM pg_trigger UNION ALL SELECT nspname FROM pg_namespace \
+         UNION ALL SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r') a",
+    )
+}
+
+#[test]
+fn a_database_of_postgresql_is_prepared_and_left_as_it_was() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    let server = cache();
+    let source = source(&database, 60_000);
+    let mut invalidator = Invalidator::new(&source, KEYS, &[server.addr()], "");
+    let before = everything(&database);
+    let printed = invalidator.run("setup", &["--print"]);
+    assert!(printed.contains("CREATE EVENT TRIGGER \"holdall_caches\""), "{printed}");
+    assert_eq!(everything(&database), before, "it only prints");
+    let said = set_up(&invalidator, &[]);
+    assert_eq!(said, format!("{}: set up\n", database.addr()));
+    let made = everything(&database);
+    assert!(made.contains("cached") && made.contains("canary"), "{made}");
+    set_up(&invalidator, &[]);
+    assert_eq!(everything(&database), made, "done twice it changes nothing");
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+    invalidator.start(&[]);
+    invalidator.until("cluster:c0:canary_proven", |count| count > 0);
+    fill(&server, &NAMES);
+    database.sql("UPDATE users SET mail = 'b'");
+    until_absent(&server, &NAMES, &["user:1"], &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+    invalidator.kill();
+    thread::sleep(Duration::from_millis(100));
+    let said = set_up(&invalidator, &["--remove"]);
+    assert_eq!(said, format!("{}: removed\n", database.addr()));
+    assert_eq!(everything(&database), before);
+    set_up(&invalidator, &["--remove"]);
+}
+
+#[test]
+fn what_was_there_before_stays_when_the_rest_is_removed() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    database.sql(
+        "CREATE TABLE canary (name VARCHAR(190) PRIMARY KEY, beat BIGINT NOT NULL); \
+         CREATE PUBLICATION cached FOR TABLE users WITH (publish_via_partition_root = true)",
+    );
+    let server = cache();
+    let invalidator = Invalidator::new(&source(&database, 60_000), KEYS, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    let published = "SELECT count(*) FROM pg_publication_tables WHERE pubname = 'cached'";
+    assert_eq!(database.sql(published).trim(), "3");
+    set_up(&invalidator, &["--remove"]);
+    let left = everything(&database);
+    assert!(left.contains("cached") && left.contains("canary"), "{left}");
+    assert!(!left.contains("caches"), "{left}");
+}
+
+/// Changes for which PostgreSQL's log has nothing, and whether nobody reads it then. It is not read
+/// again while a table is gone.
+const UNLOGGED: [(&str, bool); 16] = [
+    ("TRUNCATE p0", false),
+    ("TRUNCATE p0", true),
+    ("ALTER TABLE parted DETACH PARTITION p0", true),
+    ("DROP TABLE p0", false),
+    ("ALTER TABLE users ALTER mail TYPE TEXT USING upper(mail)", false),
+    ("ALTER TABLE users ALTER mail TYPE TEXT USING upper(mail)", true),
+    ("ALTER TABLE parted ALTER v TYPE TEXT USING upper(v)", true),
+    ("ALTER TABLE users DROP mail", false),
+    ("ALTER TABLE users RENAME mail TO post", true),
+    ("ALTER TABLE users RENAME TO users_old", false),
+    ("DROP TABLE users", false),
+    (
+        "BEGIN; ALTER TABLE users RENAME TO users_old; ALTER TABLE users_new RENAME TO users; \
+         ALTER PUBLICATION cached ADD TABLE users; COMMIT",
+        true,
+    ),
+    (
+        "ALTER PUBLICATION cached DROP TABLE users; UPDATE users SET mail = 'b'; ALTER PUBLICATION cached ADD TABLE users",
+        true,
+    ),
+    ("ALTER TABLE users REPLICA IDENTITY NOTHING", false),
+    ("CREATE SCHEMA other; ALTER TABLE users SET SCHEMA other", false),
+    ("SET session_replication_role = replica; ALTER TABLE users DROP mail", true),
+];
+
+/// Changes of definitions that leave every row as it is.
+const HARMLESS: [&str; 8] = [
+    "ALTER TABLE users ADD w INT DEFAULT 7",
+    "ALTER TABLE users ADD x TEXT DEFAULT clock_timestamp()::text",
+    "CREATE TABLE p1 PARTITION OF parted FOR VALUES FROM (10) TO (20)",
+    "CREATE INDEX ON users (mail)",
+    "VACUUM FULL users",
+    "VACUUM FULL p0",
+    "BEGIN; DROP TABLE users; TRUNCATE parted; ROLLBACK",
+    "CREATE TABLE other (id INT PRIMARY KEY, v TEXT); ALTER TABLE other ALTER v TYPE INT USING 1; TRUNCATE other; DROP TABLE other",
+];
+
+/// With its tables as they were, and everything delivered.
+fn made_anew(database: &Postgres, invalidator: &Invalidator) {
+    database.sql("DROP SCHEMA IF EXISTS other CASCADE; DROP TABLE IF EXISTS users, users_old, users_new, parted, p0, p1");
+    database.sql(TABLES);
+    set_up(invalidator, &[]);
+}
+
+/// Waits until everything that is in the log was read and delivered.
+pub(crate) fn until_read(database: &Postgres, invalidator: &Invalidator, slot: &str) {
+    let end = Instant::now() + Duration::from_secs(30);
+    let written = database.sql("SELECT pg_current_wal_lsn()");
+    let is_behind = format!(
+        "SELECT confirmed_flush_lsn < '{}' FROM pg_replication_slots WHERE slot_name = '{slot}'",
+        written.trim()
+    );
+    while database.sql(&is_behind).trim() == "t" {
+        assert!(Instant::now() < end, "it is not read:\n{}", invalidator.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_told(server: &Server, invalidator: &Invalidator) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while absent(server, &NAMES).is_empty() {
+        if Instant::now() > end {
+            eprintln!("{}", invalidator.log());
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// The repeated check is far away, so the log alone tells; and it tells what happened while nobody
+/// read it.
+#[test]
+fn the_log_of_postgresql_tells_what_it_has_no_event_for() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    let server = cache();
+    let source = source(&database, 3_600_000);
+    let mut invalidator = Invalidator::new(&source, KEYS, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    let mut silent = Vec::new();
+    for (statement, is_away) in UNLOGGED {
+        made_anew(&database, &invalidator);
+        invalidator.start(&[]);
+        until_read(&database, &invalidator, "caches");
+        if is_away {
+            invalidator.kill();
+            thread::sleep(Duration::from_millis(100));
+        }
+        fill(&server, &NAMES);
+        database.sql(statement);
+        if is_away {
+            invalidator.spawn(&["--on-gap", "flush"]);
+        }
+        if !is_told(&server, &invalidator) {
+            silent.push(statement);
+        }
+        invalidator.kill();
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(silent.is_empty(), "passed over: {silent:#?}");
+}
+
+#[test]
+fn what_leaves_the_rows_as_they_are_is_no_gap() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database, 200), KEYS, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    invalidator.start(&[]);
+    for statement in HARMLESS {
+        fill(&server, &NAMES);
+        database.sql(statement);
+        until_read(&database, &invalidator, "caches");
+        // Several checks.
+        thread::sleep(Duration::from_millis(700));
+        assert_eq!(absent(&server, &NAMES), [""; 0], "{statement}:\n{}", invalidator.log());
+    }
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+}
+
+fn rights_are_enough(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
+    database.sql(
+        "CREATE TABLE users (id INT PRIMARY KEY); CREATE USER reader IDENTIFIED BY 'reads'; \
+         GRANT ALL ON *.* TO holdall WITH GRANT OPTION",
+    );
+    let server = cache();
+    let source = format!(
+        "kind = \"{}\"\nservers = [\"{}\"]\nuser = \"reader\"\npassword = \"reads\"\nserver_id = 4001",
+        brand.name(),
+        database.addr()
+    );
+    let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"\n[canary]\ntable = \"shop.canary\"\nevery_ms = 200";
+    let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], "");
+    let said = invalidator.refusal("check", &[]);
+    assert!(!said.contains("ok"), "{said}");
+    let printed = invalidator.run("setup", &["--print"]);
+    assert!(printed.contains("GRANT SELECT ON `shop`.`users` TO 'reader'@'%';\n"), "{printed}");
+    for _ in 0..2 {
+        let said = set_up(&invalidator, &[]);
+        assert_eq!(said, format!("{}: set up\n", database.addr()));
+    }
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+    invalidator.start(&[]);
+    invalidator.until("cluster:c0:canary_proven", |count| count > 0);
+    fill(&server, &["user:1"]);
+    database.sql("INSERT INTO users VALUES (1)");
+    until_absent(&server, &["user:1"], &["user:1"], &invalidator);
+    invalidator.kill();
+    for _ in 0..2 {
+        set_up(&invalidator, &["--remove"]);
+    }
+    assert_eq!(database.sql("SHOW TABLES").trim(), "users");
+    let grants = database.sql("SHOW GRANTS FOR reader");
+    assert!(!grants.contains("REPLICATION") && !grants.contains("SELECT"), "{grants}");
+}
+
+#[test]
+fn rights_of_mariadb_are_granted_and_revoked() {
+    rights_are_enough(Brand::MariaDb);
+}
+
+#[test]
+fn rights_of_mysql_are_granted_and_revoked() {
+    rights_are_enough(Brand::MySql);
+}
