@@ -24,5 +24,6 @@ mod partitions;
 mod postgres;
 mod setup;
 mod standby;
+mod statements;
 mod troubles;
 mod unseen;
