@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::{SOON, Scratch, holdall, output};
 use serde_json::Value;
+use testkit::database::{Postgres, Session};
 use testkit::process::free_port;
 
 /// A file of the folder `packaging`, or of the documents.
@@ -230,22 +231,64 @@ fn proxy(server: &Process, folder: &Scratch) -> (Process, PathBuf) {
     (Process::new(command, clients, operators), config)
 }
 
-/// An invalidator whose database and routers are away.
-fn invalidator(folder: &Scratch) -> Process {
-    let (operators, away) = (local(), local());
-    let password = folder.path("password");
-    fs::write(&password, "x\n").unwrap();
+/// An invalidator of these settings.
+fn invalidator(
+    folder: &Scratch,
+    name: &str,
+    source: &str,
+    router: SocketAddr,
+    more: &str,
+) -> Process {
+    let operators = local();
     let text = format!(
-        "checkpoint = \"{}\"\nstatus = \"{operators}\"\n\n[source]\nkind = \"mariadb\"\nservers = [\"{away}\"]\n\
-         user = \"holdall\"\npassword_file = \"{}\"\nserver_id = 4001\n\n[keys.tables]\n\"shop.items\" = \"item:{{id}}\"\n\n\
-         [[cluster]]\nname = \"east\"\nrouters = [\"{away}\"]\n",
-        folder.path("checkpoint").display(),
-        password.display(),
+        "checkpoint = \"{}\"\nstatus = \"{operators}\"\n\n[source]\n{source}\nuser = \"holdall\"\n\
+         password = \"secret\"\n\n{more}\n\n[[cluster]]\nname = \"east\"\nrouters = [\"{router}\"]\n",
+        folder.path(&format!("{name}.checkpoint")).display(),
     );
-    fs::write(folder.path("invalidate.toml"), text).unwrap();
+    let config = folder.path(&format!("{name}.toml"));
+    fs::write(&config, text).unwrap();
     let mut command = holdall(&["invalidate", "run", "-c"]);
-    command.arg(folder.path("invalidate.toml"));
+    command.arg(config);
     Process::new(command, operators, operators)
+}
+
+/// One whose database and routers are away.
+fn without_database(folder: &Scratch, name: &str, more: &str) -> Process {
+    let source = format!("kind = \"mariadb\"\nservers = [\"{}\"]\nserver_id = 4001", local());
+    let keys = "[keys.tables]\n\"shop.items\" = \"item:{id}\"\n\n";
+    invalidator(folder, name, &source, local(), &format!("{keys}{more}"))
+}
+
+/// A database that keeps little log, and what follows it.
+fn with_little_log(folder: &Scratch, router: &Process) -> (Postgres, Process) {
+    let database = Postgres::start(&["max_slot_wal_keep_size=48MB", "wal_keep_size=0"]);
+    database.sql(
+        "CREATE TABLE items (id BIGINT PRIMARY KEY); CREATE PUBLICATION cached FOR TABLE items",
+    );
+    let source = format!(
+        "kind = \"postgresql\"\nservers = [\"{}\"]\ndatabase = \"shop\"\nslot = \"holdall\"\n\
+         publication = \"cached\"\ncheck_every_ms = 100",
+        database.addr()
+    );
+    let keys = "[keys.tables]\n\"public.items\" = \"item:{id}\"";
+    let follower = invalidator(folder, "room", &source, router.clients, keys);
+    // It connects to a router with the first delete.
+    wait_for_long("a follower", || {
+        database.sql("INSERT INTO items SELECT count(*) FROM items");
+        page(follower.operators, "/readyz").is_some()
+    });
+    (database, follower)
+}
+
+/// Writes log that the slot does not give up, because of a transaction that does not end: its
+/// session.
+fn fill_log(database: &Postgres) -> Session {
+    let mut open = database.session();
+    open.run("BEGIN; INSERT INTO items VALUES (-1)").unwrap();
+    for _ in 0..8 {
+        database.sql("SELECT pg_switch_wal() FROM pg_logical_emit_message(true, 'x', 'x')");
+    }
+    open
 }
 
 /// Gives wrong passwords, side by side, since each answer is held back for a while.
@@ -284,7 +327,8 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     let closed = Process::serve(&["-u", "root", "-Y", users.to_str().unwrap()]);
     let behind = Process::serve(&[]);
     let (front, config) = proxy(&behind, &folder);
-    let scraped = [&few, &full, &closed, &behind, &front];
+    let (database, short) = with_little_log(&folder, &behind);
+    let scraped = [&few, &full, &closed, &behind, &front, &short];
     let prometheus = Prometheus::start(&scraped);
     prometheus.wait_for_scrapes(scraped.len(), 2);
     for _ in 0..50 {
@@ -307,11 +351,13 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     for _ in 0..50 {
         front.ask("get a\r\n");
     }
-    let blind = invalidator(&folder);
-    prometheus.scrape(&[&few, &full, &closed, &front, &blind]);
+    let canary = "[canary]\ntable = \"shop.canary\"\nevery_ms = 500";
+    let blind = without_database(&folder, "blind", canary);
+    let idle = without_database(&folder, "idle", "[standby]\ngroup = \"g\"");
+    let open = fill_log(&database);
     let lost = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gone = Process::new(Command::new("true"), lost, lost);
-    prometheus.scrape(&[&few, &full, &closed, &front, &blind, &gone]);
+    prometheus.scrape(&[&few, &full, &closed, &front, &blind, &idle, &short, &gone]);
     let mut missing = alerts();
     let mut seen = BTreeSet::new();
     wait_for_long("every alert", || {
@@ -320,5 +366,5 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
         missing.is_empty()
     });
     show(&prometheus, "invalidate");
-    drop(held);
+    drop((held, open));
 }

@@ -127,6 +127,9 @@ where
     let plan = config.plan()?;
     let stats = Arc::new(Stats::new(plan.clusters.iter().map(|cluster| cluster.name.clone())));
     stats.panics.store(start.before.panics, Relaxed);
+    if let Some(group) = config.group() {
+        stats.group.get_or_init(|| group.name);
+    }
     if let Some(address) = &config.status {
         let listener = TcpListener::bind(address)
             .await

@@ -66,6 +66,8 @@ pub struct Stats {
     pub is_lacking: AtomicBool,
     /// The interval of the canary; none without one.
     pub canary_every: OnceLock<Duration>,
+    /// The group of invalidators that take turns; none without one.
+    pub group: OnceLock<String>,
 }
 
 /// The counters of one cluster.
@@ -178,6 +180,7 @@ impl Stats {
             is_working: AtomicBool::new(true),
             is_lacking: AtomicBool::new(false),
             canary_every: OnceLock::new(),
+            group: OnceLock::new(),
         }
     }
 
@@ -282,6 +285,10 @@ impl Stats {
             } else {
                 page.sample(name, &[("cluster", &cluster)], value);
             }
+        }
+        if let Some(group) = self.group.get() {
+            page.family("group_info", Kind::Gauge, "The group that it takes turns with; always 1.");
+            page.sample("group_info", &[("group", group)], 1);
         }
         metrics::process(&mut page, "invalidate");
         if self.canary_every().is_some() {
