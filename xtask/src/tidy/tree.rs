@@ -3,8 +3,8 @@
 /// Endings of file names that may be tracked.
 const ENDINGS: [&str; 29] = [
     "conf", "css", "go", "html", "java", "js", "json", "jsonl", "lock", "md", "mjs", "mod", "php",
-    "png", "py", "pyi", "rb", "rs", "service", "spec", "sql", "sum", "svg", "toml", "ts", "txt", "typed",
-    "yaml", "yml",
+    "png", "py", "pyi", "rb", "rs", "service", "spec", "sql", "sum", "svg", "toml", "ts", "txt",
+    "typed", "yaml", "yml",
 ];
 
 /// Files without an ending that may be tracked.
