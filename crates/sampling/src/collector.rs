@@ -246,6 +246,6 @@ mod tests {
             let bytes = Config::for_memory(memory, workers, true).bytes_max(workers) as u64;
             assert!(bytes * 100 <= memory * percent, "{bytes} of {memory}");
         }
-        assert!(Config::FIXED_BYTES < 300 << 10);
+        const { assert!(Config::FIXED_BYTES < 300 << 10) };
     }
 }
