@@ -102,6 +102,7 @@ const EXCEPTIONS: &[(Suite, Exception)] = &[
     ),
     (Suite::PhpMemcached, proxied("stats", "total_connections is a server's")),
     (Suite::Pymemcache, anywhere("test_tls", "skipped by its authors: pymemcache#39")),
+    (Suite::Pymemcache, at_times("test_integration.py::test_touch[", ENDS_WITH_SECOND)),
     (
         Suite::Pymemcache,
         proxied("test_misc", "`stats cachedump` and `cache_memlimit` are a server's"),
@@ -112,6 +113,8 @@ const NO_CONFTEST: &str = "asks for a file that the package does not have (conft
 const NEEDS_PING: &str = "runs ping";
 const NO_BLACK_HOLE: &str = "connects to an address that never answers";
 const RETRIES: &str = "counts how often the client connects to nobody within a second";
+const ENDS_WITH_SECOND: &str =
+    "stores for one second, which ends, as in memcached, with the second under way";
 const OTHER_BUILD: &str = "is for another PHP, libmemcached or build of php-memcached";
 const NEWER_LIBRARY: &str = "asks for options that Debian 12's php-memcached does not have";
 

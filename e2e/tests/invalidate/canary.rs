@@ -1,12 +1,17 @@
 //! The canary: whatever hop between a commit and the caches is cut, held or lies, its age says so,
 //! and nothing else does.
+//!
+//! `CANARY` is the number of faults of each database (each once without it), `SEED` repeats their
+//! order.
 
+use std::env;
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use e2e::invalidator::Invalidator;
-use testkit::{FaultProxy, Mode, Router, Wire};
+use testkit::rng::seed_from_env;
+use testkit::{FaultProxy, Mode, Rng, Router, Wire};
 
 use crate::database::Database;
 use crate::harness::cache;
@@ -126,17 +131,26 @@ fn every_hop_fails(database: &Database) {
         relayed("the server is cut", "SERVER_ERROR", &last, Mode::Refuse),
         relayed("the server is held", "timed out", &last, Mode::Held),
     ];
-    for Fault { name, begin, end, said } in &faults {
+    let seed = seed_from_env();
+    let (mut rng, mut longest) = (Rng::new(seed), (Duration::ZERO, ""));
+    let count = env::var("CANARY").map_or(faults.len(), |text| text.parse().expect("a number"));
+    for turn in 0..count {
+        // The first ones are each once.
+        let at = if turn < faults.len() { turn } else { rng.below(faults.len()) };
+        let Fault { name, begin, end, said } = &faults[at];
         invalidator.until(&late(), |late| late == 0);
         begin();
-        let patience = Instant::now() + Duration::from_secs(30);
+        let began = Instant::now();
+        let patience = began + Duration::from_secs(30);
         while !obstacle(&invalidator).contains(said) {
             let found = obstacle(&invalidator);
             assert!(Instant::now() < patience, "{name}: '{found}'\n{}", invalidator.log());
             thread::sleep(Duration::from_millis(20));
         }
+        longest = longest.max((began.elapsed(), *name));
         end();
     }
+    println!("SEED={seed}: {count} faults, 0 missed; the last alarm after {longest:?}");
     invalidator.until(&late(), |late| late == 0);
     let log = invalidator.log();
     assert!(log.contains("no change is known to have arrived"), "{log}");
