@@ -139,11 +139,7 @@ impl Batch {
 
     /// The request with which `input` begins, if it was seen ahead as a whole.
     #[inline]
-    pub(crate) fn fast_path<'k>(
-        &mut self,
-        worker: &Worker,
-        input: &'k [u8],
-    ) -> Option<FastPath<'k>> {
+    pub(crate) fn fast_path<'k>(&mut self, input: &'k [u8]) -> Option<FastPath<'k>> {
         let ahead = self.keys[..self.len].get(self.next)?;
         if ahead.address != input.as_ptr().addr() + GET.len() {
             return None;
@@ -164,7 +160,6 @@ impl Batch {
             Seen::Key | Seen::Stored => return None,
         };
         self.next += 1;
-        self.fetch_value(worker);
         Some(request)
     }
 
@@ -187,17 +182,14 @@ impl Batch {
         let end = spaces + ahead.len;
         let bytes = input.get(spaces..end)?;
         self.next += 1;
-        self.fetch_value(worker);
         Some((ahead.key(bytes), end))
     }
 
-    /// Asks for the value of the key after the next one: its header has come by now, and it takes
-    /// as long to come as two values take to be copied.
+    /// The place of the key after the next one: its header has come by now, and its value takes as
+    /// long to come as two values take to be copied.
     #[inline]
-    fn fetch_value(&self, worker: &Worker) {
-        if let Some(soon) = self.keys[..self.len].get(self.next + 1) {
-            worker.section().prefetch_value(soon.hint);
-        }
+    pub(crate) fn soon(&self) -> SlotHint {
+        self.keys[..self.len].get(self.next + 1).map_or_else(SlotHint::default, |soon| soon.hint)
     }
 
     /// Asks for the memory of the keys in `input`. While one key is found and hashed, the table

@@ -156,6 +156,7 @@ fn get_key(
         return get_with_cas_or_touch(cx, session, key, line, output);
     }
     let section = cx.engine.section();
+    section.prefetch_value(cx.batch.soon());
     let found = cx.engine.get(&section, key);
     answer_found(cx, session, key, found, line, output)
 }

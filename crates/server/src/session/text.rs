@@ -35,7 +35,7 @@ pub(crate) fn serve(
     let bytes = input.bytes();
     let is_judged = permit::is_judged(&cx.engine, session);
     // What was seen ahead was not asked whether it is allowed.
-    match cx.batch.fast_path(&cx.engine, bytes).filter(|_| !is_judged) {
+    match cx.batch.fast_path(bytes).filter(|_| !is_judged) {
         Some(FastPath::Get { key, key_end, len }) => {
             return retrieve::lone_get(cx, session, key, key_end, len, input, output);
         }
