@@ -6,12 +6,10 @@
 // is CHROMIUM, or /usr/bin/chromium.
 
 import { strict as assert } from "node:assert";
-import { mkdtempSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { chromium } from "playwright-core";
+import { launch } from "./browser.mjs";
 
 const [url, ...words] = process.argv.slice(2);
 const word = (name) => (words.includes(name) ? words[words.indexOf(name) + 1] : null);
@@ -35,22 +33,8 @@ const check = (is, said) => {
   checks += 1;
 };
 
-const folder = mkdtempSync(join(tmpdir(), "holdall-browser-"));
 const [username, password] = (login ?? ":").split(":");
-const browser = await chromium.launchPersistentContext(folder, {
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  headless: true,
-  ...(login === null ? {} : { httpCredentials: { username, password } }),
-  args: [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-  ],
-});
+const { browser, close } = await launch(login === null ? {} : { httpCredentials: { username, password } });
 try {
   if (login !== null) {
     await flush(word("--flush"));
@@ -67,8 +51,7 @@ try {
     if (minutes > 0) await stay();
   }
 } finally {
-  await browser.close();
-  rmSync(folder, { recursive: true, force: true });
+  await close();
 }
 console.log(`${checks} checks passed`);
 

@@ -5,11 +5,9 @@
 // Usage: node check_report.mjs PAGE.. [--shots FOLDER]; the browser is CHROMIUM, or /usr/bin/chromium.
 
 import { strict as assert } from "node:assert";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { chromium } from "playwright-core";
+import { launch } from "./browser.mjs";
 
 const words = process.argv.slice(2);
 const at = words.indexOf("--shots");
@@ -20,21 +18,7 @@ const check = (is, words) => {
   checks += 1;
 };
 
-const folder = mkdtempSync(join(tmpdir(), "holdall-browser-"));
-const browser = await chromium.launchPersistentContext(folder, {
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  headless: true,
-  offline: true,
-  args: [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-  ],
-});
+const { browser, close } = await launch({ offline: true });
 try {
   for (const file of words) {
     for (const width of [390, 1280]) {
@@ -44,8 +28,7 @@ try {
     }
   }
 } finally {
-  await browser.close();
-  rmSync(folder, { recursive: true, force: true });
+  await close();
 }
 console.log(`${checks} checks passed`);
 
