@@ -96,7 +96,7 @@ const MEMORY_FOR_A_KEY: u64 = 16 << 10;
 
 const KEYS_MIN: usize = 128;
 
-/// Keys and ghosts of each trial, and an eighth, that a cache of a few megabytes has, too.
+/// Keys and ghosts with which a trial says something, before they are cut to what fills its table.
 const TRIAL_ENOUGH: usize = 256;
 
 /// Samples in the logs of all workers with which a trial says something: a log that is full keeps
