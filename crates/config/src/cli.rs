@@ -9,8 +9,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use options::settings::Given;
 use options::{Environment, Invocation, Options, Refusal, Style};
 use serde_json::{Value, json};
-use tools::Connection;
 use tools::cli::Reach;
+use tools::{Connection, server_settings};
 
 use crate::{check, diff, schema, show};
 
@@ -160,7 +160,7 @@ fn compare(file: &str, address: Option<String>, as_json: bool, reach: &Reach) ->
     };
     let address = address.unwrap_or_else(|| address_of(&options));
     let present = Connection::open(&address, &reach.options())
-        .and_then(|mut connection| diff::ask(&mut connection));
+        .and_then(|mut connection| server_settings(&mut connection));
     let present = match present {
         Ok(present) => present,
         Err(error) => {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use options::settings::{Given, settings};
 use options::{Options, stats_settings};
 use serde_json::{Value, json};
-use tools::{Connection, Error};
 
 /// A setting that the server has otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,31 +19,6 @@ pub struct Difference {
     pub present: String,
     /// True if the server takes the wanted value on SIGHUP.
     pub is_live: bool,
-}
-
-/// What a server says of its settings.
-pub(crate) type Present = BTreeMap<String, String>;
-
-/// Asks a server for its settings.
-///
-/// # Errors
-///
-/// When it does not answer with statistics.
-pub(crate) fn ask(connection: &mut Connection) -> Result<Present, Error> {
-    connection.send(b"stats settings\r\n")?;
-    let mut present = Present::new();
-    loop {
-        let line = connection.line()?;
-        if line == "END" {
-            return Ok(present);
-        }
-        match line.strip_prefix("STAT ").and_then(|rest| rest.split_once(' ')) {
-            Some((name, value)) if present.len() < STATISTICS_MAX => {
-                present.insert(name.to_owned(), value.to_owned());
-            }
-            _ => return Err(connection.unexpected("stats settings", &line)),
-        }
-    }
 }
 
 /// The settings that differ, in the order of `SHOWN_BY`. A statistic that the server lacks says
@@ -115,9 +89,6 @@ pub(crate) fn to_json(found: &[Difference]) -> Value {
     };
     found.iter().map(one).collect()
 }
-
-/// A server that sends more than this is none.
-const STATISTICS_MAX: usize = 4096;
 
 /// Settings whose defaults follow from the number of processors.
 const OF_THE_MACHINE: [&str; 2] = ["threads", "stripes"];

@@ -1,5 +1,4 @@
-//! `holdall config`: checks, shows and compares the settings of a server; `holdall migrate`: makes
-//! them of another's.
+//! `holdall config`: checks, shows and compares the settings of a server.
 //!
 //! ```text
 //!     file -> options::file::check -> check
@@ -12,13 +11,10 @@
 mod check;
 pub mod cli;
 mod diff;
-mod migrate;
-pub mod migrate_cli;
 mod schema;
 mod show;
 
 pub use check::{Checked, check};
 pub use diff::{Difference, differences};
-pub use migrate::{Migrated, migrated};
 pub use schema::schema;
 pub use show::{Shown, shown};

@@ -56,6 +56,17 @@ pub fn inside_hash_tag(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
     tag().unwrap_or(key)
 }
 
+/// The `tags` of memcached's proxy: as [`inside_hash_tag`], but nothing between both counts, too.
+#[must_use]
+pub fn inside_tags(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
+    let tagged = || {
+        let start = memchr::memchr(open, key)? + 1;
+        let rest = key.get(start..)?;
+        rest.get(..memchr::memchr(close, rest)?)
+    };
+    tagged().unwrap_or(key)
+}
+
 /// The number between the first two colons, as in `item:1234:name`; mcrouter's shard id.
 ///
 /// `None` if it is no number, or one that no `u32` holds.

@@ -30,7 +30,7 @@ mod spooky;
 pub use ch3::{POOL_SIZE_MAX, furc_hash};
 pub use continuum::{libmemcached_name, spymemcached_name};
 pub use digest::KeyHash;
-pub use jump::jump_hash;
+pub use jump::{jump_hash, seed_of};
 pub use placement::{Placement, PlacementError};
 pub use rendezvous::rendezvous_order;
 pub use spooky::{routing_hash, spooky_hash32, spooky_hash64};

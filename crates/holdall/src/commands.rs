@@ -35,14 +35,16 @@ const TOOLS: bool = cfg!(feature = "tools");
 
 const CONSOLE: bool = cfg!(feature = "console");
 
+const MIGRATE: bool = cfg!(feature = "migrate");
+
 const COMMANDS: [Command; 23] = [
     command("serve", "the cache server", "serve", SERVE),
     command("config", "checks, shows and compares the server's settings", "serve", SERVE),
     command(
         "migrate",
-        "takes over a memcached's, mcrouter's or twemproxy's settings",
-        "serve",
-        SERVE,
+        "takes over the settings of memcached, Redis or another proxy",
+        "migrate",
+        MIGRATE,
     ),
     command("route", "the proxy before many servers", "route", ROUTE),
     command("check", "says what is wrong with a proxy's configuration", "route", ROUTE),

@@ -76,8 +76,8 @@ fn of_crate(name: &str) -> Option<Command> {
     match name {
         #[cfg(feature = "serve")]
         "serve" => Some(options::interface()),
-        #[cfg(feature = "serve")]
-        "migrate" => Some(config::migrate_cli::interface()),
+        #[cfg(feature = "migrate")]
+        "migrate" => Some(migrate::cli::interface()),
         #[cfg(feature = "serve")]
         "config" => Some(config::cli::interface()),
         #[cfg(feature = "route")]

@@ -56,8 +56,8 @@ fn main() -> ExitCode {
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
         #[cfg(feature = "serve")]
         Some("serve") => serve(Style::Holdall, arguments),
-        #[cfg(feature = "serve")]
-        Some("migrate") => config::migrate_cli::main(arguments),
+        #[cfg(feature = "migrate")]
+        Some("migrate") => migrate::cli::main(arguments),
         #[cfg(feature = "serve")]
         Some("config") => config::cli::main(arguments),
         #[cfg(feature = "plan")]

@@ -20,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::connection::{Connection, Error};
 use crate::keys::{Entry, KeyDump, decoded, encoded};
 
-const FIRST_LINE: &str = "holdall-dump 1";
+pub(crate) const FIRST_LINE: &str = "holdall-dump 1";
 
 /// Requests that are sent before their replies are read.
 const BATCH: usize = 64;
@@ -40,6 +40,8 @@ pub struct Dumped {
     pub bytes: u64,
     /// Named by the server, and gone when they were asked for.
     pub gone: u64,
+    /// Left out: of Redis what is no string, and keys of more than 250 bytes.
+    pub left: u64,
 }
 
 /// Writes all items whose keys begin with `prefix`. `seen` hears how far it is.
@@ -82,7 +84,7 @@ fn key_word(key: &[u8]) -> (Vec<u8>, &'static str) {
     (STANDARD.encode(key).into_bytes(), " b")
 }
 
-fn written(error: std::io::Error) -> Error {
+pub(crate) fn written(error: std::io::Error) -> Error {
     Error::Dump(format!("it cannot be written: {error}"))
 }
 
@@ -204,7 +206,7 @@ fn wait(begin: Instant, items: u64, per_second: u64) {
     }
 }
 
-fn now_unix() -> u64 {
+pub(crate) fn now_unix() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

@@ -7,19 +7,24 @@
 //! ```
 //!
 //! They speak memcached's text and meta protocol, and work with memcached 1.6 as with holdall.
+//! Dumps are made of Redis and Valkey, too.
 #![forbid(unsafe_code)]
 
 mod bigkeys;
 pub mod cli;
 mod connection;
 mod dump;
+mod dump_redis;
 mod keys;
 mod latency;
 mod reading;
+mod redis;
 
 pub use bigkeys::{BigKeys, big_keys};
 pub use connection::{Connection, Error, Options};
 pub use dump::{Dumped, Pace, Restored, dump, restore};
+pub use dump_redis::dump_redis;
 pub use keys::{Entry, KeyDump, shown};
 pub use latency::{latencies, round_trip};
-pub use reading::{Reading, Role, Wanted, stats_group};
+pub use reading::{Reading, Role, Wanted, server_settings, stats_group};
+pub use redis::{Redis, Reply, SCHEME as REDIS};

@@ -150,6 +150,20 @@ pub fn stats_group(
     Err(connection.unexpected(request, "more, or more slowly, than a member does"))
 }
 
+/// The settings of a server, as `stats settings` shows them.
+///
+/// # Errors
+///
+/// Those of [`stats_group`]; an answer without any.
+pub fn server_settings(connection: &mut Connection) -> Result<BTreeMap<String, String>, Error> {
+    let mut settings = BTreeMap::new();
+    stats_group(connection, "stats settings", &mut settings)?;
+    match settings.is_empty() {
+        true => Err(connection.unexpected("stats settings", "no settings")),
+        false => Ok(settings),
+    }
+}
+
 /// A text without control characters.
 fn shown(text: &str) -> String {
     if text.contains(char::is_control) { text.escape_debug().to_string() } else { text.to_owned() }

@@ -1,10 +1,10 @@
 //! Rules of the tree as a whole: which kinds of files are tracked, and the licence.
 
 /// Endings of file names that may be tracked.
-const ENDINGS: [&str; 29] = [
-    "conf", "css", "go", "html", "java", "js", "json", "jsonl", "lock", "md", "mjs", "mod", "php",
-    "png", "py", "pyi", "rb", "rs", "service", "spec", "sql", "sum", "svg", "toml", "ts", "txt",
-    "typed", "yaml", "yml",
+const ENDINGS: [&str; 30] = [
+    "conf", "css", "go", "html", "java", "js", "json", "jsonl", "lock", "lua", "md", "mjs", "mod",
+    "php", "png", "py", "pyi", "rb", "rs", "service", "spec", "sql", "sum", "svg", "toml", "ts",
+    "txt", "typed", "yaml", "yml",
 ];
 
 /// Files without an ending that may be tracked.

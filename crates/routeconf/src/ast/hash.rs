@@ -1,6 +1,6 @@
 //! Hashes: the choice of a pool's server, or of one child of several, by the key.
 
-use hashing::key::{before_hash_stop, inside_hash_tag};
+use hashing::key::{before_hash_stop, inside_hash_tag, inside_tags};
 use hashing::{KeyHash, Placement, PlacementError};
 
 use super::buckets::Buckets;
@@ -26,7 +26,9 @@ pub enum KeyPart {
     BeforeHashStop,
     /// twemproxy with `hash_tag`: between these two.
     HashTag([u8; 2]),
-    /// twemproxy without.
+    /// memcached's proxy with `filter = "tags"`: between these two, even if that is nothing.
+    Tags([u8; 2]),
+    /// Both without.
     Whole,
 }
 
@@ -37,6 +39,7 @@ impl KeyPart {
         match self {
             Self::BeforeHashStop => before_hash_stop(key),
             Self::HashTag(tag) => inside_hash_tag(key, tag),
+            Self::Tags(tags) => inside_tags(key, tags),
             Self::Whole => key,
         }
     }
@@ -54,7 +57,7 @@ pub enum HashFunction {
     Crc32,
     /// Not mcrouter's: XXH3 and jump hash, the default of memcached's proxy.
     Jump {
-        /// `seed`.
+        /// `seed`; of a text its XXH3.
         seed: u64,
     },
     /// Not mcrouter's: libmemcached's ketama over the addresses of a pool.

@@ -1,6 +1,7 @@
 //! `hash`, `hash_func` and what belongs to them.
 
-use hashing::{KeyHash, PlacementError};
+use hashing::key::HASH_STOP;
+use hashing::{KeyHash, PlacementError, seed_of};
 use indexmap::IndexMap;
 
 use super::Builder;
@@ -89,7 +90,7 @@ impl Builder<'_> {
             "Ch3" => HashFunction::Ch3,
             "ConstShard" => HashFunction::ConstShard,
             "Crc32" => HashFunction::Crc32,
-            "Jump" => HashFunction::Jump { seed: fields.natural("seed")?.unwrap_or(0) },
+            "Jump" => HashFunction::Jump { seed: seed(fields)? },
             "Modula" => HashFunction::Modula { hash: key_hash(fields, KeyHash::OneAtATime)? },
             "Ketama" | "KetamaWeighted" => {
                 if !pool.is_some_and(is_addresses) {
@@ -115,7 +116,11 @@ impl Builder<'_> {
             }
             other => return Err(Box::new(unknown_function(other, at))),
         };
-        let hash = Hash { function, salt, key_part: KeyPart::BeforeHashStop, buckets: None };
+        let key_part = match function {
+            HashFunction::Jump { .. } => filter(fields)?,
+            _ => KeyPart::BeforeHashStop,
+        };
+        let hash = Hash { function, salt, key_part, buckets: None };
         let addresses = pool.map(addresses).unwrap_or_default();
         match hash.placement(children, &addresses) {
             Ok(_) | Err(PlacementError::Empty) => Ok(hash),
@@ -184,6 +189,35 @@ fn unknown_function(name: &str, at: At) -> Diagnostic {
     match near(name, FUNCTIONS.into_iter()) {
         Some(near) => error.hint(format!("did you mean '{near}'?")),
         None => error.hint(format!("known are {}", FUNCTIONS.join(", "))),
+    }
+}
+
+/// A number, or a text as memcached's proxy takes it: its XXH3.
+fn seed(fields: &Fields<'_>) -> Fallible<u64> {
+    match fields.get("seed").map(|node| &node.value) {
+        Some(Value::String(text)) => Ok(seed_of(text.as_bytes())),
+        _ => Ok(fields.natural("seed")?.unwrap_or(0)),
+    }
+}
+
+/// The `filter` and `filter_conf` of memcached's proxy. Without one a key counts up to mcrouter's
+/// hash stop, as with every other function; there it counts whole, which is `none` here.
+fn filter(fields: &Fields<'_>) -> Fallible<KeyPart> {
+    let conf = fields.text("filter_conf")?;
+    let wrong = |what: &str| fail(fields.place("filter_conf"), what.to_owned());
+    match (fields.text("filter")?, conf.map(str::as_bytes)) {
+        (None, None) | (Some("stop"), None | Some(HASH_STOP)) => Ok(KeyPart::BeforeHashStop),
+        (Some("none"), None) => Ok(KeyPart::Whole),
+        (Some("tags"), Some([open, close])) if open != close => Ok(KeyPart::Tags([*open, *close])),
+        (Some("tags"), _) => wrong("the tags are two different characters, as in \"{}\""),
+        (Some("stop"), _) => wrong("the stop is \"|#|\" and nothing else"),
+        (None, _) => wrong("'filter_conf' belongs to a 'filter'"),
+        (Some("none"), _) => wrong("the filter 'none' has no 'filter_conf'"),
+        (Some(other), _) => {
+            let error = format!("there is no filter '{other}'");
+            let error = Diagnostic::error(fields.place("filter"), error);
+            Err(Box::new(error.hint("known are none, stop and tags")))
+        }
     }
 }
 

@@ -141,12 +141,13 @@ fn ascii(text: &str) -> Result<char, NoSeparator> {
 Examples:
   holdall dump 10.0.0.1 -o cache.dump
   holdall dump 10.0.0.1 --prefix session: | zstd >sessions.zst
+  holdall dump redis://10.0.0.5:6379/0 -o strings.dump
 
 The order of eviction stays as it is. What changes meanwhile may be in the dump before or after the
-change. holdall restore stores a dump."
+change. Of Redis and Valkey, strings are dumped. holdall restore stores a dump."
 )]
 pub(super) struct DumpArgs {
-    /// Server: HOST, HOST:PORT or unix:PATH
+    /// Server: HOST, HOST:PORT, unix:PATH or redis://HOST:PORT/DATABASE
     #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
     pub address: String,
     /// The file [default: stdout]
@@ -194,15 +195,17 @@ pub(super) struct RestoreArgs {
 Examples:
   holdall cp 10.0.0.1 10.0.0.2 --add
       what the second server has already, it keeps
+  holdall cp redis://10.0.0.5 10.0.0.2
+      the strings of a Redis or Valkey, with the times at which they expire
 
 Both servers are reached in the same way (TLS, login). Values that change meanwhile are copied as
 they were or as they are: copy to a server that is not in use, or with --add."
 )]
 pub(super) struct CopyArgs {
-    /// Server that is read
+    /// Server that is read: as TO, or redis://HOST:PORT/DATABASE
     #[arg(value_name = "FROM")]
     pub from: String,
-    /// Server that is filled
+    /// Server that is filled: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "TO")]
     pub to: String,
     /// Keys that begin so

@@ -11,6 +11,7 @@ use super::progress;
 use crate::connection::{Connection, Error, Options};
 use crate::dump::{Dumped, Pace, Restored};
 use crate::keys::KeyDump;
+use crate::redis::{Redis, SCHEME as REDIS};
 
 pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
     let options = arguments.reach.options();
@@ -23,8 +24,11 @@ pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
         None => dumped(&arguments.address, &options, &arguments.prefix, stdout().lock())?,
     };
     summary(&format!(
-        "{} items, {} bytes of values; {} were gone",
-        dumped.items, dumped.bytes, dumped.gone
+        "{} items, {} bytes of values; {} were gone{}",
+        dumped.items,
+        dumped.bytes,
+        dumped.gone,
+        left(dumped)
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -35,6 +39,9 @@ fn dumped(
     prefix: &str,
     out: impl Write,
 ) -> Result<Dumped, Error> {
+    if address.starts_with(REDIS) {
+        return dumped_redis(address, options, prefix, out);
+    }
     let total = items_of(&mut Connection::open(address, options)?)?;
     let bar = progress(prefix.is_empty().then_some(total));
     let keys = KeyDump::begin(Connection::open(address, options)?)?;
@@ -43,6 +50,30 @@ fn dumped(
     let dumped = crate::dump(keys, &mut values, prefix.as_bytes(), &mut BufWriter::new(out), seen)?;
     bar.finish_and_clear();
     Ok(dumped)
+}
+
+fn dumped_redis(
+    address: &str,
+    options: &Options,
+    prefix: &str,
+    out: impl Write,
+) -> Result<Dumped, Error> {
+    let bar = progress(None);
+    let seen = |dumped: &Dumped| bar.set_position(dumped.items);
+    let mut from = Redis::open(address, options)?;
+    let dumped = crate::dump_redis(&mut from, prefix, &mut BufWriter::new(out), seen)?;
+    bar.finish_and_clear();
+    Ok(dumped)
+}
+
+/// What is said of keys that were left out.
+fn left(dumped: Dumped) -> String {
+    match dumped.left {
+        0 => String::new(),
+        left => format!(
+            "; {left} left out, whose value is no string or whose key is longer than 250 bytes"
+        ),
+    }
 }
 
 /// Items of a server, by its statistics.
@@ -78,7 +109,7 @@ pub(super) fn restore(arguments: RestoreArgs) -> Result<ExitCode, Error> {
         None => crate::restore(&mut stdin().lock(), &mut to, pace, seen)?,
     };
     bar.finish_and_clear();
-    stored(restored);
+    stored(restored, "");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,12 +123,15 @@ pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
     let restored =
         crate::restore(&mut BufReader::new(reader), &mut to, pace(arguments.storing), |_| ());
     // The reason for a dump that was cut short is the dumping side's.
-    match dumping.join() {
-        Ok(Err(error @ (Error::Io { .. } | Error::Reply { .. }))) => return Err(error),
-        Ok(_) => {}
+    let left = match dumping.join() {
+        Ok(Ok(dumped)) => left(dumped),
+        Ok(Err(error @ (Error::Io { .. } | Error::Reply { .. } | Error::Login { .. }))) => {
+            return Err(error);
+        }
+        Ok(Err(_)) => String::new(),
         Err(panic) => std::panic::resume_unwind(panic),
-    }
-    stored(restored?);
+    };
+    stored(restored?, &left);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,9 +139,9 @@ fn pace(storing: Storing) -> Pace {
     Pace { per_second: storing.rate, add: storing.add }
 }
 
-fn stored(restored: Restored) {
+fn stored(restored: Restored, left: &str) {
     summary(&format!(
-        "{} items stored, {} bytes of values; {} expired, {} there already, {} refused",
+        "{} items stored, {} bytes of values; {} expired, {} there already, {} refused{left}",
         restored.items, restored.bytes, restored.expired, restored.present, restored.refused
     ));
 }

@@ -1,0 +1,238 @@
+//! An Envoy before cache servers: its static listeners and clusters.
+//!
+//! Source: the reference of Envoy's v3 API for `redis_proxy`, `tcp_proxy` and clusters.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::routing::{Pool, Routing, Untranslatable, server};
+
+const REDIS: &str = ".redis_proxy.v3.RedisProxy";
+const TCP: &str = ".tcp_proxy.v3.TcpProxy";
+
+/// Makes a configuration of the listener `wanted` in Envoy's YAML or JSON; without a name, of the
+/// first that leads to cache servers.
+///
+/// # Errors
+///
+/// When the text is no configuration of Envoy, no listener leads to servers, or a cluster has no
+/// servers that stand in the file.
+pub fn from_envoy(text: &str, wanted: Option<&str>) -> Result<Routing, Untranslatable> {
+    let whole: Value = serde_saphyr::from_str(text).map_err(|error| {
+        let error = error.to_string();
+        Untranslatable(error.lines().next().unwrap_or_default().to_owned())
+    })?;
+    let resources = &whole["static_resources"];
+    let mut making =
+        Making { resources, pools: BTreeMap::new(), notes: Vec::new(), has_tags: false };
+    let listeners: Vec<_> = list(&resources["listeners"]).filter_map(listener).collect();
+    let chosen = listeners.iter().find(|(name, _, _)| wanted.is_none_or(|wanted| wanted == *name));
+    let Some((name, kind, settings)) = chosen else {
+        return Err(Untranslatable(match wanted {
+            Some(name) => format!("no listener '{name}' has redis_proxy or tcp_proxy"),
+            None => "no listener of static_resources has redis_proxy or tcp_proxy".to_owned(),
+        }));
+    };
+    for (other, ..) in listeners.iter().filter(|(other, ..)| other != name) {
+        making.note(format!("the listener '{other}' is a file of its own: --listener {other}"));
+    }
+    let route = if *kind == REDIS { making.redis(settings)? } else { making.tcp(settings)? };
+    Routing::made(&making.pools, &route, making.notes)
+}
+
+/// Name, kind and settings of a listener that leads to servers.
+fn listener(listener: &Value) -> Option<(&str, &'static str, &Value)> {
+    let filters = list(&listener["filter_chains"]).flat_map(|chain| list(&chain["filters"]));
+    let mut settings = filters.map(|filter| &filter["typed_config"]);
+    settings.find_map(|settings| {
+        let kind = text(&settings["@type"]);
+        let kind = [REDIS, TCP].into_iter().find(|known| kind.ends_with(known))?;
+        Some((text(&listener["name"]), kind, settings))
+    })
+}
+
+struct Making<'a> {
+    resources: &'a Value,
+    pools: BTreeMap<String, Pool>,
+    notes: Vec<String>,
+    has_tags: bool,
+}
+
+impl Making<'_> {
+    fn note(&mut self, sentence: impl Into<String>) {
+        self.notes.push(sentence.into());
+    }
+
+    fn redis(&mut self, settings: &Value) -> Result<Value, Untranslatable> {
+        self.note(
+            "clients and servers speak memcached's protocol from now on (docs/migrate-redis.md)",
+        );
+        if !settings["downstream_auth_password"].is_null()
+            || !settings["downstream_auth_passwords"].is_null()
+        {
+            self.note(
+                "downstream_auth_password: logins are those of --auth-file (docs/security.md)",
+            );
+        }
+        let options = &settings["settings"];
+        self.has_tags = options["enable_hashtagging"].as_bool().unwrap_or_default();
+        let timeout = millis(&options["op_timeout"]);
+        let prefixes = &settings["prefix_routes"];
+        let otherwise = match &prefixes["catch_all_route"] {
+            Value::Null => json!("ErrorRoute|no route has the prefix of this key"),
+            route => self.prefix_route(route)?,
+        };
+        let mut policies = Map::new();
+        for route in list(&prefixes["routes"]) {
+            let to = self.prefix_route(route)?;
+            policies.insert(text(&route["prefix"]).to_owned(), to);
+        }
+        for pool in self.pools.values_mut() {
+            pool.server_timeout_ms = timeout;
+        }
+        Ok(match policies.is_empty() {
+            true => otherwise,
+            false => {
+                json!({ "type": "PrefixSelectorRoute", "policies": policies, "wildcard": otherwise })
+            }
+        })
+    }
+
+    fn prefix_route(&mut self, route: &Value) -> Result<Value, Untranslatable> {
+        let mut to = self.cluster(text(&route["cluster"]))?;
+        let prefix = text(&route["prefix"]);
+        if route["remove_prefix"].as_bool().unwrap_or_default() {
+            to = json!({ "type": "ModifyKeyRoute", "target": to, "replace_key_prefix": prefix });
+        }
+        let mirrors: Vec<_> = list(&route["request_mirror_policy"]).collect();
+        if mirrors.is_empty() {
+            return Ok(to);
+        }
+        let mut children = vec![to];
+        for mirror in mirrors {
+            if !mirror["runtime_fraction"].is_null() || !mirror["exclude_read_commands"].is_null() {
+                self.note(format!(
+                    "prefix {prefix}: a mirror gets all requests, not a part of them"
+                ));
+            }
+            children.push(self.cluster(text(&mirror["cluster"]))?);
+        }
+        Ok(json!({ "type": "AllInitialRoute", "children": children }))
+    }
+
+    /// Each connection went to one server of the cluster, whatever its keys.
+    fn tcp(&mut self, settings: &Value) -> Result<Value, Untranslatable> {
+        let name = text(&settings["cluster"]);
+        if name.is_empty() {
+            return Err(Untranslatable(
+                "tcp_proxy names no cluster; weighted_clusters have no counterpart".to_owned(),
+            ));
+        }
+        let route = self.cluster(name)?;
+        if self.pools.get(name).is_some_and(|pool| pool.servers.len() < 2) {
+            return Ok(route);
+        }
+        self.note(format!(
+            "cluster {name}: each connection went to one of several servers whatever its keys, and so does each \
+             request by RandomRoute; where the servers are to share the keys, write \"PoolRoute|{name}\""
+        ));
+        Ok(json!({ "type": "RandomRoute", "children": format!("Pool|{name}") }))
+    }
+
+    /// The route to a cluster, whose pool is made the first time.
+    fn cluster(&mut self, name: &str) -> Result<Value, Untranslatable> {
+        if let Some(pool) = self.pools.get(name) {
+            return Ok(pool.route(name));
+        }
+        let resources = self.resources;
+        let cluster = list(&resources["clusters"]).find(|cluster| text(&cluster["name"]) == name);
+        let cluster =
+            cluster.ok_or_else(|| Untranslatable(format!("there is no cluster '{name}'")))?;
+        let endpoints = list(&cluster["load_assignment"]["endpoints"]);
+        let is_tls = !cluster["transport_socket"].is_null();
+        let mut servers = Vec::new();
+        for endpoint in endpoints.flat_map(|group| list(&group["lb_endpoints"])) {
+            let address = &endpoint["endpoint"]["address"];
+            servers.push(match (&address["socket_address"], text(&address["pipe"]["path"])) {
+                (place @ Value::Object(_), _) => {
+                    let port =
+                        place["port_value"].as_u64().and_then(|port| u16::try_from(port).ok());
+                    let port = port.ok_or_else(|| {
+                        Untranslatable(format!("cluster {name}: an endpoint has no port_value"))
+                    })?;
+                    server(text(&place["address"]), port, is_tls)
+                }
+                (_, "") => {
+                    return Err(Untranslatable(format!(
+                        "cluster {name}: an endpoint has no address"
+                    )));
+                }
+                (_, path) => json!(format!("unix:{path}")),
+            });
+            if !endpoint["load_balancing_weight"].is_null() {
+                self.note(format!(
+                    "cluster {name}: load_balancing_weight is left out; servers count alike"
+                ));
+            }
+        }
+        if servers.is_empty() {
+            return Err(Untranslatable(format!(
+                "cluster {name} has no endpoints in the file; docs/discovery.md has the sources of servers"
+            )));
+        }
+        self.about(name, cluster, servers.len());
+        let hash = match self.has_tags {
+            true => json!({ "hash_func": "Jump", "filter": "tags", "filter_conf": "{}" }),
+            false => json!("Ch3"),
+        };
+        let connect_timeout_ms = millis(&cluster["connect_timeout"]);
+        let pool = Pool { servers, hash, connect_timeout_ms, server_timeout_ms: None };
+        let route = pool.route(name);
+        self.pools.insert(name.to_owned(), pool);
+        Ok(route)
+    }
+
+    /// What of a cluster is otherwise here.
+    fn about(&mut self, name: &str, cluster: &Value, servers: usize) {
+        let policy = text(&cluster["lb_policy"]);
+        if servers > 1 && ["MAGLEV", "RING_HASH"].contains(&policy) {
+            self.note(format!("cluster {name}: lb_policy {policy} places keys otherwise, so that the cache begins cold"));
+        }
+        if ["STRICT_DNS", "LOGICAL_DNS"].contains(&text(&cluster["type"])) {
+            self.note(format!(
+                "cluster {name}: names are looked up when a connection is made; dns: follows the addresses of one \
+                 name as servers (docs/discovery.md)"
+            ));
+        }
+        for key in ["health_checks", "outlier_detection"] {
+            if !cluster[key].is_null() {
+                self.note(format!(
+                    "cluster {name}: {key} is left out; failed requests take a server out, and probes bring it back"
+                ));
+            }
+        }
+        if !cluster["transport_socket"].is_null() {
+            self.note(format!(
+                "cluster {name}: start holdall route with --pem-ca-path for its certificates"
+            ));
+        }
+    }
+}
+
+/// The entries of a list; none of anything else.
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A text; empty for anything else.
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A duration of protobuf's JSON, as `0.25s`, in milliseconds.
+fn millis(value: &Value) -> Option<u64> {
+    let seconds = value.as_str()?.strip_suffix('s')?.parse().ok()?;
+    let millis = std::time::Duration::try_from_secs_f64(seconds).ok()?.as_millis();
+    u64::try_from(millis).ok()
+}

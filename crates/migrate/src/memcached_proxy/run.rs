@@ -1,0 +1,42 @@
+//! Running the file.
+
+use mlua::chunk::ChunkMode;
+use mlua::{HookTriggers, Lua, LuaOptions, LuaSerdeExt as _, StdLib, Value, VmState};
+
+use super::Taken;
+use crate::routing::Untranslatable;
+
+/// A configuration of thousands of servers takes far less.
+const MEMORY_BYTES_MAX: usize = 256 << 20;
+const INSTRUCTIONS_MAX: u32 = 200_000_000;
+
+/// Runs a file with the functions of routelib, and gives what it called them with.
+pub(super) fn run(name: &str, text: &str) -> Result<Taken, Untranslatable> {
+    let failed = |error: mlua::Error| Untranslatable(without_trace(&error.to_string()));
+    let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::UTF8;
+    let lua = Lua::new_with(libraries, LuaOptions::default()).map_err(failed)?;
+    lua.set_memory_limit(MEMORY_BYTES_MAX).map_err(failed)?;
+    let every = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_MAX);
+    lua.set_hook(every, |_, _| -> mlua::Result<VmState> {
+        Err(mlua::Error::runtime("the file runs without an end"))
+    })
+    .map_err(failed)?;
+    let taken: Value =
+        lua.load(include_str!("routelib.lua")).set_name("=routelib").eval().map_err(failed)?;
+    lua.load(text).set_name(format!("@{name}")).set_mode(ChunkMode::Text).exec().map_err(failed)?;
+    if lua.globals().contains_key("mcp_config_routes").map_err(failed)? {
+        return Err(Untranslatable(format!(
+            "{name} defines mcp_config_routes, so its routes are functions in Lua; if it is routelib.lua itself, \
+             name the file of -o proxy_arg"
+        )));
+    }
+    // A function in a table is a handler that was written for that file: its place is empty.
+    let options = mlua::serde::de::Options::new().deny_unsupported_types(false);
+    lua.from_value_with(taken, options).map_err(failed)
+}
+
+/// The message of Lua has the place in front, and behind it the trace of our own calls.
+fn without_trace(error: &str) -> String {
+    let message = error.lines().take_while(|line| !line.starts_with("stack traceback")).next();
+    message.unwrap_or_default().trim_start_matches("runtime error: ").to_owned()
+}

@@ -1,0 +1,303 @@
+//! The settings of a running Redis or Valkey that is used as a cache, and what its clients would
+//! miss.
+//!
+//! Source: the default `redis.conf` of Redis 7.0, and `CONFIG GET`, `INFO`, `SCAN` of redis.io.
+
+use std::collections::BTreeMap;
+
+use tools::{Error, Redis as Connection, Reply};
+
+use crate::settings::Settings;
+
+/// Keys that are looked at, to say what they are.
+const SAMPLE: usize = 1000;
+
+/// The answers of a server about itself.
+#[derive(Clone, Debug, Default)]
+pub struct Redis {
+    /// `CONFIG GET *`.
+    pub config: BTreeMap<String, String>,
+    /// The calls of each command, by `INFO commandstats`.
+    pub calls: BTreeMap<String, u64>,
+    /// Databases with keys, by `INFO keyspace`.
+    pub databases: Vec<String>,
+    /// Kinds of values in a sample of keys, each with its number.
+    pub kinds: BTreeMap<String, u64>,
+    /// Keys of that sample that are longer than 250 bytes.
+    pub long_keys: u64,
+}
+
+impl Redis {
+    /// Asks a server.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer, or refuses one of the commands.
+    pub fn ask(connection: &mut Connection) -> Result<Self, Error> {
+        let mut redis = Self::default();
+        let reply = connection.ask("CONFIG", &["GET", "*"])?;
+        let Some(words) = texts(&reply) else {
+            return Err(connection.unexpected("CONFIG GET", &reply));
+        };
+        for pair in words.chunks_exact(2) {
+            if let [name, value] = pair {
+                redis.config.insert(name.clone(), value.clone());
+            }
+        }
+        for line in info(connection, "commandstats")? {
+            if let Some((name, rest)) =
+                line.strip_prefix("cmdstat_").and_then(|line| line.split_once(":calls="))
+            {
+                let calls =
+                    rest.split(',').next().and_then(|calls| calls.parse().ok()).unwrap_or(0);
+                redis.calls.insert(name.to_owned(), calls);
+            }
+        }
+        for line in info(connection, "keyspace")? {
+            if let Some((database, _)) = line.split_once(":keys=") {
+                redis.databases.push(database.to_owned());
+            }
+        }
+        redis.sample(connection)?;
+        Ok(redis)
+    }
+
+    fn sample(&mut self, connection: &mut Connection) -> Result<(), Error> {
+        let mut cursor = "0".to_owned();
+        let mut seen = 0;
+        loop {
+            let reply = connection.ask("SCAN", &[&cursor, "COUNT", "100"])?;
+            let parts = match &reply {
+                Reply::List(parts) => parts.as_slice(),
+                _ => &[],
+            };
+            let [Reply::Text(next), keys] = parts else {
+                return Err(connection.unexpected("SCAN", &reply));
+            };
+            for key in texts(keys).unwrap_or_default() {
+                self.long_keys += u64::from(key.len() > 250);
+                if let Reply::Text(kind) = connection.ask("TYPE", &[&key])? {
+                    *self.kinds.entry(String::from_utf8_lossy(&kind).into_owned()).or_default() +=
+                        1;
+                }
+                seen += 1;
+            }
+            cursor = String::from_utf8_lossy(next).into_owned();
+            if cursor == "0" || seen >= SAMPLE {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The lines of a section of INFO.
+fn info(connection: &mut Connection, section: &str) -> Result<Vec<String>, Error> {
+    match connection.ask("INFO", &[section])? {
+        Reply::Text(text) => {
+            Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
+        }
+        reply => Err(connection.unexpected("INFO", &reply)),
+    }
+}
+
+/// A list of texts.
+fn texts(reply: &Reply) -> Option<Vec<String>> {
+    let Reply::List(entries) = reply else { return None };
+    let text = |entry: &Reply| match entry {
+        Reply::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    };
+    entries.iter().map(text).collect()
+}
+
+/// Settings of holdall for what a Redis keeps, and notes on what its clients must do otherwise.
+#[must_use]
+pub fn from_redis(redis: &Redis) -> Settings {
+    let mut made = Settings::default();
+    let of =
+        |name: &str| redis.config.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    network(&mut made, &of);
+    tls(&mut made, &of);
+    keeping(&mut made, &of);
+    others(&mut made, &of);
+    data(&mut made, redis);
+    commands(&mut made, redis);
+    made
+}
+
+/// A setting of Redis by its name; `None` where it is not set.
+type Of<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
+
+fn network(made: &mut Settings, of: Of<'_>) {
+    match of("bind") {
+        // A minus says that the address need not be there.
+        Some(hosts) => {
+            made.listen(hosts.split_whitespace().map(|host| host.trim_start_matches('-')))
+        }
+        None => made.listen(std::iter::once("*")),
+    }
+    made.note(
+        "clients speak memcached's protocol from now on, at the same port; the table of commands is in \
+         docs/migrate-redis.md",
+    );
+    if let Some(port) = of("port").filter(|port| *port != "0").or_else(|| of("tls-port")) {
+        made.set("port", port);
+    }
+    if let Some(path) = of("unixsocket") {
+        made.note(format!(
+            "unixsocket {path}: a server of holdall listens there or at a port; for the first, set unix_socket"
+        ));
+    }
+    for (name, key) in [
+        ("maxclients", "conn_limit"),
+        ("timeout", "idle_timeout"),
+        ("tcp-backlog", "listen_backlog"),
+    ] {
+        if let Some(number) = of(name).and_then(|number| number.parse::<u64>().ok()) {
+            made.set(key, number);
+        }
+    }
+}
+
+fn tls(made: &mut Settings, of: Of<'_>) {
+    if of("tls-port").is_none_or(|port| port == "0") {
+        return;
+    }
+    made.set("enable_ssl", true);
+    for (name, key) in [
+        ("tls-cert-file", "ssl_chain_cert"),
+        ("tls-key-file", "ssl_key"),
+        ("tls-ca-cert-file", "ssl_ca_cert"),
+    ] {
+        if let Some(path) = of(name) {
+            made.set_text(key, path);
+        }
+    }
+    let mode = match of("tls-auth-clients") {
+        Some("no") => 0,
+        Some("optional") => 1,
+        _ => 2,
+    };
+    made.set("ssl_verify_mode", mode);
+}
+
+fn keeping(made: &mut Settings, of: Of<'_>) {
+    match of("maxmemory").and_then(|bytes| bytes.parse::<u64>().ok()).filter(|bytes| *bytes > 0) {
+        Some(bytes) => made.memory_limit(bytes),
+        None => made.note("maxmemory is not set: choose memory_limit, which is 64 MB otherwise"),
+    }
+    match of("maxmemory-policy") {
+        Some("noeviction") => {
+            made.set("disable_evictions", true);
+            made.note("maxmemory-policy noeviction: stores are refused when memory is full; a cache evicts");
+        }
+        Some(policy) if policy.starts_with("volatile-") => made.note(format!(
+            "maxmemory-policy {policy}: items that never expire are evicted here as well"
+        )),
+        _ => {}
+    }
+    if of("save").is_some() || of("appendonly") == Some("yes") {
+        made.note(
+            "save, appendonly: items are in memory; memory_file keeps them over restarts and crashes of the \
+             program, not over those of the machine",
+        );
+    }
+}
+
+fn others(made: &mut Settings, of: Of<'_>) {
+    if of("requirepass").is_some() || of("aclfile").is_some() {
+        made.note("requirepass, aclfile: name a file of users by auth_file, whose lines holdall passwd makes");
+    }
+    if of("cluster-enabled") == Some("yes") {
+        made.note(
+            "cluster-enabled: one server per node, and holdall route before them (docs/routing.md)",
+        );
+    }
+    if of("replicaof").is_some() {
+        made.note("replicaof: there are no replicas; holdall route writes to several pools (docs/router.md)");
+    }
+    if of("notify-keyspace-events").is_some() {
+        made.note("notify-keyspace-events: clients hear of no changes; holdall watch shows them");
+    }
+}
+
+fn data(made: &mut Settings, redis: &Redis) {
+    let sampled: u64 = redis.kinds.values().sum();
+    for (kind, count) in redis.kinds.iter().filter(|(kind, _)| *kind != "string") {
+        made.note(format!(
+            "{count} of {sampled} keys looked at are of the kind {kind}: store such a value whole, as a string"
+        ));
+    }
+    if redis.long_keys > 0 {
+        made.note(format!(
+            "{} of {sampled} keys looked at are longer than 250 bytes: hash such keys",
+            redis.long_keys
+        ));
+    }
+    if redis.databases.len() > 1 {
+        made.note(format!(
+            "keys are in {}: one server has one space of keys; run several, or put a prefix before each key",
+            redis.databases.join(", ")
+        ));
+    }
+}
+
+/// Commands that clients used since the server's start.
+fn commands(made: &mut Settings, redis: &Redis) {
+    let of_clients = redis.calls.iter().filter(|(name, _)| !ITS_OWN.contains(&family(name)));
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        of_clients.partition(|(name, _)| COUNTERPARTS.iter().any(|(known, _)| known == name));
+    for (name, calls) in unknown {
+        made.note(format!("{name} was called {calls} times, and has no counterpart"));
+    }
+    for (name, calls) in known {
+        let becomes =
+            COUNTERPARTS.iter().find(|(known, _)| known == name).map_or("", |(_, becomes)| becomes);
+        made.note(format!("{name} was called {calls} times: {becomes}"));
+    }
+}
+
+/// `config|get` is of the family `config`.
+fn family(command: &str) -> &str {
+    command.split_once('|').map_or(command, |(family, _)| family)
+}
+
+/// Commands of operators and of connections, of which clients' code knows nothing.
+const ITS_OWN: [&str; 22] = [
+    "acl", "auth", "bgsave", "client", "cluster", "command", "config", "dbsize", "debug", "hello",
+    "info", "latency", "memory", "monitor", "ping", "quit", "readonly", "save", "scan", "select",
+    "shutdown", "slowlog",
+];
+
+/// Commands of clients, each with what to call in its place; docs/migrate-redis.md has the same
+/// table.
+pub const COUNTERPARTS: &[(&str, &str)] = &[
+    ("append", "append, which does not make the item"),
+    ("decr", "decr, which stops at 0 and does not make the item"),
+    ("decrby", "decr, which stops at 0 and does not make the item"),
+    ("del", "delete"),
+    ("exists", "mg KEY without v"),
+    ("expire", "touch"),
+    ("expireat", "touch with a Unix time"),
+    ("flushall", "flush_all"),
+    ("flushdb", "flush_all"),
+    ("get", "get"),
+    ("getdel", "get, then delete"),
+    ("getex", "gat"),
+    ("getset", "gets, then cas"),
+    ("incr", "incr, which does not make the item; ma with N and J does"),
+    ("incrby", "incr, which does not make the item; ma with N and J does"),
+    ("mget", "get with several keys"),
+    ("mset", "a set for each key, sent together"),
+    ("pexpire", "touch, in seconds"),
+    ("psetex", "set with a time in seconds"),
+    ("pttl", "mg KEY t, in seconds"),
+    ("set", "set; with NX add, with XX replace"),
+    ("setex", "set with a time in seconds"),
+    ("setnx", "add"),
+    ("strlen", "mg KEY s"),
+    ("touch", "mg KEY without v"),
+    ("ttl", "mg KEY t"),
+    ("type", "none needed: every value is a string"),
+    ("unlink", "delete"),
+];

@@ -1,0 +1,59 @@
+//! The settings of a running memcached as a file of ours.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::collections::BTreeMap;
+
+use config::check;
+use migrate::from_memcached;
+
+fn present(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+    of.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn a_memcached_s_settings_become_a_file_without_a_fault() {
+    let made = from_memcached(&present(&[
+        ("maxbytes", "268435456"),
+        ("maxconns", "2000"),
+        ("tcpport", "11300"),
+        ("inter", "NULL"),
+        ("domain_socket", "NULL"),
+        ("evictions", "off"),
+        ("cas_enabled", "no"),
+        ("maxconns_fast", "no"),
+        ("slab_automove_ratio", "0.80"),
+        ("temp_lru", "no"),
+        ("temporary_ttl", "61"),
+        ("hot_lru_pct", "30"),
+        ("memory_file", "/dev/shm/items"),
+        ("auth_enabled_ascii", "/etc/\"users\\"),
+        ("auth_enabled_sasl", "no"),
+    ]));
+    let checked = check("server.toml", made.text.clone());
+    assert!(checked.faults.is_empty(), "{}", checked.for_people(false));
+    for line in [
+        "listen = [\"*\"]",
+        "memory_limit = 256",
+        "conn_limit = 2000",
+        "port = 11300",
+        "disable_evictions = true",
+        "disable_cas = true",
+        "maxconns_fast = false",
+        "slab_automove_ratio = 0.8",
+    ] {
+        assert!(made.text.lines().any(|made| made == line), "{line}:\n{}", made.text);
+    }
+    assert!(!made.text.contains("temporary_ttl") && !made.text.contains("memory_file"));
+    let noted = |start: &str| made.notes.iter().any(|note| note.starts_with(start));
+    assert!(made.notes.len() == 2 && noted("memory_file /dev") && noted("hot_lru_pct 30 is left"));
+}
+
+#[test]
+fn what_a_hostile_server_says_stays_inside_of_its_setting() {
+    let made = from_memcached(&present(&[
+        ("inter", "x\"]\nmemory_limit = 1\n#"),
+        ("maxconns", "7\ndaemon = true"),
+        ("domain_socket", "NULL"),
+    ]));
+    assert_eq!(made.text, "listen = [\"x\\\"]\\u000Amemory_limit = 1\\u000A#\"]\n");
+}

@@ -1,0 +1,140 @@
+//! A connection to Redis or Valkey, as far as reading from one needs it: `redis://HOST:PORT/DB`.
+//!
+//! Source: the RESP2 specification of redis.io.
+
+use std::fs;
+
+use crate::connection::{Connection, Error, Options};
+
+/// The start of an address of Redis.
+pub const SCHEME: &str = "redis://";
+
+/// The longest value that Redis keeps, in bytes.
+const TEXT_BYTES_MAX: usize = 512 << 20;
+
+/// More entries than any reply to what is asked here has.
+const ENTRIES_MAX: usize = 1 << 20;
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A text or a status.
+    Text(Vec<u8>),
+    /// A number.
+    Number(i64),
+    /// Nothing: there is no such key.
+    Nothing,
+    /// A list.
+    List(Vec<Self>),
+    /// A refusal, which begins with its kind.
+    Refused(String),
+}
+
+/// A connection, logged in and with its database chosen.
+#[derive(Debug)]
+pub struct Redis(Connection);
+
+impl Redis {
+    /// Connects to `redis://HOST:PORT/DB`; the port is 6379 and the database 0 where they are left
+    /// out.
+    ///
+    /// # Errors
+    ///
+    /// When the server is not reached, or refuses the login or the database.
+    pub fn open(address: &str, options: &Options) -> Result<Self, Error> {
+        let rest = address.strip_prefix(SCHEME).unwrap_or(address);
+        let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_with_port =
+            place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let place = if is_with_port { place.to_owned() } else { format!("{place}:6379") };
+        let without_login = Options { login: None, ..options.clone() };
+        let mut redis = Self(Connection::open(&place, &without_login)?);
+        if let Some(file) = &options.login {
+            let wrong = |why: String| Error::Login { file: file.clone(), why };
+            let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+            let line = text.lines().next().unwrap_or_default();
+            let (user, password) = line
+                .split_once(':')
+                .ok_or_else(|| wrong("its first line is not USER:PASSWORD".to_owned()))?;
+            redis.agreed("AUTH", &[user, password])?;
+        }
+        if !database.is_empty() {
+            redis.agreed("SELECT", &[database])?;
+        }
+        Ok(redis)
+    }
+
+    fn agreed(&mut self, command: &'static str, words: &[&str]) -> Result<(), Error> {
+        match self.ask(command, words)? {
+            Reply::Text(_) => Ok(()),
+            Reply::Refused(why) => Err(self.0.unexpected(command, &why)),
+            _ => Err(self.0.unexpected(command, "something else than OK")),
+        }
+    }
+
+    /// Sends a command and waits for its reply.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection; a reply that is none.
+    pub fn ask(&mut self, command: &'static str, words: &[&str]) -> Result<Reply, Error> {
+        let mut request = Vec::new();
+        let words = std::iter::once(command).chain(words.iter().copied());
+        write_request(&words.map(str::as_bytes).collect::<Vec<_>>(), &mut request);
+        self.send(&request)?;
+        self.reply(command)
+    }
+
+    /// Sends requests of [`write_request`].
+    pub(crate) fn send(&mut self, requests: &[u8]) -> Result<(), Error> {
+        self.0.send(requests)
+    }
+
+    /// The reply to the next request that was sent.
+    pub(crate) fn reply(&mut self, command: &'static str) -> Result<Reply, Error> {
+        self.nested(command, 0)
+    }
+
+    /// The error for a reply that does not fit its request.
+    #[must_use]
+    pub fn unexpected(&self, command: &'static str, reply: &Reply) -> Error {
+        self.0.unexpected(command, &format!("{reply:?}"))
+    }
+
+    fn nested(&mut self, command: &'static str, depth: u8) -> Result<Reply, Error> {
+        let line = self.0.line()?;
+        let (kind, rest) = line.split_at_checked(1).unwrap_or_default();
+        let reply = match (kind, rest.parse::<i64>()) {
+            ("+", _) => Some(Reply::Text(rest.as_bytes().to_vec())),
+            ("-", _) => Some(Reply::Refused(rest.to_owned())),
+            (":", Ok(number)) => Some(Reply::Number(number)),
+            ("$" | "*", Ok(-1)) => Some(Reply::Nothing),
+            ("$", Ok(len)) => match usize::try_from(len) {
+                Ok(len) if len <= TEXT_BYTES_MAX => Some(Reply::Text(self.0.block(len)?)),
+                _ => None,
+            },
+            ("*", Ok(len)) if depth < 4 => match usize::try_from(len) {
+                Ok(len) if len <= ENTRIES_MAX => {
+                    let mut entries = Vec::new();
+                    for _ in 0..len {
+                        entries.push(self.nested(command, depth + 1)?);
+                    }
+                    Some(Reply::List(entries))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        reply.ok_or_else(|| self.0.unexpected(command, &line))
+    }
+}
+
+/// Adds a request.
+pub(crate) fn write_request(words: &[&[u8]], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
