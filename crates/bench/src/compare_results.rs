@@ -93,9 +93,17 @@ impl Line {
         match &self.verdict {
             None => "too few values: five runs, or runs of five seconds, are needed",
             Some(verdict) if !verdict.is_significant() => "no difference beyond chance",
-            Some(verdict) if (verdict.ratio > 1.0) == self.is_more_better => "better",
-            Some(_) => "worse",
+            Some(_) if self.is_worse() => "worse",
+            Some(_) => "better",
         }
+    }
+
+    /// True if the other is worse, by more than chance.
+    #[must_use]
+    pub fn is_worse(&self) -> bool {
+        self.verdict.is_some_and(|verdict| {
+            verdict.is_significant() && (verdict.ratio > 1.0) != self.is_more_better
+        })
     }
 
     /// The name of what was compared.

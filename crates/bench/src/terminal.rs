@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::figures::cpu;
 use crate::hitrate::HitrateResult;
@@ -17,9 +18,22 @@ const BAR: usize = 40;
 /// Threads, and processors, that are listed.
 const THREADS: usize = 8;
 
+/// True once the standard output is the JSON's. Relaxed is enough: it is set before a run begins,
+/// and orders nothing.
+static IS_JSON_ON_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the standard output to the JSON of a result: [`print`] goes to the standard error.
+pub(crate) fn leave_stdout_to_json() {
+    IS_JSON_ON_STDOUT.store(true, Ordering::Relaxed);
+}
+
 /// Prints to the standard output; a reader that went away is no failure.
 pub(crate) fn print(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes());
+    let _ = if IS_JSON_ON_STDOUT.load(Ordering::Relaxed) {
+        io::stderr().write_all(text.as_bytes())
+    } else {
+        io::stdout().write_all(text.as_bytes())
+    };
 }
 
 /// Prints a line to the standard error.

@@ -115,23 +115,23 @@ fn by_hand(name: &'static str) -> Command {
         word(name).action(ArgAction::Append).value_parser(value_parser!(std::path::PathBuf))
     };
     let prefix = flag("route-prefix", "PREFIX", "The prefix of keys without one");
+    let json = Arg::new("json").long("json").help("Prints JSON").action(ArgAction::SetTrue);
     let command = Command::new(name);
     match name {
-        "check" => command
-            .arg(prefix)
-            .arg(Arg::new("json").long("json").help("Prints JSON").action(ArgAction::SetTrue))
-            .arg(files("FILE")),
+        "check" => command.arg(prefix).arg(json).arg(files("FILE")),
         "explain" => command
             .arg(flag("config", "FILE", "mcrouter's language, or twemproxy's YAML").required(true))
             .arg(flag("op", "OP", "The command: get, set, delete, lease-get, .."))
             .arg(flag("diff", "FILE", "Another configuration: what would move"))
             .arg(prefix)
+            .arg(json)
             .arg(word("KEY")),
         "spool" => command
             .arg(
                 flag("format", "FORMAT", "How records are shown")
                     .value_parser(["text", "as1", "as2"]),
             )
+            .arg(json)
             .arg(files("PATH")),
         "passwd" => command.arg(word("USER")),
         "completions" => command.arg(word("SHELL").value_parser(["bash", "zsh", "fish"])),

@@ -84,6 +84,17 @@ fn a_full_disk_is_told_after_the_figures() {
 }
 
 #[test]
+fn a_result_is_printed_as_json_alone() {
+    let server = Running::serve(&[]);
+    let address = format!("127.0.0.1:{}", server.port("TCP INET"));
+    let output = bench(&["run", "-s", &address, "--time", "0.1", "--warm-up", "0", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(json["total"]["requests"].as_u64().unwrap() > 0, "{json}");
+    assert!(stderr(&output).contains("a second"), "the figures go to stderr");
+}
+
+#[test]
 fn a_trace_cut_short_is_replayed_to_the_cut_and_marked() {
     let scratch = Scratch::new();
     let (trace, json, page) =
@@ -164,7 +175,17 @@ fn two_results_are_compared_with_their_chance() {
     assert!(line.ends_with("better"), "{said}");
     assert!(said.contains("5 and 5 runs were compared"), "{said}");
     assert!(fs::read_to_string(&page).unwrap().contains("Mann and Whitney"));
-    let output = bench(&["compare", &single, &single]);
+    let output = bench(&["compare", &single, &piped, "--json", "-", "--fail-if-worse"]);
+    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let of = |what: &str| {
+        json["lines"].as_array().unwrap().iter().find(|line| line["what"] == what).unwrap().clone()
+    };
+    assert!(of("requests a second")["verdict"]["ratio"].as_f64().unwrap() > 1.0, "{json:#}");
+    // Each waits for those before it on its connection.
+    assert_eq!(of("p50, microseconds")["words"], "worse");
+    assert_eq!(output.status.code(), Some(1));
+    let output = bench(&["compare", &single, &single, "--fail-if-worse"]);
+    assert!(output.status.success());
     assert!(!stdout(&output).contains("better") && !stdout(&output).contains("worse"));
     let output = bench(&["compare", "/nowhere/a.json", &single]);
     assert!(!output.status.success() && stderr(&output).contains("/nowhere/a.json"));

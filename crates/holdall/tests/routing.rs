@@ -56,6 +56,25 @@ fn the_way_of_a_key_is_shown() {
 }
 
 #[test]
+fn the_way_of_a_key_is_json_too() {
+    let explain = ["explain", "user:17", "--config", "router.json"];
+    let (text, status) = run(&[&explain[..], &["--json", "--diff", "router_grown.json"]].concat());
+    assert_eq!(status, 0);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let listener = &json["listeners"][0];
+    assert_eq!((&json["command"], &listener["server"]), (&"get".into(), &"10.0.0.1:11211".into()));
+    assert_eq!(listener["difference"]["keys"], 100_000);
+    let moved = listener["difference"]["moved"].as_u64().unwrap();
+    assert!((19_000..21_000).contains(&moved), "{text}");
+    let mut step = &listener["steps"][0];
+    while step["server"].is_null() {
+        step = &step["next"][0];
+    }
+    let place = step["place"].as_str().unwrap();
+    assert!(place.starts_with("router.json:") && step["route"] == "PoolRoute", "{text}");
+}
+
+#[test]
 fn a_fifth_server_takes_a_fifth_of_the_keys() {
     let (text, _) =
         run(&["explain", "user:", "--config", "router.json", "--diff", "router_grown.json"]);

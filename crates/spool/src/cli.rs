@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::asynclog::{self, Entry, Version};
 use crate::scan::{Item, Record, Scanner};
 use crate::segment::{Segment, destination_of, parse};
@@ -13,11 +15,12 @@ pub const HELP: &str = "\
 Shows the records of a spool, oldest first for each destination: a folder of holdall's, a folder of mcrouter's (--async-dir),
 or a file of either. Nothing is changed. What is no record is reported on stderr.
 
-Usage: holdall spool [--format FORMAT] FILE|FOLDER..
+Usage: holdall spool [--format FORMAT] [--json] FILE|FOLDER..
 
   --format text  destination, number, unix time and record, a line each (the default)
   --format as1   mcrouter's AS1.0 lines, of deletes
   --format as2   mcrouter's AS2.0 lines, of deletes
+  --json         an object of destination, number, unix time and record, a line each
 
 Ends with 0; 1 if something was damaged or unreadable; 64 for wrong arguments.
 
@@ -30,6 +33,7 @@ Examples:
 #[derive(Clone, Copy)]
 enum Format {
     Text,
+    Json,
     Lines(Version),
 }
 
@@ -59,6 +63,7 @@ pub fn main(
                     _ => return usage(err, "--format is text, as1 or as2"),
                 };
             }
+            "--json" => format = Format::Json,
             flag if flag.starts_with('-') => {
                 return usage(err, &format!("there is no flag {flag}"));
             }
@@ -161,7 +166,7 @@ impl Show<'_> {
     fn record(&mut self, destination: &str, record: &Record) -> io::Result<()> {
         let Format::Lines(version) = self.format else {
             let Record { number, secs, body } = record;
-            return writeln!(self.out, "{destination} {number} {secs} {}", body.escape_ascii());
+            return self.shown(destination, *number, *secs, &body.escape_ascii().to_string());
         };
         // One server and then another (`a>b`) are two lines there.
         for server in destination.split('>') {
@@ -174,18 +179,26 @@ impl Show<'_> {
         Ok(())
     }
 
+    /// A record as text or JSON; its bytes are escaped as in Rust's strings.
+    fn shown(&mut self, destination: &str, number: u64, secs: u64, record: &str) -> io::Result<()> {
+        if matches!(self.format, Format::Json) {
+            let line = json!({
+                "destination": destination, "number": number, "time": secs, "record": record,
+            });
+            return writeln!(self.out, "{line}");
+        }
+        writeln!(self.out, "{destination} {number} {secs} {record}")
+    }
+
     /// A file of mcrouter's.
     fn lines(&mut self, path: &Path) -> io::Result<()> {
         for (number, line) in BufReader::new(File::open(path)?).split(b'\n').enumerate() {
             let line = line?;
             let line = String::from_utf8_lossy(&line);
             match (asynclog::parse(&line), self.format) {
-                (Ok(Entry { secs, destination, pool, key }), Format::Text) => {
-                    let pool = pool.escape_default();
-                    writeln!(
-                        self.out,
-                        "{destination} {number} {secs} {pool}\\ndelete {key}\\r\\n"
-                    )?;
+                (Ok(Entry { secs, destination, pool, key }), Format::Text | Format::Json) => {
+                    let record = format!("{}\\ndelete {key}\\r\\n", pool.escape_default());
+                    self.shown(&destination, number as u64, secs, &record)?;
                 }
                 (Ok(entry), Format::Lines(version)) => {
                     writeln!(self.out, "{}", asynclog::line(&entry, version))?;

@@ -394,6 +394,11 @@ fn the_tool_shows_both_kinds_of_spool() {
     let text =
         "10.0.0.1:11211 0 1000 A\\ndelete k1\\r\\n\n10.0.0.1:11211 1 1001 A\\nmd k2 I T30\\r\\n\n";
     assert_eq!(show(&[], &folder.0), (0, text.to_owned(), String::new()));
+    let (status, lines, _) = show(&["--json"], &folder.0);
+    assert_eq!(status, 0);
+    let want =
+        r#"{"destination":"10.0.0.1:11211","number":0,"record":"A\\ndelete k1\\r\\n","time":1000}"#;
+    assert_eq!(lines.lines().next(), Some(want));
     let (status, lines, _) = show(&["--format", "as2"], &folder.0);
     assert_eq!((status, lines.lines().count()), (0, 2));
     assert_eq!(asynclog::parse(lines.lines().next().unwrap()).unwrap().pool, "A");
@@ -407,6 +412,9 @@ fn the_tool_shows_both_kinds_of_spool() {
     assert_eq!(asynclog::files(&folder.0, 1_795_268_701).unwrap(), [file.as_path()]);
     let (status, shown, complaints) = show(&["--format", "as1"], &file);
     assert_eq!((status, shown), (1, lines));
+    let (_, shown, _) = show(&["--json"], &file);
+    // mcrouter's older form does not name the pool.
+    assert_eq!(shown.lines().next(), Some(&*want.replace("\"A", "\"")));
     assert!(complaints.contains("t1-0x7f:3: "), "{complaints}");
     assert_eq!(show(&["--format", "xml"], &file).0, 64);
     assert_eq!(show(&["--help"], &file).0, 0);

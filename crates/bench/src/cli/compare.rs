@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use serde_json::{Value, json};
 
+use super::run;
 use crate::compare_results::{Line, Side, lines};
 use crate::figures::{Drawable, compare_results};
 use crate::result::RunResult;
@@ -34,23 +36,55 @@ pub(super) struct CompareArgs {
     /// Write the comparison as an HTML page, too.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write the comparison into this file; `-`: print it, and the text to stderr.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// End with status 1 if the other is worse in anything by more than chance.
+    #[arg(long)]
+    fail_if_worse: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   holdall bench compare before.json after.json
-  holdall bench compare a1.json,a2.json,a3.json,a4.json,a5.json b1.json,b2.json,b3.json,b4.json,b5.json --html compare.html";
+  holdall bench compare a1.json,a2.json,a3.json,a4.json,a5.json b1.json,b2.json,b3.json,b4.json,b5.json --html compare.html
+  holdall bench compare main.json change.json --fail-if-worse    for a script";
 
 pub(super) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let (base, other) = (side(&args.base)?, side(&args.other)?);
     let found = lines(&base, &other);
     ensure!(!found.is_empty(), "the two have nothing in common that can be compared");
+    let mut file = run::created(args.json.as_deref())?;
     terminal::print(&table(&base, &other, &found));
+    run::keep(file.as_mut(), &to_json(&base, &other, &found))?;
     if let Some(path) = &args.html {
         let html = compare_results::page(&base, &other, &found)?;
         fs::write(path, html).with_context(|| path.display().to_string())?;
     }
-    Ok(ExitCode::SUCCESS)
+    let is_worse = found.iter().any(Line::is_worse);
+    Ok(if args.fail_if_worse && is_worse { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn to_json(base: &Side, other: &Side, found: &[Line]) -> Value {
+    let line = |line: &Line| {
+        let verdict = line.verdict.map(|verdict| {
+            json!({
+                "base": verdict.base, "other": verdict.other, "ratio": verdict.ratio,
+                "ratio_least": verdict.interval.0, "ratio_most": verdict.interval.1, "p": verdict.p,
+                "values": verdict.values, "of": line.unit(),
+            })
+        });
+        json!({ "at": line.at, "what": line.what, "words": line.words(), "verdict": verdict })
+    };
+    let doubts: Vec<_> = base.doubts().into_iter().chain(other.doubts()).collect();
+    json!({
+        "schema": "holdall-bench-compare",
+        "version": 1,
+        "base": base.name,
+        "other": other.name,
+        "lines": found.iter().map(line).collect::<Vec<_>>(),
+        "doubts": doubts,
+    })
 }
 
 fn side(files: &[PathBuf]) -> Result<Side> {

@@ -95,7 +95,7 @@ pub(super) struct HitrateArgs {
     /// Repeats the choices of drawn requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keep the result in this file.
+    /// Keep the result in this file; `-`: print it, and the text to stderr.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -62,7 +63,7 @@ pub(super) struct RunArgs {
     /// Write the result as memtier_benchmark's JSON into this file.
     #[arg(long, value_name = "FILE")]
     memtier_json: Option<PathBuf>,
-    /// Keep the result, with whole histograms, in this file.
+    /// Keep the result, with whole histograms, in this file; `-`: print it, and the text to stderr.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -260,10 +261,16 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// The file of a result, made before a long run and not after it: it may be in a place that cannot
-/// be written.
+/// be written. `-` is the standard output.
 pub(super) fn created(path: Option<&Path>) -> Result<Option<File>> {
     let create = |path: &Path| {
-        File::create(path).with_context(|| format!("{} cannot be written", path.display()))
+        let file = if path == Path::new("-") {
+            terminal::leave_stdout_to_json();
+            io::stdout().as_fd().try_clone_to_owned().map(File::from)
+        } else {
+            File::create(path)
+        };
+        file.with_context(|| format!("{} cannot be written", path.display()))
     };
     path.map(create).transpose()
 }
@@ -272,7 +279,12 @@ pub(super) fn created(path: Option<&Path>) -> Result<Option<File>> {
 pub(super) fn keep(file: Option<&mut File>, result: &impl Serialize) -> Result<()> {
     let Some(file) = file else { return Ok(()) };
     let json = serde_json::to_vec_pretty(result)?;
-    file.write_all(&json).context("the result could not be kept")
+    match file.write_all(&json).and_then(|()| file.write_all(b"\n")) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("the result could not be kept")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Stores every key once, showing progress on a terminal.

@@ -46,7 +46,7 @@ pub(super) struct ScoreArgs {
     random_weight: f64,
     #[command(flatten)]
     steps: Steps,
-    /// Keep the result in this file.
+    /// Keep the result in this file; `-`: print it, and the text to stderr.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

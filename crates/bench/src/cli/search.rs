@@ -34,7 +34,7 @@ pub(super) struct SearchArgs {
     by: By,
     #[command(flatten)]
     steps: Steps,
-    /// Keep the result in this file.
+    /// Keep the result in this file; `-`: print it, and the text to stderr.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

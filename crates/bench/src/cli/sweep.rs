@@ -45,7 +45,7 @@ pub(super) struct SweepArgs {
     /// Seconds of each point.
     #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
     time: f64,
-    /// Keep the result in this file.
+    /// Keep the result in this file; `-`: print it, and the text to stderr.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

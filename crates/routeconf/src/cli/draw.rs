@@ -45,7 +45,7 @@ fn branch(
     }
 }
 
-fn when(when: When) -> &'static str {
+pub(super) fn when(when: When) -> &'static str {
     match when {
         When::Reply => "",
         When::Also => "also: ",

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::draw::{bar, tree};
+use super::explain_json;
+use super::sample::{Moves, SAMPLE, sample, server_of};
 use super::{STATUS_BROKEN, STATUS_GOOD, Said, Words};
-use crate::ast::{Command, Config, Listener};
+use crate::ast::{Command, Config};
 use crate::interval::exact_interval;
 use crate::walk::{Question, Walker};
 use crate::{Params, load_file};
@@ -15,12 +17,13 @@ use crate::{Params, load_file};
 const HELP: &str = "\
 Shows the way of a key through a router configuration, and its server. Asks nobody.
 
-Usage: holdall explain KEY --config FILE [--op get] [--diff FILE] [--route-prefix /REGION/CLUSTER/]
+Usage: holdall explain KEY --config FILE [--op get] [--diff FILE] [--route-prefix /REGION/CLUSTER/] [--json]
 
   --config FILE        mcrouter's language, or twemproxy's YAML
   --op OP              the command: get, set, delete, add, lease-get, incr, .. (default get)
   --diff FILE          another configuration: which share of keys like KEY would move to another server
   --route-prefix P     the prefix of keys without one (default /././)
+  --json               prints JSON
 
 With --diff 100,000 keys are tried, which are KEY with a number behind it (before |#|). The interval is exact
 (Clopper and Pearson), 95 %.
@@ -28,8 +31,6 @@ With --diff 100,000 keys are tried, which are KEY with a number behind it (befor
 Exit status: 0 done, 2 a configuration cannot be used, 64 wrong arguments.
 ";
 
-/// Keys that are tried for a difference.
-const SAMPLE: u32 = 100_000;
 /// Moves between servers that are listed.
 const MOVES_SHOWN: usize = 20;
 
@@ -42,7 +43,7 @@ pub fn explain(arguments: impl Iterator<Item = String>) -> Said {
 }
 
 fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
-    let flags = ["--config", "--op", "--diff", "--route-prefix"];
+    let flags = ["--config", "--op", "--diff", "--route-prefix", "--json"];
     let words = Words::new("explain", arguments, &flags)?;
     if words.help {
         return Ok(Said::help(HELP));
@@ -61,6 +62,11 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
     let question = Question { operation, key: key.as_bytes(), host_id: 0, client: None, now_secs };
     let old = read(file, &params)?;
+    let new = words.flag("--diff").map(|file| read(file, &params)).transpose()?;
+    if words.json {
+        let json = explain_json::explained(&old, new.as_ref(), &question);
+        return Ok(Said { out: format!("{json:#}\n"), err: String::new(), status: STATUS_GOOD });
+    }
     let mut out = String::new();
     let walker = Walker::new(&old);
     for listener in &old.listeners {
@@ -78,14 +84,13 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
         }
         let bare = steps.first().map(|step| step.key.clone()).unwrap_or_default();
         out.push_str(&tree(&old, &walker, &steps, &bare));
-        let server = walker.server(listener, &question).map(|server| walker.member_name(server));
+        let server = server_of(&walker, listener, &question);
         let server = server
             .unwrap_or_else(|| "no server, or one that the key alone does not decide".to_owned());
         let _ = writeln!(out, "{name} {key} is answered by {server}");
     }
-    if let Some(file) = words.flag("--diff") {
-        let new = read(file, &params)?;
-        difference(&old, &new, &question, &mut out);
+    if let Some(new) = &new {
+        difference(&old, new, &question, &mut out);
     }
     Ok(Said { out, err: String::new(), status: STATUS_GOOD })
 }
@@ -99,9 +104,6 @@ fn read(file: &str, params: &Params) -> Result<Config, Said> {
         }
     }
 }
-
-/// Keys and where they were and will be, by the names of servers.
-type Moves = BTreeMap<(String, String), u32>;
 
 fn difference(old: &Config, new: &Config, question: &Question<'_>, out: &mut String) {
     for listener in &old.listeners {
@@ -152,22 +154,4 @@ fn servers(moves: &Moves, out: &mut String) {
         let _ = writeln!(out, "{name:widest$} {:6.2} %          {}", share(old), bar(length(old)));
         let _ = writeln!(out, "{:widest$}          {:6.2} % {}", "", share(new), bar(length(new)));
     }
-}
-
-/// Tries keys like the one that was asked for.
-fn sample(old: (&Config, &Listener), new: (&Config, &Listener), question: &Question<'_>) -> Moves {
-    let (old_walker, new_walker) = (Walker::new(old.0), Walker::new(new.0));
-    let head = hashing::key::before_hash_stop(question.key);
-    let tail = question.key.get(head.len()..).unwrap_or_default();
-    let mut moves = Moves::new();
-    for number in 0..SAMPLE {
-        let key = [head, number.to_string().as_bytes(), tail].concat();
-        let question = Question { key: &key, ..*question };
-        let name = |walker: &Walker<'_>, listener| {
-            let server = walker.server(listener, &question);
-            server.map_or_else(|| "(no server)".to_owned(), |server| walker.member_name(server))
-        };
-        *moves.entry((name(&old_walker, old.1), name(&new_walker, new.1))).or_default() += 1;
-    }
-    moves
 }

@@ -3,6 +3,8 @@
 mod check;
 mod draw;
 mod explain;
+mod explain_json;
+mod sample;
 
 pub use check::check;
 pub use explain::explain;

@@ -209,12 +209,14 @@ fn filter(fields: &Fields<'_>) -> Fallible<KeyPart> {
         (None, None) | (Some("stop"), None | Some(HASH_STOP)) => Ok(KeyPart::BeforeHashStop),
         (Some("none"), None) => Ok(KeyPart::Whole),
         (Some("tags"), Some([open, close])) if open != close => Ok(KeyPart::Tags([*open, *close])),
-        (Some("tags"), _) => wrong("the tags are two different characters, as in \"{}\""),
-        (Some("stop"), _) => wrong("the stop is \"|#|\" and nothing else"),
+        (Some("tags"), _) => {
+            wrong("'filter_conf' of tags is two different characters, as in \"{}\"")
+        }
+        (Some("stop"), _) => wrong("'filter_conf' of a stop is \"|#|\" and nothing else"),
         (None, _) => wrong("'filter_conf' belongs to a 'filter'"),
         (Some("none"), _) => wrong("the filter 'none' has no 'filter_conf'"),
         (Some(other), _) => {
-            let error = format!("there is no filter '{other}'");
+            let error = format!("there is no 'filter' '{other}'");
             let error = Diagnostic::error(fields.place("filter"), error);
             Err(Box::new(error.hint("known are none, stop and tags")))
         }
