@@ -49,7 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("config", &["files", "options", "tools"]),
     ("console", &["access", "advice", "doctor", "plan", "routeconf", "scram", "tools", "top"]),
     ("demo", &["bench", "client", "plan", "processes", "staleness"]),
-    ("discovery", &["routeconf"]),
+    ("discovery", &["certs", "routeconf"]),
     ("doctor", &[]),
     ("e2e", &["bench", "client", "processes", "proto", "testkit"]),
     ("engine", &["narrow", "proto", "sampling", "store"]),

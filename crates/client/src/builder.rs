@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use discovery::AccessFiles;
 use discovery::{Discovered, Discovery, is_source};
 use routeconf::{FileSources, Params, load};
 use spool::Spool;
@@ -55,6 +56,8 @@ pub struct Builder {
     tls: Option<upstream::TlsOptions>,
     window: Option<Window>,
     discovery: Arc<Discovery>,
+    discovery_dir: Option<PathBuf>,
+    discovery_access: AccessFiles,
     discovery_period: Duration,
     deletes: Option<PathBuf>,
 }
@@ -79,6 +82,8 @@ impl Default for Builder {
             tls: None,
             window: None,
             discovery: Arc::default(),
+            discovery_dir: None,
+            discovery_access: AccessFiles::default(),
             discovery_period: Duration::from_secs(10),
             deletes: None,
         }
@@ -245,7 +250,14 @@ impl Builder {
     /// A folder that also keeps what sources named last, for a start at which none answers.
     #[must_use]
     pub fn discovery_dir(mut self, folder: impl AsRef<Path>) -> Self {
-        self.discovery = Arc::new(Discovery::new(Some(folder.as_ref().to_path_buf())));
+        self.discovery_dir = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
+    /// Files for sources whose name has `+tls`, and the login to etcd.
+    #[must_use]
+    pub fn discovery_access(mut self, files: AccessFiles) -> Self {
+        self.discovery_access = files;
         self
     }
 
@@ -263,7 +275,10 @@ impl Builder {
     ///
     /// The faults of the configuration, with their places; or that there is no thread or
     /// descriptor.
-    pub fn build(self) -> Result<Client, BuildError> {
+    pub fn build(mut self) -> Result<Client, BuildError> {
+        let discovery = Discovery::new(self.discovery_dir.take());
+        let discovery = discovery.with_access(&self.discovery_access);
+        self.discovery = Arc::new(discovery.map_err(|error| BuildError(error.to_string()))?);
         let planned = self.plan()?;
         let (plan, window) = (Arc::clone(&planned.plan), self.window);
         let registry = Registry::default();

@@ -44,6 +44,7 @@ pub use block::BlockingClient;
 pub use builder::{BuildError, Builder, Compression};
 pub use client::{CasOutcome, Client, Lease};
 pub use codec::{FLAG_LZ4, FLAG_ZSTD};
+pub use discovery::AccessFiles;
 pub use error::{Error, LoadError};
 pub use look_aside::LookAside;
 pub use look_aside_counters::LookAsideTotals;

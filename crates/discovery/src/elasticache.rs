@@ -3,16 +3,31 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 
-use crate::{ANSWER_BYTES_MAX, Member, PATIENCE};
+use crate::{ANSWER_BYTES_MAX, Access, Member, PATIENCE};
 
 /// Asks the endpoint: a version, then `host|ip|port` for each server.
 pub(crate) fn servers(endpoint: &str) -> io::Result<Vec<Member>> {
+    ask(connect(endpoint)?)
+}
+
+/// The same by TLS, which ElastiCache calls encryption in transit.
+pub(crate) fn servers_by_tls(endpoint: &str, access: &Access) -> io::Result<Vec<Member>> {
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+    ask(access.encrypted(connect(endpoint)?, host)?)
+}
+
+fn connect(endpoint: &str) -> io::Result<TcpStream> {
     let address = endpoint.to_socket_addrs()?.next();
     let address = address.ok_or_else(|| io::Error::other("the name has no address"))?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn ask(mut stream: impl Read + Write) -> io::Result<Vec<Member>> {
     stream.write_all(b"config get cluster\r\n")?;
+    stream.flush()?;
     read(stream)
 }
 

@@ -5,8 +5,9 @@ use std::io;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
-use crate::{ANSWER_BYTES_MAX, Member, PATIENCE};
+use crate::{ANSWER_BYTES_MAX, Access, Member, PATIENCE};
 
 #[derive(Debug, Deserialize)]
 struct Range {
@@ -14,6 +15,11 @@ struct Range {
     kvs: Vec<Pair>,
     #[serde(default)]
     more: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Authenticated {
+    token: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -26,14 +32,15 @@ struct Pair {
 /// The servers below `PREFIX` of `HOST:PORT[,HOST:PORT...]/PREFIX`, asked of the first endpoint
 /// that answers. A server is what a value says, or, where it is empty, the last part of the key; so
 /// one that registers itself with a lease is gone with it.
-pub(crate) fn servers(source: &str) -> io::Result<Vec<Member>> {
+pub(crate) fn servers(source: &str, scheme: &str, access: &Access) -> io::Result<Vec<Member>> {
     let (endpoints, prefix) = source.split_once('/').unwrap_or((source, ""));
     if prefix.is_empty() {
         return Err(io::Error::other("it has no prefix: etcd:HOST:PORT/PREFIX"));
     }
     let mut failed = io::Error::other("it has no endpoint");
     for endpoint in endpoints.split(',') {
-        match range(endpoint, prefix).and_then(|text| members(&text)) {
+        match range(&Gateway::of(scheme, endpoint, access), prefix).and_then(|text| members(&text))
+        {
             Ok(members) => return Ok(members),
             Err(error) => failed = error,
         }
@@ -41,17 +48,46 @@ pub(crate) fn servers(source: &str) -> io::Result<Vec<Member>> {
     Err(failed)
 }
 
-fn range(endpoint: &str, prefix: &str) -> io::Result<String> {
+fn range(gateway: &Gateway<'_>, prefix: &str) -> io::Result<String> {
     let end = end_of(prefix.as_bytes());
     let (key, end) = (STANDARD.encode(prefix), STANDARD.encode(end));
-    let body = format!(r#"{{"key": "{key}", "range_end": "{end}"}}"#);
-    let agent: ureq::Agent =
-        ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
-    let failed = |error: ureq::Error| io::Error::other(format!("{endpoint}: {error}"));
-    let request = agent.post(format!("http://{endpoint}/v3/kv/range"));
-    let request = request.header("content-type", "application/json");
-    let mut response = request.send(&body).map_err(failed)?;
-    response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(failed)
+    let token = gateway.token()?;
+    gateway.post("/v3/kv/range", &json!({ "key": key, "range_end": end }), token.as_deref())
+}
+
+/// One endpoint.
+struct Gateway<'a> {
+    agent: ureq::Agent,
+    base: String,
+    access: &'a Access,
+}
+
+impl<'a> Gateway<'a> {
+    fn of(scheme: &str, endpoint: &str, access: &'a Access) -> Self {
+        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE));
+        let agent = config.tls_config(access.http()).build().into();
+        Self { agent, base: format!("{scheme}://{endpoint}"), access }
+    }
+
+    /// The token of a login; `None` without one.
+    fn token(&self) -> io::Result<Option<String>> {
+        let Some((name, password)) = &self.access.login else { return Ok(None) };
+        let body = json!({ "name": name, "password": password });
+        let text = self.post("/v3/auth/authenticate", &body, None)?;
+        let answer: Authenticated = serde_json::from_str(&text).map_err(io::Error::other)?;
+        Ok(Some(answer.token))
+    }
+
+    fn post(&self, path: &str, body: &Value, token: Option<&str>) -> io::Result<String> {
+        let failed = |error: ureq::Error| io::Error::other(format!("{}: {error}", self.base));
+        let mut request = self.agent.post(format!("{}{path}", self.base));
+        request = request.header("content-type", "application/json");
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        let mut response = request.send(body.to_string()).map_err(failed)?;
+        response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(failed)
+    }
 }
 
 /// The first key behind all that begin with `prefix`; a zero byte, which stands for the end of all

@@ -6,12 +6,14 @@
 //! | `"dns:NAME:PORT"` | every address of the name |
 //! | `"srv:NAME"` | the SRV records of the name |
 //! | `"etcd:HOST:PORT/PREFIX"` | the keys below the prefix |
+//! | `"elasticache+tls:.."`, `"etcd+tls:.."` | the same by TLS |
 //!
 //! A discovered pool is text like a file's (`{"servers": [...]}`), so nothing else of a
 //! configuration has to know. What was found last stays when the next question fails or finds
 //! nothing, and, with a folder, outlives the program: a source that is away takes no server away.
 #![forbid(unsafe_code)]
 
+mod access;
 mod dns;
 mod elasticache;
 mod etcd;
@@ -19,6 +21,7 @@ mod etcd;
 pub mod fuzzing;
 mod member;
 
+pub use access::{Access, AccessFiles};
 pub use elasticache::answer;
 pub use member::Member;
 
@@ -32,13 +35,15 @@ use parking_lot::Mutex;
 use routeconf::Sources;
 
 /// How a source is asked for what follows its name.
-type Ask = fn(&str) -> io::Result<Vec<Member>>;
+type Ask = fn(&str, &Access) -> io::Result<Vec<Member>>;
 
-const SOURCES: [(&str, Ask); 4] = [
-    ("dns:", dns::addresses),
-    ("elasticache:", elasticache::servers),
-    ("etcd:", etcd::servers),
-    ("srv:", dns::services),
+const SOURCES: [(&str, Ask); 6] = [
+    ("dns:", |name, _| dns::addresses(name)),
+    ("elasticache:", |endpoint, _| elasticache::servers(endpoint)),
+    ("elasticache+tls:", elasticache::servers_by_tls),
+    ("etcd:", |source, access| etcd::servers(source, "http", access)),
+    ("etcd+tls:", |source, access| etcd::servers(source, "https", access)),
+    ("srv:", |name, _| dns::services(name)),
 ];
 
 /// How long a source has for each step of its answer.
@@ -52,6 +57,8 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 pub struct Discovery {
     found: Mutex<BTreeMap<String, Vec<Member>>>,
     folder: Option<PathBuf>,
+    /// `None`: the public issuers, and no login.
+    access: Option<Access>,
 }
 
 /// True if a file's name is a source's.
@@ -64,7 +71,16 @@ impl Discovery {
     /// Keeps what it finds in `folder`, too.
     #[must_use]
     pub fn new(folder: Option<PathBuf>) -> Self {
-        Self { found: Mutex::default(), folder }
+        Self { found: Mutex::default(), folder, access: None }
+    }
+
+    /// Uses these files for sources that want TLS or a login.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be used, and the reason.
+    pub fn with_access(self, files: &AccessFiles) -> io::Result<Self> {
+        Ok(Self { access: Some(files.read()?), ..self })
     }
 
     /// The servers that the source names now, or named last.
@@ -73,7 +89,7 @@ impl Discovery {
     ///
     /// When it is no source, or it names none and never did.
     pub fn servers(&self, source: &str) -> io::Result<Vec<Member>> {
-        let error = match ask(source) {
+        let error = match self.ask(source) {
             Ok(servers) if !servers.is_empty() => {
                 self.keep(source, &servers);
                 return Ok(servers);
@@ -83,6 +99,20 @@ impl Discovery {
         };
         let known = self.found.lock().get(source).cloned();
         known.or_else(|| self.kept(source)).ok_or(error)
+    }
+
+    fn ask(&self, source: &str) -> io::Result<Vec<Member>> {
+        let known =
+            SOURCES.iter().find_map(|(scheme, ask)| Some((source.strip_prefix(scheme)?, ask)));
+        let Some((what, ask)) = known else { return Err(io::Error::other("it is no source")) };
+        let mut servers = match &self.access {
+            Some(access) => ask(what, access)?,
+            None => ask(what, &AccessFiles::default().read()?)?,
+        };
+        // Whatever the order of an answer, keys stay where they are.
+        servers.sort();
+        servers.dedup_by(|one, other| one.server() == other.server());
+        Ok(servers)
     }
 
     fn keep(&self, source: &str, servers: &[Member]) {
@@ -140,16 +170,6 @@ impl<F: Sources> Sources for Discovered<'_, F> {
     }
 }
 
-fn ask(source: &str) -> io::Result<Vec<Member>> {
-    let known = SOURCES.iter().find_map(|(scheme, ask)| Some((source.strip_prefix(scheme)?, ask)));
-    let Some((what, ask)) = known else { return Err(io::Error::other("it is no source")) };
-    let mut servers = ask(what)?;
-    // Whatever the order of an answer, keys stay where they are.
-    servers.sort();
-    servers.dedup_by(|one, other| one.server() == other.server());
-    Ok(servers)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,7 +190,9 @@ mod tests {
 
     #[test]
     fn sources_are_told_from_files() {
-        for source in ["dns:a:1", "srv:_x._tcp.y", "etcd:a:1/b", "elasticache:a:1"] {
+        for source in
+            ["dns:a:1", "srv:_x._tcp.y", "etcd:a:1/b", "etcd+tls:a:1/b", "elasticache+tls:a:1"]
+        {
             assert!(is_source(source), "{source}");
         }
         assert!(!is_source("file:a") && !is_source("/etc/a.json"));

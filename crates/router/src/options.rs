@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use clap::Parser;
+use discovery::AccessFiles;
 use routeconf::FileSources;
 use spool::Fsync;
 use thiserror::Error;
@@ -149,6 +150,22 @@ pub struct Options {
     /// answers
     #[arg(long, value_name = "FOLDER")]
     pub discovery_dir: Option<PathBuf>,
+
+    /// Trusted issuers of the certificates of sources with `+tls` (PEM); without, the public ones
+    #[arg(long, value_name = "FILE")]
+    pub discovery_pem_ca_path: Option<PathBuf>,
+
+    /// Certificate chain of this proxy for such sources (PEM)
+    #[arg(long, value_name = "FILE", requires = "discovery_pem_key_path")]
+    pub discovery_pem_cert_path: Option<PathBuf>,
+
+    /// Private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "discovery_pem_cert_path")]
+    pub discovery_pem_key_path: Option<PathBuf>,
+
+    /// File whose first `user:password` line is the login to etcd
+    #[arg(long, value_name = "FILE")]
+    pub discovery_auth_file: Option<PathBuf>,
 
     /// Save the last valid configuration in this folder, and start from it when the present one is
     /// invalid; an empty name switches that off
@@ -458,6 +475,16 @@ pub enum Source {
 }
 
 impl Options {
+    /// The way to sources of servers that want TLS or a login.
+    pub(crate) fn discovery_access(&self) -> AccessFiles {
+        AccessFiles {
+            ca_cert: self.discovery_pem_ca_path.clone(),
+            chain_cert: self.discovery_pem_cert_path.clone(),
+            key: self.discovery_pem_key_path.clone(),
+            login: self.discovery_auth_file.clone(),
+        }
+    }
+
     /// The source of the configuration; `None` without an option that names one.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
@@ -562,6 +589,10 @@ impl Options {
             ("pem_key_path", path(&self.tls.pem_key_path)),
             ("pem_ca_path", path(&self.tls.pem_ca_path)),
             ("discovery_dir", path(&self.discovery_dir)),
+            ("discovery_pem_ca_path", path(&self.discovery_pem_ca_path)),
+            ("discovery_pem_cert_path", path(&self.discovery_pem_cert_path)),
+            ("discovery_pem_key_path", path(&self.discovery_pem_key_path)),
+            ("discovery_auth_file", path(&self.discovery_auth_file)),
             ("serve_cluster", self.serve_cluster.clone().unwrap_or_default()),
         ];
         let window = match self.window.flatten() {

@@ -65,6 +65,7 @@ pub fn run(
     options.count_workers();
     let before = seen_before(&source, &options);
     let discovery = Discovery::new(options.discovery_dir.clone());
+    let discovery = discovery.with_access(&options.discovery_access()).map_err(Failure::fatal)?;
     let tls = options.tls.open().map_err(Failure::fatal)?;
     let files = Files::open(&options).map_err(Failure::fatal)?;
     let counted = files.as_ref().map(|files| files.pools().clone()).unwrap_or_default();

@@ -179,6 +179,89 @@ fn members_are_the_keys_below_a_prefix_of_etcd() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Makes a certificate of its own for 127.0.0.1, and its key; their names.
+fn certify(folder: &Path) -> (String, String) {
+    let (cert, key) = (folder.join("cert"), folder.join("key"));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=localhost"]);
+    openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    openssl.arg("-keyout").arg(&key).arg("-out").arg(&cert);
+    let made = openssl.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    (cert.display().to_string(), key.display().to_string())
+}
+
+/// A real etcd with TLS and a login: a proxy that does not trust it, or has another password,
+/// learns nothing.
+#[test]
+fn an_etcd_with_tls_and_a_login_is_asked() {
+    let folder = folder("etcd-tls");
+    let (cert, key) = certify(&folder);
+    let (client, peer) = (free_port(), free_port());
+    let (client_url, peer_url) =
+        (format!("https://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    let mut command = Command::new("etcd");
+    command.arg("--data-dir").arg(folder.join("etcd"));
+    command.args(["--cert-file", &cert, "--key-file", &key]);
+    command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
+    command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
+    command.args(["--initial-cluster", &format!("default={peer_url}")]);
+    let _etcd = Program(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let control = |words: &[&str]| {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &client_url, "--cacert", &cert]);
+        command.args(words).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    eventually("etcd answers", || control(&["endpoint", "health"]));
+    let server = Server::memcached(&[]);
+    assert!(control(&["put", "cache/a", &server.addr().to_string()]));
+    assert!(control(&["user", "add", "root:good"]) && control(&["auth", "enable"]));
+    let config = format!(
+        r#"{{"pools": {{"A": "etcd+tls:127.0.0.1:{client}/cache/"}}, "route": "PoolRoute|A"}}"#
+    );
+    let login = folder.join("login").display().to_string();
+    fs::write(&login, "root:good\n").unwrap();
+    let trusting = ["--discovery-pem-ca-path", &cert, "--discovery-auth-file", &login];
+    for (flags, why) in
+        [(&trusting[..2], "400"), (&trusting[2..], "ertificate"), (&[], "ertificate")]
+    {
+        let refused = proxy(&config, &folder, flags).unwrap_err();
+        assert!(refused.contains(why), "{flags:?}: {refused}");
+    }
+    let address = proxy(&config, &folder, &trusting).unwrap();
+    assert_eq!(servers(address), [server.addr().to_string()]);
+    assert_eq!(ask(address, "set k 0 0 1\r\nv\r\n"), "STORED\r\n");
+    fs::write(&login, "root:bad\n").unwrap();
+    let elsewhere = folder.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let refused = proxy(&config, &elsewhere, &trusting).unwrap_err();
+    assert!(refused.contains("400") || refused.contains("401"), "{refused}");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Encryption in transit: a proxy that serves a cluster's configuration by TLS is the endpoint.
+#[test]
+fn an_endpoint_of_elasticache_with_tls_is_asked() {
+    let folder = folder("elasticache-tls");
+    let (cert, key) = certify(&folder);
+    let server = Server::memcached(&[]).addr().to_string();
+    let config =
+        format!(r#"{{"pools": {{"A": {{"servers": ["{server}"]}}}}, "route": "PoolRoute|A"}}"#);
+    let port = free_port().to_string();
+    let by_tls = ["--ssl-port", &port, "--pem-cert-path", &cert, "--pem-key-path", &key];
+    proxy(&config, &folder, &[&by_tls[..], &["--serve-cluster", "A"]].concat()).unwrap();
+    let config = format!(
+        r#"{{"pools": {{"A": "elasticache+tls:localhost:{port}"}}, "route": "PoolRoute|A"}}"#
+    );
+    let refused = proxy(&config, &folder, &[]).unwrap_err();
+    assert!(refused.contains("ertificate"), "{refused}");
+    let address = proxy(&config, &folder, &["--discovery-pem-ca-path", &cert]).unwrap();
+    assert_eq!(servers(address), [server]);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 /// A real resolver, dnsmasq: SRV records and the addresses of their hosts.
 #[test]
 fn members_are_what_srv_records_list() {
