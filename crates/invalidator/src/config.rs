@@ -45,6 +45,9 @@ pub struct Config {
     /// `address:port` of the status port; none without it.
     #[serde(default)]
     pub status: Option<String>,
+    /// The OpenTelemetry collector that metrics go to, besides what the environment says.
+    #[serde(default)]
+    pub otlp: Option<String>,
     /// The form of the log's lines: text or json.
     #[serde(default, deserialize_with = "parsed")]
     pub log_format: logging::Format,

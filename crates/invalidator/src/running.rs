@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use metrics::supervisor::{self, Watchdog};
+use telemetry::{Exporter, Settings, Telemetry};
 use tokio::net::TcpListener;
 use tokio::pin;
 use tokio::signal::unix::{SignalKind, signal};
@@ -111,6 +112,18 @@ pub(crate) async fn run(config: &Config, since: Since, start: Start) -> Result<(
     }
 }
 
+/// Starts to export metrics to an OpenTelemetry collector, if one is named. Dropped, it sends the
+/// last numbers.
+fn export(config: &Config, stats: &Arc<Stats>) -> Result<Option<Exporter>, Failure> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let settings = Settings::read("invalidate", config.otlp.as_deref(), &variable)?;
+    let Some(settings) = settings else { return Ok(None) };
+    let telemetry = Telemetry::open(&settings).map_err(|error| format!("otlp: {error}"))?;
+    stats.export_counts.get_or_init(|| Arc::clone(telemetry.export_counts()));
+    let stats = Arc::clone(stats);
+    Ok(Some(telemetry.start(move || stats.page(system_now_us()), log)?))
+}
+
 async fn follow<S, W, M, C, L>(
     config: &Config,
     parts: Parts<M, C, L>,
@@ -137,6 +150,7 @@ where
         let pages = status::Status { stats: Arc::clone(&stats), now_us: system_now_us };
         tokio::spawn(metrics::serve(listener, Arc::new(pages)));
     }
+    let _exporter = export(config, &stats)?;
     let keep = Arc::new(KeptFile(config.checkpoint.clone()));
     let is_ending = Arc::new(AtomicBool::new(false));
     restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);

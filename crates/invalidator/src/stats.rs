@@ -2,8 +2,8 @@
 //! Prometheus's.
 
 use std::fmt::Write as _;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -68,6 +68,8 @@ pub struct Stats {
     pub canary_every: OnceLock<Duration>,
     /// The group of invalidators that take turns; none without one.
     pub group: OnceLock<String>,
+    /// Counts of what is exported, if anything is.
+    pub export_counts: OnceLock<Arc<telemetry::ExportCounts>>,
 }
 
 /// The counters of one cluster.
@@ -181,6 +183,7 @@ impl Stats {
             is_lacking: AtomicBool::new(false),
             canary_every: OnceLock::new(),
             group: OnceLock::new(),
+            export_counts: OnceLock::new(),
         }
     }
 
@@ -266,9 +269,9 @@ impl Stats {
         text + "END\r\n"
     }
 
-    /// The text that Prometheus reads.
+    /// The numbers of this moment.
     #[must_use]
-    pub fn prometheus(&self, now_us: u64) -> String {
+    pub fn page(&self, now_us: u64) -> Page {
         let mut numbers = self.numbers(now_us);
         numbers.retain(|(name, ..)| *name != CANARY_MS);
         // All lines of one name stand together.
@@ -290,6 +293,9 @@ impl Stats {
             page.family("group_info", Kind::Gauge, "The group that it takes turns with; always 1.");
             page.sample("group_info", &[("group", group)], 1);
         }
+        if let Some(export_counts) = self.export_counts.get() {
+            export_counts.write(&mut page);
+        }
         metrics::process(&mut page, "invalidate");
         if self.canary_every().is_some() {
             page.set_prefix("");
@@ -300,7 +306,7 @@ impl Stats {
                 page.sample(name, &[("cluster", &cluster.name)], format_args!("{age:.3}"));
             }
         }
-        page.into_text()
+        page
     }
 
     /// False while another invalidator of the group works.
@@ -559,7 +565,7 @@ mod tests {
     fn the_page_names_each_cluster() {
         let stats = Stats::new(["a".to_owned(), "b".to_owned()]);
         stats.clusters[1].delivered.store(7, Relaxed);
-        let page = stats.prometheus(0);
+        let page = stats.page(0).into_text();
         let lines: Vec<_> = page.lines().filter(|line| line.contains("_delivered{")).collect();
         assert!(!page.contains("A number of the invalidator."), "{page}");
         assert!(page.contains("\n# TYPE holdall_invalidate_delivered counter\n"), "{page}");
@@ -572,11 +578,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_canary_is_an_age_and_an_obstacle() {
         let stats = Stats::new(["a".to_owned(), "b".to_owned()]);
-        assert!(!stats.prometheus(0).contains("canary"), "there is none");
+        assert!(!stats.page(0).into_text().contains("canary"), "there is none");
         stats.canary_every.set(Duration::from_secs(2)).unwrap();
         tokio::time::advance(Duration::from_millis(4500)).await;
         let line = "\ninvalidation_canary_seconds{cluster=\"b\"} 4.500\n";
-        assert!(stats.prometheus(0).contains(line), "{}", stats.prometheus(0));
+        assert!(stats.page(0).into_text().contains(line), "{}", stats.page(0).into_text());
         assert!(stats.text(0).contains("STAT cluster:a:canary_ms 4500\r\n"), "{}", stats.text(0));
         let there = || Obstacle::StillThere("k".to_owned());
         stats.clusters[0].canary.hinder(there());

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{Check, Pages};
+use metrics::{Check, Page, Pages};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -21,8 +21,8 @@ pub struct Status {
 }
 
 impl Pages for Status {
-    fn metrics(&self) -> String {
-        self.stats.prometheus((self.now_us)())
+    fn metrics(&self) -> Page {
+        self.stats.page((self.now_us)())
     }
 
     /// It answers: the tasks that follow the log end the process when they end.

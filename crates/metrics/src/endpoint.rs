@@ -176,6 +176,7 @@ async fn end(mut stream: TcpStream, answer: &str) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::health::Check;
+    use crate::page::Page;
 
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
@@ -183,8 +184,10 @@ mod tests {
     struct Shown;
 
     impl Pages for Shown {
-        fn metrics(&self) -> String {
-            "x 1\n".repeat(50_000)
+        fn metrics(&self) -> Page {
+            let mut page = Page::new("");
+            (0..50_000).for_each(|_| page.sample("x", &[], 1));
+            page
         }
 
         fn live(&self) -> Vec<Check> {

@@ -11,16 +11,19 @@
 
 mod end;
 mod endpoint;
+mod family;
 mod health;
 mod page;
 mod process;
 mod program;
 mod request;
 pub mod supervisor;
+mod text;
 
 pub use end::{End, Ending};
 pub use endpoint::{Endpoint, serve};
+pub use family::{Family, Kind, Point, Value};
 pub use health::{Check, Health, Turns};
-pub use page::{Kind, Page};
+pub use page::Page;
 pub use process::{COMMIT, VERSION, process};
 pub use program::Pages;

@@ -1,19 +1,12 @@
-//! Prometheus's text format, version 0.0.4.
+//! The metrics of one moment: families of points with labels.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
-/// A kind of metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It only rises while the program runs.
-    Counter,
-    /// It rises and falls.
-    Gauge,
-    /// Counts of values up to each of several bounds.
-    Histogram,
-}
+use crate::family::{Family, Kind, Point, Value};
+use crate::text;
 
-/// The samples of one answer.
+/// All metrics of one moment, for whoever shows them: as text ([`Self::into_text`]) or in another
+/// form ([`Self::into_families`]).
 ///
 /// ```
 /// use metrics::{Kind, Page};
@@ -28,14 +21,14 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Page {
     prefix: &'static str,
-    text: String,
+    families: Vec<Family>,
 }
 
 impl Page {
     /// An empty page, whose names begin with `prefix`.
     #[must_use]
     pub const fn new(prefix: &'static str) -> Self {
-        Self { prefix, text: String::new() }
+        Self { prefix, families: Vec::new() }
     }
 
     /// Begins the names that follow with `prefix`.
@@ -45,30 +38,26 @@ impl Page {
 
     /// Begins a metric: its kind, and one line about it. Its samples follow, all of them together.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
-        let prefix = self.prefix;
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        // Writing into a string does not fail.
-        let _ = writeln!(self.text, "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}");
+        self.begin(name, Some(kind), help);
     }
 
-    /// Writes one value. Labels are pairs of a name and a value, which may be any text.
+    fn begin(&mut self, name: &str, kind: Option<Kind>, help: &str) {
+        let (name, help) = (format!("{}{name}", self.prefix), help.to_owned());
+        self.families.push(Family { name, kind, help, points: Vec::new() });
+    }
+
+    /// Adds one value. Labels are pairs of a name and a value, which may be any text.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        // Writing into a string does not fail.
-        let _ = writeln!(self.text, "{}{name}{} {value}", self.prefix, Labels(labels));
+        self.point(name, labels, Value::Number(value.to_string()));
     }
 
-    /// Writes a metric that has one value.
+    /// Adds a metric that has one value.
     pub fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
 
-    /// Writes a histogram: the number of values up to each bound, their sum and their number.
+    /// Adds a histogram: the number of values up to each bound, their sum and their number.
     pub fn histogram(
         &mut self,
         name: &str,
@@ -77,43 +66,33 @@ impl Page {
         sum: f64,
         count: u64,
     ) {
-        let bucket = format!("{name}_bucket");
-        for (bound, count) in buckets {
-            let bound = bound.to_string();
-            self.sample(&bucket, &[labels, &[("le", &bound)]].concat(), count);
-        }
-        self.sample(&bucket, &[labels, &[("le", "+Inf")]].concat(), count);
-        self.sample(&format!("{name}_sum"), labels, format_args!("{sum:.6}"));
-        self.sample(&format!("{name}_count"), labels, count);
+        let buckets = buckets.into_iter().collect();
+        self.point(name, labels, Value::Histogram { buckets, sum, count });
     }
 
-    /// The text of all samples.
+    fn point(&mut self, name: &str, labels: &[(&str, &str)], value: Value) {
+        let prefix = self.prefix;
+        let is_named = |family: &Family| family.name.strip_prefix(prefix) == Some(name);
+        if !self.families.last().is_some_and(is_named) {
+            self.begin(name, None, "");
+        }
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let labels = labels.iter().map(own).collect();
+        if let Some(family) = self.families.last_mut() {
+            family.points.push(Point { labels, value });
+        }
+    }
+
+    /// The metrics, in the order in which they were added.
+    #[must_use]
+    pub fn into_families(self) -> Vec<Family> {
+        self.families
+    }
+
+    /// The text that Prometheus reads, version 0.0.4.
     #[must_use]
     pub fn into_text(self) -> String {
-        self.text
-    }
-}
-
-/// Labels as they stand behind a name.
-struct Labels<'l>(&'l [(&'l str, &'l str)]);
-
-impl Display for Labels<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut before = '{';
-        for (name, value) in self.0 {
-            write!(f, "{before}{name}=\"")?;
-            for letter in value.chars() {
-                match letter {
-                    '\\' => f.write_str("\\\\")?,
-                    '"' => f.write_str("\\\"")?,
-                    '\n' => f.write_str("\\n")?,
-                    _ => f.write_char(letter)?,
-                }
-            }
-            f.write_char('"')?;
-            before = ',';
-        }
-        if self.0.is_empty() { Ok(()) } else { f.write_char('}') }
+        text::write(&self.families)
     }
 }
 

@@ -6,7 +6,8 @@ use std::fs;
 
 use rustix::param::{clock_ticks_per_second, page_size};
 
-use crate::page::{Kind, Page};
+use crate::family::Kind;
+use crate::page::Page;
 
 /// The program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,12 +1,13 @@
 //! The interface between the endpoint and a program.
 
 use crate::health::Check;
+use crate::page::Page;
 
-/// The view that a program gives of itself. Nothing here waits: it is called in the endpoint's one
-/// thread.
+/// The view that a program gives of itself. Nothing here waits: it is called in the threads of the
+/// endpoint and of the exporter.
 pub trait Pages: Send + Sync + 'static {
-    /// `/metrics`, in Prometheus's text format.
-    fn metrics(&self) -> String;
+    /// The numbers of this moment, which `/metrics` shows.
+    fn metrics(&self) -> Page;
 
     /// The conditions of `/livez`: if one fails, a restart mends it.
     fn live(&self) -> Vec<Check>;

@@ -47,7 +47,7 @@ impl Request {
             return response("405 Method Not Allowed", PLAIN, "only GET and HEAD are here\n");
         }
         let checks = match self.path.as_str() {
-            "/metrics" => return self.response("200 OK", PROMETHEUS, &pages.metrics()),
+            "/metrics" => return self.response("200 OK", PROMETHEUS, &pages.metrics().into_text()),
             "/livez" => pages.live(),
             "/readyz" => pages.ready(),
             "/startupz" => pages.started(),
@@ -102,12 +102,15 @@ const INDEX: &str = "/metrics   numbers for Prometheus\n\
 mod tests {
     use super::*;
     use crate::health::Check;
+    use crate::page::Page;
 
     struct Fixed;
 
     impl Pages for Fixed {
-        fn metrics(&self) -> String {
-            "x 1\n".to_owned()
+        fn metrics(&self) -> Page {
+            let mut page = Page::new("");
+            page.sample("x", &[], 1);
+            page
         }
 
         fn live(&self) -> Vec<Check> {

@@ -48,6 +48,8 @@ pub(crate) enum BadValue {
     NotAPort(String),
     #[error("'{0}' is not an address and a port such as 127.0.0.1:9150")]
     NotAnAddress(String),
+    #[error("'{0}' is not an address that begins with http:// or https://")]
+    NotAUrl(String),
     #[error(transparent)]
     LogFormat(#[from] logging::BadFormat),
     #[error(transparent)]

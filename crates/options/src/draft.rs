@@ -286,6 +286,7 @@ fn defaults(style: Style) -> Options {
         lease_interval_secs: 10,
         stale_secs: 30,
         metrics: None,
+        otlp: None,
         drain: Duration::ZERO,
         protocol: Protocol::Auto,
         tls: None,

@@ -135,6 +135,8 @@ pub struct Options {
 
     /// The address of metrics and health over HTTP (`--metrics`).
     pub metrics: Option<SocketAddr>,
+    /// The OpenTelemetry collector that metrics and spans go to (`--otlp`).
+    pub otlp: Option<String>,
     /// The time for which clients are served on once the end has begun (`--drain`).
     pub drain: Duration,
 

@@ -181,6 +181,20 @@ const LISTENING: &[Flag] = &[
         }),
     },
     Flag {
+        short: None,
+        long: "otlp",
+        argument: Some("url"),
+        default: "OTEL_EXPORTER_OTLP_ENDPOINT",
+        help: "send metrics and spans to this OpenTelemetry collector, by OTLP over HTTP",
+        meaning: Meaning::Used(|draft, text| {
+            if !text.starts_with("http://") && !text.starts_with("https://") {
+                return Err(BadValue::NotAUrl(text.to_owned()));
+            }
+            draft.options.otlp = Some(text.to_owned());
+            Ok(())
+        }),
+    },
+    Flag {
         short: Some('N'),
         long: "napi-ids",
         argument: Some("num"),

@@ -60,6 +60,7 @@ fn sample(flag: &Flag) -> Option<&'static str> {
         "prefix-delimiter" => "/",
         "user" => "nobody",
         "metrics" => "127.0.0.1:9150",
+        "otlp" => "http://127.0.0.1:4318",
         "log-format" => "json",
         "log-filter" => "warn,connections=debug",
         "max-item-size" => "2048",
@@ -72,10 +73,14 @@ fn operators_flags_are_read_whole_or_refused() {
     let given = options(&["--metrics", "[::1]:9150", "--drain=30"]);
     assert_eq!(given.metrics, Some("[::1]:9150".parse().unwrap()));
     assert_eq!(given.drain.as_secs(), 30);
+    let given = options(&["--otlp=https://c:4318"]);
+    assert_eq!(given.otlp.as_deref(), Some("https://c:4318"));
     let none = options(&[]);
+    assert_eq!(none.otlp, None);
     assert_eq!((none.metrics, none.drain.as_secs()), (None, 0));
     for (arguments, message) in [
         (["--metrics", "9150"], "--metrics: '9150' is not an address and a port"),
+        (["--otlp", "c:4318"], "--otlp: 'c:4318' is not an address that begins with http://"),
         (["--drain", "3601"], "--drain: 3601 is too large: the most is 3600"),
     ] {
         let refusal = refused(&arguments);

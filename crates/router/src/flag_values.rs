@@ -22,6 +22,9 @@ pub(crate) enum WrongValue {
     /// Of a number of workers for each processor.
     #[error("expected 0 to {WORKERS_MAX}")]
     Multiplier,
+    /// Of a rate of sampling.
+    #[error("expected 1/N, with N from 1 to 1000000000")]
+    OneIn,
     /// Of a parameter.
     #[error("expected NAME:VALUE")]
     Param,
@@ -48,5 +51,13 @@ pub(crate) fn fsync(text: &str) -> Result<Fsync, WrongValue> {
         ("always", _) => Ok(Fsync::Always),
         (_, Ok(ms @ 1..=3_600_000)) => Ok(Fsync::Every(Duration::from_millis(ms))),
         _ => Err(WrongValue::Fsync),
+    }
+}
+
+/// N of `1/N`, up to a thousand million.
+pub(crate) fn one_in(text: &str) -> Result<u32, WrongValue> {
+    match text.strip_prefix("1/").map(str::parse) {
+        Some(Ok(number @ 1..=1_000_000_000)) => Ok(number),
+        _ => Err(WrongValue::OneIn),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use metrics::supervisor::Watchdog;
 use metrics::{Check, End, Endpoint, Health, Kind, Page, Pages, Turns, supervisor};
+use telemetry::{Exporter, Telemetry};
 use upstream::{Report, State};
 
 use crate::failure::Failure;
@@ -27,6 +28,7 @@ pub(crate) struct Shown {
     window: Duration,
     /// Dropped before the watchdog: what it shows has ended.
     _endpoint: Option<Endpoint>,
+    _exporter: Option<Exporter>,
     _watchdog: Watchdog,
 }
 
@@ -36,7 +38,11 @@ impl Shown {
     /// # Errors
     ///
     /// The address of `--metrics` cannot be bound, or there is no thread.
-    pub(crate) fn start(shared: &Arc<Shared>, log: &impl Fn(&str)) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        telemetry: Option<Telemetry>,
+        log: &Arc<impl Fn(&str) + Send + Sync + 'static>,
+    ) -> Result<Self, Failure> {
         let health = Arc::new(Health::default());
         let endpoint = match shared.options.metrics {
             None => None,
@@ -54,6 +60,12 @@ impl Shown {
                 Some(endpoint)
             }
         };
+        let exporter = telemetry.map(|telemetry| {
+            let (shared, log) = (Arc::clone(shared), Arc::clone(log));
+            telemetry.start(move || page(&shared), move |line| log(line))
+        });
+        let exporter =
+            exporter.transpose().map_err(|error| Failure::transient("no exporter", &error))?;
         let (turns, watched) = (Turns::default(), Arc::clone(shared));
         let watchdog = Watchdog::start(move || workers(&watched, &turns).fault.is_none())
             .map_err(|error| Failure::transient("no watchdog thread", &error))?;
@@ -62,7 +74,7 @@ impl Shown {
             log(&format!("the service manager was not told: {error}"));
         }
         let window = Duration::from_secs(shared.options.drain);
-        Ok(Self { health, window, _endpoint: endpoint, _watchdog: watchdog })
+        Ok(Self { health, window, _endpoint: endpoint, _exporter: exporter, _watchdog: watchdog })
     }
 
     /// The way in which the proxy ends; `patience` is what the end takes besides `--drain`.
@@ -85,7 +97,7 @@ impl fmt::Debug for Status {
 }
 
 impl Pages for Status {
-    fn metrics(&self) -> String {
+    fn metrics(&self) -> Page {
         page(&self.shared)
     }
 
@@ -117,8 +129,8 @@ fn workers(shared: &Shared, turns: &Turns) -> Check {
     check
 }
 
-/// The text that Prometheus reads.
-fn page(shared: &Shared) -> String {
+/// The numbers of this moment.
+fn page(shared: &Shared) -> Page {
     let mut page = Page::new("holdall_route_");
     let stats = shared.control.get().map(net::Control::stats).unwrap_or_default();
     let current = shared.current();
@@ -149,8 +161,11 @@ fn page(shared: &Shared) -> String {
     }
     servers(&mut page, shared);
     durations(&mut page, shared);
+    if let Some(export_counts) = shared.export_counts.get() {
+        export_counts.write(&mut page);
+    }
     metrics::process(&mut page, "route");
-    page.into_text()
+    page
 }
 
 fn servers(page: &mut Page, shared: &Shared) {

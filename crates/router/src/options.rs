@@ -13,7 +13,7 @@ use routeconf::FileSources;
 use spool::Fsync;
 use thiserror::Error;
 
-use crate::flag_values::{WORKERS_MAX, WrongValue, fsync, millis};
+use crate::flag_values::{WORKERS_MAX, WrongValue, fsync, millis, one_in};
 pub use crate::routing::RoutingFlags;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
@@ -258,6 +258,15 @@ pub struct Options {
     /// Answer HTTP there: /metrics for Prometheus, /livez, /readyz, /startupz
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<std::net::SocketAddr>,
+
+    /// Send metrics and spans to this OpenTelemetry collector, by OTLP over HTTP [default: the
+    /// variable OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+
+    /// Trace one request in N, besides those whose clients trace them; needs a collector
+    #[arg(long, value_name = "1/N", value_parser = one_in)]
+    pub trace_sample: Option<u32>,
 
     /// After SIGTERM say not ready at /readyz, and serve for so long before connections are closed
     #[arg(long, value_name = "SECONDS", default_value_t = 0,

@@ -15,6 +15,7 @@ use net::{
 use routes::{Core, Spooler, Target, host_id};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use telemetry::{Settings, Telemetry};
 use thiserror::Error;
 use upstream::Upstream;
 
@@ -63,6 +64,7 @@ pub fn run(
     };
     let mut handed = take_over(&mut options)?;
     options.count_workers();
+    let telemetry = telemetry(&options)?;
     let before = seen_before(&source, &options);
     let discovery = Discovery::new(options.discovery_dir.clone());
     let discovery = discovery.with_access(&options.discovery_access()).map_err(Failure::fatal)?;
@@ -90,6 +92,11 @@ pub fn run(
     let login_timeout = logins.as_ref().map(|_| LOGIN_PATIENCE);
     let config = net::Config { login_timeout, ..net_config(&options, acceptor.clone()) };
     let shared = Shared::new(options, logins, listeners, configuration.read, is_kept);
+    if let Some(telemetry) = &telemetry {
+        // Nobody else sets it.
+        let _ = shared.export_counts.set(Arc::clone(telemetry.export_counts()));
+        telemetry.spans().iter().for_each(|spans| shared.registry.set_spans(spans));
+    }
     let (shared, log) = (Arc::new(shared), Arc::new(log));
     let _auth_worker = check_logins(&shared, &log)?;
     let spooler = {
@@ -97,7 +104,7 @@ pub fn run(
         keep_deletes(&shared, configuration.targets.clone(), move |line: &str| log(line))?
     };
     let handle = start_workers(&shared, sockets, &config, &log)?;
-    let shown = Shown::start(&shared, &*log)?;
+    let shown = Shown::start(&shared, telemetry, &log)?;
     started(handle.control());
     let watched = Watched {
         source,
@@ -121,6 +128,18 @@ pub fn run(
     // Everything that was answered is written.
     drop(spooler);
     Ok(())
+}
+
+/// What is exported to an OpenTelemetry collector.
+fn telemetry(options: &Options) -> Result<Option<Telemetry>, Failure> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let settings = Settings::read("route", options.otlp.as_deref(), &variable);
+    let settings = settings.map_err(Failure::fatal)?;
+    if options.trace_sample.is_some() && !settings.as_ref().is_some_and(Settings::has_traces) {
+        return Err(Failure::fatal("--trace-sample needs a collector for spans: --otlp URL"));
+    }
+    let opened = settings.as_ref().map(Telemetry::open).transpose();
+    opened.map_err(|error| Failure::fatal(format!("--otlp: {error}")))
 }
 
 /// Starts the workers, and lets everybody who has the shared state control them.

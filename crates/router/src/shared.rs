@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) control: OnceLock<net::Control>,
     /// Where failed deletes go, if they are kept.
     pub(crate) deletes: OnceLock<Deletes>,
+    /// Counts of what is exported, if anything is.
+    pub(crate) export_counts: OnceLock<Arc<telemetry::ExportCounts>>,
     pub(crate) started: Instant,
     /// The command line, for people.
     pub(crate) arguments: String,
@@ -131,6 +133,7 @@ impl Shared {
             arguments: arguments(),
             control: OnceLock::new(),
             deletes: OnceLock::new(),
+            export_counts: OnceLock::new(),
             started: now,
             watchers: Watchers::new(WATCHER_BYTES),
             config,

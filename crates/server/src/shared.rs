@@ -1,7 +1,7 @@
 //! The part of a server that all its workers share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use access::{Auth, AuthWorker};
@@ -9,6 +9,7 @@ use engine::{LeaseSettings, Sampling, Settings};
 use net::TlsAcceptor;
 use options::{Options, Protocol, stats_settings};
 use store::Store;
+use telemetry::Telemetry;
 
 use crate::activity::Activity;
 use crate::clock::Clock;
@@ -62,6 +63,16 @@ pub struct Shared {
     pub(crate) udp_amplification: usize,
     pub(crate) threads: usize,
     connections_max: AtomicUsize,
+    exports: OnceLock<Exports>,
+}
+
+/// What is exported to an OpenTelemetry collector.
+#[derive(Debug)]
+pub(crate) struct Exports {
+    /// Counts of it.
+    pub(crate) export_counts: Arc<telemetry::ExportCounts>,
+    /// Where ended spans go, if spans are exported.
+    pub(crate) spans: Option<Arc<spans::Spans>>,
 }
 
 impl Shared {
@@ -109,6 +120,7 @@ impl Shared {
             udp_amplification: usize::try_from(options.udp_amplification).unwrap_or(usize::MAX),
             threads: options.threads,
             connections_max: AtomicUsize::new(options.connections_max),
+            exports: OnceLock::new(),
         })
     }
 }
@@ -146,6 +158,19 @@ impl Shared {
 }
 
 impl Shared {
+    /// From here on, spans and counts go to `telemetry`. Called once, before clients are served.
+    pub(crate) fn export(&self, telemetry: &Telemetry) {
+        let (export_counts, spans) =
+            (Arc::clone(telemetry.export_counts()), telemetry.spans().cloned());
+        // The first stays.
+        let _ = self.exports.set(Exports { export_counts, spans });
+    }
+
+    /// What is exported.
+    pub(crate) fn exports(&self) -> Option<&Exports> {
+        self.exports.get()
+    }
+
     /// Takes note of a wall clock that was set: absolute exptimes are understood by it. To be
     /// called once a second.
     pub(crate) fn follow_wall_clock(&self, now: Instant) {

@@ -313,7 +313,7 @@ impl Server {
                 out.extend_from_slice(CRLF);
             }
             meta::Command::Debug => out.extend_from_slice(b"EN\r\n"),
-            meta::Command::NoOp => out.extend_from_slice(meta_reply::noop(request.flags)),
+            meta::Command::NoOp => out.extend_from_slice(meta_reply::noop(request.flags, false)),
         }
         let tells =
             if out.windows(4).any(|four| four == b" kk:") { Tells::Key } else { Tells::Nothing };

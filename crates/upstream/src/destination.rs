@@ -37,6 +37,7 @@ use crate::tko::{FailOpen, Health};
 use crate::traffic::Traffic;
 use asking::Asking;
 use proto::{CommandClass, Failure};
+use spans::Spans;
 
 /// The [`Server`] of a destination, borrowed from single fields, so that the others stay free.
 macro_rules! server {
@@ -53,6 +54,7 @@ macro_rules! server {
 
 mod asking;
 mod connecting;
+mod traced;
 mod traffic;
 
 pub use connecting::LOGIN_PATIENCE;
@@ -69,6 +71,8 @@ pub(crate) struct Worker {
     pub(crate) traffic: Arc<Traffic>,
     /// Somebody watches exchanges.
     pub(crate) is_watched: Arc<SendCell<bool>>,
+    /// Where spans of traced requests go.
+    pub(crate) spans: Option<Arc<Spans>>,
 }
 
 pub(crate) struct Destination {
@@ -193,7 +197,8 @@ impl Destination {
             return Err(Failure::TryAgain);
         }
         let needed = dialect::needs(request);
-        let is_sent = matches!(needed, Ok(needed) if Some(needed) <= self.takes);
+        let is_sent = matches!(needed, Ok(needed) if Some(needed) <= self.takes)
+            && !(request.trace.is_some() && self.probes_for_trace());
         if self.is_full(is_sent) || is_sent && !self.pipeline.reserve(request) {
             add(&self.counters.failed, 1);
             return Err(Failure::Busy);
@@ -207,7 +212,7 @@ impl Destination {
         self.connect(now_us)?;
         add(&self.counters.asked, 1);
         if is_sent {
-            self.pipeline.ask(request, ticket, pool, now_us);
+            self.send_on(request, ticket, pool, now_us);
         } else {
             self.ask_aside(needed, request, ticket, pool, now_us, now_us);
         }

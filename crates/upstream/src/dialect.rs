@@ -2,7 +2,7 @@
 //!
 //! A server that does not know a command with a data block reads the block as commands, so such a
 //! command goes only to a server that was seen to know it on the same connection. Servers are of
-//! four kinds, each of which takes what those before it take:
+//! five kinds, each of which takes what those before it take:
 //!
 //! * [`Dialect::Basic`], any server until the probe says more: get, gets, set, add, replace,
 //!   append, prepend, cas, incr, decr, delete, touch, version.
@@ -12,6 +12,7 @@
 //!   in commands with a block.
 //! * [`Dialect::Holdall`], ours, server or proxy: lease-get, lease-set, `flush_prefix`, a delete's
 //!   hold-off; the meta flags A, G, H, U.
+//! * [`Dialect::Tracing`], ours that collects spans: the context of a trace (`mn traceparent ..`).
 //!
 //! # What memcached does with a block that it refuses
 //!
@@ -21,7 +22,7 @@
 //! values that are too large. [`needs`] refuses the former.
 
 use proto::answer::{Answer, MetaCode};
-use proto::meta::{LEASES, OPAQUE_BYTES_MAX, WORDS_MAX};
+use proto::meta::{LEASES, OPAQUE_BYTES_MAX, TRACEPARENT, WORDS_MAX};
 use proto::number::{parse_i64, parse_u32, parse_u64};
 use proto::text::{LINE_BYTES_MAX, Words};
 use proto::{KEY_BYTES_MAX, base64};
@@ -40,16 +41,19 @@ pub(crate) enum Dialect {
     Meta,
     /// Ours.
     Holdall,
+    /// Ours, with spans.
+    Tracing,
 }
 
 /// Asks a server what it takes; none of it changes anything, and what a server may read as commands
 /// is empty.
 ///
 /// `mn leases` is answered with `MN leases` by us and with `MN` by memcached with meta commands.
+/// Who takes the contexts of traces repeats the third word, too.
 /// The mode of `ms` does not exist: memcached refuses it and drops the block, which holds a line
 /// end. Before 1.6.10 the length was a flag, so that the block is read as empty lines, each with an
 /// error of its own. `version` ends the answers.
-pub(crate) const PROBE: &[u8] = b"mn leases\r\nms k 2 MX\r\n\r\n\r\nversion\r\n";
+pub(crate) const PROBE: &[u8] = b"mn leases traceparent\r\nms k 2 MX\r\n\r\n\r\nversion\r\n";
 
 /// The end of the data block in [`PROBE`].
 pub(crate) const PROBE_BLOCK_END: usize = PROBE.len() - b"version\r\n".len();
@@ -59,6 +63,7 @@ pub(crate) const PROBE_BLOCK_END: usize = PROBE.len() - b"version\r\n".len();
 pub(crate) struct Heard {
     knows_noop: bool,
     knows_leases: bool,
+    takes_contexts: bool,
     errors: u32,
 }
 
@@ -69,7 +74,9 @@ impl Heard {
             Answer::ClientError(_) | Answer::Error(_) | Answer::ServerError(_) => self.errors += 1,
             Answer::Meta(meta) if meta.code == MetaCode::Mn && *self == Self::default() => {
                 self.knows_noop = true;
-                self.knows_leases = meta.flags.line().trim_ascii() == LEASES;
+                let mut words = meta.flags;
+                self.knows_leases = words.next() == Some(LEASES);
+                self.takes_contexts = self.knows_leases && words.next() == Some(TRACEPARENT);
             }
             _ => return false,
         }
@@ -81,6 +88,7 @@ impl Heard {
         // The block was dropped if the refused command is the only one that was answered with an
         // error.
         match (self.knows_noop, self.errors) {
+            (true, 1) if self.takes_contexts => Dialect::Tracing,
             (true, 1) if self.knows_leases => Dialect::Holdall,
             (true, 1) => Dialect::Meta,
             _ => Dialect::Classic,
@@ -266,7 +274,7 @@ pub(crate) fn stays_in_step(op: Command, error: &Answer<'_>, seen: Option<Dialec
         // A server that wants a login answers each line of the block.
         (Answer::ClientError(b"unauthenticated"), _) => false,
         (Answer::ServerError(_), _) => true,
-        (Answer::ClientError(_), Some(Dialect::Holdall)) => true,
+        (Answer::ClientError(_), Some(Dialect::Holdall | Dialect::Tracing)) => true,
         (Answer::ClientError(_), Some(Dialect::Meta)) => op == Command::MetaSet,
         _ => false,
     }

@@ -35,6 +35,7 @@ use crate::sink::{PROBE, ReplyObserver, Ticket};
 use crate::wire;
 use narrow::{to_u8, to_u16};
 use proto::{Command, Failure};
+use spans::OpenSpan;
 
 /// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in
 /// its memory.
@@ -67,15 +68,37 @@ struct Asked {
     key_len: u8,
     /// The number of the pool for which it was asked.
     pool: u16,
-    /// Its line ends with it: of gets on one line, only the last.
-    ends_line: bool,
+    place: Place,
     /// As a packet: the command's number.
     opcode: u8,
     /// Bytes of meta words behind the key.
     words_len: u16,
 }
 
+/// The place of a question on its line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    /// A get that others follow.
+    Within,
+    /// Its line ends with it.
+    Last,
+    /// It is traced, and alone on its line. Its span is the oldest of those under way.
+    Traced,
+}
+
+/// The span of a question under way.
+#[derive(Debug)]
+struct Traced {
+    span: OpenSpan,
+    /// The answer to the line before it, which announced its context, is still to come.
+    awaits_mark: bool,
+}
+
 impl Asked {
+    fn ends_line(&self) -> bool {
+        self.place != Place::Within
+    }
+
     /// The end of a key that begins at `start`.
     fn key_end(&self, start: usize) -> usize {
         start + usize::from(self.key_len)
@@ -113,6 +136,8 @@ pub(crate) struct Pipeline {
     probing: Option<Heard>,
     /// What the server was seen to take.
     seen: Option<Dialect>,
+    /// Spans of traced questions, oldest first.
+    traced: VecDeque<Traced>,
 }
 
 impl Pipeline {
@@ -170,7 +195,7 @@ impl Pipeline {
             self.open_keys += 1;
             wire::word_and_key(&mut self.out, b" ", request.key);
             if let Some(last) = self.asked.back_mut() {
-                last.ends_line = false;
+                last.place = Place::Within;
             }
         } else {
             self.end_line();
@@ -186,6 +211,38 @@ impl Pipeline {
             }
         }
         self.note(request, ticket, pool, now_us, 0);
+    }
+
+    /// Asks like [`Self::ask`] what `span` is of. A server that takes contexts gets this one in a
+    /// line before, which has an answer of its own. No other question shares its line.
+    #[cold]
+    pub(crate) fn ask_traced(
+        &mut self,
+        span: OpenSpan,
+        request: &Request<'_>,
+        ticket: Ticket,
+        pool: u16,
+        at_us: u64,
+    ) {
+        self.end_line();
+        let awaits_mark = self.packets.is_none() && self.seen == Some(Dialect::Tracing);
+        if awaits_mark {
+            wire::announce(&mut self.out, span.context());
+        }
+        self.ask(request, ticket, pool, at_us);
+        self.end_line();
+        if let Some(asked) = self.asked.back_mut() {
+            asked.place = Place::Traced;
+        }
+        self.traced.push_back(Traced { span, awaits_mark });
+    }
+
+    /// True if the answer that comes is that to the line which announced the oldest question's
+    /// context.
+    #[cold]
+    fn takes_mark(&mut self) -> bool {
+        let oldest = self.traced.front_mut();
+        oldest.is_some_and(|oldest| std::mem::take(&mut oldest.awaits_mark))
     }
 
     /// What the server was seen to take, once it has answered [`Self::probe`].
@@ -224,8 +281,8 @@ impl Pipeline {
             self.keys.extend_from_slice(request.words);
             words_len = to_u16(request.words.len());
         }
-        let (op, ends_line) = (request.op, true);
-        let asked = Asked { ticket, at_us, op, key_len, pool, ends_line, opcode, words_len };
+        let (op, place) = (request.op, Place::Last);
+        let asked = Asked { ticket, at_us, op, key_len, pool, place, opcode, words_len };
         self.asked.push_back(asked);
     }
 
@@ -332,6 +389,9 @@ impl Pipeline {
         }
         let Some(oldest) = self.asked.front() else { return Err(Broken::Unsolicited) };
         let op = oldest.op;
+        if oldest.place == Place::Traced && self.takes_mark() {
+            return is_mark(answer);
+        }
         let is_get = matches!(op, Command::Get | Command::Gets | Command::Gat | Command::Gats);
         match answer {
             Answer::Value(value) if is_get || op == Command::LeaseGet => {
@@ -373,7 +433,7 @@ impl Pipeline {
 
     /// Others follow the oldest question on its line.
     fn shares_line(&self) -> bool {
-        self.asked.front().is_some_and(|oldest| !oldest.ends_line)
+        self.asked.front().is_some_and(|oldest| !oldest.ends_line())
     }
 
     /// What is left of the oldest line is asked again, one key a line: a server refuses a line for
@@ -382,7 +442,7 @@ impl Pipeline {
     fn ask_apart(&mut self) {
         let mut ends_line = false;
         while !ends_line && let Some(asked) = self.asked.front() {
-            ends_line = asked.ends_line;
+            ends_line = asked.ends_line();
             let (op, ticket, pool, at_us) = (asked.op, asked.ticket, asked.pool, asked.at_us);
             let key = self.oldest_key().to_vec();
             self.pop();
@@ -509,7 +569,7 @@ impl Pipeline {
             if self.keys.get(start..end) == Some(key) {
                 return Some(index);
             }
-            if asked.ends_line {
+            if asked.ends_line() {
                 return None;
             }
             start = end;
@@ -552,7 +612,14 @@ impl Pipeline {
     /// question.
     #[inline]
     fn finish(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) -> Option<bool> {
-        let &Asked { ticket, at_us, op, pool, ends_line, .. } = self.asked.front()?;
+        let oldest = self.asked.front()?;
+        let &Asked { ticket, at_us, op, pool, place, .. } = oldest;
+        let ends_line = oldest.ends_line();
+        if place == Place::Traced
+            && let Some(Traced { span, .. }) = self.traced.pop_front()
+        {
+            end_span(span, op, reply.outcome);
+        }
         sink.on_reply(op, self.oldest_key(), pool, at_us, reply);
         self.pop();
         sink.answer(ticket, reply);
@@ -572,6 +639,23 @@ impl Pipeline {
         }
         Some(asked)
     }
+}
+
+/// Whether this may answer a line that announces a context: it is empty of meaning, or an error,
+/// behind which the connection is in step, since the line has no data block.
+#[cold]
+fn is_mark(answer: &Answer<'_>) -> Result<(), Broken> {
+    match answer {
+        Answer::Meta(meta) if meta.code == answer::MetaCode::Mn => Ok(()),
+        Answer::ClientError(_) | Answer::Error(_) | Answer::ServerError(_) => Ok(()),
+        _ => Err(Broken::Mismatch),
+    }
+}
+
+#[cold]
+fn end_span(mut span: OpenSpan, op: Command, outcome: Outcome) {
+    outcome.describe(op, &mut span);
+    span.end();
 }
 
 /// Whether a server tells this key: as it is, or in base64, which it may have been stored by.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use spans::Spans;
 
 use crate::address::Address;
 use crate::counters::{Counters, Totals};
@@ -27,6 +28,8 @@ struct Inner {
     traffic: Vec<Arc<Traffic>>,
     /// Those that somebody uses.
     fail_open: Vec<Weak<FailOpen>>,
+    /// Where spans of traced requests go, if anywhere.
+    spans: Option<Arc<Spans>>,
 }
 
 /// A server, and how it is used.
@@ -99,6 +102,17 @@ impl Registry {
         if !inner.used.keys().any(|other| other.address == *address) {
             inner.health.remove(address);
         }
+    }
+
+    /// Spans of traced requests go there, of workers that begin from now on.
+    pub fn set_spans(&self, spans: &Arc<Spans>) {
+        self.lock().spans = Some(Arc::clone(spans));
+    }
+
+    /// The queue for spans of traced requests, if there is one.
+    #[must_use]
+    pub fn spans(&self) -> Option<Arc<Spans>> {
+        self.lock().spans.clone()
     }
 
     /// The numbers of one more worker.

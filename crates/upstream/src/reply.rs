@@ -1,7 +1,8 @@
 //! The outcome of a request: a server's answer, or the reason why there is none.
 
-use proto::Failure;
 use proto::answer::MetaCode;
+use proto::{Command, CommandClass, Failure};
+use spans::{OpenSpan, Value};
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -90,6 +91,23 @@ impl Outcome {
     #[must_use]
     pub const fn is_hit(self) -> bool {
         matches!(self, Self::Found | Self::Meta(MetaCode::Va | MetaCode::Hd))
+    }
+
+    /// Says in a span what came of its request, a command `op`.
+    pub fn describe(self, op: Command, span: &mut OpenSpan) {
+        let is_get = op.class() == CommandClass::Get;
+        let outcome = match self {
+            Self::Failed(failure) => {
+                span.set("error.type", Value::Text(failure.name().to_owned()));
+                span.fail(failure.sentence());
+                return;
+            }
+            _ if is_get && self.is_hit() => "hit",
+            _ if self.is_miss() => "miss",
+            _ if self.severity() > 1 => "refused",
+            _ => "done",
+        };
+        span.set("holdall.outcome", Value::Text(outcome.to_owned()));
     }
 
     /// The failure, if it is one.

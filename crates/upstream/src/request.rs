@@ -2,6 +2,7 @@
 
 use hashing::key::before_hash_stop;
 use proto::Command;
+use spans::Context;
 
 use crate::trail::Trail;
 
@@ -42,6 +43,8 @@ pub struct Request<'a> {
     pub is_aside: bool,
     /// Notes the pool that is asked, where a client waits for what comes of it.
     pub trail: Option<&'a Trail>,
+    /// The span that causes this request, where it is traced.
+    pub trace: Option<&'a Context>,
 }
 
 impl<'a> Request<'a> {
@@ -52,7 +55,7 @@ impl<'a> Request<'a> {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, listener) = (false, None, 0, false, 0);
         let tells_kept = false;
-        let (is_aside, trail) = (false, None);
+        let (is_aside, trail, trace) = (false, None, None);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
         Self {
             op,
@@ -71,6 +74,7 @@ impl<'a> Request<'a> {
             listener,
             is_aside,
             trail,
+            trace,
         }
     }
 
@@ -81,11 +85,20 @@ impl<'a> Request<'a> {
     where
         'a: 'b,
     {
-        let Self { hashed, client, prefix, unkept, listener, is_aside, .. } = *self;
+        let Self { hashed, client, prefix, unkept, listener, is_aside, trace, .. } = *self;
         // Where all of the key is hashed, all of the other is.
         let is_all = hashed.is_some_and(|len| usize::from(len) == self.key.len());
         let hashed = if is_all { u8::try_from(key.len()).ok() } else { hashed };
-        Request { hashed, client, prefix, unkept, listener, is_aside, ..Request::new(op, key) }
+        Request {
+            hashed,
+            client,
+            prefix,
+            unkept,
+            listener,
+            is_aside,
+            trace,
+            ..Request::new(op, key)
+        }
     }
 
     /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if
@@ -127,6 +140,7 @@ impl<'a> Request<'a> {
             prefix_len: self.prefix.len(),
             words_len: self.words.len(),
             bytes,
+            trace: self.trace.copied(),
         }
     }
 }
@@ -141,6 +155,7 @@ pub struct OwnedRequest {
     words_len: usize,
     /// Key, prefix, words, value.
     bytes: Vec<u8>,
+    trace: Option<Context>,
 }
 
 impl OwnedRequest {
@@ -157,7 +172,7 @@ impl OwnedRequest {
         let (key, rest) = self.bytes.split_at(self.key_len);
         let (prefix, rest) = rest.split_at(self.prefix_len);
         let (words, value) = rest.split_at(self.words_len);
-        Request { key, prefix, words, value, ..self.rest }
+        Request { key, prefix, words, value, trace: self.trace.as_ref(), ..self.rest }
     }
 }
 
@@ -195,7 +210,9 @@ mod tests {
 
     #[test]
     fn an_owned_request_is_the_same() {
+        let context = Context::begin();
         let request = Request {
+            trace: Some(&context),
             flags: 1,
             exptime: -2,
             number: 3,

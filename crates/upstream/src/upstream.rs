@@ -30,6 +30,7 @@ use crate::traffic::{Count, Traffic};
 use crate::window::{Sliding, Through, Waiting, Window};
 use narrow::to_u32;
 use proto::Failure;
+use spans::Spans;
 
 /// Bytes read from a server at once.
 const READ_BYTES: usize = 128 * 1024;
@@ -56,6 +57,8 @@ pub struct Upstream {
     window: Option<Sliding>,
     /// Somebody watches exchanges.
     is_watched: Arc<SendCell<bool>>,
+    /// Where spans of traced requests go.
+    spans: Option<Arc<Spans>>,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -75,6 +78,7 @@ impl Upstream {
             poller: Poller::new()?,
             worker,
             traffic: registry.add_worker(),
+            spans: registry.spans(),
             registry,
             destinations: Vec::new(),
             free: Vec::new(),
@@ -164,7 +168,8 @@ impl Upstream {
             let (address, settings) = (address.clone(), settings.clone());
             let watched = Arc::clone(&self.is_watched);
             let traffic = Arc::clone(&self.traffic);
-            let who = Worker { number: self.worker, traffic, is_watched: watched };
+            let spans = self.spans.clone();
+            let who = Worker { number: self.worker, traffic, is_watched: watched, spans };
             let mut made = Destination::new(address, settings, health, counters, who);
             // What waits for room in the window names its server by the place.
             let is_named = self.window.as_ref().is_some_and(|window| !window.is_empty());

@@ -3,11 +3,13 @@
 use std::io::Write;
 
 use proto::base64;
+use proto::meta::TRACEPARENT;
 use proto::number::{write_i64, write_u64};
 use proto::reply::CRLF;
 
 use crate::request::Request;
 use proto::Command;
+use spans::Context;
 
 /// Appends `request`, line end and data block included.
 pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
@@ -79,6 +81,15 @@ pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
         out.extend_from_slice(request.value);
         out.extend_from_slice(CRLF);
     }
+}
+
+/// Appends the line that announces the context of the request behind it.
+pub(crate) fn announce(out: &mut Vec<u8>, context: &Context) {
+    out.extend_from_slice(b"mn ");
+    out.extend_from_slice(TRACEPARENT);
+    out.push(b' ');
+    context.write(out);
+    out.extend_from_slice(CRLF);
 }
 
 /// Appends `word` and the key, without a line end.

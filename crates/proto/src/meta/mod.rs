@@ -22,6 +22,16 @@ pub const OPAQUE_BYTES_MAX: usize = 32;
 /// ours and not memcached's.
 pub const LEASES: &[u8] = b"leases";
 
+/// The word behind `mn` that announces the W3C trace context of the command that follows; behind
+/// `mn leases`, the question whether the server takes one.
+pub const TRACEPARENT: &[u8] = b"traceparent";
+
+/// The context that `mn` with these words announces, if it does: whatever stands there.
+#[must_use]
+pub fn announced_context(mut words: Words<'_>) -> Option<&[u8]> {
+    if words.next()? == TRACEPARENT { words.next() } else { None }
+}
+
 /// The most words on a meta line, command and key included.
 pub const WORDS_MAX: usize = 20;
 

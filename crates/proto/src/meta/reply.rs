@@ -12,10 +12,17 @@ const NOOP: &[u8] = b"MN\r\n";
 /// The answer to `mn leases`.
 const NOOP_LEASES: &[u8] = b"MN leases\r\n";
 
-/// The answer to `mn` with these words behind it.
+/// The answer to `mn leases traceparent`, where contexts are taken.
+const NOOP_TRACEPARENT: &[u8] = b"MN leases traceparent\r\n";
+
+/// The answer to `mn` with these words behind it, of one who takes the contexts of traces or not.
 #[must_use]
-pub fn noop(mut words: Words<'_>) -> &'static [u8] {
-    if words.next() == Some(super::LEASES) { NOOP_LEASES } else { NOOP }
+pub fn noop(mut words: Words<'_>, takes_contexts: bool) -> &'static [u8] {
+    match (words.next(), words.next()) {
+        (Some(super::LEASES), Some(super::TRACEPARENT)) if takes_contexts => NOOP_TRACEPARENT,
+        (Some(super::LEASES), _) => NOOP_LEASES,
+        _ => NOOP,
+    }
 }
 
 /// A reply code without a value. (With a value, `VA`, it is [`write_value_header`].)

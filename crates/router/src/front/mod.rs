@@ -21,6 +21,7 @@ mod queue;
 mod slot;
 mod store;
 mod text;
+mod trace;
 mod watch;
 
 use std::fmt::Arguments;
@@ -33,7 +34,8 @@ use access::Refusals;
 use net::{CloseReason, ConnId, Flow, Input, Occupation, Output, Peer, Service};
 use proto::text::GetLine;
 use routes::{Core, Submitted};
-use upstream::{Event, Request};
+use spans::Context;
+use upstream::{Event, Request, Ticket};
 
 use crate::shared::Shared;
 use ::watch::hub::{Events, Watching};
@@ -42,6 +44,7 @@ use batch::Batch;
 use queue::Queues;
 use slot::Slot;
 use store::Receiving;
+use trace::Tracer;
 
 /// Requests of one connection before the others have their turn.
 const REQUESTS_PER_TURN: usize = 256;
@@ -61,6 +64,7 @@ pub(crate) struct Front {
     refusals: Refusals,
     /// The words of the meta command that is being made; kept for its memory.
     words: Vec<u8>,
+    tracer: Tracer,
 }
 
 /// One client connection.
@@ -88,6 +92,8 @@ pub(crate) struct Session {
     dialect: Option<Dialect>,
     /// Its login, where clients have to log in.
     client_login: Option<Box<login::Client>>,
+    /// The trace that it has announced for its next command.
+    trace: Option<Box<Context>>,
 }
 
 impl Session {
@@ -126,6 +132,8 @@ impl Front {
     pub(crate) fn new(core: Core, shared: Arc<Shared>, worker: usize, generation: u64) -> Self {
         let traffic = Arc::clone(core.context().traffic());
         let account = Account::new(Arc::clone(&shared.budget), worker);
+        let one_in = shared.options.trace_sample.unwrap_or(0);
+        let tracer = Tracer::new(shared.registry.spans(), one_in);
         let queues = Queues::new(watch::Reporter::new(&shared.watchers), account, traffic);
         Self {
             core,
@@ -136,6 +144,7 @@ impl Front {
             batch: Batch::default(),
             refusals: Refusals::default(),
             words: Vec::new(),
+            tracer,
         }
     }
 
@@ -189,6 +198,13 @@ impl Front {
     }
 
     fn step(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        match session.trace {
+            None => self.step_once(session, input),
+            Some(_) => self.step_in_trace(session, input),
+        }
+    }
+
+    fn step_once(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         if session.swallow > 0 {
             let count = (input.bytes().len() as u64).min(session.swallow);
             // No more than there is.
@@ -226,6 +242,15 @@ impl Front {
         let client_key = if is_kept { request.key } else { b"" };
         let ticket = self.queues.push(queue, slot, client_key);
         self.batch.asked();
+        if self.tracer.is_due() {
+            self.submit_traced(request, ticket);
+        } else {
+            self.ask_core(request, ticket);
+        }
+    }
+
+    #[inline]
+    fn ask_core(&mut self, request: &Request<'_>, ticket: Ticket) {
         if let Submitted::Done(reply) = self.core.submit(request, ticket) {
             upstream::Sink::answer(&mut self.queues, ticket, &reply.get());
         }
@@ -281,6 +306,7 @@ impl Service for Front {
                 .logins
                 .as_deref()
                 .map(|logins| Box::new(login::Client::new(logins, peer))),
+            trace: None,
         }
     }
 
@@ -377,10 +403,10 @@ impl Service for Front {
     fn may_move(&self, session: &Session) -> bool {
         // What it speaks, its next request tells again; who it is, it does not.
         let Session { line, receiving, swallow, closes, watching, .. } = session;
-        let Session { asks_to_watch, client_login, .. } = session;
+        let Session { asks_to_watch, client_login, trace, .. } = session;
         let is_asking = line.is_some() || receiving.is_some() || *swallow > 0;
         let watches = watching.is_some() || asks_to_watch.is_some();
-        !is_asking && !closes && !watches && client_login.is_none()
+        !is_asking && !closes && !watches && client_login.is_none() && trace.is_none()
     }
 
     fn moved(&mut self, session: Session) {

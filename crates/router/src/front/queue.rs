@@ -36,6 +36,7 @@ use super::account::{Account, Holding};
 use super::admission::{Admission, Expected};
 use super::format;
 use super::slot::{Kind, Slot};
+use super::trace::Open;
 use super::watch::Reporter;
 
 /// Slots of one connection at the most; no further requests are read until there are fewer.
@@ -108,13 +109,16 @@ pub(crate) struct Queues {
     pub(super) admission: Admission,
     /// Where requests and their replies are counted.
     traffic: Arc<Traffic>,
+    /// Spans of traced requests.
+    pub(super) open: Open,
 }
 
 impl Queues {
     pub(super) fn new(reporter: Reporter, account: Account, traffic: Arc<Traffic>) -> Self {
         let (queues, free, resumed) = Default::default();
         let admission = Admission::new(Instant::now());
-        Self { queues, free, resumed, reporter, account, admission, traffic }
+        let open = Open::default();
+        Self { queues, free, resumed, reporter, account, admission, traffic, open }
     }
 
     /// Nothing is owed by this queue.
@@ -254,6 +258,7 @@ impl Sink for Queues {
     #[inline]
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
         self.traffic.event(Event::Replied);
+        self.open.answered(ticket, reply.outcome);
         let (number, seq) = ((ticket >> 32) as u32, (ticket & 0xffff_ffff) as u32);
         let Some(queue) = self.queues.get_mut(number as usize) else { return };
         let value_bytes = reply.words.len() + reply.value.len();

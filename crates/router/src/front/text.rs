@@ -273,7 +273,9 @@ impl Front {
             meta::Command::Get => Command::MetaGet,
             meta::Command::NoOp => {
                 input.consume(consumed);
-                self.tell(session.queue, false, meta::reply::noop(meta.flags));
+                self.announce(session, meta.flags);
+                let answer = meta::reply::noop(meta.flags, self.tracer.takes_contexts());
+                self.tell(session.queue, false, answer);
                 return Step::Next;
             }
             meta::Command::Set { len, .. } => {

@@ -9,9 +9,9 @@
 //! A worker faces the network, so it has the shortest list: it moves bytes between sockets that it
 //! is given, and memory. It opens no file and makes no socket. The other threads may also accept,
 //! read files (certificates, users: a reload), remove the files that the server made, and speak to
-//! the service manager. Nobody starts a program, makes memory executable, or changes who the
-//! process is. What is not allowed fails with `EPERM`, so that a list that lacks something breaks
-//! that thing alone.
+//! the service manager; with `--otlp` they may connect to the network. Nobody starts a program,
+//! makes memory executable, or changes who the process is. What is not allowed fails with `EPERM`,
+//! so that a list that lacks something breaks that thing alone.
 
 use std::collections::BTreeMap;
 
@@ -78,6 +78,9 @@ const CONTROL: &[Call] = calls! {
     SYS_geteuid Any, SYS_getuid Any, SYS_kill Any,
 };
 
+/// What the exporter of `--otlp` calls besides: it finds its collector's address and connects.
+const EXPORTER: &[Call] = calls! { SYS_socket Any, SYS_uname Any, SYS_ioctl Any, };
+
 /// What workers call where the system keeps older calls.
 #[cfg(target_arch = "x86_64")]
 const WORKER_OLD: &[Call] = calls! { SYS_epoll_wait Any, };
@@ -93,13 +96,14 @@ const CONTROL_OLD: &[Call] = &[];
 
 /// Confines the process from here on, its threads to come included, if the options ask for it. To
 /// be called while there is one thread.
-pub(super) fn process(options: &Options, log: &Log) -> Result<(), Failure> {
+pub(super) fn process(options: &Options, exports: bool, log: &Log) -> Result<(), Failure> {
     if !options.drop_privileges {
         return Ok(());
     }
-    apply(&all()).map_err(|error| Failure::os(error.to_string()))?;
+    let calls = if exports { [all(), EXPORTER.to_vec()].concat() } else { all() };
+    apply(&calls).map_err(|error| Failure::os(error.to_string()))?;
     log.detail(format_args!("drop_privileges: workers may call {}", names(&of_workers())));
-    log.detail(format_args!("drop_privileges: all threads may call {}", names(&all())));
+    log.detail(format_args!("drop_privileges: all threads may call {}", names(&calls)));
     Ok(())
 }
 

@@ -92,6 +92,7 @@ pub fn run_by(
     let log = Log::new(&options);
     log.start(&options);
     let config = store_config(&options);
+    let exports = operators::exports(&options)?;
     let identity = privileges::identity(&options, &log)?;
     let user = identity.as_ref().map_or_else(geteuid, |user| Uid::from_raw(user.uid.as_raw()));
     let (predecessor, mut inherited) = predecessor(&options, &config, user)?;
@@ -130,6 +131,7 @@ pub fn run_by(
         cores,
         entry,
         metrics,
+        exports,
         predecessor,
         is_confined: false,
     };
@@ -176,6 +178,8 @@ struct Server {
     entry: Entry,
     /// The listener of `--metrics`.
     metrics: Option<TcpListener>,
+    /// What goes to a collector.
+    exports: Option<telemetry::Settings>,
     predecessor: Option<Predecessor>,
     is_confined: bool,
 }
@@ -195,7 +199,7 @@ impl Server {
         let _pid_file = PidFile::write(options, log);
         limits::lock_memory(options, log);
         if !self.is_confined {
-            confine::process(options, log)?;
+            confine::process(options, self.exports.is_some(), log)?;
             self.is_confined = true;
         }
 
@@ -206,6 +210,8 @@ impl Server {
         };
         let budget: Arc<dyn net::BufferBudget> = Arc::new(Charge(Arc::clone(store)));
         let service = Shared::new(options, store, clock, &entry);
+        let telemetry = operators::telemetry(self.exports.as_ref())?;
+        telemetry.iter().for_each(|telemetry| service.export(telemetry));
         if let Some(file) = &entry.namespaces {
             file.apply(&service.engine)
                 .map_err(|error| Failure { status: EXIT_USAGE, message: error.to_string() })?;
@@ -227,7 +233,7 @@ impl Server {
         })
         .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
         live.iter().for_each(|live| live.serve(handle.control().clone()));
-        let shown = Shown::start(self.metrics.as_ref(), shared, handle.control())?;
+        let shown = Shown::start(self.metrics.as_ref(), shared, handle.control(), telemetry, *log)?;
         let end = shown.end(options.drain);
         let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
         let listener = self.open_successor_listener(kept, handle.control())?;
@@ -245,7 +251,7 @@ impl Server {
 
         handle.join();
         drop(signals);
-        let watchdog = shown.close();
+        let closing = shown.close();
         cleaner.stop();
         if let Some(sampler) = sampler {
             sampler.stop();
@@ -259,7 +265,7 @@ impl Server {
             }
         };
         drop(log_writer);
-        drop(watchdog);
+        drop(closing);
         Ok(end)
     }
 

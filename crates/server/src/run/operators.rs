@@ -1,4 +1,5 @@
-//! The operators' side of a running server: the endpoint of `--metrics`, and systemd.
+//! The operators' side of a running server: the endpoint of `--metrics`, the exporter of `--otlp`,
+//! and systemd.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -6,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::supervisor::Watchdog;
-use metrics::{End, Endpoint, Health, Turns, supervisor};
+use metrics::{End, Endpoint, Health, Pages, Turns, supervisor};
 use net::{Control, Inherited};
-use options::Options;
+use options::{EXIT_USAGE, Options, Style};
+use telemetry::{Exporter, Settings, Telemetry};
 
 use super::Failure;
 use super::signals::STOP_PATIENCE;
@@ -29,11 +31,29 @@ pub(super) fn bind(
     TcpListener::bind(address).map(Some).map_err(failed)
 }
 
+/// What is exported, by `--otlp` and OpenTelemetry's variables. Under the name memcached there are
+/// flags alone.
+pub(super) fn exports(options: &Options) -> Result<Option<Settings>, Failure> {
+    let variable = |name: &str| match options.style {
+        Style::Holdall => std::env::var(name).ok(),
+        Style::Memcached => None,
+    };
+    Settings::read("serve", options.otlp.as_deref(), &variable)
+        .map_err(|fault| Failure { status: EXIT_USAGE, message: fault.to_string() })
+}
+
+/// Opens what is exported.
+pub(super) fn telemetry(settings: Option<&Settings>) -> Result<Option<Telemetry>, Failure> {
+    let opened = settings.map(Telemetry::open).transpose();
+    opened.map_err(|error| Failure { status: EXIT_USAGE, message: format!("--otlp: {error}") })
+}
+
 /// Shows a server whose workers run to its operators, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Shown {
     health: Arc<Health>,
     endpoint: Option<Endpoint>,
+    exporter: Option<Exporter>,
     watchdog: Watchdog,
 }
 
@@ -42,14 +62,22 @@ impl Shown {
         listener: Option<&TcpListener>,
         shared: Arc<Shared>,
         control: &Control,
+        telemetry: Option<Telemetry>,
+        log: Log,
     ) -> Result<Self, Failure> {
         let health = Arc::new(Health::default());
-        let status = Status::new(shared, control.clone(), Arc::clone(&health));
+        let status = Arc::new(Status::new(shared, control.clone(), Arc::clone(&health)));
+        let exporter = telemetry.map(|telemetry| {
+            let status = Arc::clone(&status);
+            let tell = move |line: &str| log.warning(format_args!("{line}"));
+            telemetry.start(move || status.metrics(), tell)
+        });
+        let exporter = exporter.transpose();
+        let exporter = exporter.map_err(|error| Failure::os(format!("no exporter: {error}")))?;
         let endpoint = match listener {
             None => None,
             Some(listener) => {
-                let started =
-                    listener.try_clone().and_then(|copy| Endpoint::start(copy, Arc::new(status)));
+                let started = listener.try_clone().and_then(|copy| Endpoint::start(copy, status));
                 Some(started.map_err(|error| Failure::os(format!("--metrics: {error}")))?)
             }
         };
@@ -61,7 +89,7 @@ impl Shown {
         });
         let watchdog =
             watchdog.map_err(|error| Failure::os(format!("no watchdog thread: {error}")))?;
-        Ok(Self { health, endpoint, watchdog })
+        Ok(Self { health, endpoint, exporter, watchdog })
     }
 
     /// The way in which the server ends.
@@ -82,10 +110,20 @@ impl Shown {
         self.endpoint.as_ref().map(Endpoint::address)
     }
 
-    /// The workers have ended: shows nothing any more, and lets systemd wait for the rest.
-    pub(super) fn close(mut self) -> Watchdog {
-        drop(self.endpoint.take());
-        self.watchdog.relax();
-        self.watchdog
+    /// The workers have ended: shows nothing any more, begins to export what is left, and lets
+    /// systemd wait for the rest.
+    pub(super) fn close(self) -> Closing {
+        let Self { endpoint, exporter, watchdog, .. } = self;
+        drop(endpoint);
+        exporter.iter().for_each(Exporter::finish);
+        watchdog.relax();
+        Closing { _exporter: exporter, _watchdog: watchdog }
     }
+}
+
+/// What ends last: dropped, it waits for the exporter, a few seconds at the most.
+#[derive(Debug)]
+pub(super) struct Closing {
+    _exporter: Option<Exporter>,
+    _watchdog: Watchdog,
 }

@@ -20,6 +20,7 @@ use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::refusal;
 use super::state::{Session, Step, Then};
+use super::trace;
 use super::value_in::{self, Taken};
 use super::value_out::{self, LINE_END, Outgoing, outgoing};
 
@@ -64,7 +65,10 @@ pub(crate) fn serve(
             pending.write(|| arithmetic(&cx.engine, request, key, decrement, output.buf()))
         }
         Command::Debug => pending.write(|| debug(&cx.engine, request, output.buf())),
-        Command::NoOp => pending.line(output.buf(), reply::noop(request.flags)),
+        Command::NoOp => {
+            trace::announce(cx, session, request.flags);
+            pending.line(output.buf(), reply::noop(request.flags, trace::is_taken(cx)))
+        }
     };
     replied.into()
 }

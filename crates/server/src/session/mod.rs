@@ -20,6 +20,7 @@
 //! no allocation, no system call and no virtual call in between.
 
 mod admin;
+mod announced;
 #[cfg(test)]
 mod as_memcached_tests;
 mod awaited;
@@ -59,6 +60,7 @@ mod stats_bags_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
+pub(crate) mod trace;
 pub(crate) mod value_in;
 mod value_out;
 mod verbose;
@@ -165,6 +167,9 @@ impl Worker {
                     if self.is_verbose {
                         verbose::log_command(&cx.shared.log, session, wire, input.bytes());
                     }
+                    if session.trace.is_some() {
+                        trace::begin(cx, session, input.bytes(), output);
+                    }
                     cx.batch.arrive(&cx.engine, input.bytes());
                     match wire {
                         _ if cx.shared.auth.is_some() && session.login.is_missing() => {
@@ -190,6 +195,9 @@ impl Worker {
                 State::ListingBags(_) => admin::go_on_listing_bags(cx, session, output),
                 State::Watching(_) => admin::go_on_watching(session, input, output),
             };
+            if session.trace.is_some() {
+                trace::step_taken(session, &step, output);
+            }
             if let Step::Stop(flow) = step {
                 return flow;
             }

@@ -10,6 +10,7 @@ use proto::binary::Header;
 use proto::text::GetLine;
 use store::{BagWalk, Pin};
 
+use super::announced::Announced;
 use super::awaited::Body;
 use super::pending_reply::{PendingReply, Replied};
 use crate::admin::dump::Dump;
@@ -31,6 +32,8 @@ pub struct Session {
     pub(crate) waits_until: Option<Instant>,
     /// Over UDP: no more reply than this is worth building, in bytes.
     pub(crate) reply_bytes_max: usize,
+    /// The trace of the command that is served, or comes next.
+    pub(crate) trace: Option<Box<Announced>>,
 }
 
 /// Between requests, or in the middle of one. Whatever a state holds is what resuming needs and
@@ -165,6 +168,7 @@ impl Session {
             generation: 0,
             waits_until: None,
             reply_bytes_max: usize::MAX,
+            trace: None,
         }
     }
 

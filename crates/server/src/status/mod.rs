@@ -63,7 +63,7 @@ impl Status {
 }
 
 impl Pages for Status {
-    fn metrics(&self) -> String {
+    fn metrics(&self) -> Page {
         let (_, now_secs) = self.shared.clock_now();
         let context = Context { shared: &self.shared, control: &self.control, now_secs };
         let numbers = Numbers::collect(&context);
@@ -73,8 +73,11 @@ impl Pages for Status {
         own::write(&mut page, &numbers);
         subjects::write(&mut page, &self.shared);
         samples::write(&mut page, &self.shared);
+        if let Some(exports) = self.shared.exports() {
+            exports.export_counts.write(&mut page);
+        }
         metrics::process(&mut page, "serve");
-        page.into_text()
+        page
     }
 
     fn live(&self) -> Vec<Check> {

@@ -95,6 +95,11 @@ impl Asking {
         is_answer
     }
 
+    /// Nothing is known of the server, and it never left a probe unanswered.
+    pub(super) fn may_ask(&self) -> bool {
+        self.stage == Stage::Unasked && self.unanswered == 0
+    }
+
     fn is_mute(&self, now_us: u64) -> bool {
         now_us < self.mute_until_us
     }
@@ -145,7 +150,7 @@ impl Destination {
     ) {
         if self.settings.protocol == Protocol::Binary {
             return match dialect::fits_packet(request) {
-                Ok(()) => self.pipeline.ask(request, ticket, pool, at_us),
+                Ok(()) => self.send_on(request, ticket, pool, at_us),
                 Err(why) => self.asking.refused.push((ticket, why)),
             };
         }
@@ -178,7 +183,7 @@ impl Destination {
         at_us: u64,
     ) {
         match dialect::needs(request) {
-            Ok(needed) if needed <= takes => self.pipeline.ask(request, ticket, pool, at_us),
+            Ok(needed) if needed <= takes => self.send_on(request, ticket, pool, at_us),
             Ok(needed) => {
                 let why = dialect::lacking(request.op, needed);
                 self.asking.refused.push((ticket, why));

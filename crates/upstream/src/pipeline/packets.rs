@@ -11,7 +11,7 @@
 use proto::binary::answer::{Parsed, Response, parse};
 use proto::binary::opcode::GETKQ;
 
-use super::{Broken, Pipeline};
+use super::{Broken, Pipeline, Place};
 use crate::packet::{self, Scratch};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
@@ -41,7 +41,7 @@ impl Pipeline {
     ) {
         let Some(packets) = &mut self.packets else { return };
         if joins && let Some(last) = self.asked.back_mut() {
-            (last.opcode, last.ends_line) = (GETKQ, false);
+            (last.opcode, last.place) = (GETKQ, Place::Within);
             if let Some(opcode) = self.out.get_mut(packets.open_at + 1) {
                 *opcode = GETKQ;
             }
@@ -118,7 +118,7 @@ impl Pipeline {
         let first = self.packets.as_ref()?.first;
         let place = usize::try_from(response.opaque.wrapping_sub(first)).ok()?;
         let asked = self.asked.get(place).filter(|asked| asked.opcode == response.opcode)?;
-        debug_assert!(asked.ends_line || asked.opcode == GETKQ, "only gets share a line");
+        debug_assert!(asked.ends_line() || asked.opcode == GETKQ, "only gets share a line");
         let mut start = self.keys_start;
         for before in self.asked.iter().take(place) {
             if before.opcode != GETKQ {

@@ -1,0 +1,50 @@
+//! Metrics as data: families of points with labels.
+
+/// A kind of metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only rises while the program runs.
+    Counter,
+    /// It rises and falls.
+    Gauge,
+    /// Counts of values up to each of several bounds.
+    Histogram,
+}
+
+/// A metric: its points, all of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// The full name, with its prefix.
+    pub name: String,
+    /// `None` for values without a declaration.
+    pub kind: Option<Kind>,
+    /// One line about it.
+    pub help: String,
+    /// Its values, each with other labels.
+    pub points: Vec<Point>,
+}
+
+/// A value of a metric at this moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Names and values.
+    pub labels: Vec<(String, String)>,
+    /// The value.
+    pub value: Value,
+}
+
+/// The content of a point.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A number, as it is written.
+    Number(String),
+    /// A histogram.
+    Histogram {
+        /// Upper bounds in rising order, and how many values are at most so large.
+        buckets: Vec<(f64, u64)>,
+        /// The sum of all values.
+        sum: f64,
+        /// The number of all values.
+        count: u64,
+    },
+}

@@ -1,0 +1,137 @@
+//! Spans of traced requests.
+//!
+//! A client, or a proxy, announces a trace by `mn traceparent <context>`; it is that of the command
+//! that follows. If it is sampled, that command has a span from its parsing to its reply. A
+//! connection that announces nothing costs two branches a request.
+
+use net::Output;
+use proto::text::{self, GetLine, KeyToken, Parsed, Request, Words};
+use proto::{Command, KeyBuf, StoreMode, meta};
+use spans::{Context as Trace, Kind, OpenSpan, Value, key_hash};
+
+use super::announced::Announced;
+use super::context::Context;
+use super::state::{Session, Step};
+
+/// Whether contexts are taken from clients.
+pub(super) fn is_taken(cx: &Context) -> bool {
+    cx.shared.exports().is_some_and(|exports| exports.spans.is_some())
+}
+
+/// Takes a context that `mn` announces with these words. Nobody's who may be anyone.
+pub(super) fn announce(cx: &Context, session: &mut Session, words: Words<'_>) {
+    if !is_taken(cx) || session.is_datagram() {
+        return;
+    }
+    let context = meta::announced_context(words).and_then(Trace::parse);
+    let context = context.filter(|context| context.is_sampled);
+    session.trace = context.map(|context| Box::new(Announced::Waiting(context)));
+}
+
+/// A command begins in `input`: starts its span, once all of its line is there.
+#[cold]
+pub(super) fn begin(cx: &Context, session: &mut Session, input: &[u8], output: &mut Output<'_>) {
+    let Some(Announced::Waiting(parent)) = session.trace.as_deref() else { return };
+    if !input.contains(&b'\n') {
+        return;
+    }
+    let mut key_buf = KeyBuf::new();
+    let spans = cx.shared.exports().and_then(|exports| exports.spans.as_ref());
+    session.trace = spans.zip(subject(input, &mut key_buf)).map(|(spans, (command, key))| {
+        let mut span = OpenSpan::begin(spans, Some(parent), Kind::Server, command.name());
+        span.set("holdall.key.hash", key_hash(key));
+        Box::new(Announced::Running { span, reply_at: Some(output.buf().len()) })
+    });
+}
+
+/// A step was taken: looks at the reply, and ends the span with it.
+#[cold]
+pub(super) fn step_taken(session: &mut Session, step: &Step, output: &mut Output<'_>) {
+    let Some(Announced::Running { span, reply_at }) = session.trace.as_deref_mut() else { return };
+    if let Some(at) = *reply_at
+        && let Some(reply) = output.buf().get(at..).filter(|reply| !reply.is_empty())
+    {
+        *reply_at = None;
+        describe(span, reply);
+    }
+    if matches!(step, Step::Replied(_))
+        && let Some(announced) = session.trace.take()
+        && let Announced::Running { span, .. } = *announced
+    {
+        span.end();
+    }
+}
+
+/// Says in a span what became of its command, by the begin of the reply.
+fn describe(span: &mut OpenSpan, reply: &[u8]) {
+    let word = reply.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+    let outcome = match word {
+        b"VALUE" | b"VA" => "hit",
+        b"HD" if span.name() == Command::MetaGet.name() => "hit",
+        b"END" | b"EN" | b"NF" | b"NOT_FOUND" | b"LVALUE" => "miss",
+        b"NOT_STORED" | b"NS" | b"EXISTS" | b"EX" => "refused",
+        b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => {
+            let name = if word == b"CLIENT_ERROR" { "client_error" } else { "server_error" };
+            span.set("error.type", Value::Text(name.to_owned()));
+            return span.fail(name);
+        }
+        _ => "done",
+    };
+    span.set("holdall.outcome", Value::Text(outcome.to_owned()));
+}
+
+/// The command with which `input` begins, and its first key.
+fn subject<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Option<(Command, &'b [u8])> {
+    let Parsed::Request { request, consumed } = text::parse(input, key_buf) else { return None };
+    Some(match request {
+        Request::Get(mut line) => {
+            let KeyToken::Key { key, .. } = line.next_key(input.get(consumed..)?) else {
+                return None;
+            };
+            (retrieval(&line), key)
+        }
+        Request::Meta(request) => {
+            let command = match request.command {
+                meta::Command::Arithmetic { .. } => Command::MetaArithmetic,
+                meta::Command::Debug => Command::MetaDebug,
+                meta::Command::Delete => Command::MetaDelete,
+                meta::Command::Get => Command::MetaGet,
+                meta::Command::NoOp => return None,
+                meta::Command::Set { .. } => Command::MetaSet,
+            };
+            (command, request.key)
+        }
+        Request::Store(store) => (storage(&store), store.key),
+        Request::Arithmetic(count) if count.decrement => (Command::Decr, count.key),
+        Request::Arithmetic(count) => (Command::Incr, count.key),
+        Request::Delete { key, .. } => (Command::Delete, key),
+        Request::Touch { key, .. } => (Command::Touch, key),
+        Request::Admin(_)
+        | Request::FlushAll { .. }
+        | Request::FlushPrefix { .. }
+        | Request::Quit
+        | Request::Version => return None,
+    })
+}
+
+const fn retrieval(line: &GetLine) -> Command {
+    match (line.exptime, line.with_cas) {
+        _ if line.with_lease => Command::LeaseGet,
+        (None, false) => Command::Get,
+        (None, true) => Command::Gets,
+        (Some(_), false) => Command::Gat,
+        (Some(_), true) => Command::Gats,
+    }
+}
+
+const fn storage(store: &text::Store<'_>) -> Command {
+    match store.mode {
+        _ if store.lease.is_some() => Command::LeaseSet,
+        _ if store.cas.is_some() => Command::Cas,
+        StoreMode::Add => Command::Add,
+        StoreMode::Append => Command::Append,
+        StoreMode::Prepend => Command::Prepend,
+        StoreMode::Replace => Command::Replace,
+        StoreMode::Set => Command::Set,
+    }
+}
