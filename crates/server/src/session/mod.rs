@@ -61,6 +61,8 @@ mod stats_bags_tests;
 pub(crate) mod tests;
 mod text;
 pub(crate) mod trace;
+#[cfg(test)]
+mod trace_tests;
 pub(crate) mod value_in;
 mod value_out;
 mod verbose;

@@ -18,6 +18,11 @@ fn seen(answers: &str) -> Dialect {
 fn a_server_is_what_it_says_to_the_probe() {
     let ours = "MN leases\r\nCLIENT_ERROR invalid mode for ms M token\r\n";
     assert_eq!(seen(ours), Dialect::Holdall);
+    // Of before there were spans, or without a collector: it does not repeat the third word.
+    let tracing = "MN leases traceparent\r\nCLIENT_ERROR invalid mode for ms M token\r\n";
+    assert_eq!(seen(tracing), Dialect::Tracing);
+    let other = "MN leases others\r\nCLIENT_ERROR invalid mode for ms M token\r\n";
+    assert_eq!(seen(other), Dialect::Holdall);
     assert_eq!(seen("MN\r\nCLIENT_ERROR invalid mode for ms M token\r\n"), Dialect::Meta);
     // 1.6.9 takes the length for a flag, and the block for empty lines.
     assert_eq!(seen("MN\r\nCLIENT_ERROR invalid flag\r\nERROR\r\nERROR\r\n"), Dialect::Classic);

@@ -3,6 +3,8 @@
 use super::*;
 use crate::reply::OwnedReply;
 use crate::sink::Sink;
+use spans::{Context, Kind, Spans, Value};
+use std::sync::Arc;
 
 /// Collects answers.
 #[derive(Default)]
@@ -225,4 +227,102 @@ fn keys_of_answered_questions_are_dropped() {
     }
     assert!(pipeline.keys.len() < 2 * (KEYS_SLACK + 11 * 250) + 250, "{}", pipeline.keys.len());
     assert_eq!(got.0.len(), 9_990);
+}
+
+/// A pipeline to a server that was seen to take this, with a get before, a traced get, and a get
+/// behind; what it sends, and the queue of its spans.
+fn with_traced_get(seen: Dialect) -> (Pipeline, String, Arc<Spans>) {
+    let spans = Arc::new(Spans::default());
+    let mut pipeline = Pipeline { seen: Some(seen), ..Pipeline::text() };
+    let cause = Context::begin();
+    let span = OpenSpan::begin(&spans, Some(&cause), Kind::Client, "get");
+    pipeline.ask(&Request::new(Command::Get, b"a"), 0, 0, 1);
+    pipeline.ask_traced(span, &Request::new(Command::Get, b"b"), 1, 0, 1);
+    pipeline.ask(&Request::new(Command::Get, b"c"), 2, 0, 1);
+    let sent = String::from_utf8(pipeline.outgoing().to_vec()).unwrap();
+    (pipeline, sent, spans)
+}
+
+#[test]
+fn a_traced_get_has_a_line_of_its_own_behind_its_context() {
+    let (pipeline, sent, spans) = with_traced_get(Dialect::Tracing);
+    let lines: Vec<&str> = sent.lines().collect();
+    let context = lines[1].strip_prefix("mn traceparent ").unwrap();
+    assert_eq!((lines[0], lines[2], lines[3]), ("get a", "get b", "get c"));
+    let (bits, ..) = with_traced_get(Dialect::Tracing);
+    let answers = b"END\r\nMN\r\nVALUE b 0 1\r\nx\r\nEND\r\nEND\r\n";
+    let (got, broken) = fed(pipeline, bits, answers);
+    let outcomes = [(0, Outcome::NotFound), (1, Outcome::Found), (2, Outcome::NotFound)];
+    assert_eq!((got.outcomes(), broken), (outcomes.to_vec(), None));
+    let ended = spans.take();
+    assert_eq!(ended.len(), 1);
+    assert_eq!(Context::parse(context.as_bytes()), Some(ended[0].context));
+    let outcome = ("holdall.outcome", Value::Text("hit".to_owned()));
+    assert!(ended[0].attributes.contains(&outcome), "{ended:?}");
+}
+
+#[test]
+fn a_server_without_spans_gets_no_context() {
+    for seen in [Dialect::Basic, Dialect::Classic, Dialect::Meta, Dialect::Holdall] {
+        let (mut pipeline, sent, spans) = with_traced_get(seen);
+        assert_eq!(sent, "get a\r\nget b\r\nget c\r\n");
+        let mut got = Got::default();
+        pipeline.receive(b"END\r\nEND\r\nEND\r\n", 1 << 20, &mut got).unwrap();
+        assert_eq!((got.0.len(), spans.take().len()), (3, 1));
+    }
+}
+
+/// An error in place of the answer to the context is none of the request.
+#[test]
+fn a_refused_context_leaves_the_request_alone() {
+    let (mut pipeline, _, spans) = with_traced_get(Dialect::Tracing);
+    let mut got = Got::default();
+    let answers = b"END\r\nSERVER_ERROR no\r\nEND\r\nEND\r\n";
+    pipeline.receive(answers, 1 << 20, &mut got).unwrap();
+    assert!(got.outcomes().iter().all(|(_, outcome)| *outcome == Outcome::NotFound));
+    assert_eq!(spans.take().len(), 1);
+}
+
+#[test]
+fn any_other_answer_to_a_context_is_none() {
+    for answer in ["END\r\n", "VALUE b 0 1\r\nx\r\n", "HD\r\n", "STORED\r\n"] {
+        let (pipeline, ..) = with_traced_get(Dialect::Tracing);
+        let (bits, ..) = with_traced_get(Dialect::Tracing);
+        let (_, broken) = fed(pipeline, bits, format!("END\r\n{answer}").as_bytes());
+        assert_eq!(broken, Some(Broken::Mismatch), "{answer}");
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_ends_the_spans() {
+    let (mut pipeline, _, spans) = with_traced_get(Dialect::Tracing);
+    let mut got = Got::default();
+    pipeline.fail(0, Failure::Timeout, Failure::RemoteError, b"", &mut got);
+    assert_eq!(got.0.len(), 3);
+    let ended = spans.take();
+    assert_eq!((ended.len(), ended[0].error), (1, Some(Failure::RemoteError.sentence())));
+}
+
+#[test]
+fn a_traced_packet_has_a_span_and_carries_no_context() {
+    let spans = Arc::new(Spans::default());
+    let asked = |traced: bool| {
+        let mut pipeline = Pipeline::binary();
+        for (ticket, key) in [(0, b"a"), (1, b"b")] {
+            let request = Request::new(Command::Get, key);
+            if traced {
+                let span = OpenSpan::begin(&spans, None, Kind::Client, "get");
+                pipeline.ask_traced(span, &request, ticket, 0, 1);
+            } else {
+                pipeline.ask(&request, ticket, 0, 1);
+                // As one that is traced: nothing joins it.
+                pipeline.end_line();
+            }
+        }
+        pipeline
+    };
+    let (mut traced, mut plain) = (asked(true), asked(false));
+    assert_eq!(traced.outgoing(), plain.outgoing());
+    traced.fail(0, Failure::Timeout, Failure::RemoteError, b"", &mut Got::default());
+    assert_eq!(spans.take().len(), 2);
 }
