@@ -56,6 +56,7 @@ pages! {
     routing "docs/routing.md",
     security "docs/security.md",
     sizing "docs/sizing.md",
+    telemetry "docs/telemetry.md",
 }
 
 fn root() -> PathBuf {

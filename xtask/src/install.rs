@@ -73,6 +73,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     programs(steps)?;
     python(steps)?;
     go(steps)?;
+    collector(steps)?;
     node(steps)?;
     suites::install(steps, &tools())?;
     mysql::install(steps, &tools())?;
@@ -159,6 +160,19 @@ fn go(steps: &mut Steps) -> Result<(), Failure> {
     let mut build = program("go", ["build".as_ref(), "-o".as_ref(), binary.as_os_str()]);
     build.current_dir("e2e/clients/go");
     steps.run("go client", build)
+}
+
+/// An OpenTelemetry Collector with what the tests use, of its project's own modules.
+fn collector(steps: &mut Steps) -> Result<(), Failure> {
+    let binary = tools().join("otelcol");
+    let sources = ["e2e/clients/collector/main.go", "e2e/clients/collector/go.sum"];
+    if sources.iter().all(|source| is_newer(&binary, source)) {
+        return Ok(());
+    }
+    println!("OpenTelemetry Collector: {}", binary.display());
+    let mut build = program("go", ["build".as_ref(), "-o".as_ref(), binary.as_os_str()]);
+    build.current_dir("e2e/clients/collector");
+    steps.run("OpenTelemetry Collector", build)
 }
 
 fn node(steps: &mut Steps) -> Result<(), Failure> {

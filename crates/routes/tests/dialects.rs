@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{Rig, Scripted, patient, quick};
+use spans::Context;
 use testkit::Server;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
@@ -181,4 +182,72 @@ fn a_probe_that_is_not_answered_is_a_timeout() {
     rig.pass(quick().timeout);
     assert_eq!(rig.reply(again).outcome, Outcome::Failed(Failure::Timeout));
     refused(&rig.ask(&LEASES), "the server has no leases");
+}
+
+/// A server with spans, which keeps what it hears.
+fn tracing(heard: &Arc<Mutex<String>>) -> Scripted {
+    let hears = Arc::clone(heard);
+    Scripted::new(move |asked| {
+        hears.lock().unwrap().push_str(asked);
+        let answers = asked.split_terminator("\r\n").map(|line| match line.split(' ').next() {
+            Some("mn") if line.ends_with(" traceparent") => "MN leases traceparent\r\n",
+            Some("mn") => "MN\r\n",
+            Some("ms") => "CLIENT_ERROR invalid mode\r\n",
+            Some("version") => "VERSION 1.6.45\r\n",
+            Some("get") => "END\r\n",
+            _ => "",
+        });
+        Some(answers.collect())
+    })
+}
+
+#[test]
+fn the_first_traced_request_has_the_server_probed() {
+    let heard = Arc::default();
+    let server = tracing(&heard);
+    let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
+    assert_eq!(rig.get("plain"), Ok(None));
+    let cause = Context::begin();
+    for key in [&b"a"[..], b"b"] {
+        let traced = Request { trace: Some(&cause), ..Request::new(Command::Get, key) };
+        assert_eq!(rig.ask(&traced).outcome, Outcome::NotFound);
+    }
+    assert_eq!(rig.get("plain"), Ok(None));
+    let heard = heard.lock().unwrap().clone();
+    assert_eq!(heard.matches("mn leases").count(), 1, "{heard}");
+    let spans = rig.spans.take();
+    assert_eq!(spans.len(), 2);
+    for (span, key) in spans.iter().zip(["a", "b"]) {
+        assert_eq!((span.parent, span.context.trace), (Some(cause.span), cause.trace));
+        let mut context = Vec::new();
+        span.context.write(&mut context);
+        let context = String::from_utf8(context).unwrap();
+        assert!(heard.contains(&format!("mn traceparent {context}\r\nget {key}\r\n")), "{heard}");
+    }
+    assert_eq!(heard.matches("mn traceparent").count(), 2, "{heard}");
+}
+
+/// It hangs up upon whatever it does not know, as twemproxy does: traced requests are answered, and
+/// the server is left alone from then on.
+#[test]
+fn a_server_that_hangs_up_upon_the_probe_is_not_probed_for_a_trace_again() {
+    let probes = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&probes);
+    let server = Scripted::new(move |asked| {
+        if asked.contains("mn ") {
+            counts.fetch_add(1, Ordering::SeqCst);
+            return None;
+        }
+        Some("END\r\n".repeat(asked.matches("get ").count()))
+    });
+    let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
+    let cause = Context::begin();
+    for round in 0..10 {
+        let traced = Request { trace: Some(&cause), ..Request::new(Command::Get, b"a") };
+        assert_eq!(rig.ask(&traced).outcome, Outcome::NotFound, "round {round}");
+        // Beyond the time in which it is not probed for anything.
+        rig.pass(std::time::Duration::from_secs(61));
+    }
+    assert_eq!(probes.load(Ordering::SeqCst), 2);
+    assert_eq!(rig.spans.take().len(), 10);
 }

@@ -45,7 +45,7 @@ pub enum Fault {
         url: String,
     },
     /// A number of milliseconds is expected.
-    #[error("{name}: '{text}' is no number of milliseconds above 0")]
+    #[error("{name}: '{text}' is not 1 to {MILLIS_MAX} milliseconds")]
     Millis {
         /// The variable.
         name: String,
@@ -69,6 +69,9 @@ pub enum Fault {
         text: String,
     },
 }
+
+/// A day.
+const MILLIS_MAX: u64 = 86_400_000;
 
 /// The flag.
 const FLAG: &str = "--otlp";
@@ -178,7 +181,7 @@ impl Variables<'_> {
 
     fn millis(&self, name: &str) -> Result<Option<Duration>, Fault> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        let millis = text.parse().ok().filter(|millis| *millis > 0);
+        let millis = text.parse().ok().filter(|millis| (1..=MILLIS_MAX).contains(millis));
         let fault = || Fault::Millis { name: name.to_owned(), text };
         millis.map(Duration::from_millis).map(Some).ok_or_else(fault)
     }
@@ -280,8 +283,13 @@ mod tests {
             ),
             (
                 Some("http://c"),
+                &[("OTEL_BSP_SCHEDULE_DELAY", "18446744073709551615")][..],
+                "OTEL_BSP_SCHEDULE_DELAY: '18446744073709551615' is not 1 to 86400000",
+            ),
+            (
+                Some("http://c"),
                 &[("OTEL_METRIC_EXPORT_INTERVAL", "0")][..],
-                "OTEL_METRIC_EXPORT_INTERVAL: '0' is no number of milliseconds above 0",
+                "OTEL_METRIC_EXPORT_INTERVAL: '0' is not 1 to 86400000 milliseconds",
             ),
         ] {
             let fault = read(flag, variables).unwrap_err().to_string();

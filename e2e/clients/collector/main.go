@@ -1,4 +1,5 @@
-// An OpenTelemetry Collector with what the tests use: OTLP over HTTP in, a file of JSON out.
+// An OpenTelemetry Collector with what the tests use: OTLP over HTTP in, a file of JSON out. It
+// keeps quiet about itself.
 package main
 
 import (

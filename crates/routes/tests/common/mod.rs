@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use routes::route::{DestinationRoute, RouteRef};
 use routes::{Core, Submitted, Tree};
+use spans::Spans;
 use upstream::{
     Command, Failure, Outcome, OwnedReply, Registry, Reply, Request, Settings, Sink, Ticket,
     Upstream,
@@ -34,6 +35,8 @@ impl Sink for Replies {
 pub struct Rig {
     pub core: Core,
     pub registry: Registry,
+    /// Spans of traced requests.
+    pub spans: Arc<Spans>,
     replies: Replies,
     next: Ticket,
     frozen: Option<Instant>,
@@ -71,11 +74,12 @@ impl Rig {
 
     /// A worker on a host whose number is 7.
     pub fn over(build: impl FnOnce(&mut Upstream) -> Tree) -> Self {
-        let registry = Registry::default();
+        let (registry, spans) = (Registry::default(), Arc::new(Spans::default()));
+        registry.set_spans(&spans);
         let upstream = Upstream::new(0, registry.clone(), Instant::now()).unwrap();
         let core = Core::new(upstream, 7, 42, build);
         let (replies, next, frozen) = Default::default();
-        Self { core: core.unwrap(), registry, replies, next, frozen }
+        Self { core: core.unwrap(), registry, spans, replies, next, frozen }
     }
 
     /// From here on, time passes by [`Self::pass`] alone.

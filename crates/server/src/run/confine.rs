@@ -100,7 +100,7 @@ pub(super) fn process(options: &Options, exports: bool, log: &Log) -> Result<(),
     if !options.drop_privileges {
         return Ok(());
     }
-    let calls = if exports { [all(), EXPORTER.to_vec()].concat() } else { all() };
+    let calls = if exports { with_exporter() } else { all() };
     apply(&calls).map_err(|error| Failure::os(error.to_string()))?;
     log.detail(format_args!("drop_privileges: workers may call {}", names(&of_workers())));
     log.detail(format_args!("drop_privileges: all threads may call {}", names(&calls)));
@@ -122,6 +122,14 @@ fn of_workers() -> Vec<Call> {
 
 fn all() -> Vec<Call> {
     [WORKER, WORKER_OLD, CONTROL, CONTROL_OLD].concat()
+}
+
+/// All calls, and those of the exporter in place of the same ones with a condition.
+fn with_exporter() -> Vec<Call> {
+    let mut calls = all();
+    calls.retain(|(name, ..)| !EXPORTER.iter().any(|(own, ..)| own == name));
+    calls.extend_from_slice(EXPORTER);
+    calls
 }
 
 fn names(calls: &[Call]) -> String {

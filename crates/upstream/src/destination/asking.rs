@@ -95,9 +95,9 @@ impl Asking {
         is_answer
     }
 
-    /// Nothing is known of the server, and it never left a probe unanswered.
+    /// Nothing is known of the server, and it has not left too many probes unanswered.
     pub(super) fn may_ask(&self) -> bool {
-        self.stage == Stage::Unasked && self.unanswered == 0
+        self.stage == Stage::Unasked && self.unanswered < PROBES_MAX
     }
 
     fn is_mute(&self, now_us: u64) -> bool {

@@ -14,6 +14,7 @@ mod python;
 mod replication;
 mod rig;
 mod stalled_worker;
+mod telemetry;
 mod warmup;
 mod window;
 
@@ -60,6 +61,9 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
            the loads of `holdall bench hitrate --load`; on a store in this process; prints a table
   gather   processor time of replies whose values are copied, and of those whose values the kernel
            gathers from where they lie; prints a table
+  telemetry
+           throughput of server and proxy with metrics scraped and exported each second and one request in
+           10,000 traced, beside throughput without; prints a table
   stalled-worker
            stores and gets of one worker's clients while the other one is frozen (as root); prints a
            table
@@ -110,6 +114,7 @@ fn run(args: &[String]) -> ExitCode {
         Some((name, rest)) if name == "invalidation" => return invalidation::run(rest),
         Some((name, rest)) if name == "latency" => return latency::run(rest),
         Some((name, rest)) if name == "python" => return python::run(rest),
+        Some((name, rest)) if name == "telemetry" => return telemetry::run(rest),
         Some((name, rest)) if name == "window" => return window::run(rest),
         _ => {}
     }

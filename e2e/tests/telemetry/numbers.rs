@@ -1,0 +1,204 @@
+//! The metrics in the collector are those of the Prometheus page: names, kinds, labels and values.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use e2e::certificates::{Certificates, Folder};
+use processes::{ChildGuard, wait_until_accepts};
+use testkit::process::free_port;
+use testkit::server::holdall_path;
+use testkit::{Kind, Launch};
+
+use crate::collector::{Collector, Export};
+use crate::{page, router, server};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_nanos()).unwrap()
+}
+
+/// The kinds and the samples of a page.
+fn read(page: &str) -> (BTreeMap<String, String>, BTreeMap<String, f64>) {
+    let (mut kinds, mut samples) = (BTreeMap::new(), BTreeMap::new());
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            kinds.insert(name.to_owned(), kind.to_owned());
+        } else if !line.starts_with('#') {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            samples.insert(name.to_owned(), value.parse().unwrap());
+        }
+    }
+    (kinds, samples)
+}
+
+/// An export between two looks at the page has every sample that both looks have, with its value
+/// where both agree.
+#[track_caller]
+fn assert_alike(collector: &Collector, service: &str, address: SocketAddr) -> Export {
+    let end = Instant::now() + PATIENCE;
+    let (mut seen, mut from_ns) = (read(&page(address)), now_ns());
+    loop {
+        thread::sleep(Duration::from_millis(300));
+        let until_ns = now_ns();
+        let after = read(&page(address));
+        let between = |export: &Export| (from_ns..until_ns).contains(&export.at_ns);
+        if let Some(export) = collector.exports(service).into_iter().find(between) {
+            compare(&export, &seen, &after);
+            return export;
+        }
+        assert!(Instant::now() < end, "{service}: no export");
+        (seen, from_ns) = (after, now_ns());
+    }
+}
+
+type Page = (BTreeMap<String, String>, BTreeMap<String, f64>);
+
+fn compare(export: &Export, before: &Page, after: &Page) {
+    let mut compared = 0;
+    for (name, value) in &before.1 {
+        let Some(later) = after.1.get(name) else { continue };
+        let Some(exported) = export.samples.get(name) else { panic!("{name} is missing") };
+        // The page is read over a connection, and the export is not.
+        if value == later && name != "process_open_fds" {
+            // The page has six digits of a sum.
+            assert!(
+                (exported - value).abs() <= 1e-6,
+                "{name}: {exported}, and {value} on the page"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared * 10 > before.1.len() * 8, "only {compared} of {}", before.1.len());
+    for (name, kind) in &export.kinds {
+        assert_eq!(before.0.get(name).map(String::as_str), Some(*kind), "{name}");
+    }
+    for name in export.samples.keys() {
+        assert!(before.1.contains_key(name) || after.1.contains_key(name), "{name} is not there");
+    }
+}
+
+#[test]
+fn a_server_and_a_proxy_export_their_pages() {
+    let collector = Collector::start();
+    let status = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let server = server(&collector.url(), &["--metrics", &status.to_string()]);
+    let of_proxy = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let metrics = ["--metrics", &of_proxy.to_string()];
+    let router = router(&collector.url(), &[server.addr()], "\"PoolRoute|A\"", &metrics);
+    let mut wire = router.connect();
+    for at in 0..1000 {
+        wire.expect(format!("set k{at} 0 0 2\r\nxy\r\n").as_bytes(), b"STORED\r\n");
+    }
+    let export = assert_alike(&collector, "holdall-serve", status);
+    assert!(export.samples["memcached_current_items"] >= 1000.0);
+    assert!(export.kinds.values().any(|kind| *kind == "histogram"));
+    assert_eq!(export.resource["service.version"], env!("CARGO_PKG_VERSION"));
+    assert!(export.resource.contains_key("host.name"));
+    let id = &export.resource["service.instance.id"];
+    let export = assert_alike(&collector, "holdall-route", of_proxy);
+    assert_ne!(export.resource["service.instance.id"], *id);
+    assert!(export.kinds.contains_key("holdall_route_request_duration_seconds"));
+}
+
+#[test]
+fn an_invalidator_exports_its_page() {
+    let (collector, folder) = (Collector::start(), Folder::new());
+    let (server, port) = (Launch::new(Kind::Holdall).start(), free_port());
+    let status = SocketAddr::from(([127, 0, 0, 1], port));
+    let config = folder.write(
+        "invalidate.toml",
+        &format!(
+            "checkpoint = \"{}\"\nstatus = \"{status}\"\notlp = \"{}\"\n\
+             [source]\nkind = \"ndjson\"\n[[cluster]]\nname = \"c\"\nrouters = [\"{}\"]\n",
+            folder.path("checkpoint"),
+            collector.url(),
+            server.addr()
+        ),
+    );
+    let mut command = Command::new(holdall_path());
+    command.args(["invalidate", "run", "-c", &config]).env("OTEL_METRIC_EXPORT_INTERVAL", "100");
+    // Its stdin stays open, and so it goes on.
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = ChildGuard::from(command.spawn().unwrap());
+    wait_until_accepts(&[status], Some(&mut child), PATIENCE).unwrap();
+    let export = assert_alike(&collector, "holdall-invalidate", status);
+    assert!(export.kinds.keys().any(|name| name.starts_with("holdall_invalidate_")));
+}
+
+/// With OpenTelemetry's variables alone: names, headers of no meaning, an encrypted collector whose
+/// issuer they name; and a confined server, which may call little of the system.
+#[test]
+fn variables_name_an_encrypted_collector_also_to_a_confined_server() {
+    let certificates = Certificates::new();
+    let file = |name: &str| certificates.path(name);
+    let collector = Collector::encrypted(&file("server.crt"), &file("server.key"));
+    let endpoint = format!("https://localhost:{}", collector.port());
+    let launch = Launch::new(Kind::Holdall)
+        .args(&["-o", "drop_privileges"])
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)
+        .env("OTEL_EXPORTER_OTLP_CERTIFICATE", &file("ca.crt"))
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=a%20b")
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "100")
+        .env("OTEL_SERVICE_NAME", "shop-cache")
+        .env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test");
+    let server = launch.start();
+    let end = Instant::now() + PATIENCE;
+    while collector.exports("shop-cache").is_empty() {
+        assert!(Instant::now() < end, "no export: {}", server.log());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let resource = &collector.exports("shop-cache")[0].resource;
+    assert_eq!(resource["deployment.environment.name"], "test");
+}
+
+/// The certificate of the collector is not trusted: nothing is sent, and the log says why.
+#[test]
+fn a_collector_of_an_unknown_issuer_gets_nothing() {
+    let certificates = Certificates::new();
+    let file = |name: &str| certificates.path(name);
+    let collector = Collector::encrypted(&file("server.crt"), &file("server.key"));
+    let launch = Launch::new(Kind::Holdall)
+        .args(&["--otlp", &format!("https://localhost:{}", collector.port())])
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "100");
+    let server = launch.start();
+    server.wait_for_log("does not take metrics");
+    assert!(server.log().contains("certificate"), "{}", server.log());
+    assert!(collector.exports("holdall-serve").is_empty());
+}
+
+#[test]
+fn a_start_with_wrong_settings_is_refused_by_name() {
+    for (flag, variable, expected) in [
+        ("http://127.0.0.1:1", ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), "'grpc' is not spoken"),
+        (
+            "https://127.0.0.1:1",
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such/file"),
+            "/no/such/file",
+        ),
+    ] {
+        for role in [&["serve", "-p", "0", "-u", "nobody"][..], &["route", "-p", "0"]] {
+            let mut command = Command::new(holdall_path());
+            command.args(role).args(["--otlp", flag]).env(variable.0, variable.1);
+            if role[0] == "route" {
+                command.args(["--config-str", r#"{"route": "NullRoute"}"#]);
+            }
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && said.contains(expected), "{role:?}: {said}");
+        }
+    }
+    let config = r#"{"route": "NullRoute"}"#;
+    let mut command = Command::new(holdall_path());
+    command.args(["route", "-p", "0", "--config-str", config, "--trace-sample", "1/10"]);
+    let said = command.output().unwrap().stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("--trace-sample needs a collector for spans"), "{said}");
+    assert!(fs::metadata("/no/such/file").is_err());
+}

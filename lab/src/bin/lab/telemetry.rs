@@ -1,0 +1,160 @@
+//! The cost of being observed: a server and a proxy whose metrics are scraped each second and
+//! exported each second, with one request in 10,000 traced, beside two of which nobody asks
+//! anything. Closed loops, as many requests as each takes; they take turns.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::rig::{self, Running, free_port, median};
+
+/// Throughput with metrics scraped and requests traced, beside throughput without.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench telemetry")]
+struct Options {
+    /// Rounds, in each of which both take their turn.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Seconds of each turn.
+    #[arg(long, default_value = "2")]
+    seconds: String,
+}
+
+/// One request in this many is traced.
+const ONE_IN: &str = "1/10000";
+
+/// The variables of those that are observed: exports each second.
+const VARIABLES: [&str; 2] = ["OTEL_METRIC_EXPORT_INTERVAL=1000", "OTEL_BSP_SCHEDULE_DELAY=1000"];
+
+pub(super) fn run(args: &[String]) -> ExitCode {
+    let name = String::from("cargo xtask bench telemetry");
+    let options = Options::parse_from(std::iter::once(&name).chain(args));
+    rig::ended("telemetry", compare(&options))
+}
+
+/// A server, and a proxy of it.
+struct Pair {
+    server: u16,
+    router: u16,
+}
+
+fn compare(options: &Options) -> Result<()> {
+    rig::build(&["-p", "holdall"])?;
+    let mut running = Running::new();
+    let pairs = [pair(&mut running, None)?, pair(&mut running, Some(&collector()?))?];
+    let common = ["--ratio", "0:1", "--keys", "20000", "-t", "1", "-c", "50"];
+    let load = |port: u16, words: &[&str]| {
+        let address = format!("127.0.0.1:{port}");
+        rig::run(&[&["-s", &address], &common[..], words].concat())
+    };
+    for pair in &pairs {
+        load(pair.server, &["--preload", "--time", "0.3"])?;
+        load(pair.router, &["--time", "0.3"])?;
+    }
+    println!("| way | plain, gets/s | observed, gets/s | ratio (spread) |");
+    println!("| --- | ---: | ---: | ---: |");
+    for (name, port) in
+        [("server", (|pair| pair.server) as fn(&Pair) -> u16), ("proxy", |pair| pair.router)]
+    {
+        let (mut rates, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+        for round in 0..options.rounds {
+            let mut now = [0.0; 2];
+            // Who begins changes, so that a machine that slows down favours nobody.
+            for turn in [round % 2, 1 - round % 2] {
+                let row = load(port(&pairs[turn]), &["--time", &options.seconds])?;
+                now[turn] = row.per_second;
+                rates[turn].push(row.per_second);
+            }
+            ratios.push(now[1] / now[0]);
+        }
+        ratios.sort_by(f64::total_cmp);
+        let [plain, observed] = rates.map(median);
+        let (least, greatest) = (ratios[0], ratios[ratios.len() - 1]);
+        let ratio = median(ratios);
+        println!(
+            "| {name} | {plain:.0} | {observed:.0} | {ratio:.3} ({least:.3}..{greatest:.3}) |"
+        );
+    }
+    Ok(())
+}
+
+/// Starts a pair, observed if there is a collector.
+fn pair(running: &mut Running, collector: Option<&str>) -> Result<Pair> {
+    let (server, router) = (free_port()?, free_port()?);
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["127.0.0.1:{server}"]}}}}, "route": "PoolRoute|A"}}"#
+    );
+    let (server_port, router_port) = (server.to_string(), router.to_string());
+    let serve = ["serve", "-l", "127.0.0.1", "-p", &server_port, "-t", "1", "-u", "root"];
+    let route = ["route", "--config", &config, "-p", &router_port, "--asynclog-disable"];
+    for (words, port, sampling) in
+        [(&serve[..], server, &[][..]), (&route[..], router, &["--trace-sample", ONE_IN][..])]
+    {
+        let Some(collector) = collector else {
+            running.start(words, port)?;
+            continue;
+        };
+        let status = free_port()?;
+        let address = format!("127.0.0.1:{status}");
+        let program = rig::program("holdall").display().to_string();
+        let observed = ["--metrics", &address, "--otlp", collector];
+        let words = [&VARIABLES[..], &[&program], words, &observed, sampling].concat();
+        running.start_program(&PathBuf::from("env"), &words, port)?;
+        thread::spawn(move || scrape(status));
+    }
+    Ok(Pair { server, router })
+}
+
+/// Reads the page of metrics each second.
+fn scrape(port: u16) {
+    loop {
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+            let asked = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+            let mut page = Vec::new();
+            // A page that does not come is missing in the other's favour, and the next comes.
+            let _ = asked.and_then(|()| stream.read_to_end(&mut page));
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Takes whatever is sent to it, and forgets it. Returns its address.
+fn collector() -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || take(stream));
+        }
+    });
+    Ok(url)
+}
+
+/// Answers requests until the other side closes. A request is over when its length has come.
+fn take(mut stream: TcpStream) {
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    while let Ok(len @ 1..) = stream.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..len]);
+        while let Some(end) = request_end(&bytes) {
+            bytes.drain(..end);
+            if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The length of the request with which `bytes` begin, once it is there.
+fn request_end(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(bytes.get(..head)?).ok()?.to_ascii_lowercase();
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length:"))?;
+    let end = head + length.trim().parse::<usize>().ok()?;
+    (bytes.len() >= end).then_some(end)
+}
