@@ -1,5 +1,6 @@
-//! The report in a real browser: every chart is drawn, the console is silent, a phone shows it
-//! without scrolling sideways, light and dark.
+//! The report in a real browser: every chart is drawn with letters that can be read and values that
+//! can be pointed at, the console is silent, a phone shows it without scrolling sideways, light and
+//! dark, and axe finds nothing serious.
 //!
 //! `SHOTS=FOLDER` keeps screenshots.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -16,14 +17,48 @@ use testkit::{Kind, Launch, Server};
 /// command lines as they were typed.
 #[track_caller]
 fn bench(folder: &Path, words: &str) {
+    let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    bench_words(folder, &words);
+}
+
+#[track_caller]
+fn bench_words(folder: &Path, words: &[String]) {
     let own = env::var_os("PATH").unwrap_or_default();
     let path = [folder.to_owned()].into_iter().chain(env::split_paths(&own));
     let mut command = Command::new("holdall");
     command.env("PATH", env::join_paths(path).unwrap());
-    command.arg("bench").args(words.split(' ')).current_dir(folder);
+    command.arg("bench").args(words).current_dir(folder);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{words}: {text}");
+    assert!(output.status.success(), "{words:?}: {text}");
+}
+
+/// The steps of the study that figures 1 to 7 need, in seconds.
+fn study(folder: &Path) {
+    let start = "--keys 1000 --time 0.2 --preload --server-threads 2 --start memcached#-u#nobody#-p#{port}#-t#{threads}#-R#{group}";
+    for (name, words) in [
+        ("connections", "connections 1,4,16"),
+        ("pinned", "connections 1,4,16 --pin-servers"),
+        ("threads", "threads 1,2,4"),
+        ("group", "group 1,20,100"),
+    ] {
+        let all: Vec<String> = format!("sweep {words} {start} --json memcached-{name}.json")
+            .split(' ')
+            .map(|word| word.replace('#', " "))
+            .collect();
+        bench_words(folder, &all);
+    }
+    let files =
+        ["connections", "pinned", "threads", "group"].map(|name| format!("memcached-{name}.json"));
+    bench(folder, &format!("report {} --paper pavlik --out study.html", files.join(" ")));
+    let page = fs::read_to_string(folder.join("study.html")).unwrap();
+    for number in 1..=7 {
+        assert!(
+            page.contains(&format!("<section id=\"figure-{number}\"><h2>Figure {number}: ")),
+            "{number}"
+        );
+    }
+    assert!(page.contains("520,000 pinned, 475,000 not") && page.contains("memcached, pinned"));
 }
 
 #[test]
@@ -39,12 +74,13 @@ fn the_report_is_readable_in_a_browser() {
     bench(&folder, &format!("run {load} --rate 5000 --time 3.2 --json b.json"));
     let other = Launch::new(Kind::Memcached).start();
     for (name, address) in [("ours", &address), ("memcached", &other.addr().to_string())] {
-        let sweep = format!("-s {address} --keys 1000 --time 0.2 --json {name}.json");
+        let sweep = format!("-s {address} --keys 1000 --time 0.2 --repeats 2 --json {name}.json");
         bench(&folder, &format!("sweep connections 1,2,4,8,16,32 {sweep}"));
     }
     bench(&folder, "hitrate -n 50000 -m 4,8,16 -s holdall,memcached --json h.json");
     let files = "a.json b.json ours.json memcached.json h.json";
     bench(&folder, &format!("report {files} --out report.html --svg svg"));
+    study(&folder);
     bench(&folder, "compare a.json b.json --html compare.html");
     server.assert_alive("the bench");
     let page = fs::read_to_string(folder.join("report.html")).unwrap();
@@ -57,9 +93,19 @@ fn the_report_is_readable_in_a_browser() {
         assert!(joint.lines().any(|line| line == name), "{name} is not named");
         assert!(page.contains(&format!("<h2>{name}</h2>")));
     }
+    // What a reader wants first comes first, in whole sentences.
+    let summary = page.find("<h2>Summary</h2>").unwrap();
+    assert!(summary < page.find("<svg").unwrap());
+    for fact in
+        ["<dt>Machine</dt>", "<dt>Date</dt>", "<dt>Loop</dt><dd>closed, open</dd>", "<dt>Hits</dt>"]
+    {
+        assert!(page.contains(fact), "{fact}");
+    }
+    assert!(page.contains("most requests a second with p99 below 1 ms"));
+    assert!(page.contains("<dt>Server versions</dt>"));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/browser/check_report.mjs");
     let mut command = Command::new("node");
-    command.arg(script).args(["report.html", "compare.html"]).current_dir(&folder);
+    command.arg(script).args(["report.html", "study.html", "compare.html"]).current_dir(&folder);
     if let Some(shots) = env::var_os("SHOTS") {
         command.arg("--shots").arg(shots);
     }

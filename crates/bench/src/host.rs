@@ -18,6 +18,21 @@ pub struct Host {
     pub kernel: String,
     /// Version of this program.
     pub version: String,
+    /// The commit it was built from; empty outside of its repository.
+    #[serde(default)]
+    pub commit: String,
+    /// The hypervisor below, or empty.
+    #[serde(default)]
+    pub hypervisor: String,
+    /// The frequency governor of the first processor, or empty where there is none.
+    #[serde(default)]
+    pub governor: String,
+    /// Threads of a core: `on`, `off`, `notsupported` and the like.
+    #[serde(default)]
+    pub smt: String,
+    /// Network interfaces that have a device: name, driver, megabits a second.
+    #[serde(default)]
+    pub nics: Vec<String>,
 }
 
 /// Processor time of the whole machine since its start, by what it was used for, in clock ticks;
@@ -64,8 +79,76 @@ impl Host {
                 uname.release().to_string_lossy()
             ),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: option_env!("HOLDALL_COMMIT").unwrap_or_default().to_owned(),
+            hypervisor: hypervisor(&cpuinfo),
+            governor: word("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            smt: word("/sys/devices/system/cpu/smt/control"),
+            nics: nics(),
         }
     }
+
+    /// The machine in one line; what is not known is left out.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let cpu = if self.cpu.is_empty() { "unknown processor" } else { &self.cpu };
+        let mut parts = vec![
+            cpu.to_owned(),
+            format!("{} processors", self.cpus),
+            format!("{} MB", self.memory_mb),
+            self.kernel.clone(),
+        ];
+        for (name, value) in
+            [("hypervisor", &self.hypervisor), ("governor", &self.governor), ("SMT", &self.smt)]
+        {
+            if !value.is_empty() {
+                parts.push(format!("{name} {value}"));
+            }
+        }
+        parts.extend(self.nics.iter().cloned());
+        parts.join(", ")
+    }
+
+    /// This program, with its commit where it is known.
+    #[must_use]
+    pub fn program(&self) -> String {
+        let commit =
+            if self.commit.is_empty() { String::new() } else { format!(" ({})", self.commit) };
+        format!("holdall {}{commit}", self.version)
+    }
+}
+
+/// A file's text without the space around it; empty if it cannot be read.
+fn word(file: &str) -> String {
+    fs::read_to_string(file).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// The machine's maker, where the processor says that a hypervisor is below.
+fn hypervisor(cpuinfo: &str) -> String {
+    let mut flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
+    if !flags.any(|line| line.split_whitespace().any(|flag| flag == "hypervisor")) {
+        return String::new();
+    }
+    let maker =
+        ["sys_vendor", "product_name"].map(|name| word(&format!("/sys/class/dmi/id/{name}")));
+    let maker = maker.join(" ").trim().to_owned();
+    if maker.is_empty() { "of an unknown maker".to_owned() } else { maker }
+}
+
+fn nics() -> Vec<String> {
+    let folders = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mut nics: Vec<String> = folders
+        .filter_map(|entry| {
+            let driver = fs::read_link(entry.path().join("device/driver")).ok()?;
+            let driver = driver.file_name()?.to_string_lossy().into_owned();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // Virtual interfaces tell no speed, or -1.
+            let speed = word(&format!("/sys/class/net/{name}/speed")).parse::<u64>();
+            let speed = speed.map(|speed| format!(" {speed} Mb/s")).unwrap_or_default();
+            Some(format!("{name} ({driver}{speed})"))
+        })
+        .collect();
+    nics.sort();
+    nics
 }
 
 fn memory_kb(line: &str) -> Option<u64> {
@@ -190,6 +273,20 @@ mod tests {
         let each = CpuTimes::parse_each(stat);
         assert_eq!((each.len(), each[0].user, each[0].softirq), (1, 2, 1));
         assert_eq!(CpuTimes::parse("nothing"), None);
+    }
+
+    #[test]
+    fn a_hypervisor_is_known_by_the_processors_flag() {
+        assert_eq!(hypervisor("flags\t\t: fpu vme sse2\n"), "");
+        assert!(!hypervisor("flags\t\t: fpu hypervisor sse2\n").is_empty());
+    }
+
+    #[test]
+    fn what_is_unknown_of_a_machine_is_left_out() {
+        let host = Host { cpus: 2, kernel: "Linux 6".into(), ..Host::default() };
+        assert_eq!(host.describe(), "unknown processor, 2 processors, 0 MB, Linux 6");
+        let host = Host { smt: "off".into(), nics: vec!["eth0 (x)".into()], ..host };
+        assert!(host.describe().ends_with("Linux 6, SMT off, eth0 (x)"));
     }
 
     #[test]

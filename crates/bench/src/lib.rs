@@ -24,6 +24,7 @@ pub mod result;
 pub mod sampler;
 pub mod score;
 pub mod search;
+pub mod server_version;
 mod shell;
 pub mod significance;
 pub mod sla;

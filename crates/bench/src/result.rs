@@ -35,6 +35,9 @@ pub struct RunResult {
     pub spec: Spec,
     /// The machine of the generator.
     pub host: Host,
+    /// The versions that the servers told, each with its address.
+    #[serde(default)]
+    pub server_versions: Vec<(String, String)>,
     /// Seconds that were measured.
     pub seconds: f64,
     /// The reason why the run ended early, if it did: the figures are of the time before.
@@ -166,6 +169,7 @@ impl RunResult {
             command: std::env::args().collect(),
             spec: spec.clone(),
             host: Host::here(),
+            server_versions: Vec::new(),
             seconds: outcome.seconds,
             failure: outcome.failure.clone(),
             overloaded: outcome.is_overloaded,
@@ -201,6 +205,12 @@ impl RunResult {
             value["version"]
         );
         Ok(serde_json::from_value(value)?)
+    }
+
+    /// Share of the keys asked for that were found, in percent; `None` without gets.
+    #[must_use]
+    pub fn hit_percent(&self) -> Option<f64> {
+        self.gets.hit_percent()
     }
 
     /// Reasons to doubt the figures, in plain words.
@@ -295,6 +305,21 @@ impl OpResult {
     }
 }
 
+impl OpResult {
+    /// Share of the keys asked for that were found, in percent; `None` where none was asked for.
+    #[must_use]
+    pub fn hit_percent(&self) -> Option<f64> {
+        let asked = self.hits + self.misses;
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        (asked > 0).then(|| self.hits as f64 * 100.0 / asked as f64)
+    }
+
+    /// The same as a table shows it.
+    pub(crate) fn hits_shown(&self) -> String {
+        self.hit_percent().map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %"))
+    }
+}
+
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Result<Self> {
         let at =
@@ -366,7 +391,7 @@ mod tests {
             let mut result = result(0);
             result.total.requests = requests;
             result.failure = failure.map(str::to_owned);
-            crate::sweep::Point { at, result, threads: Vec::new() }
+            crate::sweep::Point { at, result, repeats: Vec::new(), threads: Vec::new() }
         };
         let sweep = crate::sweep::SweepResult {
             schema: String::new(),
@@ -375,6 +400,7 @@ mod tests {
             server: None,
             host: Host::here(),
             over: crate::sweep::Over::Connections,
+            pinned: false,
             points: vec![point(1.0, 0, None), point(2.0, 5, None), point(3.0, 5, Some("cut"))],
             knee: None,
             failure: None,

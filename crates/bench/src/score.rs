@@ -67,15 +67,7 @@ impl Maxima {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Appendix B of the guide: thousands of gets a second of random keys and of the hot key,
-    /// watts.
-    const PLATFORMS: [(&str, f64, f64, f64); 4] = [
-        ("S1260", 77.0, 44.0, 20.0),
-        ("C2750", 620.0, 460.0, 30.0),
-        ("E3-1265Lv3", 892.0, 976.0, 60.0),
-        ("E5-2697v2", 4160.0, 2640.0, 300.0),
-    ];
+    use crate::figures::papers::PLATFORMS;
 
     fn scores() -> Vec<Score> {
         let score = |(_, random, hot, watts): &(&str, f64, f64, f64)| {

@@ -126,7 +126,12 @@ impl fmt::Display for Sla {
         for (index, term) in self.terms.iter().enumerate() {
             let and = if index > 0 { " && " } else { "" };
             let sign = if term.is_strict { "<" } else { "<=" };
-            write!(f, "{and}{}{sign}{}us", term.measure, term.bound_nanos / 1000.0)?;
+            let (divisor, unit) = match term.bound_nanos {
+                nanos if nanos >= 1e9 => (1e9, "s"),
+                nanos if nanos >= 1e6 => (1e6, "ms"),
+                _ => (1e3, "us"),
+            };
+            write!(f, "{and}{}{sign}{}{unit}", term.measure, term.bound_nanos / divisor)?;
         }
         Ok(())
     }
@@ -145,10 +150,10 @@ mod tests {
     #[test]
     fn bounds_of_the_studies_are_read() {
         for (text, shown) in [
-            ("p99<1ms", "p99<1000us"),
-            ("mean<=100us && p99.73<=1ms", "mean<=100us && p99.73<=1000us"),
-            ("p99.5 <= 0.001s", "p99.5<=1000us"),
-            ("median<1ms&&max<2s", "p50<1000us && max<2000000us"),
+            ("p99<1ms", "p99<1ms"),
+            ("mean<=100us && p99.73<=1ms", "mean<=100us && p99.73<=1ms"),
+            ("p99.5 <= 0.001s", "p99.5<=1ms"),
+            ("median<1ms&&max<2s", "p50<1ms && max<2s"),
         ] {
             assert_eq!(text.parse::<Sla>().unwrap().to_string(), shown);
         }

@@ -47,7 +47,7 @@ pub struct Step {
 pub struct Size {
     /// Seconds of each measurement.
     pub seconds: f64,
-    /// Repeats of a search's points.
+    /// Measurements of each point.
     pub repeats: usize,
     /// Width of a search's answer, in percent.
     pub precision: f64,
@@ -160,11 +160,13 @@ fn words(parts: &[&str]) -> Vec<String> {
 
 /// A sweep that starts its own servers: 9,901 keys as the study has, a tenth of the requests sets.
 fn sweep(server: &Contender, size: &Size, over: &str, points: &str, more: &[&str]) -> Step {
+    let repeats = size.repeats.to_string();
     let protocol = server.protocol.to_string();
     // Processes stand in for threads.
     let threads = if over == "processes" { 1 } else { size.usual_threads };
     let (seconds, threads) = (size.seconds.to_string(), threads.to_string());
     let common = ["sweep", over, points, "-p", &protocol, "--time", &seconds, "--preload"];
+    let common = [&common[..], &["--repeats", &repeats]].concat();
     let load = ["--keys", "9901", "--value-size", "32", "--server-threads", &threads];
     let mut all = words(&[&common[..], &load, more].concat());
     all.push("--start".to_owned());
@@ -186,7 +188,10 @@ fn pavlik(server: &Contender, size: &Size) -> Vec<Step> {
         sweep(server, size, "connections", &list(&size.connections), &[]),
         sweep(server, size, "threads", &list(&size.threads), &["-c", "42"]),
         sweep(server, size, "processes", &list(&size.threads), &["-c", "42"]),
-        sweep(server, size, "pinned", "0,1", &["-c", "42"]),
+        Step {
+            name: format!("{}-pinned", server.server.name),
+            ..sweep(server, size, "connections", &list(&size.connections), &["--pin-servers"])
+        },
     ];
     if server.server.words().iter().any(|word| word == "{group}") {
         let more = ["-c", "42", "--pipeline", "64"];

@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::result::RunResult;
+use crate::result::{OpResult, RunResult};
 use crate::thread_use::{ThreadUse, thread_use};
 use generator::parse_error::ParseError;
 use generator::spec::Spec;
@@ -57,6 +57,9 @@ pub struct SweepResult {
     pub host: Host,
     /// The variable.
     pub over: Over,
+    /// Each thread of the server was bound to a processor.
+    #[serde(default)]
+    pub pinned: bool,
     /// The points, in their order.
     pub points: Vec<Point>,
     /// The point beyond which more brings little, by its place in `points`.
@@ -71,10 +74,43 @@ pub struct SweepResult {
 pub struct Point {
     /// The value of what is changed.
     pub at: f64,
-    /// The points.
+    /// The measurement; of several, the one with the median rate.
     pub result: RunResult,
+    /// All measurements in their order, where there were several.
+    #[serde(default)]
+    pub repeats: Vec<Repeat>,
     /// The CPU time of the server's threads, if the sweep started it.
     pub threads: Vec<ThreadUse>,
+}
+
+/// One of a point's measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// Requests answered a second.
+    pub rate: f64,
+    /// Mean latency in microseconds.
+    pub mean: f64,
+    /// 99th percentile in microseconds.
+    pub p99: f64,
+}
+
+impl Repeat {
+    /// Of a measurement.
+    #[must_use]
+    pub fn of(result: &RunResult) -> Self {
+        let OpResult { rate, latency, .. } = &result.total;
+        Self { rate: *rate, mean: latency.mean, p99: latency.percentile(99.0) }
+    }
+}
+
+impl Point {
+    /// The least and the greatest of the repeats, where there are several.
+    #[must_use]
+    pub fn range(&self, pick: fn(&Repeat) -> f64) -> Option<(f64, f64)> {
+        let values = || self.repeats.iter().map(pick);
+        let least = values().reduce(f64::min)?;
+        (self.repeats.len() > 1).then(|| (least, values().fold(least, f64::max)))
+    }
 }
 
 impl Over {

@@ -147,7 +147,7 @@ pub fn curves(result: &HitrateResult) -> String {
 }
 
 /// The load in one line.
-fn load(spec: &Spec) -> String {
+pub(crate) fn load(spec: &Spec) -> String {
     let pace = match spec.pace {
         Pace::Closed => "closed loop".to_owned(),
         Pace::Open { rate, arrival } => {
@@ -171,13 +171,7 @@ fn load(spec: &Spec) -> String {
 
 fn row(text: &mut String, name: &str, op: &OpResult) {
     let latency = &op.latency;
-    let asked = op.hits + op.misses;
-    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-    let hits = if asked == 0 {
-        "-".to_owned()
-    } else {
-        format!("{:.1} %", op.hits as f64 * 100.0 / asked as f64)
-    };
+    let hits = op.hits_shown();
     let _ = writeln!(
         text,
         "{name:6} {:>12} {:>12.0} {hits:>8} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1}",

@@ -97,7 +97,7 @@ fn figures(outcome: &Outcome) -> Result<Vec<Figure>> {
         vec![("east (master)", of(0)), ("west (replica)", of(1))]
     };
     let figure = |title: &str, caption: &str, y: &str, series: Series<'_>, log_y: bool| {
-        let svg = lines("seconds", y, &series, Axes { log_y, log_x: false }, None)?;
+        let svg = lines("seconds", y, &series, Axes { log_y, ..Axes::default() }, None)?;
         anyhow::Ok(Figure { title: title.to_owned(), caption: caption.to_owned(), svg })
     };
     Ok(vec![

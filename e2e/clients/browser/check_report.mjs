@@ -1,10 +1,13 @@
 // Opens pages of `holdall bench report` and `compare` in Chromium, as a phone and as a desk see them, light and dark: every chart must be
-// drawn, none of its words may lie over its lines, nothing may be said on the console, and nothing may be wider than the window. With a
-// folder, screenshots of the page's head and of every section are put there.
+// drawn with letters of 12 px, none of its words may lie over its lines, its points must tell their values, nothing may be said on the
+// console, nothing may be wider than the window, and axe must find nothing serious. On a desk charts stand side by side. With a folder,
+// screenshots of the page's head and of every section are put there.
 //
 // Usage: node check_report.mjs PAGE.. [--shots FOLDER]; the browser is CHROMIUM, or /usr/bin/chromium.
 
 import { strict as assert } from "node:assert";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { basename, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { launch } from "./browser.mjs";
@@ -12,6 +15,7 @@ import { launch } from "./browser.mjs";
 const words = process.argv.slice(2);
 const at = words.indexOf("--shots");
 const shots = at < 0 ? null : words.splice(at, 2)[1];
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 let checks = 0;
 const check = (is, words) => {
   assert.ok(is, words);
@@ -21,7 +25,7 @@ const check = (is, words) => {
 const { browser, close } = await launch({ offline: true });
 try {
   for (const file of words) {
-    for (const width of [390, 1280]) {
+    for (const width of [360, 1280]) {
       for (const colorScheme of ["light", "dark"]) {
         await look(file, width, colorScheme);
       }
@@ -46,18 +50,26 @@ async function look(file, width, colorScheme) {
   check(seen.scroll <= width, `${name}: ${seen.scroll} px wide`);
   check(seen.charts.length > 0, `${name}: no chart`);
   for (const chart of seen.charts) {
-    check(chart.width > width * 0.8 || chart.width >= 600, `${name}: a chart of ${chart.width} px`);
+    check(chart.width > width * 0.8 || chart.width >= 380, `${name}: a chart of ${chart.width} px`);
+    check(chart.hovers > 0, `${name}: ${chart.title}: no point tells its value`);
     check(chart.shapes > 0 && chart.drawn > 0, `${name}: an empty chart: ${chart.title}`);
     check(chart.overlap === 0, `${name}: ${chart.title}: ${chart.overlap} labels outside of the chart`);
     check(chart.covered === "", `${name}: ${chart.title}: ${chart.covered} lies over a line or a bar`);
-    check(chart.textPx >= 8.5, `${name}: ${chart.title}: text of ${chart.textPx} px`);
+    check(chart.textPx >= 12, `${name}: ${chart.title}: text of ${chart.textPx} px`);
   }
+  const isWide = width > 1000 && seen.charts.length > 1;
+  check(!isWide || seen.tops.length < seen.charts.length, `${name}: no two charts side by side`);
   check(seen.smallest >= 12, `${name}: text of ${seen.smallest} px`);
   check(seen.contrast >= 4.5, `${name}: contrast ${seen.contrast}`);
   const isDark = seen.paper < 0.2;
   check(isDark === (colorScheme === "dark"), `${name}: the paper's luminance is ${seen.paper}`);
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  const places = serious.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).slice(0, 3).join(" ")}`);
+  assert.deepEqual(places, [], `${name}: axe`);
   assert.deepEqual(said, [], name);
-  checks += 1;
+  checks += 2;
   if (shots !== null) {
     const stem = join(shots, `${basename(file, ".html")}-${width}-${colorScheme}`);
     await page.screenshot({ path: `${stem}.png` });
@@ -115,9 +127,11 @@ function measure() {
       drawn: box.height > 50 ? 1 : 0,
       overlap: outside.length,
       covered: covered.map((text) => text.textContent.trim()).join(", "),
-      textPx: Math.min(...texts.map((text) => text.getBoundingClientRect().height)),
+      hovers: svg.querySelectorAll(".hover > title").length,
+      textPx: Math.min(...texts.map((text) => parseFloat(text.getAttribute("font-size")) * (box.width / svg.viewBox.baseVal.width))),
     };
   });
+  const tops = [...new Set([...document.querySelectorAll("figure")].map((figure) => Math.round(figure.getBoundingClientRect().top)))];
   const body = getComputedStyle(document.body);
   const [ink, paper] = [luminance(body.color), luminance(body.backgroundColor)];
   const sizes = [...document.querySelectorAll("p, td, figcaption, code, h1, h2")].map((element) =>
@@ -126,6 +140,7 @@ function measure() {
   return {
     scroll: document.documentElement.scrollWidth,
     charts,
+    tops,
     smallest: Math.min(...sizes),
     contrast: (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05),
     paper,

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::figures::{Drawable, Figure, maxima, page_of};
+use crate::figures::{Drawable, Figure, maxima, page_of, papers};
+use crate::study::Study;
 use crate::terminal;
 
 /// Draws kept results as one HTML page, which needs no network and no script.
@@ -24,6 +25,10 @@ pub(super) struct ReportArgs {
     /// The page.
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     out: PathBuf,
+    /// Draw the figures of this paper, with its numbers beside the results', which `study` of its
+    /// name brought.
+    #[arg(long, value_enum, value_name = "STUDY")]
+    paper: Option<Study>,
     /// Write each figure as an SVG file into this folder, too.
     #[arg(long, value_name = "FOLDER")]
     svg: Option<PathBuf>,
@@ -41,15 +46,18 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode> {
         let json = fs::read_to_string(file).with_context(path)?;
         results.push((name, Drawable::read(&json).with_context(path)?));
     }
-    let summary = maxima::summary(&results)?;
+    let originals = match args.paper {
+        Some(study) => papers::originals(study, &results)?,
+        None => Vec::new(),
+    };
     if let Some(folder) = &args.svg {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        keep_svg(folder, "all", summary.clone())?;
+        keep_svg(folder, "all", maxima::summary(&results, &[])?)?;
         for (index, (_, result)) in results.iter().enumerate() {
             keep_svg(folder, &(index + 1).to_string(), result.figures()?)?;
         }
     }
-    let html = page_of("holdall bench", "", &[], &summary, &results)?;
+    let html = page_of("holdall bench", "", &[], &originals, &results)?;
     fs::write(&args.out, html).with_context(|| args.out.display().to_string())?;
     terminal::print(&format!("{}\n", args.out.display()));
     Ok(ExitCode::SUCCESS)

@@ -26,6 +26,7 @@ use crate::listeners;
 use crate::memtier::json;
 use crate::result::RunResult;
 use crate::sampler::Sampler;
+use crate::server_version;
 use crate::terminal;
 use generator::keys::Pattern;
 use generator::sizes::{KeySize, ValueSize};
@@ -307,6 +308,7 @@ pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
 /// Runs by agents if any are named, else as [`measure`] does.
 fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
     let progress = interrupt::progress();
+    let server_versions = server_version::of_all(spec);
     let started = now();
     let before = CpuTimes::now();
     let bar = ProgressBar::new(0);
@@ -343,6 +345,7 @@ fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
     })?;
     let cpu = before.zip(CpuTimes::now()).map(|(before, after)| after - before);
     let mut result = RunResult::new(spec, &gathered.outcome, (cpu, series), started)?;
+    result.server_versions = server_versions;
     if interrupt::happened() {
         result.failure.get_or_insert_with(|| INTERRUPTED.to_owned());
     }

@@ -61,6 +61,7 @@ struct ScoreResult {
     schema: &'static str,
     version: u32,
     command: Vec<String>,
+    started: u64,
     host: Host,
     sla: String,
     weights: Weights,
@@ -75,6 +76,7 @@ pub(super) fn run(args: &ScoreArgs) -> Result<ExitCode> {
     }
     let weights = Weights { random: args.random_weight, hot: 1.0 - args.random_weight };
     let mut file = run::created(args.json.as_deref())?;
+    let started = run::now();
     let mut searches = Vec::new();
     let maxima = match (args.random, args.hot) {
         (Some(random), Some(hot)) => {
@@ -88,6 +90,7 @@ pub(super) fn run(args: &ScoreArgs) -> Result<ExitCode> {
         schema: "holdall-bench-score",
         version: 1,
         command: std::env::args().collect(),
+        started,
         host: Host::here(),
         sla: args.sla.to_string(),
         weights,

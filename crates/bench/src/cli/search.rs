@@ -81,6 +81,7 @@ struct SearchResult<'a> {
     schema: &'static str,
     version: u32,
     command: Vec<String>,
+    started: u64,
     host: Host,
     spec: &'a Spec,
     sla: String,
@@ -90,6 +91,7 @@ struct SearchResult<'a> {
 
 pub(super) fn run(args: &SearchArgs) -> Result<ExitCode> {
     let mut file = run::created(args.json.as_deref())?;
+    let started = run::now();
     let spec = args.load.spec()?;
     if spec.preload {
         run::preload(&spec)?;
@@ -99,6 +101,7 @@ pub(super) fn run(args: &SearchArgs) -> Result<ExitCode> {
         schema: "holdall-bench-search",
         version: 1,
         command: std::env::args().collect(),
+        started,
         host: Host::here(),
         spec: &spec,
         sla: args.sla.to_string(),

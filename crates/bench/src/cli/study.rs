@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::EXIT_PARTIAL;
 use super::interrupt::{self, EXIT_INTERRUPTED};
-use crate::figures::{self, Drawable, maxima};
+use crate::figures::{self, Drawable, papers};
 use crate::hitrate::servers::{self, Contender};
 use crate::shell::shell;
 use crate::sla::Sla;
@@ -41,7 +41,7 @@ pub(super) struct StudyArgs {
     /// Seconds of each measurement, where they are not to be the study's (10).
     #[arg(long, value_name = "SECONDS", value_parser = super::run::seconds)]
     time: Option<f64>,
-    /// Repeats of a search's points, where they are not to be the study's (3).
+    /// Repeats of each point, where they are not to be the study's (3).
     #[arg(long, value_name = "COUNT", value_parser = super::run::count)]
     repeats: Option<usize>,
     /// The bound on latency of intel-guide (p99.5<=1ms) or baglru (mean<=1ms), where it is not to
@@ -104,8 +104,9 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     let words = format!("The experiment of: {}.", args.study.source());
     let kind = if args.quick { " A quick run, which shows nothing of the servers." } else { "" };
     let title = format!("holdall bench study {}", args.study);
-    let summary = maxima::summary(&results)?;
-    let html = figures::page_of(&title, &format!("{words}{kind}"), &failures, &summary, &results)?;
+    let originals = papers::originals(args.study, &results)?;
+    let html =
+        figures::page_of(&title, &format!("{words}{kind}"), &failures, &originals, &results)?;
     let report = args.out.join("report.html");
     fs::write(&report, html).with_context(|| report.display().to_string())?;
     terminal::print(&format!("\n{}\n", report.display()));

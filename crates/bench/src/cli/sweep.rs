@@ -12,7 +12,8 @@ use super::interrupt::{self, INTERRUPTED};
 use super::run::{self, LoadArgs};
 use crate::host::Host;
 use crate::process::{self, Launch, Running, Server};
-use crate::sweep::{self, Over, Point, Points, SweepResult};
+use crate::result::RunResult;
+use crate::sweep::{self, Over, Point, Points, Repeat, SweepResult};
 use crate::terminal;
 use crate::thread_use::{ThreadUse, thread_use, used};
 use generator::spec::{Pace, Spec, Target};
@@ -39,6 +40,13 @@ pub(super) struct SweepArgs {
     /// {group} of --start where another thing is changed.
     #[arg(long, default_value_t = 20)]
     group: usize,
+    /// Bind each thread of the servers that --start starts to a processor, in turn.
+    #[arg(long, requires = "start")]
+    pin_servers: bool,
+    /// Measurements of each point; the one with the median rate is kept whole, and the report shows
+    /// the range of all.
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = run::count)]
+    repeats: usize,
     /// Requests a second, of an open loop, where another thing is changed.
     #[arg(short, long, value_name = "PER_SECOND")]
     rate: Option<f64>,
@@ -55,6 +63,7 @@ Examples:
   holdall bench sweep connections 1,2,4,8,16,32,64,128 --preload --json c.json
   holdall bench sweep threads 1,2,4,8 --start 'memcached -p {port} -t {threads}' --preload --json t.json
   holdall bench sweep processes 1,2,4 --start 'memcached -p {port} -t {threads}' --preload --json p.json
+  holdall bench sweep connections 1,4,16,64 --start 'memcached -p {port} -t {threads}' --server-threads 4 --pin-servers --repeats 3 --preload
   holdall bench sweep pinned 0,1 --start 'holdall serve -p {port} -t {threads}' --server-threads 4 --preload
   holdall bench sweep group 1,5,20,100 --start 'memcached -p {port} -R {group}' --pipeline 32 --preload
   holdall bench report c.json t.json --out report.html      the figures";
@@ -91,6 +100,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
         server: args.start.clone(),
         host: Host::here(),
         over: args.over,
+        pinned: args.pin_servers,
         points: Vec::new(),
         knee: None,
         failure: None,
@@ -140,17 +150,39 @@ fn measure(args: &SweepArgs, base: &Spec, at: f64) -> Result<Point> {
         run::preload(&spec)?;
     }
     let pids: Vec<u32> = servers.iter().filter_map(Running::pid).collect();
-    if args.over == Over::Pinned && at > 0.0 {
+    if args.pin_servers || (args.over == Over::Pinned && at > 0.0) {
         pids.iter().try_for_each(|pid| sweep::pin_threads(*pid))?;
     }
     let all = || -> Result<Vec<ThreadUse>> {
         Ok(pids.iter().map(|pid| thread_use(*pid)).collect::<Result<Vec<_>>>()?.concat())
     };
-    let before = all()?;
-    let result = run::measure(&spec)?;
-    // A server that ended in the run is reported by the run.
-    let threads = all().map(|after| used(&before, &after)).unwrap_or_default();
-    Ok(Point { at, result, threads })
+    let mut measured = Vec::new();
+    for _ in 0..args.repeats {
+        let before = all()?;
+        let result = run::measure(&spec)?;
+        // A server that ended in the run is reported by the run.
+        let threads = all().map(|after| used(&before, &after)).unwrap_or_default();
+        let is_over = result.failure.is_some();
+        measured.push((result, threads));
+        if is_over {
+            break;
+        }
+    }
+    let repeats = measured.iter().map(|(result, _)| Repeat::of(result)).collect::<Vec<_>>();
+    let (result, threads) = median(measured).context("a point without a measurement")?;
+    let repeats = if repeats.len() > 1 { repeats } else { Vec::new() };
+    Ok(Point { at, result, repeats, threads })
+}
+
+/// The measurement with the median rate; one that was cut short goes before all others, since it
+/// ends the sweep.
+fn median<T>(mut measured: Vec<(RunResult, T)>) -> Option<(RunResult, T)> {
+    if measured.last().is_some_and(|(result, _)| result.failure.is_some()) {
+        return measured.pop();
+    }
+    measured.sort_by(|(one, _), (other, _)| one.total.rate.total_cmp(&other.total.rate));
+    let middle = measured.len() / 2;
+    (!measured.is_empty()).then(|| measured.swap_remove(middle))
 }
 
 impl SweepArgs {
@@ -184,6 +216,9 @@ fn row(point: &Point) -> String {
         total.latency.percentile(99.0),
         total.latency.percentile(99.9)
     );
+    if let Some((least, most)) = point.range(|repeat| repeat.rate) {
+        let _ = write!(text, "; {} repeats, {least:.0} to {most:.0}", point.repeats.len());
+    }
     let ticks = |pick: fn(&ThreadUse) -> u64| point.threads.iter().map(pick).sum::<u64>();
     if !point.threads.is_empty() {
         #[allow(clippy::cast_precision_loss, reason = "ticks of one measurement")]

@@ -1,30 +1,48 @@
-//! Two kinds of charts, as SVG.
+//! Two kinds of charts, as SVG: lines through points, and stacked bars.
+
+use std::fmt::Write as _;
 
 use anyhow::Result;
 use plotters::coord::Shift;
-use plotters::coord::combinators::LogCoord;
-use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, Ranged, ValueFormatter};
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
+pub use super::axis::{Axes, Unit};
+use super::axis::{Logarithmic, WholeNumbers, bounds, usize_f64};
 use super::legend::{Legend, Mark};
+use super::page::escaped;
 use super::style::{COLOURS, FONT, failed};
-
-/// The axes that are logarithmic.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Axes {
-    /// The horizontal one.
-    pub log_x: bool,
-    /// The vertical one.
-    pub log_y: bool,
-}
 
 /// A bar: its label and its parts, from below.
 pub(super) type Bar = (String, Vec<(&'static str, f64)>);
 
-/// Width, and height without the names of series; the page scales it, on a phone to two thirds:
-/// then its letters can still be read.
-const SIZE: (u32, u32) = (520, 330);
+/// A point of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Dot {
+    /// Its place.
+    pub at: (f64, f64),
+    /// The least and the greatest of its repeats.
+    pub range: Option<(f64, f64)>,
+    /// A reason to doubt it: it is drawn hollow.
+    pub doubt: Option<String>,
+}
+
+/// A line: its name and its points.
+pub(super) type Series<'a> = (&'a str, Vec<Dot>);
+
+/// Width, and height without the names of series. The page scales it: on a phone of 360 pixels its
+/// letters still have twelve.
+const SIZE: (u32, u32) = (380, 270);
+
+/// Letters of labels and names.
+const LETTERS: i32 = 14;
+
+/// Labels of an axis, at most: more would touch each other.
+const LABELS: (usize, usize) = (5, 7);
+
+/// Points that have a mark each, at most; of more, as many can be pointed at.
+const MARKS: usize = 64;
 
 /// Lines through points, with a dashed vertical line at `mark`.
 ///
@@ -38,10 +56,34 @@ pub fn lines(
     axes: Axes,
     mark: Option<f64>,
 ) -> Result<String> {
-    let all = || series.iter().flat_map(|(_, points)| points.iter().copied());
-    let (x, y) = (bounds(all().map(|p| p.0), axes.log_x), bounds(all().map(|p| p.1), axes.log_y));
-    let chart = Lines { x_label, y_label, series, mark, y };
+    let dot = |at: &(f64, f64)| Dot { at: *at, range: None, doubt: None };
+    let series: Vec<Series<'_>> =
+        series.iter().map(|(name, points)| (*name, points.iter().map(dot).collect())).collect();
+    dotted(x_label, y_label, &series, axes, mark)
+}
+
+/// Lines through points that have repeats or doubts.
+pub(super) fn dotted(
+    x_label: &str,
+    y_label: &str,
+    series: &[Series<'_>],
+    axes: Axes,
+    mark: Option<f64>,
+) -> Result<String> {
+    let dots = || series.iter().flat_map(|(_, dots)| dots);
+    let x = bounds(dots().map(|dot| dot.at.0), axes.log_x);
+    let ends = |dot: &Dot| dot.range.map_or([dot.at.1; 2], |(least, most)| [least, most]);
+    let y = bounds(dots().flat_map(ends), axes.log_y);
+    let chart = Lines { labels: (x_label, y_label), series, axes, mark, y };
     match (axes.log_x, axes.log_y) {
+        _ if axes.x == Unit::Nines => {
+            let whole = WholeNumbers((x.0..x.1).into(), 6);
+            if axes.log_y {
+                chart.draw(whole, Logarithmic::new(y))
+            } else {
+                chart.draw(whole, y.0..y.1)
+            }
+        }
         (false, false) => chart.draw(x.0..x.1, y.0..y.1),
         (true, false) => chart.draw(Logarithmic::new(x), y.0..y.1),
         (false, true) => chart.draw(x.0..x.1, Logarithmic::new(y)),
@@ -50,9 +92,9 @@ pub fn lines(
 }
 
 struct Lines<'a> {
-    x_label: &'a str,
-    y_label: &'a str,
-    series: &'a [(&'a str, Vec<(f64, f64)>)],
+    labels: (&'a str, &'a str),
+    series: &'a [Series<'a>],
+    axes: Axes,
     mark: Option<f64>,
     y: (f64, f64),
 }
@@ -69,24 +111,44 @@ impl Lines<'_> {
         let has_names = self.series.len() > 1;
         let names = self.series.iter().map(|(name, _)| has_names.then_some(*name));
         let legend = Legend::new(names, Mark::Line, SIZE.0);
-        let mut svg = String::new();
+        let (mut svg, mut hovers) = (String::new(), String::new());
         {
             let (area, plot) = areas(&mut svg, &legend)?;
-            let mut chart = ChartBuilder::on(&plot)
-                .margin(12)
-                .x_label_area_size(44)
-                .y_label_area_size(66)
-                .build_cartesian_2d(x, y)
-                .map_err(failed)?;
-            let labels = (self.x_label, self.y_label);
-            mesh(&mut chart, labels, &|number| short(*number), true)?;
-            for ((_, points), colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+            let mut chart = builder(&plot).build_cartesian_2d(x, y).map_err(failed)?;
+            let axes = self.axes;
+            let units = (|at: &f64| axes.x.shown(*at), |at: &f64| axes.y.shown(*at));
+            mesh(&mut chart, self.labels, (&units.0, &units.1), true)?;
+            for ((name, dots), colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
                 let style = colour.stroke_width(2);
-                let line = LineSeries::new(points.iter().copied(), style);
+                let line = LineSeries::new(dots.iter().map(|dot| dot.at), style);
                 chart.draw_series(line).map_err(failed)?;
-                if points.len() <= 64 {
-                    let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
-                    chart.draw_series(dots).map_err(failed)?;
+                let ranged = dots.iter().filter_map(|dot| Some((dot, dot.range?)));
+                let bars = ranged.map(|(dot, (least, most))| {
+                    ErrorBar::new_vertical(
+                        dot.at.0,
+                        least,
+                        dot.at.1,
+                        most,
+                        colour.stroke_width(1),
+                        6,
+                    )
+                });
+                chart.draw_series(bars).map_err(failed)?;
+                if dots.len() <= MARKS {
+                    let marks = dots.iter().map(|dot| match dot.doubt {
+                        None => Circle::new(dot.at, 3, colour.filled()),
+                        Some(_) => Circle::new(dot.at, 4, colour.stroke_width(1)),
+                    });
+                    chart.draw_series(marks).map_err(failed)?;
+                }
+                let name = if has_names { *name } else { "" };
+                for dot in dots.iter().step_by(dots.len().div_ceil(MARKS).max(1)) {
+                    let (x, y) = chart.backend_coord(&dot.at);
+                    let words = escaped(&self.words(name, dot));
+                    let _ = writeln!(
+                        hovers,
+                        "<circle class=\"hover\" cx=\"{x}\" cy=\"{y}\" r=\"8\"><title>{words}</title></circle>"
+                    );
                 }
             }
             if let Some(mark) = self.mark {
@@ -96,8 +158,35 @@ impl Lines<'_> {
             }
             area.present().map_err(failed)?;
         }
-        Ok(svg)
+        Ok(with_hovers(&svg, &hovers))
     }
+
+    /// The words that are shown for a point.
+    fn words(&self, name: &str, dot: &Dot) -> String {
+        let (x, y) = (self.axes.x, self.axes.y);
+        let mut words = String::new();
+        if !name.is_empty() {
+            let _ = write!(words, "{name}: ");
+        }
+        let _ = write!(words, "{} at {} {}", y.shown(dot.at.1), x.shown(dot.at.0), self.labels.0);
+        if let Some((least, most)) = dot.range {
+            let _ = write!(words, " ({} to {})", y.shown(least), y.shown(most));
+        }
+        if let Some(doubt) = &dot.doubt {
+            let _ = write!(words, "; doubtful: {doubt}");
+        }
+        words
+    }
+}
+
+/// The picture, with what is shown for a place under the pointer: browsers show an SVG title so.
+fn with_hovers(svg: &str, hovers: &str) -> String {
+    let end = svg.rfind("</svg>").unwrap_or(svg.len());
+    format!(
+        "{}<g fill=\"none\" pointer-events=\"all\">\n{hovers}</g>\n{}",
+        &svg[..end],
+        &svg[end..]
+    )
 }
 
 /// Stacked bars; a part that is in none of them is not named.
@@ -114,14 +203,11 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
     let legend = Legend::new(named, Mark::Area, SIZE.0);
     let top = bars.iter().map(|(_, parts)| parts.iter().map(|part| part.1).sum::<f64>());
     let top = top.fold(1.0, f64::max) * 1.05;
-    let mut svg = String::new();
+    let (mut svg, mut hovers) = (String::new(), String::new());
     {
         let (area, plot) = areas(&mut svg, &legend)?;
         let x: RangedCoordf64 = (-0.5..usize_f64(bars.len()) - 0.5).into();
-        let mut chart = ChartBuilder::on(&plot)
-            .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(66)
+        let mut chart = builder(&plot)
             .build_cartesian_2d(WholeNumbers(x, bars.len()), 0.0..top)
             .map_err(failed)?;
         let label = |at: &f64| {
@@ -129,19 +215,30 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
                 bars.iter().enumerate().find(|(index, _)| (usize_f64(*index) - at).abs() < 0.01);
             index.map(|(_, (label, _))| label.clone()).unwrap_or_default()
         };
-        mesh(&mut chart, (x_label, y_label), &label, false)?;
+        let shown = |number: &f64| Unit::Number.shown(*number);
+        mesh(&mut chart, (x_label, y_label), (&label, &shown), false)?;
         for (part, colour) in (0..names.len()).zip(COLOURS.iter().cycle()) {
-            let boxes = bars.iter().enumerate().map(|(index, (_, parts))| {
+            let placed = bars.iter().enumerate().filter_map(|(index, (label, parts))| {
                 let below: f64 = parts.iter().take(part).map(|part| part.1).sum();
-                let height = parts.get(part).map_or(0.0, |part| part.1);
+                let (name, height) = parts.get(part)?;
                 let at = usize_f64(index);
-                Rectangle::new([(at - 0.35, below), (at + 0.35, below + height)], colour.filled())
+                Some((label, *name, *height, [(at - 0.35, below), (at + 0.35, below + height)]))
             });
-            chart.draw_series(boxes).map_err(failed)?;
+            for (label, name, height, corners) in placed {
+                chart.draw_series([Rectangle::new(corners, colour.filled())]).map_err(failed)?;
+                let [(left, low), (right, high)] =
+                    corners.map(|corner| chart.backend_coord(&corner));
+                let words = format!("{label}: {name} {} {y_label}", Unit::Number.shown(height));
+                let _ = writeln!(
+                    hovers,
+                    "<path class=\"hover\" d=\"M{left} {low}H{right}V{high}H{left}Z\"><title>{}</title></path>",
+                    escaped(&words)
+                );
+            }
         }
         area.present().map_err(failed)?;
     }
-    Ok(svg)
+    Ok(with_hovers(&svg, &hovers))
 }
 
 /// A chart's whole area with the legend drawn on top, and what is left for the plot.
@@ -155,12 +252,22 @@ fn areas<'a>(svg: &'a mut String, legend: &Legend) -> Result<(Area<'a>, Area<'a>
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// A chart with room for the labels of its axes.
+fn builder<'a, 'b>(plot: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut builder = ChartBuilder::on(plot);
+    builder.margin(12).margin_right(20).x_label_area_size(44).y_label_area_size(64);
+    builder
+}
+
+/// A number as an axis shows it.
+type Label<'a> = &'a dyn Fn(&f64) -> String;
+
 /// Axes with their names, and lines across the chart at their labels: at those of the x axis only
 /// if `upright`.
 fn mesh<'a, X, Y>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     (x_name, y_name): (&str, &str),
-    x_label: &dyn Fn(&f64) -> String,
+    (x_label, y_label): (Label<'_>, Label<'_>),
     upright: bool,
 ) -> Result<()>
 where
@@ -173,92 +280,16 @@ where
     }
     mesh.x_desc(x_name)
         .y_desc(y_name)
+        .x_labels(LABELS.0)
+        .y_labels(LABELS.1)
         .x_label_formatter(&x_label)
-        .y_label_formatter(&|number| short(*number))
-        .label_style((FONT, 14))
-        .axis_desc_style((FONT, 15))
+        .y_label_formatter(&y_label)
+        .label_style((FONT, LETTERS))
+        .axis_desc_style((FONT, LETTERS))
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.12))
         .draw()
         .map_err(failed)
-}
-
-/// An axis with labels at whole numbers, where the bars are.
-struct WholeNumbers(RangedCoordf64, usize);
-
-impl Ranged for WholeNumbers {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        self.0.map(value, limit)
-    }
-
-    fn key_points<Hint: plotters::coord::ranged1d::KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        // A label is as wide as a twelfth of the chart.
-        (0..self.1).step_by(self.1.div_ceil(12).max(1)).map(usize_f64).collect()
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        self.0.range()
-    }
-}
-
-/// A logarithmic axis. Plotters names a power of ten twice where it comes to it from both sides by
-/// floating point.
-struct Logarithmic(LogCoord<f64>);
-
-impl Logarithmic {
-    fn new((least, most): (f64, f64)) -> Self {
-        Self((least..most).log_scale().into())
-    }
-}
-
-impl Ranged for Logarithmic {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        self.0.map(value, limit)
-    }
-
-    fn key_points<Hint: plotters::coord::ranged1d::KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        let mut points = self.0.key_points(hint);
-        points.dedup_by(|one, other| short(*one) == short(*other));
-        points
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        self.0.range()
-    }
-}
-
-/// The range of an axis: from 0 or, on a logarithmic one, from the least value above it.
-fn bounds(values: impl Iterator<Item = f64> + Clone, is_log: bool) -> (f64, f64) {
-    let most = values.clone().fold(0.0, f64::max);
-    if is_log {
-        let least =
-            values.filter(|value| *value > 0.0).fold(f64::MAX, f64::min).min(most).max(1e-3);
-        return (least * 0.9, most.max(least) * 1.2);
-    }
-    (0.0, if most > 0.0 { most * 1.08 } else { 1.0 })
-}
-
-/// A number as an axis shows it: three digits at most, thousands and millions with a letter.
-fn short(number: f64) -> String {
-    let (scaled, letter) = match number.abs() {
-        size if size >= 1e6 => (number / 1e6, "M"),
-        size if size >= 1e4 => (number / 1e3, "k"),
-        _ => (number, ""),
-    };
-    let digits = if scaled.abs() >= 100.0 || scaled.fract().abs() < 1e-9 { 0 } else { 1 };
-    format!("{scaled:.digits$}{letter}")
-}
-
-fn usize_f64(number: usize) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "few bars")]
-    let number = number as f64;
-    number
 }
 
 #[cfg(test)]
@@ -266,46 +297,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_show_short_numbers() {
-        for (number, text) in [
-            (0.0, "0"),
-            (0.5, "0.5"),
-            (12.34, "12.3"),
-            (1234.0, "1234"),
-            (45_600.0, "45.6k"),
-            (2e6, "2M"),
-        ] {
-            assert_eq!(short(number), text);
-        }
-    }
-
-    #[test]
-    fn a_logarithmic_axis_names_no_number_twice() {
-        for least in [0.9, 0.09, 3.0, 9.0] {
-            for most in [9.5, 12.0, 120.0, 1e4, 3e6] {
-                let axis = Logarithmic::new((least, most));
-                for count in 5..20 {
-                    let labels: Vec<String> =
-                        axis.key_points(count).into_iter().map(short).collect();
-                    let mut once = labels.clone();
-                    once.dedup();
-                    assert_eq!(labels, once, "{least}..{most}, {count}");
-                }
-            }
-        }
-    }
-
-    #[test]
     fn charts_of_odd_data_are_drawn() {
-        let log = Axes { log_x: true, log_y: true };
+        let log = Axes { log_x: true, ..Axes::latency(true) };
+        let nines = Axes { x: Unit::Nines, ..Axes::latency(false) };
         for points in
             [vec![], vec![(0.0, 0.0)], vec![(1.0, 5.0), (2.0, 5.0)], vec![(1.0, 1e9), (1e6, 0.0)]]
         {
-            for axes in [Axes::default(), log] {
+            for axes in [Axes::default(), log, nines] {
                 let svg = lines("x", "y", &[("a", points.clone())], axes, Some(1.0)).unwrap();
                 assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
             }
         }
         assert!(bars("x", "y", &[]).unwrap().contains("</svg>"));
+    }
+
+    #[test]
+    fn a_point_tells_its_value_its_repeats_and_its_doubt() {
+        let dot = Dot {
+            at: (12.0, 1500.0),
+            range: Some((1000.0, 2000.0)),
+            doubt: Some("a <busy> machine".into()),
+        };
+        let series = [("one", vec![dot]), ("two", Vec::new())];
+        let svg = dotted("connections", "p99", &series, Axes::latency(false), None).unwrap();
+        let words =
+            "one: 1.5 ms at 12 connections (1 ms to 2 ms); doubtful: a &lt;busy&gt; machine";
+        assert!(svg.contains(words), "{svg}");
+        let svg = bars("", "percent", &[("1".into(), vec![("user", 12.5)])]).unwrap();
+        assert!(svg.contains("<title>1: user 12.5 percent</title>"), "{svg}");
     }
 }

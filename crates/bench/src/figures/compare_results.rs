@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::page::{STYLE, escaped, figures, list};
+use super::page::{begin, end, escaped, figures, list};
 use super::{Figure, chart};
 use crate::compare_results::{Line, Side};
 use crate::result::RunResult;
@@ -15,20 +15,14 @@ use crate::result::RunResult;
 ///
 /// When a figure cannot be drawn.
 pub fn page(base: &Side, other: &Side, lines: &[Line]) -> Result<String> {
-    let mut html = String::new();
-    let _ = write!(
-        html,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>holdall bench compare</title><style>{STYLE}</style></head><body>\n<h1>holdall bench compare</h1>\n"
-    );
+    let mut html = begin("holdall bench compare", "");
     for (name, side) in [("Base", base), ("Other", other)] {
         let _ = writeln!(html, "<p>{name}:</p><code>{}</code>", escaped(&side.name));
-        list(&mut html, side.doubts());
+        list(&mut html, &side.doubts());
     }
     let _ = writeln!(
         html,
-        "<div class=\"wide\"><table><tr><th>measure</th><th>at</th><th>base</th><th>other</th><th>ratio</th><th>95 %</th>\
+        "<div class=\"wide\" tabindex=\"0\"><table><tr><th>measure</th><th>at</th><th>base</th><th>other</th><th>ratio</th><th>95 %</th>\
          <th>p</th><th></th></tr>"
     );
     for line in lines {
@@ -59,7 +53,7 @@ pub fn page(base: &Side, other: &Side, lines: &[Line]) -> Result<String> {
         );
     }
     figures(&mut html, &drawn(base, other)?);
-    let _ = writeln!(html, "</body></html>");
+    end(&mut html);
     Ok(html)
 }
 
@@ -76,17 +70,21 @@ fn drawn(base: &Side, other: &Side) -> Result<Vec<Figure>> {
                 })
                 .collect()
         };
-        let figure = |title: &str, y: &str, pick: fn(&RunResult) -> f64| -> Result<Figure> {
+        let figure = |title: &str, y: &str, axes, pick: fn(&RunResult) -> f64| -> Result<Figure> {
             let lines = sides.map(|(name, side)| (name, curve(side, pick)));
             Ok(Figure {
                 title: title.into(),
                 caption: "Medians of the runs of each point.".into(),
-                svg: chart::lines("point of the sweep", y, &lines, chart::Axes::default(), None)?,
+                svg: chart::lines("point of the sweep", y, &lines, axes, None)?,
             })
         };
         return Ok(vec![
-            figure("Throughput", "requests a second", |run| run.total.rate)?,
-            figure("p99", "microseconds", |run| run.total.latency.percentile(99.0))?,
+            figure("Throughput", "requests a second", chart::Axes::default(), |run| {
+                run.total.rate
+            })?,
+            figure("p99", "latency", chart::Axes::latency(false), |run| {
+                run.total.latency.percentile(99.0)
+            })?,
         ]);
     }
     let curve = |side: &Side| -> Result<Vec<(f64, f64)>> {
@@ -102,14 +100,8 @@ fn drawn(base: &Side, other: &Side) -> Result<Vec<Figure>> {
     Ok(vec![Figure {
         title: "Latency by percentile".into(),
         caption:
-            "All runs of each side together. 1 is the 90th percentile, 2 the 99th, 3 the 99.9th."
+            "All runs of each side together. Each step to the right is a tenth of the requests."
                 .into(),
-        svg: chart::lines(
-            "nines",
-            "microseconds",
-            &lines,
-            chart::Axes { log_y: true, ..Default::default() },
-            None,
-        )?,
+        svg: chart::lines("percentile", "latency", &lines, super::NINES, None)?,
     }])
 }

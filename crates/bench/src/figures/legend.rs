@@ -25,7 +25,7 @@ pub(super) struct Legend {
 }
 
 /// Letters of the longest name that is shown whole.
-const LETTERS_MAX: usize = 56;
+const LETTERS_MAX: usize = 46;
 
 /// Height of a row of names, and space above and below all of them.
 const ROW: i32 = 19;
@@ -125,23 +125,23 @@ mod tests {
     #[test]
     fn names_that_do_not_fit_begin_another_row() {
         let all = ["a", "b", "server: holdall-worker 12345", "generator: holdall-bench 6789"];
-        let legend = Legend::new(all.map(Some), Mark::Line, 520);
+        let legend = Legend::new(all.map(Some), Mark::Line, 380);
         let rows: Vec<usize> = legend.rows.iter().map(Vec::len).collect();
         assert_eq!((rows, legend.height()), (vec![3, 1], 46));
         for row in &legend.rows {
             let end: i32 = row.iter().map(|(_, name)| wide(name) + APART).sum();
-            assert!(LEFT + end - APART <= 520);
+            assert!(LEFT + end - APART <= 380);
         }
     }
 
     #[test]
     fn no_name_is_wider_than_the_chart_and_a_place_keeps_its_colour() {
         let long = "x".repeat(200);
-        let legend = Legend::new([None, Some(long.as_str()), Some("ä")], Mark::Area, 520);
+        let legend = Legend::new([None, Some(long.as_str()), Some("ä")], Mark::Area, 380);
         let placed: Vec<(usize, usize)> =
             legend.rows.iter().flatten().map(|(at, name)| (*at, name.chars().count())).collect();
         assert_eq!(placed, [(1, LETTERS_MAX), (2, 1)]);
-        assert!(wide(&legend.rows[0][0].1) + LEFT <= 520);
-        assert_eq!(Legend::new([None, None], Mark::Area, 520).height(), 0);
+        assert!(wide(&legend.rows[0][0].1) + LEFT <= 380);
+        assert_eq!(Legend::new([None, None], Mark::Area, 380).height(), 0);
     }
 }

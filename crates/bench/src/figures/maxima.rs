@@ -8,12 +8,16 @@ use super::{Drawable, Figure, chart, overlay};
 use crate::host::Host;
 use crate::score::{Maxima, Score, Weights};
 use crate::search::Found;
+use crate::sweep::Over;
 
 /// A result of `holdall bench search`, as far as it is drawn.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SearchFile {
     /// The command line, word by word.
     pub command: Vec<String>,
+    /// Its beginning, in seconds since 1970; 0 in results of before it was kept.
+    #[serde(default)]
+    pub started: u64,
     /// The machine it ran on.
     pub host: Host,
     /// The bound.
@@ -27,6 +31,9 @@ pub struct SearchFile {
 pub struct ScoreFile {
     /// The command line, word by word.
     pub command: Vec<String>,
+    /// Its beginning, in seconds since 1970; 0 in results of before it was kept.
+    #[serde(default)]
+    pub started: u64,
     /// The machine it ran on.
     pub host: Host,
     /// The bound.
@@ -60,22 +67,22 @@ pub(super) fn of_search(search: &SearchFile) -> Result<Vec<Figure>> {
         ),
         svg: chart::lines(
             "requests due a second, or connections",
-            "microseconds",
+            "latency",
             &lines,
-            chart::Axes { log_x: true, log_y: true },
+            chart::Axes::latency(true),
             search.found.holds,
         )?,
     }])
 }
 
 /// All of a study side by side: sweeps of several servers, searches by server threads, scores by
-/// server.
+/// server. The sweeps of `shown` have figures elsewhere.
 ///
 /// # Errors
 ///
 /// When a figure cannot be drawn.
-pub fn summary(results: &[(String, Drawable)]) -> Result<Vec<Figure>> {
-    let mut figures = overlay::figures(results)?;
+pub fn summary(results: &[(String, Drawable)], shown: &[Over]) -> Result<Vec<Figure>> {
+    let mut figures = overlay::figures(results, shown)?;
     let mut searches: Vec<chart::Bar> = Vec::new();
     let mut scores: Vec<chart::Bar> = Vec::new();
     let mut per_watt: Vec<chart::Bar> = Vec::new();

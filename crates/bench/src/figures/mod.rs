@@ -4,6 +4,7 @@
 //! Source of the figures: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to
 //! 7.
 
+mod axis;
 pub mod chart;
 pub mod compare_results;
 pub(crate) mod cpu;
@@ -11,7 +12,10 @@ mod legend;
 pub mod maxima;
 mod overlay;
 mod page;
+pub mod papers;
 mod style;
+mod summary;
+mod sweeps;
 
 use anyhow::{Context, Result, bail};
 
@@ -19,6 +23,7 @@ use crate::hitrate::HitrateResult;
 use crate::result::RunResult;
 use crate::sweep::SweepResult;
 
+pub use axis::Unit;
 pub use page::{Table, page_of, page_of_figures};
 
 /// A picture and what is said below it.
@@ -79,7 +84,7 @@ impl Drawable {
     pub fn figures(&self) -> Result<Vec<Figure>> {
         match self {
             Self::Run(run) => of_run(run),
-            Self::Sweep(sweep) => of_sweep(sweep),
+            Self::Sweep(sweep) => sweeps::of_sweep(sweep),
             Self::Hitrate(hitrate) => of_hitrate(hitrate),
             Self::Search(search) => maxima::of_search(search),
             Self::Score(_) => Ok(Vec::new()),
@@ -95,8 +100,8 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
     }
     figures.push(Figure {
         title: "Latency by percentile".into(),
-        caption: "Each step to the right is a tenth of the requests: 1 is the 90th percentile, 2 the 99th, 3 the 99.9th.".into(),
-        svg: chart::lines("nines", "microseconds", &lines, chart::Axes { log_y: true, ..Default::default() }, None)?,
+        caption: "Each step to the right is a tenth of the requests.".into(),
+        svg: chart::lines("percentile", "latency", &lines, NINES, None)?,
     });
     #[allow(clippy::cast_precision_loss, reason = "counts of one second")]
     let second = |pick: fn(&crate::result::SecondResult) -> f64| -> Vec<(f64, f64)> {
@@ -124,68 +129,10 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
         figures.push(Figure {
             title: "Latency over time".into(),
             caption: "Of the requests of each second.".into(),
-            svg: chart::lines(
-                "seconds",
-                "microseconds",
-                &lines,
-                chart::Axes { log_y: true, ..Default::default() },
-                None,
-            )?,
+            svg: chart::lines("seconds", "latency", &lines, chart::Axes::latency(false), None)?,
         });
     }
     figures.extend(cpu::over_time(run)?);
-    Ok(figures)
-}
-
-fn of_sweep(sweep: &SweepResult) -> Result<Vec<Figure>> {
-    let label = sweep.over.label();
-    let knee = sweep.knee.and_then(|index| sweep.points.get(index));
-    let knee_words = match knee {
-        Some(point) => format!(" The dashed line marks the knee, {}.", point.at),
-        None => String::new(),
-    };
-    let over = |pick: &dyn Fn(&crate::sweep::Point) -> f64| -> Vec<(f64, f64)> {
-        sweep.drawn().map(|point| (point.at, pick(point))).collect()
-    };
-    let axes = axes_of(sweep);
-    let mean = over(&|point| point.result.total.latency.mean);
-    let p99 = over(&|point| point.result.total.latency.percentile(99.0));
-    let rate = over(&|point| point.result.total.rate);
-    let mut figures = vec![Figure {
-        title: format!("Throughput by {label}"),
-        caption: format!("Requests answered a second.{knee_words}"),
-        svg: chart::lines(
-            label,
-            "requests a second",
-            &[("requests", rate.clone())],
-            axes,
-            knee.map(|point| point.at),
-        )?,
-    }];
-    let lines = [("mean", mean.clone()), ("p99", p99.clone())];
-    figures.push(Figure {
-        title: format!("Latency by {label}"),
-        caption: "From the intended sending to the end of the reply.".into(),
-        svg: chart::lines(label, "microseconds", &lines, axes, knee.map(|point| point.at))?,
-    });
-    let against = |latency: &[(f64, f64)]| -> Vec<(f64, f64)> {
-        rate.iter().zip(latency).map(|((_, rate), (_, micros))| (*rate, *micros)).collect()
-    };
-    let lines = [("mean", against(&mean)), ("p99", against(&p99))];
-    figures.push(Figure {
-        title: "Latency against throughput".into(),
-        caption: format!("One point for each value of {label}, in their order."),
-        svg: chart::lines(
-            "requests a second",
-            "microseconds",
-            &lines,
-            chart::Axes::default(),
-            None,
-        )?,
-    });
-    figures.extend(cpu::machine(sweep)?);
-    figures.extend(cpu::server_threads(sweep)?);
-    figures.extend(cpu::switches_by_point(sweep)?);
     Ok(figures)
 }
 
@@ -203,7 +150,8 @@ fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
         })
         .collect();
     let sizes = hitrate.curves.first().map(|curve| curve.points.iter());
-    let log_x = sizes.is_some_and(|points| spans_much(points.map(|p| f64::from(p.memory_mb))));
+    let log_x =
+        sizes.is_some_and(|points| sweeps::spans_much(points.map(|p| f64::from(p.memory_mb))));
     Ok(vec![Figure {
         title: "Miss ratio by memory".into(),
         caption: format!(
@@ -214,11 +162,15 @@ fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
             "MB of memory",
             "percent of gets missed",
             &series,
-            chart::Axes { log_x, log_y: false },
+            chart::Axes { log_x, ..Default::default() },
             None,
         )?,
     }])
 }
+
+/// Axes of a distribution by percentile.
+const NINES: chart::Axes =
+    chart::Axes { log_x: false, log_y: true, x: Unit::Nines, y: Unit::Micros };
 
 /// A distribution of nanoseconds by nines: 1 is the 90th percentile, 2 the 99th. In microseconds.
 fn by_nines(histogram: &hdrhistogram::Histogram<u64>) -> Vec<(f64, f64)> {
@@ -226,17 +178,4 @@ fn by_nines(histogram: &hdrhistogram::Histogram<u64>) -> Vec<(f64, f64)> {
     #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
     let at = |nines: f64| histogram.value_at_quantile(1.0 - 10f64.powf(-nines)) as f64 / 1000.0;
     steps.map(|nines| (nines, at(nines))).collect()
-}
-
-/// Axes of what a sweep changes.
-fn axes_of(sweep: &SweepResult) -> chart::Axes {
-    let log_x = spans_much(sweep.points.iter().map(|point| point.at));
-    chart::Axes { log_x, log_y: false }
-}
-
-/// True if values spread so far that a logarithmic axis shows them better.
-fn spans_much(values: impl Iterator<Item = f64>) -> bool {
-    let (least, most) =
-        values.fold((f64::MAX, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));
-    least > 0.0 && most / least >= 32.0
 }
