@@ -54,6 +54,7 @@ async function look(file, width, colorScheme) {
     check(chart.hovers > 0, `${name}: ${chart.title}: no point tells its value`);
     check(chart.shapes > 0 && chart.drawn > 0, `${name}: an empty chart: ${chart.title}`);
     check(chart.overlap === 0, `${name}: ${chart.title}: ${chart.overlap} labels outside of the chart`);
+    check(chart.touching === 0, `${name}: ${chart.title}: ${chart.touching} labels touch others`);
     check(chart.covered === "", `${name}: ${chart.title}: ${chart.covered} lies over a line or a bar`);
     check(chart.textPx >= 12, `${name}: ${chart.title}: text of ${chart.textPx} px`);
   }
@@ -102,6 +103,10 @@ function measure() {
     });
     const lines = [...svg.querySelectorAll("polyline")].filter((line) => line.getTotalLength() > 20);
     const bars = [...svg.querySelectorAll("rect")].filter((rect) => rect.getBoundingClientRect().height > 1);
+    const boxes = texts.map((text) => text.getBoundingClientRect());
+    const meets = (one, other) =>
+      one.left < other.right && other.left < one.right && one.top + 3 < other.bottom && other.top + 3 < one.bottom;
+    const touching = boxes.filter((one, at) => boxes.slice(at + 1).some((other) => meets(one, other)));
     const covered = texts.filter((text) => {
       const { left, right, top, bottom } = text.getBoundingClientRect();
       // A font's box is higher than its letters.
@@ -114,17 +119,18 @@ function measure() {
         }
         return false;
       });
-      const meets = (rect) => {
+      const liesOver = (rect) => {
         const bar = rect.getBoundingClientRect();
         return bar.left < right && bar.right > left && bar.top < low && bar.bottom > high;
       };
-      return runsBelow || bars.some(meets);
+      return runsBelow || bars.some(liesOver);
     });
     return {
       title: svg.closest("figure").getAttribute("aria-label"),
       width: box.width,
       shapes: lines.length + bars.length,
       drawn: box.height > 50 ? 1 : 0,
+      touching: touching.length,
       overlap: outside.length,
       covered: covered.map((text) => text.textContent.trim()).join(", "),
       hovers: svg.querySelectorAll(".hover > title").length,

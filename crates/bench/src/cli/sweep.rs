@@ -181,7 +181,7 @@ fn median<T>(mut measured: Vec<(RunResult, T)>) -> Option<(RunResult, T)> {
         return measured.pop();
     }
     measured.sort_by(|(one, _), (other, _)| one.total.rate.total_cmp(&other.total.rate));
-    let middle = measured.len() / 2;
+    let middle = measured.len().saturating_sub(1) / 2;
     (!measured.is_empty()).then(|| measured.swap_remove(middle))
 }
 

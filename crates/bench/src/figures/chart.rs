@@ -13,6 +13,7 @@ use super::axis::{Logarithmic, WholeNumbers, bounds, usize_f64};
 use super::legend::{Legend, Mark};
 use super::page::escaped;
 use super::style::{COLOURS, FONT, failed};
+use generator::number::fits;
 
 /// A bar: its label and its parts, from below.
 pub(super) type Bar = (String, Vec<(&'static str, f64)>);
@@ -35,8 +36,8 @@ pub(super) type Series<'a> = (&'a str, Vec<Dot>);
 /// letters still have twelve.
 const SIZE: (u32, u32) = (380, 270);
 
-/// Letters of labels and names.
-const LETTERS: i32 = 14;
+/// Letters of labels and names, in points as plotters counts them: 1.24 of them are a pixel.
+pub(super) const LETTERS: i32 = 18;
 
 /// Labels of an axis, at most: more would touch each other.
 const LABELS: (usize, usize) = (5, 7);
@@ -113,7 +114,7 @@ impl Lines<'_> {
         let legend = Legend::new(names, Mark::Line, SIZE.0);
         let (mut svg, mut hovers) = (String::new(), String::new());
         {
-            let (area, plot) = areas(&mut svg, &legend)?;
+            let (area, plot) = areas(&mut svg, &legend, SIZE.1)?;
             let mut chart = builder(&plot).build_cartesian_2d(x, y).map_err(failed)?;
             let axes = self.axes;
             let units = (|at: &f64| axes.x.shown(*at), |at: &f64| axes.y.shown(*at));
@@ -205,7 +206,7 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
     let top = top.fold(1.0, f64::max) * 1.05;
     let (mut svg, mut hovers) = (String::new(), String::new());
     {
-        let (area, plot) = areas(&mut svg, &legend)?;
+        let (area, plot) = areas(&mut svg, &legend, SIZE.1)?;
         let x: RangedCoordf64 = (-0.5..usize_f64(bars.len()) - 0.5).into();
         let mut chart = builder(&plot)
             .build_cartesian_2d(WholeNumbers(x, bars.len()), 0.0..top)
@@ -229,11 +230,7 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
                 let [(left, low), (right, high)] =
                     corners.map(|corner| chart.backend_coord(&corner));
                 let words = format!("{label}: {name} {} {y_label}", Unit::Number.shown(height));
-                let _ = writeln!(
-                    hovers,
-                    "<path class=\"hover\" d=\"M{left} {low}H{right}V{high}H{left}Z\"><title>{}</title></path>",
-                    escaped(&words)
-                );
+                hover_box(&mut hovers, (left, low), (right, high), &words);
             }
         }
         area.present().map_err(failed)?;
@@ -241,9 +238,73 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
     Ok(with_hovers(&svg, &hovers))
 }
 
+/// Bars from left to right, each with its name, whose parts follow each other.
+pub(super) fn named_bars(label: &str, bars: &[Bar]) -> Result<String> {
+    let parts = bars.first().map(|(_, parts)| parts.as_slice()).unwrap_or_default();
+    let names = parts.iter().map(|(name, _)| (parts.len() > 1).then_some(*name));
+    let legend = Legend::new(names, Mark::Area, SIZE.0);
+    let sum = |parts: &[(&str, f64)]| parts.iter().map(|part| part.1).sum::<f64>();
+    let most = bars.iter().map(|(_, parts)| sum(parts)).fold(0.0, f64::max);
+    let most = if most > 0.0 { most * 1.08 } else { 1.0 };
+    let letters = bars.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let room: u32 = fits(letters.min(20) * 9 + 12);
+    let height = SIZE.1.max(80 + 26 * fits::<_, u32>(bars.len().min(200)));
+    let (mut svg, mut hovers) = (String::new(), String::new());
+    {
+        let (area, plot) = areas(&mut svg, &legend, height)?;
+        // The first bar is on top.
+        let y: RangedCoordf64 = (usize_f64(bars.len()) - 0.5..-0.5).into();
+        let mut chart = builder(&plot)
+            .y_label_area_size(room)
+            .build_cartesian_2d(0.0..most, WholeNumbers(y, bars.len()))
+            .map_err(failed)?;
+        let name = |at: &f64| {
+            let mut all = bars.iter().enumerate();
+            let bar = all.find(|(index, _)| (usize_f64(*index) - at).abs() < 0.01);
+            bar.map(|(_, (name, _))| name.clone()).unwrap_or_default()
+        };
+        let mut mesh = chart.configure_mesh();
+        mesh.disable_y_mesh()
+            .x_desc(label)
+            .x_labels(LABELS.0)
+            .y_labels(bars.len().max(1))
+            .x_label_formatter(&|number| Unit::Number.shown(*number))
+            .y_label_formatter(&name)
+            .label_style((FONT, LETTERS))
+            .axis_desc_style((FONT, LETTERS))
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(BLACK.mix(0.12))
+            .draw()
+            .map_err(failed)?;
+        for (index, (name, parts)) in bars.iter().enumerate() {
+            let (at, mut below) = (usize_f64(index), 0.0);
+            for ((part, value), colour) in parts.iter().zip(COLOURS.iter().cycle()) {
+                let corners = [(below, at - 0.35), (below + value, at + 0.35)];
+                chart.draw_series([Rectangle::new(corners, colour.filled())]).map_err(failed)?;
+                let [(left, low), (right, high)] =
+                    corners.map(|corner| chart.backend_coord(&corner));
+                let words = format!("{name}: {part} {}", Unit::Number.shown(*value));
+                hover_box(&mut hovers, (left, low), (right, high), &words);
+                below += value;
+            }
+        }
+        area.present().map_err(failed)?;
+    }
+    Ok(with_hovers(&svg, &hovers))
+}
+
+/// What is shown for a box under the pointer.
+fn hover_box(hovers: &mut String, (left, low): (i32, i32), (right, high): (i32, i32), words: &str) {
+    let _ = writeln!(
+        hovers,
+        "<path class=\"hover\" d=\"M{left} {low}H{right}V{high}H{left}Z\"><title>{}</title></path>",
+        escaped(words)
+    );
+}
+
 /// A chart's whole area with the legend drawn on top, and what is left for the plot.
-fn areas<'a>(svg: &'a mut String, legend: &Legend) -> Result<(Area<'a>, Area<'a>)> {
-    let size = (SIZE.0, SIZE.1 + legend.height());
+fn areas<'a>(svg: &'a mut String, legend: &Legend, height: u32) -> Result<(Area<'a>, Area<'a>)> {
+    let size = (SIZE.0, height + legend.height());
     let area = SVGBackend::with_string(svg, size).into_drawing_area();
     let (names, plot) = area.split_vertically(legend.height());
     legend.draw(&names)?;
@@ -255,7 +316,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A chart with room for the labels of its axes.
 fn builder<'a, 'b>(plot: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut builder = ChartBuilder::on(plot);
-    builder.margin(12).margin_right(20).x_label_area_size(44).y_label_area_size(64);
+    builder.margin(12).margin_right(20).x_label_area_size(50).y_label_area_size(88);
     builder
 }
 
@@ -309,6 +370,9 @@ mod tests {
             }
         }
         assert!(bars("x", "y", &[]).unwrap().contains("</svg>"));
+        for bars in [vec![], vec![("a".into(), vec![("b", 0.0)])]] {
+            assert!(named_bars("x", &bars).unwrap().contains("</svg>"));
+        }
     }
 
     #[test]

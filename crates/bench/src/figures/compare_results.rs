@@ -102,6 +102,6 @@ fn drawn(base: &Side, other: &Side) -> Result<Vec<Figure>> {
         caption:
             "All runs of each side together. Each step to the right is a tenth of the requests."
                 .into(),
-        svg: chart::lines("percentile", "latency", &lines, super::NINES, None)?,
+        svg: chart::lines("percent of requests", "latency", &lines, super::NINES, None)?,
     }])
 }

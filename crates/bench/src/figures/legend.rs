@@ -6,6 +6,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::chart::LETTERS;
 use super::style::{COLOURS, FONT, failed};
 use generator::number::fits;
 
@@ -25,17 +26,17 @@ pub(super) struct Legend {
 }
 
 /// Letters of the longest name that is shown whole.
-const LETTERS_MAX: usize = 46;
+const LETTERS_MAX: usize = 42;
 
 /// Height of a row of names, and space above and below all of them.
-const ROW: i32 = 19;
+const ROW: i32 = 22;
 const SPACE: i32 = 8;
 
 /// Where the first name of a row begins, and where none reaches beyond.
 const LEFT: i32 = 16;
 
 /// What a letter takes: no common font's letters are wider on average.
-const LETTER: i32 = 7;
+const LETTER: i32 = 8;
 
 /// The mark, what is between it and its name, and between that and the next mark.
 const MARK: i32 = 18;
@@ -76,7 +77,7 @@ impl Legend {
 
     /// Draws it at the top of `area`.
     pub(super) fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<()> {
-        let font = TextStyle::from((FONT, 14)).pos(Pos::new(HPos::Left, VPos::Center));
+        let font = TextStyle::from((FONT, LETTERS)).pos(Pos::new(HPos::Left, VPos::Center));
         let mut y = SPACE + ROW / 2;
         for row in &self.rows {
             let mut x = LEFT;
@@ -127,7 +128,7 @@ mod tests {
         let all = ["a", "b", "server: holdall-worker 12345", "generator: holdall-bench 6789"];
         let legend = Legend::new(all.map(Some), Mark::Line, 380);
         let rows: Vec<usize> = legend.rows.iter().map(Vec::len).collect();
-        assert_eq!((rows, legend.height()), (vec![3, 1], 46));
+        assert_eq!((rows, legend.height()), (vec![3, 1], 52));
         for row in &legend.rows {
             let end: i32 = row.iter().map(|(_, name)| wide(name) + APART).sum();
             assert!(LEFT + end - APART <= 380);

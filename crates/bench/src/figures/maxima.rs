@@ -131,7 +131,7 @@ pub fn summary(results: &[(String, Drawable)], shown: &[Over]) -> Result<Vec<Fig
             figures.push(Figure {
                 title: title.into(),
                 caption: caption.into(),
-                svg: chart::bars("", y, &bars)?,
+                svg: chart::named_bars(y, &bars)?,
             });
         }
     }

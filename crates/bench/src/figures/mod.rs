@@ -101,7 +101,7 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
     figures.push(Figure {
         title: "Latency by percentile".into(),
         caption: "Each step to the right is a tenth of the requests.".into(),
-        svg: chart::lines("percentile", "latency", &lines, NINES, None)?,
+        svg: chart::lines("percent of requests", "latency", &lines, NINES, None)?,
     });
     #[allow(clippy::cast_precision_loss, reason = "counts of one second")]
     let second = |pick: fn(&crate::result::SecondResult) -> f64| -> Vec<(f64, f64)> {

@@ -278,13 +278,13 @@ fn platforms(results: &[(String, Drawable)]) -> Result<Option<Original>> {
         Figure {
             title: "Overall performance by platform".into(),
             caption: "The guide's four platforms, then these results.".into(),
-            svg: chart::bars("", "weighed gets a second", &overall)?,
+            svg: chart::named_bars("weighed gets a second", &overall)?,
         },
         Figure {
             title: "Performance per watt by platform".into(),
             caption: "The guide's four platforms, then these results where their power is known."
                 .into(),
-            svg: chart::bars("", "gets a joule", &per_watt)?,
+            svg: chart::named_bars("gets a joule", &per_watt)?,
         },
     ];
     let head = ["", "random keys", "hot key", "overall", "per watt"].map(str::to_owned).to_vec();
