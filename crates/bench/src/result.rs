@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::agents::AgentResult;
 use crate::host::{CpuTimes, Host};
 use crate::sampler::{CpuSeries, Side};
+use crate::sla::Violations;
 use generator::record::OpRecord;
 use generator::spec::{Pace, Spec};
 use generator::{Outcome, packed};
@@ -60,6 +61,9 @@ pub struct RunResult {
     /// Connections that were made anew (`--reconnect`).
     #[serde(default)]
     pub connects: u64,
+    /// The seconds in which a bound broke, where one was given.
+    #[serde(default)]
+    pub violations: Option<Violations>,
     /// The measurement, second by second.
     pub series: Vec<SecondResult>,
     /// Time of the generator's machine while the run went on, in clock ticks.
@@ -180,6 +184,7 @@ impl RunResult {
             wrong: record.wrong,
             lost: record.lost,
             connects: record.connects,
+            violations: None,
             series: record.seconds.iter().map(second).collect(),
             cpu: cpu.0,
             cpu_series: cpu.1,

@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use generator::parse_error::ParseError;
-use generator::record::OpRecord;
-use hdrhistogram::Histogram;
+use generator::record::{OpRecord, Second};
+use hdrhistogram::{Counter, Histogram};
+use serde::{Deserialize, Serialize};
 
 /// Bounds that must all hold.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,49 @@ struct Term {
     bound_nanos: f64,
 }
 
+/// The seconds of a run in which a bound broke: the guide watches how often that happens (section
+/// 4.3.3).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violations {
+    /// The bound.
+    pub sla: String,
+    /// The seconds that were judged: those in which a request was answered.
+    pub judged: usize,
+    /// Those in which the bound broke, from 1.
+    pub broken: Vec<usize>,
+}
+
+impl Violations {
+    /// Judges each second of a run. Their distributions have two digits, so a latency within 1 % of
+    /// the bound may be judged either way.
+    #[must_use]
+    pub fn of(sla: &Sla, seconds: &[Second]) -> Self {
+        let judged = || {
+            let numbered = (1..).zip(seconds);
+            numbered.filter(|(_, second)| !second.latency.is_empty())
+        };
+        let broken = judged().filter(|(_, second)| !sla.holds_of(&second.latency));
+        Self {
+            sla: sla.to_string(),
+            judged: judged().count(),
+            broken: broken.map(|(number, _)| number).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} broke in {} of {} seconds", self.sla, self.broken.len(), self.judged)?;
+        // A long run lists the first.
+        let listed: Vec<String> = self.broken.iter().take(20).map(ToString::to_string).collect();
+        if !listed.is_empty() {
+            let more = if listed.len() < self.broken.len() { " and more" } else { "" };
+            write!(f, ": {}{more}", listed.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
 /// The statistic that is bounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Measure {
@@ -32,7 +76,13 @@ impl Sla {
     /// True if the latencies of `op` keep every bound. Nothing measured keeps none.
     #[must_use]
     pub fn holds(&self, op: &OpRecord) -> bool {
-        !op.latency.is_empty() && self.terms.iter().all(|term| term.holds(&op.latency))
+        self.holds_of(&op.latency)
+    }
+
+    /// The same of one distribution, in nanoseconds.
+    #[must_use]
+    pub fn holds_of<C: Counter>(&self, latency: &Histogram<C>) -> bool {
+        !latency.is_empty() && self.terms.iter().all(|term| term.holds(latency))
     }
 
     /// The measured values of what is bounded, for example `p99 812.0 us`.
@@ -46,14 +96,14 @@ impl Sla {
 }
 
 impl Term {
-    fn holds(&self, latency: &Histogram<u64>) -> bool {
+    fn holds<C: Counter>(self, latency: &Histogram<C>) -> bool {
         let value = self.measure.of(latency);
         if self.is_strict { value < self.bound_nanos } else { value <= self.bound_nanos }
     }
 }
 
 impl Measure {
-    fn of(self, latency: &Histogram<u64>) -> f64 {
+    fn of<C: Counter>(self, latency: &Histogram<C>) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
         match self {
             Self::Mean => latency.mean(),
@@ -180,5 +230,18 @@ mod tests {
         assert!(holds("p50<1ms") && holds("p98<1ms") && holds("mean<=0.2ms"));
         assert!(!holds("p99<1ms") && !holds("p50<1ms && max<1ms"));
         assert!(!"p50<1ms".parse::<Sla>().unwrap().holds(&OpRecord::default()));
+    }
+
+    #[test]
+    fn seconds_that_break_a_bound_are_counted_and_empty_ones_are_not_judged() {
+        let second = |nanos: Option<u64>| {
+            let mut latency = Histogram::<u32>::new_with_max(60_000_000_000, 2).unwrap();
+            nanos.into_iter().for_each(|nanos| latency.record(nanos).unwrap());
+            Second { requests: latency.len(), latency }
+        };
+        let seconds = [second(Some(500_000)), second(Some(5_000_000)), second(None)];
+        let found = Violations::of(&"p99<1ms".parse().unwrap(), &seconds);
+        assert_eq!((found.judged, found.broken.as_slice()), (2, &[2][..]));
+        assert_eq!(found.to_string(), "p99<1ms broke in 1 of 2 seconds: 2");
     }
 }

@@ -44,12 +44,6 @@ pub(crate) fn eprint_error(line: &str) {
 /// The result of a run.
 #[must_use]
 pub fn summary(result: &RunResult) -> String {
-    summary_of(result, true)
-}
-
-/// The result of a run, with or without the distribution of its latencies.
-#[must_use]
-pub fn summary_of(result: &RunResult, with_distribution: bool) -> String {
     let mut text = String::new();
     let spec = &result.spec;
     let _ = writeln!(text, "{}", load(spec));
@@ -76,10 +70,11 @@ pub fn summary_of(result: &RunResult, with_distribution: bool) -> String {
             service.percentile(99.9)
         );
     }
-    if with_distribution {
-        distribution(&mut text, result);
-    }
+    distribution(&mut text, result);
     seconds(&mut text, result);
+    if let Some(violations) = &result.violations {
+        let _ = writeln!(text, "{violations}");
+    }
     if let Some(cpu) = &result.cpu {
         let shares = cpu.shares().map(|(name, share)| format!("{name} {share:.0} %"));
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]

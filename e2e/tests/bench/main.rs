@@ -5,6 +5,7 @@
 mod access;
 mod certificates;
 mod faults;
+mod other_programs;
 mod truth;
 
 use std::path::PathBuf;

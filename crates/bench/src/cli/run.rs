@@ -27,6 +27,7 @@ use crate::memtier::json;
 use crate::result::RunResult;
 use crate::sampler::Sampler;
 use crate::server_version;
+use crate::sla::{Sla, Violations};
 use crate::terminal;
 use generator::keys::Pattern;
 use generator::sizes::{KeySize, ValueSize};
@@ -57,6 +58,9 @@ pub(super) struct RunArgs {
     /// warm-up.
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with_all = ["time", "warm_up"], value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
+    /// Tell the seconds in which this bound did not hold, for example p99<1ms.
+    #[arg(long, value_name = "BOUND")]
+    sla: Option<Sla>,
     /// Hosts that run `holdall bench agent`, with commas: each has the threads and connections, all
     /// together the rate.
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
@@ -253,7 +257,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     if spec.preload && args.agents.is_empty() {
         preload(&spec)?;
     }
-    let result = measure_by(&spec, &args.agents)?;
+    let result = measure_by(&spec, &args.agents, args.sla.as_ref())?;
     terminal::print(&terminal::summary(&result));
     keep(file.as_mut(), &result)?;
     let is_partial = result.failure.is_some() || result.wrong > 0;
@@ -302,11 +306,11 @@ pub(super) fn preload(spec: &Spec) -> Result<()> {
 /// Runs, showing progress on a terminal, and watching the processors and the threads of servers
 /// that are on this machine.
 pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
-    measure_by(spec, &[])
+    measure_by(spec, &[], None)
 }
 
 /// Runs by agents if any are named, else as [`measure`] does.
-fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
+fn measure_by(spec: &Spec, agents: &[String], sla: Option<&Sla>) -> Result<RunResult> {
     let progress = interrupt::progress();
     let server_versions = server_version::of_all(spec);
     let started = now();
@@ -346,6 +350,7 @@ fn measure_by(spec: &Spec, agents: &[String]) -> Result<RunResult> {
     let cpu = before.zip(CpuTimes::now()).map(|(before, after)| after - before);
     let mut result = RunResult::new(spec, &gathered.outcome, (cpu, series), started)?;
     result.server_versions = server_versions;
+    result.violations = sla.map(|sla| Violations::of(sla, &gathered.outcome.record.seconds));
     if interrupt::happened() {
         result.failure.get_or_insert_with(|| INTERRUPTED.to_owned());
     }

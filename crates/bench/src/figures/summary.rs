@@ -198,8 +198,9 @@ fn of_run(name: &str, run: &RunResult) -> String {
     let latency = |percentile| Unit::Micros.shown(run.total.latency.percentile(percentile));
     let doubts = run.doubts();
     let doubt = doubts.first().map(|doubt| format!(" Doubtful: {doubt}.")).unwrap_or_default();
+    let broken = run.violations.as_ref().map(|broken| format!(" {broken}.")).unwrap_or_default();
     format!(
-        "{name}: {} requests a second, {}; p50 {}, p99 {}, p99.9 {}.{doubt}",
+        "{name}: {} requests a second, {}; p50 {}, p99 {}, p99.9 {}.{broken}{doubt}",
         Unit::Number.shown(run.total.rate),
         pace(&run.spec),
         latency(50.0),

@@ -49,7 +49,7 @@ pub(super) const FLAGS: [Flag; 96] = [
     ("show-config", None, false, Warned),
     ("hide-histogram", None, false, Done),
     ("print-percentiles", None, true, Done),
-    ("print-all-runs", None, false, Warned),
+    ("print-all-runs", None, false, Done),
     ("realtime-latencies", None, false, Warned),
     ("latency-window", None, true, Warned),
     ("command-stats-breakdown", None, true, Warned),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{FlagError, Invocation, Parsed, json};
+use super::{FlagError, Invocation, Parsed, Program, json};
 use generator::sizes::ValueSize;
 use generator::spec::{Arrival, Pace, Protocol, Ratio, Spec};
 
@@ -63,6 +63,8 @@ pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, FlagError> {
         runs: 1,
         json: None,
         out: None,
+        program: Program::Mcblaster,
+        all_runs: false,
         hides_histogram: false,
         percentiles: json::PERCENTILES.to_vec(),
         warnings,

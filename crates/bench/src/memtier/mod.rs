@@ -1,5 +1,5 @@
-//! memtier_benchmark's command line and its JSON, and mcblaster's command line, so that scripts and
-//! dashboards written for them go on working under `holdall bench memtier`,
+//! memtier_benchmark's command line, JSON and text, and mcblaster's command line and text, so that
+//! scripts and dashboards written for them go on working under `holdall bench memtier`,
 //! `holdall bench mcblaster`, or a link of their name.
 //!
 //! A flag means what it means there as far as this generator can do it. What changes nothing here
@@ -10,7 +10,9 @@ mod flag_error;
 mod flags;
 pub mod json;
 mod mcblaster;
+pub(crate) mod mcblaster_text;
 mod options;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +23,15 @@ pub use options::parse;
 use std::path::PathBuf;
 
 use generator::spec::Spec;
+
+/// The program whose command line it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// memtier_benchmark.
+    Memtier,
+    /// mcblaster.
+    Mcblaster,
+}
 
 /// The run that a command line asks for.
 #[derive(Clone, Debug)]
@@ -35,6 +46,10 @@ pub struct Invocation {
     pub json: Option<PathBuf>,
     /// The file for the text, instead of the standard output.
     pub out: Option<PathBuf>,
+    /// The program whose text is printed.
+    pub program: Program,
+    /// Tell each of several runs by itself.
+    pub all_runs: bool,
     /// Leave the distribution out of the text.
     pub hides_histogram: bool,
     /// Percentiles that are told.

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use super::flags::{Gathered, gather, help};
-use super::{FlagError, Invocation, Parsed};
+use super::{FlagError, Invocation, Parsed, Program};
 use generator::keys::Pattern;
 use generator::sizes::{KeySize, ValueSize};
 use generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Spec, Target, Tls};
@@ -90,6 +90,8 @@ impl Gathered {
             runs: self.number("run-count", 1usize)?.max(1),
             json: self.text("json-out-file").map(PathBuf::from),
             out: self.text("out-file").map(PathBuf::from),
+            program: Program::Memtier,
+            all_runs: self.has("print-all-runs"),
             hides_histogram: self.has("hide-histogram"),
             percentiles: self.percentiles()?,
             warnings: std::mem::take(&mut self.warnings),

@@ -29,7 +29,7 @@ fn asked(run: &Invocation) -> String {
 }
 
 /// memtier_benchmark's flags that are done: what each is tried beside, and the flag with a value.
-const DONE: [(&str, &str); 43] = [
+const DONE: [(&str, &str); 44] = [
     ("", "--server=127.0.0.2"),
     ("", "--host=127.0.0.2"),
     ("", "--port=1"),
@@ -49,6 +49,7 @@ const DONE: [(&str, &str); 43] = [
     ("", "--out-file=f"),
     ("", "--json-out-file=f"),
     ("", "--hide-histogram"),
+    ("--run-count=3", "--print-all-runs"),
     ("", "--print-percentiles=50,99.99"),
     ("", "--requests=7"),
     ("", "--clients=7"),
