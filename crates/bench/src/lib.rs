@@ -17,6 +17,7 @@ pub mod figures;
 pub mod hitrate;
 pub mod host;
 pub mod listeners;
+mod load_words;
 pub mod memtier;
 pub mod power;
 pub mod process;

@@ -85,6 +85,29 @@ impl Sla {
         !latency.is_empty() && self.terms.iter().all(|term| term.holds(latency))
     }
 
+    /// Expressions of Prometheus over a histogram in seconds, one of which has a value where the
+    /// bounds do not hold; `None` if a bound is on the greatest latency, which no histogram knows.
+    pub(crate) fn broken_in(&self, metric: &str, over: &str) -> Option<Vec<String>> {
+        let rate = |part: &str, by: &str| format!("sum by ({by}) (rate({metric}_{part}[{over}]))");
+        let broken = |term: &Term| {
+            let value = match term.measure {
+                Measure::Max => return None,
+                Measure::Mean => {
+                    format!("{} / {}", rate("sum", "instance"), rate("count", "instance"))
+                }
+                Measure::Percentile(percentile) => {
+                    // 99.73 over 100 is not 0.9973 in binary; no percentile has more digits.
+                    let quantile = format!("{:.6}", percentile / 100.0);
+                    let quantile = quantile.trim_end_matches('0').trim_end_matches('.');
+                    format!("histogram_quantile({quantile}, {})", rate("bucket", "le, instance"))
+                }
+            };
+            let sign = if term.is_strict { ">=" } else { ">" };
+            Some(format!("{value} {sign} {}", term.bound_nanos / 1e9))
+        };
+        self.terms.iter().map(broken).collect()
+    }
+
     /// The measured values of what is bounded, for example `p99 812.0 us`.
     #[must_use]
     pub fn measured(&self, op: &OpRecord) -> String {

@@ -9,8 +9,8 @@ use crate::hitrate::HitrateResult;
 use crate::host::CpuTimes;
 use crate::result::{OpResult, RunResult};
 use crate::sampler::ThreadSeries;
-use crate::time_series;
-use generator::spec::{Pace, Spec};
+use crate::{load_words, time_series};
+use generator::spec::Pace;
 
 /// Columns of the longest bar.
 const BAR: usize = 40;
@@ -46,7 +46,7 @@ pub(crate) fn eprint_error(line: &str) {
 pub fn summary(result: &RunResult) -> String {
     let mut text = String::new();
     let spec = &result.spec;
-    let _ = writeln!(text, "{}", load(spec));
+    let _ = writeln!(text, "{}", load_words::of(spec));
     let _ = writeln!(text);
     let _ = writeln!(
         text,
@@ -139,29 +139,6 @@ pub fn curves(result: &HitrateResult) -> String {
         let _ = writeln!(text, "doubt: {doubt}");
     }
     text
-}
-
-/// The load in one line.
-pub(crate) fn load(spec: &Spec) -> String {
-    let pace = match spec.pace {
-        Pace::Closed => "closed loop".to_owned(),
-        Pace::Open { rate, arrival } => {
-            format!("open loop, {rate} requests a second ({arrival:?} arrivals)").to_lowercase()
-        }
-    };
-    let targets: Vec<String> = spec.targets.iter().map(ToString::to_string).collect();
-    format!(
-        "{} by {}: {pace}, {} x {} connections, pipeline {}, {} keys ({}), values {} bytes, sets:gets {}",
-        targets.join(" "),
-        spec.protocol,
-        spec.threads,
-        spec.connections * spec.targets.len(),
-        spec.pipeline,
-        spec.keys,
-        spec.pattern,
-        spec.value_size,
-        spec.ratio
-    )
 }
 
 fn row(text: &mut String, name: &str, op: &OpResult) {

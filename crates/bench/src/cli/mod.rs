@@ -1,6 +1,7 @@
 //! `holdall bench`: command lines, and what is printed.
 
 mod agent;
+mod alert;
 mod compare;
 mod hitrate;
 mod interrupt;
@@ -44,6 +45,7 @@ enum Command {
     Report(report::ReportArgs),
     Study(study::StudyArgs),
     Score(Box<score::ScoreArgs>),
+    Alert(alert::AlertArgs),
 }
 
 /// A command line of another program's.
@@ -91,6 +93,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Study(args) => study::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Score(args) => score::run(&args),
+        Command::Alert(args) => alert::run(&args),
     };
     interrupt::status_or(outcome.unwrap_or_else(|error| {
         terminal::eprint_error(&format!("{error:#}"));

@@ -77,7 +77,7 @@ fn time(micros: f64) -> String {
     format!("{number} {unit}")
 }
 
-/// The percentile of so many nines: 3 is 99.9 %.
+/// The percentile of this number of nines: 3 is 99.9 %.
 fn percentile(nines: f64) -> String {
     let percent = 100.0 - 10f64.powf(2.0 - nines);
     let digits =

@@ -10,9 +10,9 @@ use plotters::prelude::*;
 
 pub use super::axis::{Axes, Unit};
 use super::axis::{Logarithmic, WholeNumbers, bounds, usize_f64};
+use super::escape::escaped;
 use super::legend::{Legend, Mark};
-use super::page::escaped;
-use super::style::{COLOURS, FONT, failed};
+use super::style::{COLOURS, FONT, LETTERS, failed};
 use generator::number::fits;
 
 /// A bar: its label and its parts, from below.
@@ -35,9 +35,6 @@ pub(super) type Series<'a> = (&'a str, Vec<Dot>);
 /// Width, and height without the names of series. The page scales it: on a phone of 360 pixels its
 /// letters still have twelve.
 const SIZE: (u32, u32) = (380, 270);
-
-/// Letters of labels and names, in points as plotters counts them: 1.24 of them are a pixel.
-pub(super) const LETTERS: i32 = 18;
 
 /// Labels of an axis, at most: more would touch each other.
 const LABELS: (usize, usize) = (5, 7);

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::page::{begin, end, escaped, figures, list};
+use super::escape::escaped;
+use super::page::{begin, end, figures, list};
 use super::{Figure, chart};
 use crate::compare_results::{Line, Side};
 use crate::result::RunResult;

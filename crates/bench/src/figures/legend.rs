@@ -6,8 +6,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::chart::LETTERS;
-use super::style::{COLOURS, FONT, failed};
+use super::style::{COLOURS, FONT, LETTERS, failed};
 use generator::number::fits;
 
 /// The style of a series in the plot.

@@ -8,6 +8,8 @@ mod axis;
 pub mod chart;
 pub mod compare_results;
 pub(crate) mod cpu;
+mod date;
+mod escape;
 mod legend;
 pub mod maxima;
 mod overlay;
@@ -16,6 +18,7 @@ pub mod papers;
 mod style;
 mod summary;
 mod sweeps;
+mod table;
 
 use anyhow::{Context, Result, bail};
 
@@ -24,7 +27,8 @@ use crate::result::RunResult;
 use crate::sweep::SweepResult;
 
 pub use axis::Unit;
-pub use page::{Table, page_of, page_of_figures};
+pub use page::{page_of, page_of_figures};
+pub use table::Table;
 
 /// A picture and what is said below it.
 #[derive(Clone, Debug)]

@@ -3,8 +3,7 @@
 use anyhow::Result;
 use clap::ValueEnum;
 
-use super::summary::server_of;
-use super::sweeps::{Along, Measure, panel};
+use super::sweeps::{Along, Measure, panel, server_of};
 use super::{Drawable, Figure};
 use crate::sweep::{Over, SweepResult};
 

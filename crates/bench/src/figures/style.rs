@@ -15,6 +15,9 @@ pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
+/// Letters of labels and names, in points as plotters counts them: 1.24 of them are a pixel.
+pub(super) const LETTERS: i32 = 18;
+
 /// The family of all letters.
 pub(super) const FONT: &str = "sans-serif";
 

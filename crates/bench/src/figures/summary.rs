@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 
+use super::date::day;
 use super::maxima::SearchFile;
-use super::page::day;
+use super::sweeps::server_of;
 use super::{Drawable, Unit};
 use crate::hitrate::HitrateResult;
 use crate::host::Host;
@@ -49,15 +50,6 @@ pub(super) fn of(results: &[(String, Drawable)]) -> Summary {
         }
     }
     Summary { claims, facts: facts(results) }
-}
-
-/// The name of the server whose sweep it is: a study names its files by server and variable.
-pub(super) fn server_of<'a>(name: &'a str, sweep: &SweepResult) -> &'a str {
-    let over = sweep.over.to_possible_value();
-    let what =
-        if sweep.pinned { Some("pinned") } else { over.as_ref().map(|over| over.get_name()) };
-    let rest = what.and_then(|what| name.strip_suffix(what)?.strip_suffix('-'));
-    rest.unwrap_or(name)
 }
 
 fn of_sweeps(results: &[(String, Drawable)]) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Charts of sweeps: one alone, or one measure of several servers side by side.
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use super::chart::{Axes, Dot, Series, dotted};
 use super::{Figure, cpu};
@@ -113,6 +114,15 @@ pub(super) fn panel(
         caption: caption.trim_end().to_owned(),
         svg: dotted(label, measure.label(), &series, axes, mark.map(|point| point.at))?,
     })
+}
+
+/// The name of the server whose sweep it is: a study names its files by server and variable.
+pub(super) fn server_of<'a>(name: &'a str, sweep: &SweepResult) -> &'a str {
+    let over = sweep.over.to_possible_value();
+    let what =
+        if sweep.pinned { Some("pinned") } else { over.as_ref().map(|over| over.get_name()) };
+    let rest = what.and_then(|what| name.strip_suffix(what)?.strip_suffix('-'));
+    rest.unwrap_or(name)
 }
 
 /// All figures of one sweep.

@@ -146,7 +146,7 @@ fn table(text: &mut String, title: &str, rows: &[Row], percentiles: &[f64]) {
     }
 }
 
-/// The share of each kind of request that was answered within so many milliseconds.
+/// The share of each kind of request that was answered within a time.
 fn distribution(text: &mut String, run: &RunResult) -> Result<()> {
     let _ = writeln!(text, "\n\nRequest Latency Distribution");
     let _ = writeln!(text, "Type     <= msec         Percent\n{}", "-".repeat(72));

@@ -2,7 +2,6 @@
 //! a reader wants first comes first: the summary, the contents, the figures of all results
 //! together, then each result.
 
-mod date;
 mod sections;
 mod style;
 
@@ -10,13 +9,13 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
+use super::escape::escaped;
 use super::papers::Original;
 use super::summary::{self, Summary};
-use super::{Drawable, Figure, maxima};
+use super::{Drawable, Figure, Table, maxima};
 use crate::sweep::Over;
 
-pub(super) use date::day;
-pub(super) use style::STYLE;
+use style::STYLE;
 
 /// A page: its title, what is said of it, what failed, the paper whose experiment it is, and the
 /// results, each with its name.
@@ -100,15 +99,6 @@ fn of_original(html: &mut String, original: &Original) {
     let _ = writeln!(html, "</section>");
 }
 
-/// A table: names of columns, and rows of as many texts.
-#[derive(Clone, Debug, Default)]
-pub struct Table {
-    /// Names of columns.
-    pub head: Vec<String>,
-    /// Rows.
-    pub rows: Vec<Vec<String>>,
-}
-
 /// A page of tables and figures that are no results of the bench.
 #[must_use]
 pub fn page_of_figures(
@@ -178,20 +168,5 @@ pub(super) fn figures(html: &mut String, figures: &[Figure]) {
 pub(super) fn list(html: &mut String, doubts: &[String]) {
     for doubt in doubts {
         let _ = writeln!(html, "<p class=\"doubt\">{}</p>", escaped(doubt));
-    }
-}
-
-/// Text that a browser shows as it is.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_file_says_is_text_and_no_markup() {
-        assert_eq!(escaped("<b a=\"x\">&"), "&lt;b a=&quot;x&quot;&gt;&amp;");
     }
 }

@@ -3,15 +3,16 @@
 use std::fmt::Write as _;
 
 use super::super::cpu;
+use super::super::date::day;
+use super::super::escape::escaped;
 use super::super::maxima::{ScoreFile, SearchFile};
-use super::date::day;
-use super::{Drawable, escaped, list};
+use super::{Drawable, list};
 use crate::hitrate::HitrateResult;
 use crate::host::{CpuTimes, Host};
 use crate::result::{OpResult, RunResult};
 use crate::shell::shell;
 use crate::sweep::SweepResult;
-use crate::{terminal, time_series};
+use crate::{load_words, time_series};
 
 /// What is said of a result before its charts.
 pub(super) fn of(html: &mut String, result: &Drawable) {
@@ -203,7 +204,7 @@ fn head(html: &mut String, command: &[String], host: &Host, started: u64) {
 
 /// The load in one line: its loop, its keys; and the servers' versions.
 fn load(html: &mut String, run: &RunResult) {
-    let _ = write!(html, "<p>{}.", escaped(&terminal::load(&run.spec)));
+    let _ = write!(html, "<p>{}.", escaped(&load_words::of(&run.spec)));
     for (address, version) in &run.server_versions {
         let _ = write!(html, " {} is version {}.", escaped(address), escaped(version));
     }

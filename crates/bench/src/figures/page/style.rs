@@ -1,7 +1,7 @@
 //! The style of the page.
 
 /// Charts keep at least 24 rem, a phone's width, and share a row where the window is wider.
-pub(in crate::figures) const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--faint:#eaeef2;--link:#0550ae}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--paper:#0d1117;--line:#3d444d;--faint:#21262d;--link:#79c0ff}\
 figure svg{filter:invert(.92) hue-rotate(180deg)}}\

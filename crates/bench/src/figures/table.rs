@@ -1,0 +1,10 @@
+//! A table of a page.
+
+/// A table: names of columns, and rows of as many texts.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Names of columns.
+    pub head: Vec<String>,
+    /// Rows.
+    pub rows: Vec<Vec<String>>,
+}

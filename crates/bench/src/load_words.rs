@@ -1,0 +1,26 @@
+//! A load in words.
+
+use generator::spec::{Pace, Spec};
+
+/// The load in one line.
+pub(crate) fn of(spec: &Spec) -> String {
+    let pace = match spec.pace {
+        Pace::Closed => "closed loop".to_owned(),
+        Pace::Open { rate, arrival } => {
+            format!("open loop, {rate} requests a second ({arrival:?} arrivals)").to_lowercase()
+        }
+    };
+    let targets: Vec<String> = spec.targets.iter().map(ToString::to_string).collect();
+    format!(
+        "{} by {}: {pace}, {} x {} connections, pipeline {}, {} keys ({}), values {} bytes, sets:gets {}",
+        targets.join(" "),
+        spec.protocol,
+        spec.threads,
+        spec.connections * spec.targets.len(),
+        spec.pipeline,
+        spec.keys,
+        spec.pattern,
+        spec.value_size,
+        spec.ratio
+    )
+}
