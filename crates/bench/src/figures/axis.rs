@@ -166,6 +166,13 @@ impl Logarithmic {
     }
 }
 
+/// True if values spread so far that a logarithmic axis shows them better.
+pub(super) fn spans_much(values: impl Iterator<Item = f64>) -> bool {
+    let (least, most) =
+        values.fold((f64::MAX, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));
+    least > 0.0 && most / least >= 32.0
+}
+
 pub(super) fn usize_f64(number: usize) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "few bars")]
     let number = number as f64;

@@ -181,7 +181,7 @@ pub(super) fn switches_by_point(sweep: &SweepResult) -> Result<Option<Figure>> {
         lines.push(("server", sweep.points.iter().map(of_server).collect()));
     }
     let label = sweep.over.label();
-    let log_x = super::sweeps::spans_much(sweep.points.iter().map(|point| point.at));
+    let log_x = super::axis::spans_much(sweep.points.iter().map(|point| point.at));
     let axes = chart::Axes { log_x, ..Default::default() };
     Ok(Some(Figure {
         title: format!("Context switches by {label}"),

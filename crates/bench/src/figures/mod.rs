@@ -155,7 +155,7 @@ fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
         .collect();
     let sizes = hitrate.curves.first().map(|curve| curve.points.iter());
     let log_x =
-        sizes.is_some_and(|points| sweeps::spans_much(points.map(|p| f64::from(p.memory_mb))));
+        sizes.is_some_and(|points| axis::spans_much(points.map(|p| f64::from(p.memory_mb))));
     Ok(vec![Figure {
         title: "Miss ratio by memory".into(),
         caption: format!(

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::ValueEnum;
 
+use super::axis::spans_much;
 use super::chart::{Axes, Dot, Series, dotted};
 use super::{Figure, cpu};
 use crate::sweep::{Over, Point, Repeat, SweepResult};
@@ -139,11 +140,4 @@ pub(super) fn of_sweep(sweep: &SweepResult) -> Result<Vec<Figure>> {
     figures.extend(cpu::server_threads(sweep)?);
     figures.extend(cpu::switches_by_point(sweep)?);
     Ok(figures)
-}
-
-/// True if values spread so far that a logarithmic axis shows them better.
-pub(super) fn spans_much(values: impl Iterator<Item = f64>) -> bool {
-    let (least, most) =
-        values.fold((f64::MAX, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));
-    least > 0.0 && most / least >= 32.0
 }
