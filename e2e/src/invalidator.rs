@@ -58,7 +58,7 @@ impl Invalidator {
 
     fn command(&self, word: &str) -> Command {
         let mut command = Command::new(holdall_path());
-        command.args(["invalidate", word, "-c"]).arg(self.folder.join("invalidate.toml"));
+        command.args(["invalidate", word, "--config"]).arg(self.folder.join("invalidate.toml"));
         command.stdin(Stdio::null());
         command
     }

@@ -77,7 +77,7 @@ fn the_report_is_readable_in_a_browser() {
         let sweep = format!("-s {address} --keys 1000 --time 0.2 --repeats 2 --json {name}.json");
         bench(&folder, &format!("sweep connections 1,2,4,8,16,32 {sweep}"));
     }
-    bench(&folder, "hitrate -n 50000 -m 4,8,16 -s holdall,memcached --json h.json");
+    bench(&folder, "hitrate -n 50000 -m 4,8,16 --servers holdall,memcached --json h.json");
     let files = "a.json b.json ours.json memcached.json h.json";
     bench(&folder, &format!("report {files} --out report.html --svg svg"));
     study(&folder);

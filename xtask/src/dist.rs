@@ -32,6 +32,8 @@ pub(crate) struct Release {
     commit: String,
     folder: PathBuf,
     binary: PathBuf,
+    /// The end of the file of settings: an upgrade finds it otherwise.
+    settings_end: &'static str,
 }
 
 impl Release {
@@ -42,6 +44,7 @@ impl Release {
             commit: git(&["rev-parse", "--short=12", "HEAD"])?,
             folder: target().join("dist"),
             binary: binary::path(&binary::home()),
+            settings_end: "",
         })
     }
 
@@ -53,6 +56,7 @@ impl Release {
             commit: self.commit.clone(),
             folder: self.folder.join("before"),
             binary: self.binary.clone(),
+            settings_end: "# The release before.\n",
         }
     }
 

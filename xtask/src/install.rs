@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 32] = [
+const PACKAGES: [(&str, &str); 33] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -45,6 +45,7 @@ const PACKAGES: [(&str, &str); 32] = [
     ("libaio1", "what MySQL needs, which is no package"),
     ("libnuma1", "the same"),
     ("curl", "fetches it"),
+    ("haproxy", "the balancer before servers that are restarted"),
     ("prometheus", "loads the alerts and dashboards, and scrapes"),
     ("etcd-server", "servers are found in it"),
     ("etcd-client", "puts them there"),

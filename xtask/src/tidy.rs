@@ -99,6 +99,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "access",
             "discovery",
+            "files",
             "hashing",
             "logging",
             "metrics",

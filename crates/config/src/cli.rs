@@ -181,13 +181,14 @@ fn compare(file: &str, address: Option<String>, as_json: bool, reach: &Reach) ->
 /// The options of a server with these flags, in this environment.
 fn settle(flags: Vec<OsString>) -> Result<(Options, Vec<Given>), Refusal> {
     match options::parse(Style::Holdall, flags, &Environment::of_process())? {
-        Invocation::Run { options, given, warnings } => {
+        Invocation::Run { options, given, warnings, .. } => {
             warnings.iter().for_each(|warning| eprint_error(&format!("warning: {warning}")));
             Ok((*options, given))
         }
         Invocation::Print(_) => Err(Refusal {
             status: EXIT_USAGE,
-            message: "the flags ask for a page; see holdall config --help".to_owned(),
+            message: "the flags ask for a page".to_owned(),
+            hint: Some("see holdall config --help".to_owned()),
         }),
     }
 }
@@ -207,7 +208,7 @@ fn address_of(options: &Options) -> String {
 
 /// A wrong flag is a wrong command line; what a file or a variable says is a wrong setting.
 fn refused(refusal: &Refusal) -> u8 {
-    eprint_error(&refusal.message);
+    eprint_error(&refusal.to_string());
     if refusal.message.starts_with('-') { EXIT_USAGE } else { BROKEN }
 }
 

@@ -35,7 +35,7 @@ fn property(setting: &Setting) -> Value {
             "oneOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }],
         }),
     };
-    let change = if setting.is_live { "SIGHUP" } else { "--takeover or a restart" };
+    let change = if setting.live.is_some() { "reload" } else { "--takeover or a restart" };
     let default = match setting.default {
         "" => String::new(),
         default => format!(" Default: {default}."),

@@ -29,7 +29,13 @@ pub fn shown(options: &Options, given: &[Given]) -> Vec<Shown> {
             None => default_of(&setting.key, setting.kind, setting.default, options),
         };
         let origin = given.map_or(Origin::Default, |given| given.origin.clone());
-        Shown { key: setting.key, value, origin, flag: setting.flag, is_live: setting.is_live }
+        Shown {
+            key: setting.key,
+            value,
+            origin,
+            flag: setting.flag,
+            is_live: setting.live.is_some(),
+        }
     };
     settings().into_iter().map(one).collect()
 }
@@ -73,7 +79,7 @@ pub(crate) fn to_json(shown: &[Shown]) -> Value {
             "value": setting.value,
             "origin": setting.origin.to_string(),
             "flag": setting.flag,
-            "changes_on": if setting.is_live { "SIGHUP" } else { "--takeover" },
+            "changes_on": if setting.is_live { "reload" } else { "--takeover" },
         })
     };
     shown.iter().map(one).collect()

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory as _, Parser};
-use plan::targets;
+use plan::{TargetsError, targets};
 use scram::random;
 use tokio::net::TcpListener;
 use tokio::runtime;
@@ -41,7 +41,8 @@ Examples:
   holdall console --topology shop.toml --config mcrouter.json
   holdall console dns:cache.internal:11211 --listen 10.0.0.9:8811 --users /etc/holdall/users
 
-Exit status: 0 after a signal; 1 if it cannot begin; 64 for a wrong command line."
+Exit status: 0 after a signal; 1 if it cannot begin; 2 for a wrong topology; 64 for a wrong command
+line."
 )]
 struct Args {
     /// Members: HOST, HOST:PORT, unix:PATH, or a source of discovery
@@ -89,7 +90,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(arguments) => run(&arguments).map_or_else(
             |error| {
                 note(&format!("{error:#}"));
-                ExitCode::FAILURE
+                ExitCode::from(error.downcast_ref().map_or(1, TargetsError::status))
             },
             |()| ExitCode::SUCCESS,
         ),

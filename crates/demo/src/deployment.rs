@@ -288,7 +288,7 @@ impl Deployment {
             return running.restart().await;
         }
         let config = config.display().to_string();
-        let words = ["/proc/self/exe", "invalidate", "run", "-c", &config].map(str::to_owned);
+        let words = ["/proc/self/exe", "invalidate", "run", "--config", &config].map(str::to_owned);
         let name = format!("{}/invalidator", region.name);
         let process =
             Process::start(&region.folder, &name, words.into(), status, Signal::TERM).await?;

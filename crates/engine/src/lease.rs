@@ -13,6 +13,8 @@
 //! a server without leases pays one branch. The laws that make leases safe are in
 //! `lease_tokens_and_holdoffs`.
 
+use std::sync::Arc;
+
 use sampling::Command;
 use store::{Change, Item, Liveness, Section};
 
@@ -140,7 +142,7 @@ impl Worker {
 
     /// The change that deletes an item: it is removed, or kept as stale for a while.
     pub(crate) fn removal(&self) -> Change {
-        match (self.shared.leases(), self.shared.settings().leases.stale_secs) {
+        match (self.shared.leases(), self.shared.stale_secs()) {
             (None, _) | (_, 0) => Change::Remove,
             (Some(_), secs) => Change::RemoveSoon { until: self.now_secs().saturating_add(secs) },
         }
@@ -199,7 +201,7 @@ impl Shared {
         let (limit, mut is_new) = (self.store().memory().limit, false);
         let table = self.leases.get_or_init(|| {
             is_new = true;
-            Table::new(limit, self.settings().leases.interval_secs)
+            Table::new(limit, Arc::clone(&self.lease_interval_secs))
         });
         if is_new {
             self.store().charge_fixed(table.bytes());

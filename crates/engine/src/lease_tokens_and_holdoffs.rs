@@ -23,8 +23,8 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -60,8 +60,8 @@ pub(crate) struct Table {
     /// returned.
     overflow_bytes: AtomicU64,
     growth: AtomicU64,
-    /// Seconds that must pass after a token before the key's next.
-    interval_secs: u32,
+    /// Seconds that must pass after a token before the key's next. The engine changes it.
+    interval_secs: Arc<AtomicU32>,
     /// Draws tokens: a keyed hash of a counter, which nobody can guess from the tokens before.
     secret: RandomState,
     drawn: AtomicU64,
@@ -131,7 +131,7 @@ pub(crate) enum Grant {
 
 impl Table {
     /// A table for a memory limit.
-    pub(crate) fn new(memory_bytes: u64, interval_secs: u32) -> Self {
+    pub(crate) fn new(memory_bytes: u64, interval_secs: Arc<AtomicU32>) -> Self {
         let set_bytes = size_of::<Mutex<Set>>() as u64;
         let sets = (memory_bytes / SHARE / set_bytes).clamp(*SETS.start(), *SETS.end());
         let sets = 1 << sets.ilog2();
@@ -145,6 +145,11 @@ impl Table {
             drawn: AtomicU64::new(0),
             lost: AtomicU64::new(0),
         }
+    }
+
+    fn interval_secs(&self) -> u32 {
+        // Relaxed: a number that depends on nothing else.
+        self.interval_secs.load(Ordering::Relaxed)
     }
 
     /// Bytes that it takes now, at most about a 28th of the memory limit.
@@ -172,7 +177,7 @@ impl Table {
     /// is no exception: a delete voids what was given before it, so who has a token has read the
     /// truth after it.
     pub(crate) fn ask(&self, hash: u64, now_secs: u32, invalidations: u64) -> Grant {
-        let interval_secs = self.interval_secs;
+        let interval_secs = self.interval_secs();
         self.with_entry(hash, now_secs, |entry| {
             let is_recent = interval_secs > 0
                 && entry.issued_secs > 0
@@ -299,7 +304,7 @@ impl Table {
         now_secs: u32,
         must: bool,
     ) -> Option<&'g mut Entry> {
-        let interval_secs = self.interval_secs;
+        let interval_secs = self.interval_secs();
         let need =
             |entry: &Entry| (entry.is_needed(interval_secs, now_secs), entry.ends(interval_secs));
         let at = (0..WAYS).min_by_key(|&at| need(&set.keys[at]))?;
@@ -343,7 +348,7 @@ mod tests {
     use super::*;
 
     fn small(interval_secs: u32) -> Table {
-        Table::new(0, interval_secs)
+        Table::new(0, Arc::new(AtomicU32::new(interval_secs)))
     }
 
     fn token(grant: Grant) -> u64 {
@@ -431,7 +436,7 @@ mod tests {
     #[test]
     fn each_of_many_misses_of_a_cold_server_may_be_filled() {
         for (memory_bytes, misses) in [(64 << 20, 10_000), (1 << 30, 100_000)] {
-            let table = Table::new(memory_bytes, 10);
+            let table = Table::new(memory_bytes, Arc::new(10.into()));
             let hash = |miss: u64| {
                 // The finalizer of MurmurHash3: as good as random.
                 let mixed = (miss ^ miss >> 33 ^ 0x5bd1).wrapping_mul(0xff51_afd7_ed55_8ccd);

@@ -41,6 +41,13 @@ pub(crate) struct Samples {
     collected: Mutex<Collected>,
     /// Keys whose hash is below it are sampled.
     threshold: AtomicU64,
+    _charge: Charge,
+}
+
+/// Bytes that the store's memory is charged while this lives.
+struct Charge {
+    store: Arc<Store>,
+    bytes: i64,
 }
 
 struct Collected {
@@ -51,7 +58,9 @@ struct Collected {
 
 /// A worker's side.
 pub(crate) struct Sampler {
-    shared: Option<(Arc<Samples>, Arc<Mutex<Log>>)>,
+    /// The version of [`Current`] that `shared` is of.
+    version: Cell<u64>,
+    shared: RefCell<Option<(Arc<Samples>, Arc<Mutex<Log>>)>>,
     /// Keys whose hash is below it are noted now.
     threshold: Cell<u64>,
     /// Keys whose hash is below it are sampled by key.
@@ -90,14 +99,13 @@ pub const SAMPLES_INTERVAL: Duration = Duration::from_millis(INTERVAL_MS);
 
 impl Samples {
     /// None, if samples would take too large a part of the memory.
-    pub(crate) fn new(store: &Store, settings: Sampling) -> Option<Arc<Self>> {
+    pub(crate) fn new(store: &Arc<Store>, settings: Sampling) -> Option<Arc<Self>> {
         let limit = store.memory().limit;
         let config = Config::for_memory(limit, settings.workers, store.chooses_eviction());
         let bytes = config.bytes_max(settings.workers);
         if bytes as u64 > limit / PART_OF_MEMORY {
             return None;
         }
-        store.charge_buffers((bytes as u64).cast_signed());
         let now = Snapshot { now_ms: 0, now_secs: 0, reads: 0, memory_bytes: memory(store) };
         Some(Arc::new(Self {
             settings,
@@ -108,6 +116,7 @@ impl Samples {
                 spare: Log::new(config.log),
             }),
             threshold: AtomicU64::new(u64::MAX),
+            _charge: Charge::new(store, bytes),
         }))
     }
 
@@ -154,16 +163,54 @@ impl Samples {
     }
 }
 
+impl Charge {
+    fn new(store: &Arc<Store>, bytes: usize) -> Self {
+        let bytes = (bytes as u64).cast_signed();
+        store.charge_buffers(bytes);
+        Self { store: Arc::clone(store), bytes }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.store.charge_buffers(-self.bytes);
+    }
+}
+
+/// The samples of a server, which may be turned on and off while workers run. Each worker takes
+/// them at the beginning of its next turn, so samples that are replaced live as long as a worker
+/// sleeps.
+pub(crate) struct Current {
+    samples: Mutex<Option<Arc<Samples>>>,
+    /// Counts the replacements; written under the lock.
+    version: AtomicU64,
+}
+
+impl Current {
+    pub(crate) fn new(samples: Option<Arc<Samples>>) -> Self {
+        Self { samples: Mutex::new(samples), version: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<Samples>> {
+        self.samples.lock().clone()
+    }
+
+    pub(crate) fn replace(&self, samples: Option<Arc<Samples>>) {
+        let mut current = self.samples.lock();
+        let before = std::mem::replace(&mut *current, samples);
+        // Relaxed: who sees it takes the lock.
+        self.version.fetch_add(1, Ordering::Relaxed);
+        drop(current);
+        drop(before);
+    }
+}
+
 impl Sampler {
-    /// A worker's side of `shared`; without one, nothing is ever sampled.
-    pub(crate) fn join(shared: Option<&Arc<Samples>>) -> Self {
-        let shared = shared.map(|samples| {
-            let log = Arc::new(Mutex::new(Log::new(samples.config.log)));
-            samples.logs.lock().push(Arc::clone(&log));
-            (Arc::clone(samples), log)
-        });
-        Self {
-            shared,
+    /// A worker's side; without samples, nothing is noted.
+    pub(crate) fn join(current: &Current) -> Self {
+        let sampler = Self {
+            version: Cell::new(0),
+            shared: RefCell::new(None),
             threshold: Cell::new(0),
             by_key: Cell::new(0),
             tick_ms: Cell::new(0),
@@ -175,12 +222,34 @@ impl Sampler {
             adapted_ms: Cell::new(0),
             random: RefCell::new(fastrand::Rng::new()),
             command: Cell::new(None),
-        }
+        };
+        sampler.renew(current);
+        sampler
+    }
+
+    /// Takes the samples that there are now.
+    #[cold]
+    fn renew(&self, current: &Current) {
+        let present = current.samples.lock();
+        self.version.set(current.version.load(Ordering::Relaxed));
+        let shared = present.as_ref().map(|samples| {
+            let log = Arc::new(Mutex::new(Log::new(samples.config.log)));
+            samples.logs.lock().push(Arc::clone(&log));
+            (Arc::clone(samples), log)
+        });
+        drop(present);
+        self.shared.replace(shared);
+        self.sample_below(0);
+        self.batches_left.set(1);
     }
 
     /// A turn begins at `now_ms`.
-    pub(crate) fn begin_turn(&self, now_ms: u64) {
-        let Some((samples, _)) = &self.shared else { return };
+    pub(crate) fn begin_turn(&self, current: &Current, now_ms: u64) {
+        if self.version.get() != current.version.load(Ordering::Relaxed) {
+            self.renew(current);
+        }
+        let shared = self.shared.borrow();
+        let Some((samples, _)) = &*shared else { return };
         self.tick_ms.set(now_ms);
         let is_muted = now_ms < self.muted_until_ms.get();
         let by_key = if is_muted { 0 } else { samples.threshold.load(Ordering::Relaxed) };
@@ -216,7 +285,7 @@ impl Sampler {
 
     #[cold]
     fn begin_observing(&self) -> bool {
-        if self.shared.is_none() {
+        if self.shared.borrow().is_none() {
             self.batches_left.set(u32::MAX);
             return false;
         }
@@ -247,7 +316,8 @@ impl Sampler {
     }
 
     fn with_log(&self, note: impl FnOnce(&mut Log, &Samples)) {
-        let Some((samples, log)) = &self.shared else { return };
+        let shared = self.shared.borrow();
+        let Some((samples, log)) = &*shared else { return };
         // Where the log is being taken, this sample is lost.
         if let Some(mut log) = log.try_lock() {
             note(&mut log, samples);

@@ -1,18 +1,18 @@
 //! The part that all workers share: the store, the settings, a pending flush, the register of
 //! counters.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use narrow::to_u16;
 use parking_lot::Mutex;
 use sampling::Collector;
-use store::{NAMESPACES_MAX, Store};
+use store::{EvictionSetting, NAMESPACES_MAX, Store};
 
 use crate::exptime::deadline_of;
 use crate::lease_tokens_and_holdoffs::Table;
 use crate::namespaces::Registry;
-use crate::samples::{Sampler, Samples, Sampling};
+use crate::samples::{Current, Sampler, Samples, Sampling};
 use crate::stats::{Counters, OfSubject, Totals};
 
 /// Settings that change what commands mean.
@@ -26,7 +26,7 @@ pub struct Settings {
     /// The clock must have begun at 2: deadline 0 means "never", and 1 is in the past of everybody.
     /// [`Shared::set_started_at_unix`] changes it.
     pub started_at_unix: u64,
-    /// Leases and stale values.
+    /// Leases and stale values. [`Shared::set_leases`] changes them.
     pub leases: LeaseSettings,
 }
 
@@ -61,7 +61,10 @@ pub struct Shared {
     pub(crate) leases: OnceLock<Table>,
     stats: Mutex<Register>,
     pub(crate) registry: Registry,
-    samples: Option<Arc<Samples>>,
+    pub(crate) samples: Current,
+    /// Of [`LeaseSettings`].
+    pub(crate) lease_interval_secs: Arc<AtomicU32>,
+    stale_secs: AtomicU32,
 }
 
 struct Register {
@@ -105,7 +108,9 @@ impl Shared {
                 subjects_baseline: Vec::new(),
             }),
             registry: Registry::default(),
-            samples,
+            samples: Current::new(samples),
+            lease_interval_secs: Arc::new(AtomicU32::new(settings.leases.interval_secs)),
+            stale_secs: AtomicU32::new(settings.leases.stale_secs),
         })
     }
 
@@ -134,6 +139,33 @@ impl Shared {
     /// items stay as they are.
     pub fn set_started_at_unix(&self, started_at_unix: u64) {
         self.started_at_unix.store(started_at_unix, Ordering::Relaxed);
+    }
+
+    /// Seconds for which a value that is deleted now stays readable as stale; 0 keeps none.
+    #[must_use]
+    pub fn stale_secs(&self) -> u32 {
+        // Relaxed: a number that depends on nothing else.
+        self.stale_secs.load(Ordering::Relaxed)
+    }
+
+    /// Leases go by these settings from now on. A stale value stays for as long as it was to when
+    /// it was deleted.
+    pub fn set_leases(&self, leases: LeaseSettings) {
+        self.lease_interval_secs.store(leases.interval_secs, Ordering::Relaxed);
+        self.stale_secs.store(leases.stale_secs, Ordering::Relaxed);
+    }
+
+    /// Samples from now on by other settings, or not at all. The estimates begin anew, and the
+    /// order of eviction with them. Workers follow in their next turn.
+    pub fn set_sampling(&self, sampling: Option<Sampling>) {
+        self.samples.replace(sampling.and_then(|sampling| Samples::new(&self.store, sampling)));
+        self.store.set_eviction(EvictionSetting::FIRST);
+    }
+
+    /// `true` if anything is sampled.
+    #[must_use]
+    pub fn is_sampling(&self) -> bool {
+        self.samples.get().is_some()
     }
 
     /// Sums of all workers' counters since the last reset.
@@ -171,7 +203,7 @@ impl Shared {
     /// [`crate::SAMPLES_INTERVAL`]. The times are the server's: milliseconds since its start, and
     /// the second that deadlines are given in.
     pub fn collect_samples(&self, now_ms: u64, now_secs: u32) {
-        if let Some(samples) = &self.samples {
+        if let Some(samples) = self.samples.get() {
             samples.collect(&self.store, self.reads(), now_ms, now_secs);
         }
     }
@@ -179,12 +211,12 @@ impl Shared {
     /// Shows the estimators to `show`, and the bytes of items that fit into the memory; `None` when
     /// nothing is sampled.
     pub fn show_samples<T>(&self, show: impl FnOnce(&Collector, f64) -> T) -> Option<T> {
-        self.samples.as_ref().map(|samples| samples.show(&self.store, show))
+        self.samples.get().map(|samples| samples.show(&self.store, show))
     }
 
     /// `stats reset`: the estimators begin anew.
     pub fn forget_samples(&self, now_ms: u64, now_secs: u32) {
-        if let Some(samples) = &self.samples {
+        if let Some(samples) = self.samples.get() {
             samples.forget(&self.store, self.reads(), now_ms, now_secs);
         }
     }
@@ -193,7 +225,7 @@ impl Shared {
     /// sampled.
     #[must_use]
     pub fn sampling_bytes(&self) -> usize {
-        self.samples.as_ref().map_or(0, |samples| samples.bytes())
+        self.samples.get().map_or(0, |samples| samples.bytes())
     }
 
     /// Keys read since the start, whatever was reset.
@@ -202,7 +234,7 @@ impl Shared {
     }
 
     pub(crate) fn sampler(&self) -> Sampler {
-        Sampler::join(self.samples.as_ref())
+        Sampler::join(&self.samples)
     }
 
     /// Counters of a new worker, in the register for good: what it counted stays counted when it

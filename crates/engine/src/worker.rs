@@ -59,7 +59,7 @@ impl Worker {
     /// Start of a turn: the milliseconds since the server's start, by which samples are put in
     /// order and rates limited.
     pub fn begin_samples(&self, now_ms: u64) {
-        self.sampler.begin_turn(now_ms);
+        self.sampler.begin_turn(&self.shared.samples, now_ms);
         self.namespaces.now_ms.set(now_ms);
     }
 

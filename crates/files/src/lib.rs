@@ -1,12 +1,15 @@
 //! Reads the files that an operator names.
 //!
 //! Opening a pipe waits for its writer, and a device may never end. A program that reads its files
-//! again while it serves must not wait for either, so only regular files are read.
+//! again while it serves must not wait for either, so only regular files are read. [`Stamp`] tells
+//! whether a file is to be read again.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags};
 
@@ -51,6 +54,23 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))
 }
 
+/// A mark of a file's content: its time, its length, and which file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    modified: SystemTime,
+    bytes: u64,
+    inode: u64,
+}
+
+impl Stamp {
+    /// The stamp of a file as it is now, through symbolic links; `None` if there is none.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        let data = std::fs::metadata(path).ok()?;
+        Some(Self { modified: data.modified().ok()?, bytes: data.len(), inode: data.ino() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -68,6 +88,22 @@ mod tests {
             let error = read(path, 10).unwrap_err();
             assert_eq!(error.to_string(), "it is not a regular file", "{}", path.display());
         }
+    }
+
+    #[test]
+    fn a_file_that_is_written_or_replaced_has_another_stamp() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, other) = (folder.path().join("file"), folder.path().join("other"));
+        assert_eq!(Stamp::of(&file), None);
+        fs::write(&file, b"12345").unwrap();
+        let first = Stamp::of(&file);
+        assert!(first.is_some() && first == Stamp::of(&file));
+        fs::write(&file, b"1234").unwrap();
+        let second = Stamp::of(&file);
+        assert_ne!(first, second);
+        fs::write(&other, b"1234").unwrap();
+        fs::rename(&other, &file).unwrap();
+        assert_ne!(second, Stamp::of(&file));
     }
 
     #[test]

@@ -142,11 +142,38 @@ fn by_hand(name: &'static str) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn the_tree_is_one_that_clap_takes() {
         tree().debug_assert();
+    }
+
+    /// Those that other programs' command lines give.
+    const OF_OTHERS: [&str; 4] = ["serve", "route", "memtier", "mcblaster"];
+
+    /// The short flags of our own commands, each with its long names and the commands that have it.
+    fn short_flags(tree: &Command, found: &mut BTreeMap<char, BTreeMap<String, Vec<String>>>) {
+        for command in tree.get_subcommands().filter(|one| !OF_OTHERS.contains(&one.get_name())) {
+            for flag in command.get_arguments() {
+                if let (Some(short), Some(long)) = (flag.get_short(), flag.get_long()) {
+                    let commands = found.entry(short).or_default().entry(long.to_owned());
+                    commands.or_default().push(command.get_name().to_owned());
+                }
+            }
+            short_flags(command, found);
+        }
+    }
+
+    #[test]
+    fn a_short_flag_means_one_thing_in_all_our_own_commands() {
+        let mut found = BTreeMap::new();
+        short_flags(&tree(), &mut found);
+        assert!(found.len() >= 10, "{found:?}");
+        found.retain(|_, meanings| meanings.len() > 1);
+        assert!(found.is_empty(), "{found:#?}");
     }
 
     #[test]

@@ -187,18 +187,31 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let environment = Environment::of_process();
     let arguments: Vec<OsString> = arguments.collect();
     match options::parse(style, arguments.iter().cloned(), &environment) {
-        Err(refusal) => fail(name, &refusal.message, refusal.status),
+        Err(refusal) => {
+            let format = options::log_format(&arguments, &environment);
+            logging::fatal(name, format, &refusal.message, refusal.hint.as_deref());
+            ExitCode::from(refusal.status)
+        }
         Ok(Invocation::Print(text)) => print(&text),
-        Ok(Invocation::Run { options, warnings, given }) => {
+        Ok(Invocation::Run { options, warnings, given, files }) => {
             server::run::tell(&options, &warnings);
             let again = move || match options::parse(style, arguments.clone(), &environment)? {
-                Invocation::Run { options, given, .. } => Ok(Settled { options: *options, given }),
+                Invocation::Run { options, given, files, .. } => {
+                    Ok(Settled { options: *options, given, files })
+                }
                 // What it printed it would have printed at the start.
-                Invocation::Print(message) => Err(Refusal { status: EXIT_USAGE, message }),
+                Invocation::Print(message) => {
+                    Err(Refusal { status: EXIT_USAGE, message, hint: None })
+                }
             };
-            match server::run::run_by(*options, given, Some(Arc::new(again))) {
+            let format = options.log_format;
+            let settled = Settled { options: *options, given, files };
+            match server::run::run_by(settled, Some(Arc::new(again))) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(failure) => fail(name, &failure.message, failure.status),
+                Err(failure) => {
+                    logging::fatal(name, format, &failure.message, failure.hint);
+                    ExitCode::from(failure.status)
+                }
             }
         }
     }
@@ -207,17 +220,28 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
 #[cfg(feature = "route")]
 fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = "holdall route";
-    let line = std::iter::once(OsString::from(name)).chain(arguments);
-    let (line, told) = router::ignored_flags::without(line);
+    let line: Vec<_> = std::iter::once(OsString::from(name)).chain(arguments).collect();
+    let as_asked = logging::Format::of_arguments(&line).unwrap_or_default();
+    let (line, told) = router::ignored_flags::without(line.into_iter());
     if let Some(reason) = router::ignored_flags::refused(&line) {
-        return fail(name, &reason, EXIT_USAGE);
+        logging::fatal(name, as_asked, &reason, None);
+        return ExitCode::from(EXIT_USAGE);
     }
     let options = match router::options::Options::try_parse_from(line) {
         Ok(options) => options,
         Err(error) if !error.use_stderr() => return print(&error.to_string()),
+        Err(error) if as_asked == logging::Format::Json => {
+            let text = error.to_string();
+            let message = text.lines().next().unwrap_or_default();
+            let message = message.strip_prefix("error: ").unwrap_or(message);
+            let hint = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+            logging::fatal(name, as_asked, message, hint);
+            return ExitCode::from(EXIT_USAGE);
+        }
         Err(error) => return fail(name, error.to_string().trim_end(), EXIT_USAGE),
     };
-    logging::start(name, options.log_format, &options.log_filter);
+    let format = options.log_format;
+    logging::start(name, format, &options.log_filter);
     let mut log_writer = None;
     let log = |line: &str| logging::told(logging::Part::Route, line);
     told.iter().for_each(|line| log(line));
@@ -235,7 +259,10 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     drop(log_writer);
     match end {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => fail(name, &failure.message, failure.status),
+        Err(failure) => {
+            logging::fatal(name, format, &failure.message, None);
+            ExitCode::from(failure.status)
+        }
     }
 }
 

@@ -247,7 +247,7 @@ fn invalidator(
     );
     let config = folder.path(&format!("{name}.toml"));
     fs::write(&config, text).unwrap();
-    let mut command = holdall(&["invalidate", "run", "-c"]);
+    let mut command = holdall(&["invalidate", "run", "--config"]);
     command.arg(config);
     Process::new(command, operators, operators)
 }

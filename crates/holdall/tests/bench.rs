@@ -106,7 +106,8 @@ fn a_trace_cut_short_is_replayed_to_the_cut_and_marked() {
         bytes.extend_from_slice(&200u32.to_le_bytes());
         bytes.extend_from_slice(&[0xff; 8]);
     }
-    let common = ["hitrate", &trace, "-m", "4,8", "-s", "holdall,holdall-lru,memcached", "--json"];
+    let common =
+        ["hitrate", &trace, "-m", "4,8", "--servers", "holdall,holdall-lru,memcached", "--json"];
     fs::write(&trace, &bytes).unwrap();
     let output = bench(&[&common[..], &[json.as_str()]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
@@ -124,7 +125,7 @@ fn a_trace_cut_short_is_replayed_to_the_cut_and_marked() {
     for (arguments, words) in [
         (&["hitrate", "/nowhere/trace.csv"][..], "/nowhere/trace.csv"),
         (&["hitrate", "-m", "8,4"], "each above the last"),
-        (&["hitrate", "-s", "memcash"], "none of holdall"),
+        (&["hitrate", "--servers", "memcash"], "none of holdall"),
     ] {
         let output = bench(arguments);
         assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));

@@ -179,7 +179,7 @@ fn keys_and_their_sizes_are_shown_so_that_no_key_is_a_command() {
         assert_eq!(some.lines().count(), 3, "{some}");
         let first: serde_json::Value = serde_json::from_str(some.lines().next().unwrap()).unwrap();
         assert!(first["size"].as_u64().unwrap() > 40, "{first}");
-        let big = said(&["bigkeys", &at, "-n", "2", "--json"]);
+        let big = said(&["bigkeys", &at, "--count", "2", "--json"]);
         let big: serde_json::Value = serde_json::from_str(&big).unwrap();
         assert_eq!(big["largest"][0]["key"], "large");
         assert_eq!(big["prefixes"].as_array().unwrap().len(), 2);
@@ -200,7 +200,7 @@ fn servers_that_answer_are_told_from_those_that_do_not() {
     let lines: Vec<serde_json::Value> =
         stdout(&one).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines[0]["error"].is_string() && lines[1]["version"].is_string(), "{lines:?}");
-    let times = said(&["latency", &theirs_at, "-n", "50", "-i", "0"]);
+    let times = said(&["latency", &theirs_at, "--count", "50", "--interval", "0"]);
     assert!(times.starts_with("50 round trips, mean"), "{times}");
     for command in ["latency", "keys", "bigkeys", "dump"] {
         assert!(refused(&[command, &nowhere]).contains(&nowhere), "{command}");

@@ -109,6 +109,9 @@ fn what_cannot_be_used_ends_with_2() {
         &["config", "check", toml],
         &["config", "show", "--config", toml],
         &["plan", toml, "--emit", "systemd", "--out", &scratch.text("out")],
+        &["plan", "advise", "--topology", toml],
+        &["top", "--once", "--topology", toml],
+        &["console", "--topology", toml],
     ] {
         ends(arguments, 2);
     }
@@ -128,8 +131,53 @@ fn servers_end_with_their_own_statuses() {
     ends(&["serve", "-c", "x"], 64);
     ends(&["route", "-f", missing, "-p", "0"], 3);
     ends(&["route", "--config", r#"{"route": "NullRoute"}"#, "-p", port], 2);
-    ends(&["invalidate", "run", "-c", missing], 1);
+    ends(&["invalidate", "run", "--config", missing], 1);
     ends(&["spool", missing], 1);
     let unknown = output(&mut memcached(&["--no-such-flag"]));
     assert_eq!(unknown.status.code(), Some(1), "{}", stderr(&unknown));
+}
+
+/// Each line of the log is an object, and the last says why, where, and what to do.
+#[test]
+fn a_start_that_fails_is_told_in_json() {
+    let scratch = Scratch::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let key = scratch.text("key.pem");
+    let tls = format!("ssl_chain_cert={key},ssl_key={key}");
+    let toml = scratch.text("server.toml");
+    fs::write(&toml, "log_format = \"json\"\nmemry_limit = 64\n").unwrap();
+    let place_of_port = &format!("tcp 127.0.0.1:{port}");
+    let json = "--log-format=json";
+    let is_placed = |arguments: &[&str], status: i32, place: Option<&str>, has_hint: bool| {
+        let output = run(arguments);
+        let log = stderr(&output);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {log}");
+        let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+        let last: serde_json::Value = lines.last().unwrap();
+        assert_eq!(last["level"], "error", "{log}");
+        assert!(last["time"].is_string() && last["message"].is_string(), "{log}");
+        assert_eq!(last["place"].as_str(), place, "{log}");
+        assert_eq!(last["hint"].is_string(), has_hint, "{log}");
+    };
+    is_placed(&["serve", json, "-p", &port], 71, Some(place_of_port), true);
+    is_placed(&["serve", json, "-c", "x"], 64, Some("-c (--conn-limit)"), false);
+    is_placed(&["serve", json, "--memry-limit=1"], 64, None, true);
+    is_placed(&["serve", json, "-p", "-1", "-Z", "-o", &tls], 64, Some(&key), true);
+    is_placed(&["serve", "--config", &toml], 64, Some(&format!("{toml}:2:1")), true);
+    is_placed(&["route", json, "-f", &toml, "-p", &port], 3, Some(&format!("{toml}:1:1")), false);
+    is_placed(&["route", json, "--prt", "1"], 64, None, true);
+}
+
+/// Less address space than `-m` reserves.
+#[test]
+fn no_memory_for_the_cache_ends_with_71() {
+    let program = env!("CARGO_BIN_EXE_holdall");
+    let script = "ulimit -v 8000000; exec \"$0\" serve -p -1 -m 900g --log-format json";
+    let output = output(std::process::Command::new("sh").args(["-c", script, program]));
+    let log = stderr(&output);
+    assert_eq!(output.status.code(), Some(71), "{log}");
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(last["place"], "-m", "{log}");
+    assert!(last["hint"].as_str().unwrap().contains("ask for less"), "{log}");
 }

@@ -3,7 +3,8 @@
 //! Two of a kind, and clients that do what a balancer and a client library do: a new connection
 //! goes to one that is ready; a connection that was closed before it gave any of a reply is made
 //! anew, and the request is sent again. Anything else is a failure: a refused connection to one
-//! that said ready, a reply that breaks off, a wrong one, or a silence.
+//! that said ready, a reply that breaks off, a wrong one, or a silence. Then the same with haproxy
+//! as the balancer, and in one place that is taken over.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -96,7 +97,11 @@ fn connect(places: &[Place]) -> TcpStream {
     let ready = ready.expect("none is ready");
     // What a balancer knows is never new.
     thread::sleep(NEWS_AGE);
-    let stream = TcpStream::connect(ready.clients).expect("one that is ready refuses");
+    connect_to(ready.clients)
+}
+
+fn connect_to(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("one that is ready refuses");
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
@@ -119,33 +124,47 @@ fn ask(stream: &mut TcpStream, reply: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Asks until told to stop.
-fn client(places: &[Place], counts: &Counts, is_over: &AtomicBool) {
+/// Asks until told to stop, over connections that `connect` makes.
+fn client(connect: &dyn Fn() -> TcpStream, counts: &Counts, is_over: &AtomicBool) {
     let reply = reply();
-    let mut stream = connect(places);
+    let mut stream = connect();
     // Relaxed, here and below: numbers and a flag that order nothing else.
     while !is_over.load(Ordering::Relaxed) {
         if ask(&mut stream, &reply).is_none() {
             counts.reconnects.fetch_add(1, Ordering::Relaxed);
-            stream = connect(places);
+            stream = connect();
             ask(&mut stream, &reply).expect("a new connection was closed, too");
         }
         counts.requests.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Restarts each of two in turn while clients ask.
+/// Restarts each of two in turn while clients ask those that are ready.
 fn roll(places: [Place; 2], start: impl Fn(&Place) -> Process) {
     let mut running: Vec<Option<Process>> = places.iter().map(|place| Some(start(place))).collect();
+    let reconnects = under_load(4, &|| connect(&places), |round| {
+        let index = round % 2;
+        running[index].take().unwrap().end();
+        running[index] = Some(start(&places[index]));
+    });
+    // Whoever was connected had to go elsewhere each time.
+    assert!(reconnects >= 4, "{reconnects}");
+}
+
+/// Four clients ask over connections that `connect` makes while `change` is done that many times.
+/// A client that fails fails the test. Answers how often connections were made anew.
+fn under_load(
+    changes: usize,
+    connect: &(dyn Fn() -> TcpStream + Sync),
+    mut change: impl FnMut(usize),
+) -> u64 {
     let (counts, is_over) = (Counts::default(), AtomicBool::new(false));
     thread::scope(|scope| {
-        let clients: Vec<_> =
-            (0..4).map(|_| scope.spawn(|| client(&places, &counts, &is_over))).collect();
-        for round in 0..4 {
-            let index = round % 2;
+        let ask = || client(connect, &counts, &is_over);
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        for round in 0..changes {
             let before = counts.requests.load(Ordering::Relaxed);
-            running[index].take().unwrap().end();
-            running[index] = Some(start(&places[index]));
+            change(round);
             wait_for("requests", || {
                 clients.iter().any(thread::ScopedJoinHandle::is_finished)
                     || counts.requests.load(Ordering::Relaxed) > before + 100
@@ -156,9 +175,7 @@ fn roll(places: [Place; 2], start: impl Fn(&Place) -> Process) {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // Whoever was connected had to go elsewhere each time.
-    let reconnects = counts.reconnects.into_inner();
-    assert!(reconnects >= 4, "{reconnects}");
+    counts.reconnects.into_inner()
 }
 
 fn fill(place: SocketAddr) {
@@ -232,3 +249,76 @@ fn the_endpoint_goes_with_the_sockets_to_a_successor() {
     let mut stream = TcpStream::connect(place.clients).unwrap();
     assert_eq!(ask(&mut stream, &reply()), Some(()));
 }
+
+/// Twenty servers, each in the place of the one before: nobody is refused, and the item is there.
+#[test]
+fn a_place_is_taken_over_twenty_times_without_a_failed_request() {
+    let scratch = Scratch::new();
+    let place = Place::new();
+    let (port, operators) = (place.clients.port().to_string(), place.operators.to_string());
+    let file = scratch.text("memory");
+    let arguments = ["serve", "-p", &port, "-m", "32", "-e", &file, "--metrics", &operators];
+    let mut present = Process::start(holdall(&arguments), &place);
+    fill(place.clients);
+    let reconnects = under_load(RESTARTS, &|| connect_to(place.clients), |_| {
+        let mut command = holdall(&arguments);
+        command.arg("--takeover");
+        let next = Process(command.spawn().unwrap());
+        let mut before = std::mem::replace(&mut present, next);
+        wait_for("the end of the one before", || before.0.try_wait().unwrap().is_some());
+        assert!(before.0.wait().unwrap().success());
+        wait_for("readiness", || place.is_ready());
+    });
+    assert!(reconnects >= RESTARTS as u64, "{reconnects}");
+}
+
+/// haproxy asks `/readyz`, and sends new connections to those that are ready. Clients know its
+/// address alone.
+#[test]
+fn servers_behind_haproxy_are_restarted_twenty_times_without_a_failed_request() {
+    let scratch = Scratch::new();
+    let places = [Place::new(), Place::new()];
+    let start = |place: &Place| {
+        let port = place.clients.port().to_string();
+        let file = scratch.text(&port);
+        let mut command = holdall(&["serve", "-p", &port, "-m", "32", "-e", &file, "--drain", "1"]);
+        command.args(["--metrics", &place.operators.to_string()]);
+        Process::start(command, place)
+    };
+    let mut running: Vec<Option<Process>> = places.iter().map(|place| Some(start(place))).collect();
+    places.iter().for_each(|place| fill(place.clients));
+    let front = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let servers: String = (0..2)
+        .map(|at| {
+            let Place { clients, operators } = places[at];
+            format!("  server s{at} {clients} check port {}\n", operators.port())
+        })
+        .collect();
+    let config = format!(
+        "defaults\n  mode tcp\n  timeout connect 1s\n  timeout client 60s\n  timeout server 60s\n  \
+         retries 3\n  option redispatch 1\n\
+         frontend clients\n  bind {front}\n  default_backend servers\n\
+         backend servers\n  balance roundrobin\n  option httpchk GET /readyz\n  \
+         http-check expect status 200\n  default-server inter 100ms fall 1 rise 1\n{servers}"
+    );
+    fs::write(scratch.path("haproxy.cfg"), config).unwrap();
+    let mut haproxy = Command::new("/usr/sbin/haproxy");
+    haproxy.args(["-db", "-f", &scratch.text("haproxy.cfg")]);
+    haproxy.stderr(fs::File::create(scratch.path("haproxy.log")).unwrap());
+    let _haproxy = Process(haproxy.spawn().expect("haproxy is not installed"));
+    wait_for("haproxy", || TcpStream::connect(front).is_ok());
+    let reconnects = under_load(RESTARTS, &|| connect_to(front), |round| {
+        let index = round % 2;
+        running[index].take().unwrap().end();
+        running[index] = Some(start(&places[index]));
+        // As an operator's rollout does: the next one goes when this one has clients again.
+        thread::sleep(2 * HEALTH_PERIOD);
+    });
+    assert!(reconnects >= RESTARTS as u64 / 2, "{reconnects}");
+}
+
+/// Restarts of a rollout.
+const RESTARTS: usize = 20;
+
+/// The time between two questions of haproxy, as its configuration above has it.
+const HEALTH_PERIOD: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use common::{Running, Scratch, holdall, output, stderr, stdout, wait_for};
+use common::{Running, Scratch, holdall, http, output, stderr, stdout, wait_for};
 use rustix::process::Signal;
 
 /// `holdall config` with these arguments: status, stdout and stderr.
@@ -65,6 +65,140 @@ fn what_can_change_does_on_sighup_and_the_rest_is_named() {
     assert_eq!(shown(&running, "maxbytes"), "134217728");
 }
 
+/// The file is replaced and no signal sent. Each difference that `config diff` calls one that
+/// changes is gone then, and each other one is left and was named.
+#[test]
+fn a_file_that_changes_is_read_again_as_diff_says() {
+    let scratch = Scratch::new();
+    let running = serve(&scratch, "port = -1\n");
+    let address = format!("127.0.0.1:{}", running.port("TCP INET"));
+    let changed = "port = -1\nmemory_limit = 128\nconn_limit = 50\neviction = \"bag\"\n\
+                   sampling = false\nlease_interval = 3\nstale_seconds = 4\ndrain = 5\n\
+                   slab_automove = 0\nslab_automove_ratio = 0.5\ntransient_ttl = 7\n\
+                   lru_crawler = false\nlru_crawler_sleep = 8\nlru_crawler_tocrawl = 9\n\
+                   verbose = 1\nthreads = 3\nidle_timeout = 60\nmax_item_size = \"2m\"\n";
+    fs::write(scratch.path("wanted.toml"), changed).unwrap();
+    let wanted = scratch.text("wanted.toml");
+    let differences = || {
+        let (_, said, _) = config(&["diff", "--json", &wanted, &address]);
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let found = said["differences"].as_array().unwrap().clone();
+        let key = |found: &serde_json::Value| found["name"].as_str().unwrap().to_owned();
+        let (live, fixed): (Vec<_>, Vec<_>) =
+            found.iter().partition(|found| found["changes_on"] == "reload");
+        let keys = |found: Vec<&serde_json::Value>| found.into_iter().map(key).collect::<Vec<_>>();
+        (keys(live), keys(fixed))
+    };
+    let (live, fixed) = differences();
+    assert_eq!(live.len(), 14, "{live:?}");
+    assert_eq!(fixed, ["idle_timeout", "threads", "max_item_size"]);
+    fs::copy(&wanted, scratch.path("new.toml")).unwrap();
+    fs::rename(scratch.path("new.toml"), scratch.path("server.toml")).unwrap();
+    wait_for("the change", || differences().0.is_empty());
+    assert_eq!(differences().1, fixed);
+    for key in &live {
+        let line = format!("holdall: settings: {key}: the default -> ");
+        assert!(running.log().contains(&line), "{line}{}", running.log());
+    }
+    for key in &fixed {
+        let line = format!("holdall: warning: settings: {key}: the default -> ");
+        assert!(running.log().contains(&line), "{line}{}", running.log());
+    }
+    // And back, which makes the samples anew.
+    fs::write(scratch.path("server.toml"), "port = -1\n").unwrap();
+    wait_for("the defaults", || shown(&running, "sampling") == "yes");
+    wait_for("the defaults", || shown(&running, "verbosity") == "0");
+    assert_eq!(shown(&running, "eviction_policy"), "auto");
+    assert_eq!(shown(&running, "drain"), "0");
+}
+
+#[test]
+fn sampling_is_turned_off_and_on() {
+    let scratch = Scratch::new();
+    let running = serve(&scratch, "port = -1\n");
+    let statistics = |group: &str| {
+        let mut wire = running.connect();
+        wire.send(format!("stats {group}\r\n").as_bytes());
+        String::from_utf8(wire.read_until(b"END\r\n")).unwrap()
+    };
+    let is_charged = || !statistics("").contains("STAT sampling_bytes 0\r\n");
+    let mut wire = running.connect();
+    let mut ask = || wire.expect(b"get hot\r\n", b"END\r\n");
+    wait_for("a hot key", || {
+        ask();
+        statistics("hotkeys").contains("hot")
+    });
+    assert!(is_charged());
+    fs::write(scratch.path("server.toml"), "port = -1\nsampling = false\n").unwrap();
+    running.signal(Signal::HUP);
+    wait_for("no samples", || !is_charged());
+    (0..100).for_each(|_| ask());
+    assert!(!statistics("hotkeys").contains(":hot"), "{}", statistics("hotkeys"));
+    fs::write(scratch.path("server.toml"), "port = -1\n").unwrap();
+    running.signal(Signal::HUP);
+    wait_for("samples", is_charged);
+    wait_for("a hot key again", || {
+        ask();
+        statistics("hotkeys").contains("hot")
+    });
+}
+
+/// The time of drain that is in force is that of the file, not that of the start.
+#[test]
+fn an_end_takes_the_time_of_the_last_reload() {
+    let scratch = Scratch::new();
+    let running = serve(&scratch, "port = -1\ndrain = 3600\n");
+    fs::write(scratch.path("server.toml"), "port = -1\n").unwrap();
+    running.signal(Signal::HUP);
+    wait_for("the change", || running.log().contains("drain: 3600 -> the default"));
+    running.end();
+}
+
+#[test]
+fn a_broken_file_changes_nothing_and_is_told_in_metrics() {
+    let scratch = Scratch::new();
+    let port = testkit::process::free_port();
+    let good = format!("port = -1\nmetrics = \"127.0.0.1:{port}\"\nmemory_limit = 64\n");
+    let running = serve(&scratch, &good);
+    let metric = |name: &str| {
+        let families = http::metrics(([127, 0, 0, 1], port).into());
+        let name = format!("holdall_config_last_reload_{name}");
+        http::sample(&families, &name, "{part=\"settings\"}")
+    };
+    assert_eq!(metric("successful"), 1.0);
+    let started_at = metric("success_timestamp_seconds");
+    assert!(started_at > 1e9, "{started_at}");
+    fs::write(scratch.path("server.toml"), format!("{good}memory_limit = 65\n")).unwrap();
+    wait_for("the refusal", || running.log().contains("settings: as they were, because "));
+    wait_for("the gauge", || metric("successful") == 0.0);
+    assert_eq!(metric("success_timestamp_seconds"), started_at);
+    assert_eq!(shown(&running, "maxbytes"), "67108864");
+    fs::write(scratch.path("server.toml"), good.replace("= 64", "= 65")).unwrap();
+    wait_for("the change", || shown(&running, "maxbytes") == "68157440");
+    wait_for("the gauge", || metric("successful") == 1.0);
+    assert!(metric("success_timestamp_seconds") > started_at);
+}
+
+/// One that was there before must not be locked out by a file that is being written.
+#[test]
+fn a_file_of_users_is_read_again_when_it_changes() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("users"), "one:first\n").unwrap();
+    let settings = format!("port = -1\nauth_file = \"{}\"\n", scratch.text("users"));
+    let running = serve(&scratch, &settings);
+    let may_log_in = |user: &str| {
+        let mut wire = running.connect();
+        let login = format!("set x 0 0 {}\r\n{user}\r\n", user.len());
+        wire.send(login.as_bytes());
+        wire.read_until(b"\r\n") == b"STORED\r\n"
+    };
+    assert!(may_log_in("one first") && !may_log_in("two second"));
+    fs::write(scratch.path("users"), "two:second\n").unwrap();
+    wait_for("the change", || running.log().contains("users and rights: read again"));
+    assert!(!may_log_in("one first") && may_log_in("two second"));
+    assert!(!running.log().contains("settings: "), "{}", running.log());
+}
+
 #[test]
 fn a_connection_over_the_new_limit_is_refused() {
     let scratch = Scratch::new();
@@ -87,10 +221,10 @@ fn diff_says_how_each_difference_goes_away() {
     let file = scratch.text("server.toml");
     let (status, said, _) = config(&["diff", &file, &address]);
     assert_eq!((status, said.as_str()), (Some(0), ""));
-    fs::write(&file, "port = -1\nmemory_limit = 128\nlease_interval = 3\n").unwrap();
+    fs::write(&file, "port = -1\nmemory_limit = 128\nmax_item_size = \"2m\"\n").unwrap();
     let (status, said, _) = config(&["diff", &file, &address]);
-    let want = "memory_limit: the server has 67108864, wanted is 134217728; changes on SIGHUP\n\
-                lease_interval: the server has 10, wanted is 3; needs --takeover or a restart\n";
+    let want = "memory_limit: the server has 67108864, wanted is 134217728; changes on reload\n\
+                max_item_size: the server has 1048576, wanted is 2097152; needs --takeover or a restart\n";
     assert_eq!((status, said.as_str()), (Some(1), want));
     let (status, said, _) = config(&["diff", "--json", &file, &address]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();

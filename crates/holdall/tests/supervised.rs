@@ -79,7 +79,7 @@ fn invalidator(scratch: &Scratch, port: u16) -> Command {
         scratch.text("password"),
     );
     fs::write(scratch.path("invalidate.toml"), config).unwrap();
-    holdall(&["invalidate", "run", "-c", &scratch.text("invalidate.toml")])
+    holdall(&["invalidate", "run", "--config", &scratch.text("invalidate.toml")])
 }
 
 /// Alive, and neither started nor ready: the log was never reached.

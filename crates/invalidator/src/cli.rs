@@ -31,17 +31,17 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  holdall invalidate setup -c invalidate.toml --user admin --password-file FILE
+  holdall invalidate setup --config invalidate.toml --user admin --password-file FILE
                                                   prepares the database
-  holdall invalidate check -c invalidate.toml     says what is missing in the database's settings
-  holdall invalidate run -c invalidate.toml       follows the log until a signal ends it
-  holdall invalidate run -c invalidate.toml --since mariadb-gtid:0-1-4711
+  holdall invalidate check --config invalidate.toml     says what is missing in the database's settings
+  holdall invalidate run --config invalidate.toml       follows the log until a signal ends it
+  holdall invalidate run --config invalidate.toml --since mariadb-gtid:0-1-4711
                                                   deletes again what changed since then
-  holdall invalidate run -c invalidate.toml --on-gap prefixes
+  holdall invalidate run --config invalidate.toml --on-gap prefixes
                                                   goes on after a part of the log is gone
-  holdall invalidate flush -c invalidate.toml --prefix user:
+  holdall invalidate flush --config invalidate.toml --prefix user:
                                                   empties all clusters of keys that begin so
-  holdall invalidate status -c invalidate.toml    lag, batches and errors of the running one
+  holdall invalidate status --config invalidate.toml    lag, batches and errors of the running one
 
 docs/invalidation.md has the configuration file.";
 
@@ -50,7 +50,7 @@ enum Command {
     /// Follows the log and deletes.
     Run {
         /// The configuration file.
-        #[arg(short, long)]
+        #[arg(long)]
         config: PathBuf,
         /// Where to begin: a position, or `now`; without it where the checkpoint says, or now if
         /// there is none.
@@ -67,7 +67,7 @@ enum Command {
     /// before.
     Flush {
         /// The configuration file.
-        #[arg(short, long)]
+        #[arg(long)]
         config: PathBuf,
         /// Only keys that begin so; may be given several times. Without it everything.
         #[arg(long = "prefix")]
@@ -82,13 +82,13 @@ enum Command {
     /// Asks every database server whether its log carries what the rules need; ends with 1 if not.
     Check {
         /// The configuration file.
-        #[arg(short, long)]
+        #[arg(long)]
         config: PathBuf,
     },
     /// Prints the numbers of the running invalidator.
     Status {
         /// The configuration file, whose status port is asked.
-        #[arg(short, long)]
+        #[arg(long)]
         config: PathBuf,
     },
 }

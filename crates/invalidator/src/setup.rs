@@ -10,7 +10,7 @@ use crate::source::{mysql, postgres};
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
     /// The configuration file.
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) config: PathBuf,
     /// Prints the statements and runs nothing.
     #[arg(long)]

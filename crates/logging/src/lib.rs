@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod fatal;
 mod faults;
 mod filter;
 mod lines;
@@ -29,6 +30,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload::{self, Handle};
 
+pub use fatal::fatal;
 pub use faults::fault;
 pub use filter::{BadFilter, Filter, PARTS};
 pub use lines::{BadFormat, Format};

@@ -1,6 +1,7 @@
 //! Events to lines: text for people, or an object of JSON a line.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt::{self, Debug, Display, Write};
 use std::str::FromStr;
 
@@ -22,6 +23,20 @@ pub enum Format {
     Text,
     /// An object with time, level, program, part and message.
     Json,
+}
+
+impl Format {
+    /// The form that a command line asks for by `--log-format`, if it does; for a process whose
+    /// command line cannot be used otherwise.
+    #[must_use]
+    pub fn of_arguments(arguments: &[OsString]) -> Option<Self> {
+        let value =
+            |(at, word): (usize, &OsString)| match word.to_str()?.strip_prefix("--log-format")? {
+                "" => arguments.get(at + 1)?.to_str().map(str::to_owned),
+                rest => rest.strip_prefix('=').map(str::to_owned),
+            };
+        arguments.iter().enumerate().rev().find_map(value)?.parse().ok()
+    }
 }
 
 /// A text that is no [`Format`].
@@ -86,6 +101,28 @@ impl Lines {
             }
         }
     }
+}
+
+/// The object for the end of a process that does not serve.
+pub(crate) fn fatal_json(
+    name: &str,
+    message: &str,
+    place: Option<&str>,
+    hint: Option<&str>,
+) -> String {
+    let word = word_of(Level::ERROR);
+    let message = InJson(&format_args!("{message}"));
+    let mut line = format!(
+        "{{\"time\":\"{Now}\",\"level\":\"{word}\",\"program\":\"{name}\",\"message\":\"{message}\""
+    );
+    for (key, value) in [("place", place), ("hint", hint)] {
+        if let Some(value) = value {
+            // Writing into a string does not fail.
+            let _ = write!(line, ",\"{key}\":\"{}\"", InJson(&format_args!("{value}")));
+        }
+    }
+    line.push_str("}\n");
+    line
 }
 
 /// Finds an event's message.

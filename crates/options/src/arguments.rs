@@ -53,14 +53,12 @@ fn refusal_of(style: Style, error: &clap::Error) -> Refusal {
         Some(ContextValue::String(name)) => name.clone(),
         _ => String::new(),
     };
+    let hint = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(name)) => Some(format!("did you mean {name}?")),
+        _ => None,
+    };
     let message = match error.kind() {
-        ErrorKind::UnknownArgument if subject.starts_with('-') => {
-            let meant = match error.get(ContextKind::SuggestedArg) {
-                Some(ContextValue::String(name)) => format!("; did you mean {name}?"),
-                _ => String::new(),
-            };
-            format!("unknown flag {subject}{meant}")
-        }
+        ErrorKind::UnknownArgument if subject.starts_with('-') => format!("unknown flag {subject}"),
         ErrorKind::UnknownArgument => format!("'{subject}' is not a flag"),
         ErrorKind::InvalidValue => format!("{subject} needs an argument"),
         ErrorKind::TooManyValues => format!("{subject} takes no argument"),
@@ -70,7 +68,7 @@ fn refusal_of(style: Style, error: &clap::Error) -> Refusal {
             text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         }
     };
-    Refusal { status: unknown_status(style), message }
+    Refusal { status: unknown_status(style), message, hint }
 }
 
 /// The exit status for what is unknown: memcached's, under its name.
@@ -121,7 +119,7 @@ pub(crate) fn apply(
                 for list in values(matches, flag.long) {
                     extended::apply(&list, draft, warnings).map_err(|(status, message)| {
                         let status = if status == 1 { unknown_status(style) } else { status };
-                        Refusal { status, message }
+                        Refusal::new(status, message)
                     })?;
                 }
             }
@@ -151,7 +149,7 @@ pub(crate) fn values(matches: &ArgMatches, id: &str) -> Vec<String> {
 }
 
 fn wrong(flag: &Flag, reason: impl Display) -> Refusal {
-    Refusal { status: EXIT_USAGE, message: format!("{}: {reason}", name_of(flag)) }
+    Refusal::usage(format!("{}: {reason}", name_of(flag)))
 }
 
 fn name_of(flag: &Flag) -> String {

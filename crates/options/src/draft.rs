@@ -9,8 +9,7 @@ use store::Automove;
 use super::bad_value::BadValue;
 use super::listen::{Endpoint, Interface};
 use super::{
-    Affinity, EXIT_USAGE, Environment, Eviction, Options, PORT, Protocol, Refusal, Sources, Style,
-    UnixSocket,
+    Affinity, Environment, Eviction, Options, PORT, Protocol, Refusal, Sources, Style, UnixSocket,
 };
 
 /// The options so far, and whatever needs the others to be decided.
@@ -242,7 +241,7 @@ impl Draft {
 }
 
 fn usage(message: &str) -> Refusal {
-    Refusal { status: EXIT_USAGE, message: message.to_owned() }
+    Refusal::usage(message.to_owned())
 }
 
 /// The path in a variable of the environment, made absolute.

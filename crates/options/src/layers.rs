@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
+use files::Stamp;
 
 use super::arguments::{apply, is_given, refuse, split, values};
 use super::conf::{self, Content};
@@ -16,13 +17,14 @@ use super::draft::Draft;
 use super::extended::{EXTENDED, Value};
 use super::settings::{self, Given, Kind, Origin, Setting, settings};
 use super::table::{Meaning, flags};
-use super::{EXIT_USAGE, Environment, Refusal, Style, file};
+use super::{Environment, Refusal, Style, file};
 
 /// The settings that were given, each with the highest place that gives it.
 pub(crate) struct Layers {
     known: Vec<Setting>,
     given: BTreeMap<String, Given>,
     of_flags: BTreeSet<String>,
+    files: Vec<(PathBuf, Option<Stamp>)>,
 }
 
 impl Layers {
@@ -32,7 +34,7 @@ impl Layers {
         let given = of_matches(matches, &known, &Origin::Flag);
         let of_flags = given.iter().map(|given| given.key.clone()).collect();
         let given = given.into_iter().map(|given| (given.key.clone(), given)).collect();
-        Self { known, given, of_flags }
+        Self { known, given, of_flags, files: Vec::new() }
     }
 
     /// Reads files and environment into the draft, but for what the command line settles.
@@ -53,15 +55,16 @@ impl Layers {
             files.extend(environment.variables.iter().find(named).map(|(_, file)| file.clone()));
         }
         if files.len() > 1 && files.iter().any(|file| is_toml(file)) {
-            return Err(usage("--config: beside a .toml file there can be no other".to_owned()));
+            return Err(Refusal::usage(
+                "--config: beside a .toml file there can be no other".to_owned(),
+            ));
         }
         let mut lower = Vec::new();
         for name in &files {
             let path = environment.folder.join(name);
-            let text = files::read_text(&path, FILE_BYTES_MAX).map_err(|error| Refusal {
-                status: 1,
-                message: format!("--config {name}: {error}"),
-            })?;
+            self.files.push((path.clone(), Stamp::of(&path)));
+            let text = files::read_text(&path, FILE_BYTES_MAX)
+                .map_err(|error| Refusal::new(1, format!("--config {name}: {error}")))?;
             if is_toml(name) {
                 lower.extend(self.of_toml(name, &text)?);
             } else {
@@ -82,9 +85,9 @@ impl Layers {
         Ok(())
     }
 
-    /// What was given and counts.
-    pub(crate) fn into_given(self) -> Vec<Given> {
-        self.given.into_values().collect()
+    /// What was given and counts, and the files that were read.
+    pub(crate) fn into_given(self) -> (Vec<Given>, Vec<(PathBuf, Option<Stamp>)>) {
+        (self.given.into_values().collect(), self.files)
     }
 
     fn of_environment(
@@ -110,7 +113,7 @@ impl Layers {
             let values = vec![value.clone()];
             setting
                 .apply(&mut Draft::new(Style::Holdall), &values)
-                .map_err(|wrong| usage(format!("{name}: {wrong}")))?;
+                .map_err(|wrong| Refusal::usage(format!("{name}: {wrong}")))?;
             given.push(Given { key, values, origin: Origin::Environment(name) });
         }
         Ok(given)
@@ -120,9 +123,9 @@ impl Layers {
         let (entries, faults) = file::read(text);
         if let Some(fault) = faults.first() {
             let (line, column) = file::place(text, fault.span.start);
-            let hint = fault.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
             let message = fault.message.lines().next().unwrap_or_default();
-            return Err(usage(format!("{name}:{line}:{column}: {message}{hint}")));
+            let message = format!("{name}:{line}:{column}: {message}");
+            return Err(Refusal { hint: fault.hint.clone(), ..Refusal::usage(message) });
         }
         let given = |entry: file::Entry| {
             let (line, _) = file::place(text, entry.span.start);
@@ -144,10 +147,10 @@ impl Layers {
     ) -> Result<(), Refusal> {
         let of_flags_count = self.given.get("listen").map_or(0, |given| given.values.len());
         let lines = conf::lines(text)
-            .map_err(|(number, reason)| usage(format!("{name}:{number}: {reason}")))?;
+            .map_err(|(number, reason)| Refusal::usage(format!("{name}:{number}: {reason}")))?;
         for line in lines {
             let place =
-                |refusal: Refusal| usage(format!("{name}:{}: {}", line.number, refusal.message));
+                |refusal: Refusal| Refusal::usage(format!("{name}:{}: {refusal}", line.number));
             let words = match line.content {
                 Content::Directive(word) => {
                     let number = line.number;
@@ -250,12 +253,8 @@ fn is_toml(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|ending| ending == "toml")
 }
 
-fn usage(message: String) -> Refusal {
-    Refusal { status: EXIT_USAGE, message }
-}
-
 /// The variable that names the file, without its prefix.
-const FILE_VARIABLE: &str = "CONFIG";
+pub(crate) const FILE_VARIABLE: &str = "CONFIG";
 
 /// The largest file, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;

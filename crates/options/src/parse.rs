@@ -1,8 +1,10 @@
 //! Arguments, files and environment to [`Options`].
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{ArgMatches, Command};
+use files::Stamp;
 
 use super::arguments::{EXTRA, apply, command, is_given, refuse, split, values};
 use super::draft::Draft;
@@ -24,6 +26,8 @@ pub enum Invocation {
         warnings: Vec<String>,
         /// The settings that were given, each once with what counts.
         given: Vec<Given>,
+        /// The files that they came from, as these were before they were read.
+        files: Vec<(PathBuf, Option<Stamp>)>,
     },
 }
 
@@ -56,7 +60,8 @@ pub fn parse(
     let options = draft.resolve(environment, &mut warnings)?;
     let mut seen = std::collections::BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
-    Ok(Invocation::Run { options: Box::new(options), warnings, given: layers.into_given() })
+    let (given, files) = layers.into_given();
+    Ok(Invocation::Run { options: Box::new(options), warnings, given, files })
 }
 
 /// The command line of `holdall serve` with its help, for manual pages and completions.

@@ -22,9 +22,43 @@ pub struct Setting {
     pub default: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// True if a running server takes a new value on SIGHUP; the others need `--takeover`.
-    pub is_live: bool,
+    /// The part of a running server that a new value changes; `None` if it needs `--takeover`.
+    pub live: Option<Live>,
     means: Means,
+}
+
+/// The parts of a running server that change when its settings are read again. The server names each of these
+/// in one `match`, so a setting that is said to change does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Live {
+    /// `-m`.
+    MemoryLimit,
+    /// `-c`.
+    ConnLimit,
+    /// `-o eviction`.
+    Eviction,
+    /// `-o no_sampling`.
+    Sampling,
+    /// `-o lease_interval` and `-o stale_seconds`.
+    Leases,
+    /// `--drain`.
+    Drain,
+    /// `-o slab_automove`.
+    SlabAutomove,
+    /// `-o slab_automove_ratio`.
+    SlabAutomoveRatio,
+    /// `-o transient_ttl`, which memcached calls `temporary_ttl`.
+    TransientTtl,
+    /// `-o lru_crawler`.
+    LruCrawler,
+    /// `-o lru_crawler_sleep`.
+    LruCrawlerSleep,
+    /// `-o lru_crawler_tocrawl`.
+    LruCrawlerTocrawl,
+    /// `-v`.
+    Verbose,
+    /// `--log-filter`.
+    LogFilter,
 }
 
 /// The values of a setting.
@@ -185,7 +219,7 @@ fn of_flag(flag: &'static Flag) -> Option<Setting> {
     let key = key_of_flag(flag);
     let short = flag.short.map(|short| format!("-{short}, ")).unwrap_or_default();
     Some(Setting {
-        is_live: LIVE.contains(&key.as_str()),
+        live: live(&key),
         key,
         flag: format!("{short}--{}", flag.long),
         kind,
@@ -226,7 +260,7 @@ fn of_option(option: &'static Extended) -> Option<Setting> {
         kind,
         default,
         help: option.help,
-        is_live: LIVE.contains(&key),
+        live: live(key),
         means,
     })
 }
@@ -244,20 +278,26 @@ fn kind_of(argument: &str, default: &str) -> Kind {
 /// What asks something of one start, or is the service manager's.
 const ONE_START_ONLY: [&str; 2] = ["takeover", "daemon"];
 
-/// What a running server can be told; the others are fixed when it starts.
-const LIVE: [&str; 11] = [
-    "memory_limit",
-    "conn_limit",
-    "slab_automove",
-    "slab_automove_ratio",
-    "transient_ttl",
-    "temporary_ttl",
-    "lru_crawler",
-    "lru_crawler_sleep",
-    "lru_crawler_tocrawl",
-    "verbose",
-    "log_filter",
-];
+/// The part of a running server that a setting changes; `None` for what is fixed at the start.
+fn live(key: &str) -> Option<Live> {
+    Some(match key {
+        "memory_limit" => Live::MemoryLimit,
+        "conn_limit" => Live::ConnLimit,
+        "eviction" => Live::Eviction,
+        "sampling" => Live::Sampling,
+        "lease_interval" | "stale_seconds" => Live::Leases,
+        "drain" => Live::Drain,
+        "slab_automove" => Live::SlabAutomove,
+        "slab_automove_ratio" => Live::SlabAutomoveRatio,
+        "transient_ttl" | "temporary_ttl" => Live::TransientTtl,
+        "lru_crawler" => Live::LruCrawler,
+        "lru_crawler_sleep" => Live::LruCrawlerSleep,
+        "lru_crawler_tocrawl" => Live::LruCrawlerTocrawl,
+        "verbose" => Live::Verbose,
+        "log_filter" => Live::LogFilter,
+        _ => return None,
+    })
+}
 
 /// The highest verbosity, `-vvv`.
 const VERBOSITY_MAX: u8 = 3;

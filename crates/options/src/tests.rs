@@ -84,7 +84,7 @@ fn operators_flags_are_read_whole_or_refused() {
         (["--drain", "3601"], "--drain: 3601 is too large: the most is 3600"),
     ] {
         let refusal = refused(&arguments);
-        assert!(refusal.message.starts_with(message), "{refusal:?}");
+        assert!(refusal.to_string().starts_with(message), "{refusal:?}");
         assert_eq!(refusal.status, EXIT_USAGE);
     }
 }
@@ -97,7 +97,7 @@ fn an_unknown_name_is_answered_with_the_one_that_is_nearest() {
         (&["-o", "idle_timout=3"], "unknown option -o idle_timout; did you mean idle_timeout?"),
         (&["-o", "frobnicate"], "unknown option -o frobnicate"),
     ] {
-        assert_eq!(refused(arguments).message, message);
+        assert_eq!(refused(arguments).to_string(), message);
     }
 }
 
@@ -137,7 +137,7 @@ fn every_flag_parses_in_every_form() {
                         assert!(warnings.iter().any(|line| line.contains(why)), "{words:?}");
                     }
                     (Meaning::Refused(why), Err(refusal)) => {
-                        assert!(refusal.message.contains(why), "{words:?}: {refusal:?}");
+                        assert!(refusal.to_string().contains(why), "{words:?}: {refusal:?}");
                         assert_eq!(refusal.status, EXIT_USAGE, "{words:?}");
                     }
                     _ => panic!("{words:?}: {result:?}"),

@@ -22,7 +22,7 @@ pub use invalidator::{Places, invalidator};
 pub use kubernetes::kubernetes;
 pub use routes::{prefix, routes};
 pub use systemd::systemd;
-pub use target::{Target, targets};
+pub use target::{Target, TargetsError, targets};
 pub use topology::{
     Cache, Cluster, Database, DatabaseKind, Hosts, Kubernetes, Region, Regional, Router, SslMode,
     Templates, Topology, TopologyError,

@@ -127,7 +127,7 @@ fn route_unit(topology: &Topology, region: &Region, cluster: &Cluster, address: 
 
 fn invalidate_unit(topology: &Topology, region: &Region) -> String {
     let what = format!("{} invalidator of {}", topology.name, region.name);
-    let start = "/usr/bin/holdall invalidate run -c /etc/holdall/invalidate.toml";
+    let start = "/usr/bin/holdall invalidate run --config /etc/holdall/invalidate.toml";
     unit(&what, start, "Type=notify\nUser=holdall\nStateDirectory=holdall\n", "")
 }
 

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Context as _;
 use discovery::Discovery;
+use thiserror::Error;
 
-use crate::topology::{Hosts, Topology};
+use crate::topology::{Hosts, Topology, TopologyError};
 
 /// memcached's port, for addresses without one.
 const PORT: u16 = 11211;
@@ -19,16 +20,42 @@ pub struct Target {
     pub group: String,
 }
 
+/// The reason why it is not known whom to ask.
+#[derive(Debug, Error)]
+pub enum TargetsError {
+    /// The topology is wrong, or cannot be read.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A cluster of the topology has no addresses.
+    #[error("{0} has a number of pods and no addresses: name the pods' addresses instead")]
+    Pods(String),
+    /// A source of discovery names nobody.
+    #[error("{0:#}")]
+    Discovery(anyhow::Error),
+}
+
+impl TargetsError {
+    /// The exit status of a command that ends for it, by docs/exit-status.md.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Topology(_) | Self::Pods(_) => 2,
+            Self::Discovery(_) => 1,
+        }
+    }
+}
+
 /// The members that the words and the topology name, each once.
 ///
 /// # Errors
 ///
 /// When a source of discovery names none, or the topology cannot be read or has no addresses.
-pub fn targets(words: &[String], topology: Option<&Path>) -> Result<Vec<Target>> {
+pub fn targets(words: &[String], topology: Option<&Path>) -> Result<Vec<Target>, TargetsError> {
     let mut targets = Vec::new();
     for word in words {
         if discovery::is_source(word) {
-            let found = Discovery::new(None).servers(word).with_context(|| word.clone())?;
+            let found = Discovery::new(None).servers(word).with_context(|| word.clone());
+            let found = found.map_err(TargetsError::Discovery)?;
             targets.extend(found.iter().map(|member| target(&member.server(), "")));
         } else {
             targets.push(target(word, ""));
@@ -42,10 +69,10 @@ pub fn targets(words: &[String], topology: Option<&Path>) -> Result<Vec<Target>>
     Ok(targets)
 }
 
-fn of_topology(topology: &Topology, targets: &mut Vec<Target>) -> Result<()> {
+fn of_topology(topology: &Topology, targets: &mut Vec<Target>) -> Result<(), TargetsError> {
     let mut add = |hosts: &Hosts, port: u16, group: &str| {
         let Hosts::Named(hosts) = hosts else {
-            bail!("{group} has a number of pods and no addresses: name the pods' addresses instead")
+            return Err(TargetsError::Pods(group.to_owned()));
         };
         targets.extend(hosts.iter().map(|host| target(&with_port(host, port), group)));
         Ok(())

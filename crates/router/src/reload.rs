@@ -2,12 +2,12 @@
 //! and what is kept of it.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use discovery::Discovery;
+use files::Stamp;
 use routes::Target;
 use signal_hook::iterator::Handle;
 use thiserror::Error;
@@ -85,18 +85,11 @@ fn keep(options: &Options, snapshot: &Snapshot, log: &(impl Fn(&str) + ?Sized)) 
     }
 }
 
-/// What tells one content of a file from another.
-type Stamp = (SystemTime, u64, u64);
-
 /// Files as they were before they were read: what changes while they are read is a change.
 pub(crate) type Seen = BTreeMap<String, Option<Stamp>>;
 
 fn look_at(files: &[String]) -> Seen {
-    let stamp = |file: &String| {
-        let data = std::fs::metadata(file).ok()?;
-        Some((data.modified().ok()?, data.len(), data.ino()))
-    };
-    files.iter().map(|file| (file.clone(), stamp(file))).collect()
+    files.iter().map(|file| (file.clone(), Stamp::of(file.as_ref()))).collect()
 }
 
 /// The configuration's files before they are read for the first time. Those that it imports are not

@@ -10,6 +10,7 @@ use options::{Options, Sources};
 
 use crate::log::Log;
 use crate::namespaces::NamespacesFile;
+use crate::reloads::Part;
 
 /// Users and rights, what makes TLS sessions, and namespaces; each `None` when it was not asked
 /// for.
@@ -57,32 +58,28 @@ impl Entry {
         self.auth.is_some() || self.tls.is_some() || self.namespaces.is_some()
     }
 
-    /// Reads the files again, each for itself: one that cannot be used leaves what it said before.
-    /// Says how it went.
-    ///
-    /// # Errors
-    ///
-    /// The file that could not be used, and why.
-    pub(crate) fn reload(&self, engine: &engine::Shared, log: &Log) -> Result<(), ReloadError> {
+    /// Reads the files of a part again, if there are any: those that cannot be used leave what they
+    /// said before.
+    pub(crate) fn reload(
+        &self,
+        part: Part,
+        engine: &engine::Shared,
+        log: &Log,
+    ) -> Option<Result<(), ReloadError>> {
         let warn = |warning: Warning<'_>| log.warning(format_args!("{warning}"));
-        let users = self.auth.as_ref().map(|auth| auth.reload(warn).map_err(ReloadError::from));
-        let users = users.map(|read| ("users and rights", read));
-        let tls = self.tls.as_ref().map(|tls| tls.reload().map_err(ReloadError::from));
-        let tls = tls.map(|read| ("certificates", read));
-        let namespaces = self.namespaces.as_ref().map(|file| file.reload(engine));
-        let namespaces = namespaces
-            .map(|read| ("namespaces", read.map_err(|error| ReloadError::Other(error.into()))));
-        let mut outcome = Ok(());
-        for (what, read) in users.into_iter().chain(tls).chain(namespaces) {
-            match read {
-                Ok(()) => log.always(format_args!("{what}: read again")),
-                Err(why) => {
-                    log.warning(format_args!("{what}: as they were, because {why}"));
-                    outcome = Err(why);
-                }
+        match part {
+            Part::Settings => None,
+            Part::Users => {
+                self.auth.as_ref().map(|auth| auth.reload(warn).map_err(ReloadError::from))
             }
+            Part::Certificates => {
+                self.tls.as_ref().map(|tls| tls.reload().map_err(ReloadError::from))
+            }
+            Part::Namespaces => self
+                .namespaces
+                .as_ref()
+                .map(|file| file.reload(engine).map_err(|error| ReloadError::Other(error.into()))),
         }
-        outcome
     }
 }
 

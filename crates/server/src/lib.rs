@@ -15,6 +15,7 @@ mod key_text;
 mod log;
 mod namespaces;
 mod prefixes;
+mod reloads;
 pub mod run;
 pub mod session;
 mod shared;

@@ -1,8 +1,8 @@
 //! The part of a server that all its workers share.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use access::{Auth, AuthWorker};
 use engine::{LeaseSettings, Sampling, Settings};
@@ -17,6 +17,7 @@ use crate::crawler::Crawler;
 use crate::entry::Entry;
 use crate::log::Log;
 use crate::prefixes::Prefixes;
+use crate::reloads::{Part, Reloads};
 use watch::hub::Watchers;
 
 /// The part of a server that its workers have in common: the engine, what may be done, and what is
@@ -29,8 +30,12 @@ pub struct Shared {
     /// Wakes the background threads.
     pub(crate) activity: Arc<Activity>,
     pub(crate) prefixes: Prefixes,
-    /// `stats settings`, but for what changes while the server runs.
-    pub(crate) settings: Vec<(&'static str, String)>,
+    /// `stats settings`, but for what has a number of its own.
+    settings: Mutex<Vec<(&'static str, String)>>,
+    /// How reading files again went.
+    pub(crate) reloads: Reloads,
+    /// `--drain`, in seconds.
+    drain_secs: AtomicU64,
     verbosity: AtomicU8,
     /// Key dumps and crawls begun (`lru_crawler_starts`).
     walks: AtomicU64,
@@ -44,6 +49,7 @@ pub struct Shared {
     pub(crate) tls: Option<Arc<TlsAcceptor>>,
     /// There are files to be read again.
     pub(crate) can_reload: bool,
+    has_namespaces: bool,
     pub(crate) auth_worker: Arc<AuthWorker>,
     pub(crate) log: Log,
     /// Requests of one connection before the others have their turn (`-R`).
@@ -84,26 +90,24 @@ impl Shared {
             cas_enabled: options.cas,
             flush_enabled: options.flush_command,
             started_at_unix: clock.zero_at_unix(),
-            leases: LeaseSettings {
-                interval_secs: options.lease_interval_secs,
-                stale_secs: options.stale_secs,
-            },
+            leases: leases(options),
         };
-        let sampling = options
-            .sampling
-            .then_some(Sampling { delimiter: options.prefix_delimiter, workers: options.threads });
+        let sampling = sampling(options);
         Arc::new(Self {
             engine: engine::Shared::with_samples(Arc::clone(store), engine_settings, sampling),
             clock,
             watchers: Watchers::new(options.watcher_buffer_bytes),
             activity: Arc::default(),
             prefixes: Prefixes::new(options.prefix_delimiter, options.prefix_stats),
-            settings: stats_settings::of(options),
+            settings: Mutex::new(stats_settings::of(options)),
+            reloads: Reloads::default(),
+            drain_secs: AtomicU64::new(options.drain.as_secs()),
             verbosity: AtomicU8::new(options.verbosity),
             walks: AtomicU64::new(0),
             crawler: Arc::new(Crawler::new(options)),
             protocol: options.protocol,
             can_reload: entry.can_reload(),
+            has_namespaces: entry.namespaces.is_some(),
             auth: entry.auth.clone(),
             tls: entry.tls.clone(),
             sasl_enabled: options.sasl,
@@ -146,6 +150,15 @@ impl Shared {
         self.connections_max.store(max, Ordering::Relaxed);
     }
 
+    /// The time for which clients are served on once the end has begun (`--drain`).
+    pub(crate) fn drain(&self) -> Duration {
+        Duration::from_secs(self.drain_secs.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_drain(&self, drain: Duration) {
+        self.drain_secs.store(drain.as_secs(), Ordering::Relaxed);
+    }
+
     /// Key dumps and crawls begun.
     pub(crate) fn walks(&self) -> u64 {
         self.walks.load(Ordering::Relaxed)
@@ -181,6 +194,31 @@ impl Shared {
         }
     }
 
+    /// Calls `show` with each name and value of `stats settings`, but for what has a number of its
+    /// own.
+    pub(crate) fn each_setting(&self, mut show: impl FnMut(&str, &str)) {
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        settings.iter().for_each(|(name, value)| show(name, value));
+    }
+
+    /// `stats settings` shows this value from now on.
+    pub(crate) fn show_setting(&self, name: &str, value: String) {
+        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = settings.iter_mut().find(|(known, _)| *known == name);
+        shown.into_iter().for_each(|(_, before)| before.clone_from(&value));
+    }
+
+    /// The parts that are read again.
+    pub(crate) fn reloaded_parts(&self) -> Vec<Part> {
+        let is_there = |part: &Part| match part {
+            Part::Settings => true,
+            Part::Users => self.auth.is_some(),
+            Part::Certificates => self.tls.is_some(),
+            Part::Namespaces => self.has_namespaces,
+        };
+        Part::ALL.into_iter().filter(is_there).collect()
+    }
+
     /// Takes what the workers have sampled to the estimators.
     pub(crate) fn collect_samples(&self) {
         let now = Instant::now();
@@ -195,6 +233,17 @@ impl Shared {
             times => request_bytes.saturating_mul(times),
         }
     }
+}
+
+/// The settings of leases.
+pub(crate) fn leases(options: &Options) -> LeaseSettings {
+    LeaseSettings { interval_secs: options.lease_interval_secs, stale_secs: options.stale_secs }
+}
+
+/// The settings of sampling, if anything is to be sampled.
+pub(crate) fn sampling(options: &Options) -> Option<Sampling> {
+    let (delimiter, workers) = (options.prefix_delimiter, options.threads);
+    options.sampling.then_some(Sampling { delimiter, workers })
 }
 
 /// Datagrams that the frame of one reply can count.

@@ -15,7 +15,7 @@ use crate::order::Shown;
 use crate::poller::{Poller, Wish};
 use crate::row::{Health, Row};
 use crate::view;
-use plan::targets;
+use plan::{TargetsError, targets};
 
 const EXIT_USAGE: u8 = 64;
 
@@ -35,7 +35,8 @@ Examples:
   holdall top --topology shop.toml                the servers and proxies of holdall plan
   holdall top --topology shop.toml --once --json  for a script
 
-Exit status: 0; with --once 1 if a member did not answer; 64 for a wrong command line."
+Exit status: 0; with --once 1 if a member did not answer; 2 for a wrong topology; 64 for a wrong
+command line."
 )]
 struct Args {
     /// Members: HOST, HOST:PORT, unix:PATH, or a source of discovery
@@ -80,7 +81,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(arguments) => run(&arguments).unwrap_or_else(|error| {
             // Nobody is left to tell when the stream is closed.
             let _ = writeln!(io::stderr(), "holdall top: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(error.downcast_ref().map_or(1, TargetsError::status))
         }),
         Err(error) => {
             // As above.

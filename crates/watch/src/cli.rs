@@ -33,11 +33,11 @@ struct Arguments {
     interval: f64,
 
     /// Looks until it ends [default: until it is interrupted]
-    #[arg(short, long, value_name = "N")]
+    #[arg(long, value_name = "N")]
     count: Option<u64>,
 
     /// Rows of each kind
-    #[arg(short, long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 
     /// A line of JSON for each look, for programs

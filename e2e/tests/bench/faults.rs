@@ -80,7 +80,7 @@ fn a_trace_that_was_cut_short_is_replayed_to_the_cut() {
         bytes.extend_from_slice(&(-1_i64).to_le_bytes());
     }
     std::fs::write(&trace, &bytes[..bytes.len() - 7]).unwrap();
-    let mut command = command("hitrate --format oracle -m 8 -s holdall");
+    let mut command = command("hitrate --format oracle -m 8 --servers holdall");
     let output = command.arg(&trace).output().unwrap();
     let (text, errors) = said(&output);
     assert_eq!(output.status.code(), Some(2), "{text}{errors}");

@@ -39,7 +39,8 @@ struct Manager {
 const DPKG: Manager = Manager {
     name: "deb",
     install: "dpkg -i FILE",
-    upgrade: "dpkg -i FILE",
+    // As apt does where nobody can be asked.
+    upgrade: "dpkg --force-confdef --force-confold -i FILE",
     remove: "dpkg -P holdall",
 };
 
@@ -48,7 +49,8 @@ const RPM: Manager = Manager {
     name: "rpm",
     install: "rpm -i --nodeps FILE && systemctl start holdall",
     upgrade: "rpm -U --nodeps FILE",
-    remove: "rpm -e --nodeps holdall",
+    // It keeps what an operator has changed.
+    remove: "rpm -e --nodeps holdall && rm -r /etc/holdall",
 };
 
 /// Looks at all that `cargo xtask dist` made.
@@ -123,6 +125,14 @@ fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
         .run("systemctl is-enabled holdall && test -s /usr/share/man/man1/holdall-serve.1.gz")?;
     container.run("systemd-analyze security --no-pager --threshold=15 holdall >/dev/null")?;
 
+    // A changed setting works at once, and the upgrade keeps it.
+    let limit = "exec 3<>/dev/tcp/127.0.0.1/11211; printf 'stats settings\\r\\nquit\\r\\n' >&3; \
+        timeout 10 grep -a maxconns <&3";
+    container.run("sed -i 's/^conn_limit = .*/conn_limit = 777/' /etc/holdall/server.toml")?;
+    let taken =
+        format!("for i in $(seq 50); do ({limit}) | grep -qw 777 && exit; sleep 0.2; done; exit 1");
+    container.run(&taken)?;
+
     let process = container.run("systemctl show -p MainPID holdall")?;
     container.run(&manager.upgrade.replace("FILE", &file("new")))?;
     if container.run("systemctl show -p MainPID holdall")? == process {
@@ -130,6 +140,7 @@ fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
     }
     let kept = container.run(&ask(11211, "get kept\\r\\n"))?;
     expect("the item after the upgrade", &kept, "VALUE kept 7 5\r\nvalue\r\nEND\r\n")?;
+    expect("the setting after the upgrade", &container.run(limit)?, "STAT maxconns 777\r\n")?;
     container.run("systemctl start holdall-route")?;
     let routed = container.run(&ask(5000, "get kept\\r\\n"))?;
     expect("the item through the proxy", &routed, "VALUE kept 7 5\r\nvalue\r\nEND\r\n")?;

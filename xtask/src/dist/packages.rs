@@ -42,7 +42,7 @@ pub(super) fn deb(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     let text = fs::read_to_string(template).map_err(Failure::path(template))?;
     let text = text.replace("@VERSION@", &release.version);
     let text = text.replace("@KILOBYTES@", &kilobytes.to_string());
-    let settings = "/etc/holdall/holdall.conf\n/etc/holdall/routes.json\n";
+    let settings = "/etc/holdall/server.toml\n/etc/holdall/routes.json\n";
     for (name, text) in [("control", text.as_str()), ("conffiles", settings)] {
         let path = control.join(name);
         fs::write(&path, text).map_err(Failure::path(&path))?;

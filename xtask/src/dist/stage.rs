@@ -16,19 +16,26 @@ pub(super) enum Family {
 }
 
 /// Files of the repository, and where each goes.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("packaging/systemd/holdall.service", "usr/lib/systemd/system/holdall.service"),
     ("packaging/systemd/holdall-route.service", "usr/lib/systemd/system/holdall-route.service"),
     (
         "packaging/systemd/holdall-invalidate.service",
         "usr/lib/systemd/system/holdall-invalidate.service",
     ),
-    ("packaging/etc/holdall.conf", "etc/holdall/holdall.conf"),
+    (SETTINGS.0, SETTINGS.1),
+    ("packaging/etc/server.schema.json", SCHEMA),
     ("packaging/etc/routes.json", "etc/holdall/routes.json"),
     ("LICENSE", "usr/share/doc/holdall/copyright"),
     ("NOTICE", "usr/share/doc/holdall/NOTICE"),
     ("CHANGELOG.md", "usr/share/doc/holdall/CHANGELOG.md"),
 ];
+
+/// The settings of the server.
+const SETTINGS: (&str, &str) = ("packaging/etc/server.toml", "etc/holdall/server.toml");
+
+/// Their schema, which editors find by the first line of the settings.
+const SCHEMA: &str = "usr/share/doc/holdall/server.schema.json";
 
 /// Fills `root` with the files of a package.
 pub(super) fn fill(
@@ -42,6 +49,10 @@ pub(super) fn fill(
     for (from, to) in FILES {
         put(Path::new(from), &root.join(to), 0o644)?;
     }
+    let settings = root.join(SETTINGS.1);
+    let text = fs::read_to_string(&settings).map_err(Failure::path(&settings))?;
+    let text = text.replace("./server.schema.json", &format!("/{SCHEMA}")) + release.settings_end;
+    fs::write(&settings, text).map_err(Failure::path(&settings))?;
     manual(steps, release, &root.join("usr/share/man/man1"))?;
     let zsh = match family {
         Family::Debian => "usr/share/zsh/vendor-completions/_holdall",

@@ -56,14 +56,14 @@ pub(super) struct HitrateArgs {
     /// Servers by name, with commas: holdall, holdall-bag, holdall-lru (strict), memcached, redis,
     /// valkey.
     /// Without it, all that are installed.
-    #[arg(short, long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     servers: Option<Vec<String>>,
     /// One more server that speaks memcached's text: NAME=COMMAND, in which {port} and {memory} are
     /// replaced.
     #[arg(long, value_name = "NAME=COMMAND")]
     start: Vec<Server>,
     /// Policies to simulate beside the servers, with commas.
-    #[arg(short, long, value_enum, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
     policies: Vec<Policy>,
     /// Bytes that an item takes beside key and value, for the policies and Belady's bound.
     #[arg(long, default_value_t = 0, value_name = "BYTES")]

@@ -33,7 +33,7 @@ pub(super) struct StudyArgs {
     /// Servers by name, with commas: holdall, holdall-bag, holdall-lru (strict), memcached, redis,
     /// valkey.
     /// Without it, all that are installed.
-    #[arg(short, long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     servers: Option<Vec<String>>,
     /// Everything once, and short: shows that it works, and nothing of the servers.
     #[arg(long)]

@@ -43,13 +43,13 @@ Examples:
   holdall plan advise --topology shop.toml --interval 60 --json
 
 docs/advice.md has the rules. Exit status: 0; 1 if no member answers or a source of addresses
-fails; 64 for a wrong command line.";
+fails; 2 for a wrong topology; 64 for a wrong command line.";
 
 /// Runs the command.
 pub(super) fn main(arguments: &Arguments) -> ExitCode {
     let targets = match targets(&arguments.addresses, arguments.topology.as_deref()) {
         Ok(targets) => targets,
-        Err(error) => return refused(&format!("{error:#}"), 1),
+        Err(error) => return refused(&error, error.status()),
     };
     let tier = asked(&targets, arguments);
     if tier.members.is_empty() {

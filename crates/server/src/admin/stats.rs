@@ -112,9 +112,11 @@ fn settings(context: &Context<'_>, sink: Sink<'_>) {
         sink(name.as_bytes(), value.as_bytes());
     }
     number(sink, "maxconns", context.shared.connections_max() as u64);
-    for (name, value) in context.shared.settings.iter().filter(|(name, _)| *name != "maxconns") {
-        sink(name.as_bytes(), value.as_bytes());
-    }
+    context.shared.each_setting(|name, value| {
+        if name != "maxconns" {
+            sink(name.as_bytes(), value.as_bytes());
+        }
+    });
     number(sink, "verbosity", u64::from(context.shared.verbosity()));
     let is_on = context.shared.prefixes.is_on();
     sink(b"detail_enabled", if is_on { b"yes" } else { b"no" });

@@ -100,7 +100,16 @@ fn has_ipv6() -> bool {
 }
 
 fn failed(error: io::Error) -> Failure {
-    Failure::os(error.to_string())
+    let failure = Failure::os(error.to_string());
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            failure.hint("another process listens there; -p and -l name another port or address")
+        }
+        io::ErrorKind::PermissionDenied => {
+            failure.hint("a port below 1024 needs root or CAP_NET_BIND_SERVICE")
+        }
+        _ => failure,
+    }
 }
 
 #[cfg(test)]

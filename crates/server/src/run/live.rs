@@ -1,18 +1,19 @@
-//! Settings of a running server: on SIGHUP files and environment are read again, and what can
-//! change does.
+//! Settings of a running server: files and environment are read again, and what can change does.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use files::Stamp;
 use net::Control;
-use options::settings::{Given, Setting, settings};
-use options::{Options, Refusal};
+use options::settings::{self, Given, settings};
+use options::{Options, Refusal, stats_settings};
 
 use super::limits;
 use crate::admin::tuning::per_mille;
 use crate::log::Log;
-use crate::shared::Shared;
+use crate::shared::{self, Shared};
 
 /// Reads the command line again, with the files that it names as they are now.
 pub type Again = Arc<dyn Fn() -> Result<Settled, Refusal> + Send + Sync>;
@@ -24,6 +25,8 @@ pub struct Settled {
     pub options: Options,
     /// The settings that were given, each once with what counts.
     pub given: Vec<Given>,
+    /// The files that they came from, as these were before they were read.
+    pub files: Vec<(PathBuf, Option<Stamp>)>,
 }
 
 /// The settings of a server that runs.
@@ -63,70 +66,99 @@ impl Live {
     }
 
     /// Reads everything again, takes over what can change, and names what cannot. What is wrong
-    /// changes nothing.
-    pub(super) fn reload(&self) {
+    /// changes nothing. Answers whether the settings could be used.
+    pub(super) fn reload(&self) -> bool {
         let settled = match (self.again)() {
             Ok(settled) => settled,
             Err(refusal) => {
-                let why = refusal.message;
-                self.log.warning(format_args!("settings: as they were, because {why}"));
-                return;
+                self.log.warning(format_args!("settings: as they were, because {refusal}"));
+                return false;
             }
         };
         let wanted = by_key(settled.given);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = settings();
-        for setting in &known {
+        let mut all_used = true;
+        for setting in settings() {
             let (before, now) = (present.get(&setting.key), wanted.get(&setting.key));
             if before == now {
                 continue;
             }
             let change = format!("{}: {} -> {}", setting.key, said(before), said(now));
-            if !setting.is_live {
+            let Some(live) = setting.live else {
                 self.log.warning(format_args!("settings: {change} needs --takeover or a restart"));
                 continue;
-            }
-            match self.apply(setting, &settled.options) {
+            };
+            match self.apply(live, &settled.options) {
                 Ok(()) => {
                     self.log.always(format_args!("settings: {change}"));
                     match now.cloned() {
-                        Some(values) => present.insert(setting.key.clone(), values),
+                        Some(values) => present.insert(setting.key, values),
                         None => present.remove(&setting.key),
                     };
                 }
-                Err(why) => self.log.warning(format_args!("settings: not {change}: {why}")),
+                Err(why) => {
+                    self.log.warning(format_args!("settings: not {change}: {why}"));
+                    all_used = false;
+                }
             }
         }
+        all_used
     }
 
-    fn apply(&self, setting: &Setting, options: &Options) -> Result<(), String> {
-        let store = self.shared.engine.store();
-        match setting.key.as_str() {
-            "memory_limit" => {
+    fn apply(&self, live: settings::Live, options: &Options) -> Result<(), String> {
+        use settings::Live as Of;
+        let Shared { engine, crawler, .. } = &*self.shared;
+        let store = engine.store();
+        match live {
+            Of::MemoryLimit => {
                 store.set_memory_limit(options.memory_bytes).map_err(|error| error.to_string())?;
             }
-            "conn_limit" => {
+            Of::ConnLimit => {
                 limits::raise_files(options).map_err(|failure| failure.message)?;
                 self.shared.set_connections_max(options.connections_max);
                 if let Some(control) = self.control.get() {
                     control.set_max_connections(options.connections_max);
                 }
             }
-            "slab_automove" => store.set_automove(options.automove),
-            "slab_automove_ratio" => {
+            Of::Eviction => {
+                store.set_policy(super::policy(options.eviction));
+                // Trials of orders are run under `auto` alone.
+                engine.set_sampling(shared::sampling(options));
+                self.show(options, &["eviction_policy"]);
+            }
+            Of::Sampling => {
+                engine.set_sampling(shared::sampling(options));
+                self.show(options, &["sampling"]);
+            }
+            Of::Leases => {
+                engine.set_leases(shared::leases(options));
+                self.show(options, &["lease_interval", "stale_seconds"]);
+            }
+            Of::Drain => {
+                self.shared.set_drain(options.drain);
+                self.show(options, &["drain"]);
+            }
+            Of::SlabAutomove => store.set_automove(options.automove),
+            Of::SlabAutomoveRatio => {
                 store.set_automove_ratio_per_mille(per_mille(options.automove_ratio));
             }
-            "transient_ttl" | "temporary_ttl" => store.set_transient_secs(options.transient_secs),
-            "lru_crawler" => self.shared.crawler.enable(options.crawler),
-            "lru_crawler_sleep" => {
-                self.shared.crawler.set_sleep_micros(options.crawler_sleep_micros);
-            }
-            "lru_crawler_tocrawl" => self.shared.crawler.set_to_crawl(options.crawler_to_crawl),
-            "verbose" => self.shared.set_verbosity(options.verbosity.min(2)),
-            "log_filter" => logging::set_filter(&options.log_filter),
-            other => return Err(format!("{other} cannot change while the server runs")),
+            Of::TransientTtl => store.set_transient_secs(options.transient_secs),
+            Of::LruCrawler => crawler.enable(options.crawler),
+            Of::LruCrawlerSleep => crawler.set_sleep_micros(options.crawler_sleep_micros),
+            Of::LruCrawlerTocrawl => crawler.set_to_crawl(options.crawler_to_crawl),
+            Of::Verbose => self.shared.set_verbosity(options.verbosity.min(2)),
+            Of::LogFilter => logging::set_filter(&options.log_filter),
         }
         Ok(())
+    }
+
+    /// `stats settings` shows these as they are in the options.
+    fn show(&self, options: &Options, names: &[&str]) {
+        for (name, value) in stats_settings::of(options) {
+            if names.contains(&name) {
+                self.shared.show_setting(name, value);
+            }
+        }
     }
 }
 

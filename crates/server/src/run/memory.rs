@@ -110,6 +110,7 @@ pub(super) fn close(store: &Arc<Store>, clock: Clock, ticket: u64, log: &Log) {
 fn failed(error: &StoreError) -> Failure {
     match error {
         StoreError::File(error) => Failure::os(format!("-e: {error}")),
-        error => Failure::os(format!("cannot make the cache: {error}")),
+        error => Failure::os(format!("-m: cannot make the cache: {error}"))
+            .hint("ask for less, or raise the limits of the process and of the system on memory"),
     }
 }

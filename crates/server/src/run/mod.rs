@@ -23,6 +23,7 @@ mod operators;
 mod pace;
 mod pid_file;
 mod privileges;
+mod reload;
 mod sampler;
 mod signals;
 mod takeover;
@@ -50,6 +51,7 @@ use live::Live;
 pub use live::{Again, Settled};
 use operators::Shown;
 use pid_file::PidFile;
+use reload::{Reload, Seen, Watching};
 use takeover::{HandedOver, Predecessor, SuccessorListener};
 
 /// The reason why a server did not start, or did not end well.
@@ -57,8 +59,10 @@ use takeover::{HandedOver, Predecessor, SuccessorListener};
 pub struct Failure {
     /// The exit status, memcached's where it has one.
     pub status: u8,
-    /// A sentence for stderr.
+    /// A sentence for stderr. It begins with the flag or the file that is at fault.
     pub message: String,
+    /// Advice.
+    pub hint: Option<&'static str>,
 }
 
 /// Runs a server until a signal or the `shutdown` command ends it. With `-d` the calling process
@@ -69,7 +73,7 @@ pub struct Failure {
 /// A [`Failure`] for whatever keeps the server from starting: nothing is left bound or running
 /// then.
 pub fn run(options: Options) -> Result<(), Failure> {
-    run_by(options, Vec::new(), None)
+    run_by(Settled { options, given: Vec::new(), files: Vec::new() }, None)
 }
 
 /// Starts the log of this process, with warnings about the options.
@@ -79,16 +83,13 @@ pub fn tell(options: &Options, warnings: &[String]) {
     warnings.iter().for_each(|warning| log.warning(format_args!("{warning}")));
 }
 
-/// [`run`]s a server that was started by what was `given`, and that reads it `again` on SIGHUP.
+/// [`run`]s a server that reads what it was started by `again` on SIGHUP, and when a file changes.
 ///
 /// # Errors
 ///
 /// Those of [`run`].
-pub fn run_by(
-    mut options: Options,
-    given: Vec<Given>,
-    again: Option<Again>,
-) -> Result<(), Failure> {
+pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
+    let Settled { mut options, given, files } = settled;
     let log = Log::new(&options);
     log.start(&options);
     let config = store_config(&options);
@@ -100,8 +101,9 @@ pub fn run_by(
     let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
     let metrics = operators::bind(&options, &mut inherited)?;
     entry::warn_of_open_listeners(&options, &sockets, &tls_modes, &log);
+    let seen = Seen::new(&options, &files);
     let entry = Entry::open(&options, tls_modes, &log)
-        .map_err(|error| Failure { status: EXIT_USAGE, message: error.to_string() })?;
+        .map_err(|error| Failure::usage(error.to_string()).hint(FILES_HINT))?;
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
     let cores = cores(&options)?;
@@ -127,6 +129,7 @@ pub fn run_by(
         options,
         given,
         again,
+        seen,
         log,
         cores,
         entry,
@@ -158,10 +161,9 @@ fn predecessor(
             let (predecessor, inherited) = Predecessor::ask(path, memory::format(config)?, user)?;
             Ok((Some(predecessor), inherited))
         }
-        None if options.takeover => Err(Failure {
-            status: EXIT_USAGE,
-            message: "--takeover needs -e, the memory file of the running server".to_owned(),
-        }),
+        None if options.takeover => Err(Failure::usage(
+            "--takeover: needs -e, the memory file of the running server".to_owned(),
+        )),
         _ => Ok((None, Inherited::default())),
     }
 }
@@ -173,6 +175,8 @@ struct Server {
     given: Vec<Given>,
     /// Makes them again.
     again: Option<Again>,
+    /// The files that are read again.
+    seen: Seen,
     log: Log,
     cores: Option<Vec<usize>>,
     entry: Entry,
@@ -213,14 +217,14 @@ impl Server {
         let telemetry = operators::telemetry(self.exports.as_ref())?;
         telemetry.iter().for_each(|telemetry| service.export(telemetry));
         if let Some(file) = &entry.namespaces {
-            file.apply(&service.engine)
-                .map_err(|error| Failure { status: EXIT_USAGE, message: error.to_string() })?;
+            file.apply(&service.engine).map_err(|error| Failure::usage(error.to_string()))?;
         }
         let cleaner = CleanerThread::start(store, clock, &service)?;
-        let sampler = sampler::SamplerThread::start(&service, options)?;
+        let sampler = sampler::SamplerThread::start(&service)?;
         let auth_worker = Arc::clone(&service.auth_worker);
         let live = Live::new(self.again.as_ref(), &self.given, &service, *log);
-        let auth_worker_thread = start_auth_worker(&service, entry, live.clone(), *log)?;
+        let reload = Reload::new(live.clone(), entry, &service, *log, self.seen.clone());
+        let auth_worker_thread = start_auth_worker(&service, Arc::clone(&reload))?;
         let kept = options.memory_file.as_ref().map(|_| copies(&sockets, self.metrics.as_ref()));
         let shared = Arc::clone(&service);
         let is_confined = options.drop_privileges;
@@ -233,9 +237,15 @@ impl Server {
         })
         .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
         live.iter().for_each(|live| live.serve(handle.control().clone()));
-        let shown = Shown::start(self.metrics.as_ref(), shared, handle.control(), telemetry, *log)?;
-        let end = shown.end(options.drain);
+        let shown =
+            Shown::start(self.metrics.as_ref(), Arc::clone(&shared), handle.control(), telemetry, *log)?;
+        let end = shown.end(shared);
         let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
+        let watching = match options.style {
+            Style::Holdall => Watching::start(&reload)?,
+            // memcached reads files on a signal or a command.
+            Style::Memcached => None,
+        };
         let listener = self.open_successor_listener(kept, handle.control())?;
         shown.ready(self.predecessor.is_some(), &self.log);
         announce(&self.options, handle.control(), &shown, &self.log);
@@ -250,12 +260,10 @@ impl Server {
         }
 
         handle.join();
-        drop(signals);
+        drop((signals, watching));
         let closing = shown.close();
         cleaner.stop();
-        if let Some(sampler) = sampler {
-            sampler.stop();
-        }
+        sampler.stop();
         drop(auth_worker_thread);
         let end = match listener {
             Some(listener) => listener.close(store, clock),
@@ -286,7 +294,17 @@ impl Server {
 impl Failure {
     /// A failure of the system, `EX_OSERR`.
     fn os(message: String) -> Self {
-        Self { status: 71, message }
+        Self { status: 71, message, hint: None }
+    }
+
+    /// A setting that cannot be used, `EX_USAGE`.
+    fn usage(message: String) -> Self {
+        Self { status: EXIT_USAGE, message, hint: None }
+    }
+
+    /// The same with advice.
+    fn hint(self, hint: &'static str) -> Self {
+        Self { hint: Some(hint), ..self }
     }
 }
 
@@ -306,11 +324,7 @@ fn store_config(options: &Options) -> store::Config {
         growth_factor: options.growth_factor,
         chunk_bytes_min: options.chunk_bytes_min,
         evict: options.evict,
-        policy: match options.eviction {
-            Eviction::Auto => store::Policy::Auto,
-            Eviction::Bag => store::Policy::Bag,
-            Eviction::Lru => store::Policy::Lru,
-        },
+        policy: policy(options.eviction),
         transient_secs: options.transient_secs,
         automove: options.automove,
         automove_ratio_per_mille: per_mille(options.automove_ratio),
@@ -318,6 +332,14 @@ fn store_config(options: &Options) -> store::Config {
         huge_pages: options.huge_pages,
         threads_max: options.threads + SPARE_PARTICIPANTS,
         seed: random_seed(),
+    }
+}
+
+fn policy(eviction: Eviction) -> store::Policy {
+    match eviction {
+        Eviction::Auto => store::Policy::Auto,
+        Eviction::Bag => store::Policy::Bag,
+        Eviction::Lru => store::Policy::Lru,
     }
 }
 
@@ -331,7 +353,7 @@ fn cores(options: &Options) -> Result<Option<Vec<usize>>, Failure> {
     (0..options.threads)
         .map(|worker| options.affinity.cpu(worker, &allowed))
         .collect::<Result<Option<Vec<_>>, _>>()
-        .map_err(|message| Failure { status: EXIT_USAGE, message })
+        .map_err(Failure::usage)
 }
 
 fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
@@ -352,19 +374,8 @@ fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
 }
 
 /// Starts the thread that checks logins and reads files again. It ends with what is returned.
-fn start_auth_worker(
-    service: &Shared,
-    entry: Entry,
-    live: Option<Arc<Live>>,
-    log: Log,
-) -> Result<access::Working, Failure> {
-    let engine = Arc::clone(&service.engine);
-    let started = service.auth_worker.start(move || {
-        if let Some(live) = &live {
-            live.reload();
-        }
-        entry.reload(&engine, &log)
-    });
+fn start_auth_worker(service: &Shared, reload: Arc<Reload>) -> Result<access::Working, Failure> {
+    let started = service.auth_worker.start(move || reload.all());
     started.map_err(|error| Failure::os(format!("cannot start the authentication worker: {error}")))
 }
 
@@ -402,6 +413,9 @@ fn random_seed() -> u64 {
 fn lacks_right(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
+
+/// Advice for files of users, rights and certificates.
+const FILES_HINT: &str = "the file is read with the rights that the server is started with";
 
 /// Threads beside the workers that use the store: the cleaner, and whoever dumps keys.
 const SPARE_PARTICIPANTS: usize = 8;

@@ -4,7 +4,6 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use metrics::supervisor::Watchdog;
 use metrics::{End, Endpoint, Health, Pages, Turns, supervisor};
@@ -92,9 +91,13 @@ impl Shown {
         Ok(Self { health, endpoint, exporter, watchdog })
     }
 
-    /// The way in which the server ends.
-    pub(super) fn end(&self, window: Duration) -> End {
-        End { health: Arc::clone(&self.health), window, patience: STOP_PATIENCE }
+    /// The way in which the server ends, by the settings of that time.
+    pub(super) fn end(&self, shared: Arc<Shared>) -> impl Fn() -> End + Send + 'static {
+        let health = Arc::clone(&self.health);
+        move || {
+            let (health, window) = (Arc::clone(&health), shared.drain());
+            End { health, window, patience: STOP_PATIENCE }
+        }
     }
 
     /// Clients are served: says so to systemd, and to whoever asks.

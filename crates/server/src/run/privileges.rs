@@ -5,7 +5,7 @@
 //! where there is one. Exit statuses are memcached's.
 
 use nix::unistd::{Uid, User, setgid, setgroups, setuid};
-use options::{EXIT_USAGE, Options, Style};
+use options::{Options, Style};
 
 use super::Failure;
 use crate::log::Log;
@@ -21,13 +21,13 @@ pub(super) fn identity(options: &Options, log: &Log) -> Result<Option<User>, Fai
             Ok(None) => Err(Failure {
                 status: EXIT_NO_USER,
                 message: format!("-u {name}: there is no such user"),
+                hint: None,
             }),
             Err(error) => Err(Failure::os(format!("-u {name}: {error}"))),
         },
-        (None, Style::Memcached) => Err(Failure {
-            status: EXIT_USAGE,
-            message: "can't run as root without the -u switch".to_owned(),
-        }),
+        (None, Style::Memcached) => {
+            Err(Failure::usage("can't run as root without the -u switch".to_owned()))
+        }
         (None, Style::Holdall) => match User::from_name(DEFAULT_USER) {
             Ok(Some(user)) => {
                 log.warning(format_args!(

@@ -1,11 +1,10 @@
 //! The sampler's thread: takes the workers' samples to the estimators, ten times a second; once a
-//! second while no worker turns.
+//! second while no worker turns. While nothing is sampled it looks once a second whether that has
+//! changed.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-
-use options::Options;
 
 use super::Failure;
 use crate::activity::Woken;
@@ -19,17 +18,14 @@ pub(super) struct SamplerThread {
 }
 
 impl SamplerThread {
-    /// Starts it, if anything is sampled.
-    pub(super) fn start(shared: &Arc<Shared>, options: &Options) -> Result<Option<Self>, Failure> {
-        if !options.sampling {
-            return Ok(None);
-        }
+    /// Starts it.
+    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, Failure> {
         let sampled = Arc::clone(shared);
         let thread = thread::Builder::new()
             .name("sampler".to_owned())
             .spawn(move || collect(&sampled))
             .map_err(|error| Failure::os(format!("cannot start the sampler: {error}")))?;
-        Ok(Some(Self { shared: Arc::clone(shared), thread }))
+        Ok(Self { shared: Arc::clone(shared), thread })
     }
 
     /// Stops it and waits for its end.
@@ -46,6 +42,11 @@ impl SamplerThread {
 fn collect(shared: &Shared) {
     let activity = &shared.activity;
     loop {
+        while !shared.engine.is_sampling() {
+            if activity.pause(SLEEP) == Woken::ByEnd {
+                return;
+            }
+        }
         for _ in 0..ROUNDS {
             if activity.pause(engine::SAMPLES_INTERVAL) == Woken::ByEnd {
                 return;

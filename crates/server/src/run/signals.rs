@@ -47,7 +47,7 @@ impl Caught {
     pub(super) fn forward(
         mut self,
         control: Control,
-        end: End,
+        end: impl Fn() -> End + Send + 'static,
         auth_worker: Arc<AuthWorker>,
         log: Log,
     ) -> Result<Forwarding, Failure> {
@@ -66,6 +66,7 @@ impl Caught {
                         control.stop();
                     }
                     _ => {
+                        let end = end();
                         let window = end.window.as_secs();
                         match window {
                             0 => log.detail(format_args!("{}: ending", name_of(signal))),

@@ -71,6 +71,7 @@ impl Pages for Status {
         exporter::write(&mut page, &numbers);
         page.set_prefix("holdall_");
         own::write(&mut page, &numbers);
+        own::write_reloads(&mut page, &self.shared.reloads, &self.shared.reloaded_parts());
         subjects::write(&mut page, &self.shared);
         samples::write(&mut page, &self.shared);
         if let Some(exports) = self.shared.exports() {

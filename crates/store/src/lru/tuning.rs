@@ -1,4 +1,5 @@
-//! The two numbers that shape eviction, which may change while the store is in use.
+//! The policy of eviction, and the two numbers that shape it. All may change while the store is in
+//! use.
 //!
 //! * A newcomer counts as older than it is by a *factor*. So newcomers that nobody reads leave
 //!   early, and what was read once stays as long as it would. With a factor of 1 this is LRU.
@@ -9,10 +10,11 @@
 //! Neither helps with every load: newcomers are worth more than others where popularity moves on.
 //! Whoever runs the store chooses by what it sees of the load.
 //!
-//! Relaxed is enough: each number is used by itself.
+//! Relaxed is enough: each number is used by itself. A lock keeps those who change them apart.
 
 use super::Part;
-use arena::sync::{AtomicU32, Ordering};
+use crate::config::Policy;
+use arena::sync::{AtomicU32, Mutex, Ordering};
 use narrow::to_u32;
 
 /// The order in which items are evicted, where newcomers are told from others.
@@ -38,22 +40,49 @@ const BYTES_OF_ONE: u32 = 256;
 /// The present order, and the sizes of classes.
 #[derive(Debug)]
 pub(crate) struct Tuning {
+    /// A [`Policy`].
+    policy: AtomicU32,
     newcomer_factor: AtomicU32,
     weighs_size: AtomicU32,
     /// By class.
     chunk_bytes: Box<[u32]>,
+    /// Held while numbers are changed: they are to fit the policy.
+    changing: Mutex<()>,
 }
 
 impl Tuning {
     /// For classes of chunks of these sizes, in bytes.
-    pub(crate) fn new(setting: EvictionSetting, chunk_bytes: impl Iterator<Item = usize>) -> Self {
+    pub(crate) fn new(policy: Policy, chunk_bytes: impl Iterator<Item = usize>) -> Self {
         let tuning = Self {
+            policy: AtomicU32::new(0),
             newcomer_factor: AtomicU32::new(1),
             weighs_size: AtomicU32::new(0),
             chunk_bytes: chunk_bytes.map(to_u32).collect(),
+            changing: Mutex::new(()),
         };
-        tuning.set(setting);
+        tuning.set_policy(policy);
         tuning
+    }
+
+    #[inline]
+    pub(crate) fn policy(&self) -> Policy {
+        const BAG: u32 = Policy::Bag as u32;
+        const LRU: u32 = Policy::Lru as u32;
+        match self.policy.load(Ordering::Relaxed) {
+            BAG => Policy::Bag,
+            LRU => Policy::Lru,
+            _ => Policy::Auto,
+        }
+    }
+
+    /// Sets the policy, with the order that it begins with.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        let _changing = self.changing.lock();
+        self.policy.store(policy as u32, Ordering::Relaxed);
+        self.put(match policy {
+            Policy::Auto => EvictionSetting::FIRST,
+            Policy::Bag | Policy::Lru => EvictionSetting::LRU,
+        });
     }
 
     pub(crate) fn get(&self) -> EvictionSetting {
@@ -63,7 +92,15 @@ impl Tuning {
         }
     }
 
+    /// Sets the order, where the policy lets it be chosen.
     pub(crate) fn set(&self, setting: EvictionSetting) {
+        let _changing = self.changing.lock();
+        if self.policy() == Policy::Auto {
+            self.put(setting);
+        }
+    }
+
+    fn put(&self, setting: EvictionSetting) {
         let factor = setting.newcomer_factor.clamp(1, 64);
         self.newcomer_factor.store(factor, Ordering::Relaxed);
         self.weighs_size.store(u32::from(setting.weighs_size), Ordering::Relaxed);
@@ -110,7 +147,8 @@ mod tests {
     #[test]
     fn a_large_item_counts_as_older_if_sizes_weigh() {
         let by_size = EvictionSetting { weighs_size: true, ..EvictionSetting::LRU };
-        let tuning = Tuning::new(by_size, [64, 256, 4096].into_iter());
+        let tuning = Tuning::new(Policy::Auto, [64, 256, 4096].into_iter());
+        tuning.set(by_size);
         assert_eq!(tuning.weighed(2, 1000), 1000);
         assert_eq!(tuning.weighed(1, 1000), 250);
         assert_eq!(tuning.weighed(3, 1000), 16_000);
@@ -123,13 +161,23 @@ mod tests {
 
     #[test]
     fn newcomers_count_as_older_by_the_factor() {
-        let tuning = Tuning::new(
-            EvictionSetting { newcomer_factor: 8, ..EvictionSetting::LRU },
-            [].into_iter(),
-        );
+        let tuning = Tuning::new(Policy::Auto, [].into_iter());
+        tuning.set(EvictionSetting { newcomer_factor: 8, ..EvictionSetting::LRU });
         assert_eq!(tuning.age_of(Part::Newcomers, 10), 80);
         assert_eq!(tuning.age_of(Part::Proven, 10), 10);
         tuning.set(EvictionSetting { newcomer_factor: 0, weighs_size: false });
         assert_eq!(tuning.get(), EvictionSetting::LRU);
+    }
+
+    #[test]
+    fn a_policy_brings_its_order_and_only_auto_takes_another() {
+        let tuning = Tuning::new(Policy::Bag, [].into_iter());
+        tuning.set(EvictionSetting::FIRST);
+        assert_eq!((tuning.policy(), tuning.get()), (Policy::Bag, EvictionSetting::LRU));
+        tuning.set_policy(Policy::Auto);
+        assert_eq!((tuning.policy(), tuning.get()), (Policy::Auto, EvictionSetting::FIRST));
+        tuning.set(EvictionSetting { newcomer_factor: 8, weighs_size: true });
+        tuning.set_policy(Policy::Lru);
+        assert_eq!((tuning.policy(), tuning.get()), (Policy::Lru, EvictionSetting::LRU));
     }
 }

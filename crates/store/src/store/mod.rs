@@ -76,7 +76,6 @@ pub struct Store {
     secrets: RapidSecrets,
     pub(crate) item_bytes_max: u64,
     pub(crate) evict: bool,
-    policy: Policy,
     pub(crate) tuning: Tuning,
     pub(crate) ghosts: Ghosts,
 }
@@ -112,9 +111,7 @@ impl Store {
         budget.charge(table.bytes() as u64);
         memory.control[0].begin(FIRST_TICK, LAST_TICK);
         let chunk_bytes = (1..=slabs.count()).map(|class| slabs.class(class).chunk_bytes);
-        let tells_newcomers = config.policy == Policy::Auto;
-        let setting = if tells_newcomers { EvictionSetting::FIRST } else { EvictionSetting::LRU };
-        let tuning = Tuning::new(setting, chunk_bytes);
+        let tuning = Tuning::new(config.policy, chunk_bytes);
         Ok(Self {
             arena,
             lists: (1..=slabs.count())
@@ -144,9 +141,8 @@ impl Store {
             secrets: RapidSecrets::seed(seed),
             item_bytes_max: config.item_bytes_max,
             evict: config.evict,
-            policy: config.policy,
             tuning,
-            ghosts: Ghosts::new(if tells_newcomers { layout.items_max } else { 0 })?,
+            ghosts: Ghosts::new(layout.items_max)?,
         })
     }
 
@@ -262,7 +258,12 @@ impl Store {
     /// The policy of eviction.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        self.policy
+        self.tuning.policy()
+    }
+
+    /// Sets the policy of eviction, from now on: items stay where the one before has put them.
+    pub fn set_policy(&self, policy: Policy) {
+        self.tuning.set_policy(policy);
     }
 
     /// `true` if each item gets a cas unique when it is stored. Where nothing is evicted there may
@@ -281,7 +282,7 @@ impl Store {
 
     #[inline]
     pub(crate) fn is_strict_lru(&self) -> bool {
-        self.policy == Policy::Lru
+        self.policy() == Policy::Lru
     }
 
     /// `true` if newcomers are told from others, and the order may be chosen by
@@ -289,15 +290,13 @@ impl Store {
     #[inline]
     #[must_use]
     pub fn chooses_eviction(&self) -> bool {
-        self.policy == Policy::Auto
+        self.policy() == Policy::Auto
     }
 
     /// Sets the order in which items are evicted, from now on. Without [`Policy::Auto`] it stays
     /// that of an LRU.
     pub fn set_eviction(&self, setting: EvictionSetting) {
-        if self.chooses_eviction() {
-            self.tuning.set(setting);
-        }
+        self.tuning.set(setting);
     }
 
     /// Largest item, in bytes (`-I`).

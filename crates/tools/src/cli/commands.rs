@@ -39,8 +39,8 @@ pub(super) struct PingArgs {
     version,
     after_help = "\
 Examples:
-  holdall latency 10.0.0.1                 a second's worth, every 10 ms
-  holdall latency 10.0.0.1 -n 10000 -i 0   as fast as one connection goes
+  holdall latency 10.0.0.1                              a second's worth, every 10 ms
+  holdall latency 10.0.0.1 --count 10000 --interval 0   as fast as one connection goes
 
 holdall bench measures under load."
 )]
@@ -49,10 +49,10 @@ pub(super) struct LatencyArgs {
     #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
     pub address: String,
     /// Round trips
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
     /// Milliseconds between two
-    #[arg(short, long, value_name = "MS", default_value_t = 10)]
+    #[arg(long, value_name = "MS", default_value_t = 10)]
     pub interval: u64,
     /// Prints JSON
     #[arg(long)]
@@ -98,7 +98,7 @@ pub(super) struct KeysArgs {
     after_help = "\
 Examples:
   holdall bigkeys 10.0.0.1
-  holdall bigkeys 10.0.0.1 -n 50 --separator /
+  holdall bigkeys 10.0.0.1 --count 50 --separator /
 
 Sizes are of items with their headers. holdall keys lists all of them."
 )]
@@ -107,7 +107,7 @@ pub(super) struct BigKeysArgs {
     #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
     pub address: String,
     /// Rows of each kind
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub count: u16,
     /// The character at which a prefix ends
     #[arg(long, value_name = "CHAR", default_value_t = ':', value_parser = ascii)]

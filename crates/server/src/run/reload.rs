@@ -1,0 +1,179 @@
+//! Files that are read again while the server runs: all of them on SIGHUP and by `refresh_certs`,
+//! and those that have changed, a second or two after the change.
+//!
+//! A file that is being written is left alone until it has been the same for a second: half a file
+//! of settings would be one with other settings, and half a file of users would lock users out.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use access::ReloadError;
+use files::Stamp;
+use options::Options;
+
+use super::Failure;
+use super::live::Live;
+use crate::entry::Entry;
+use crate::log::Log;
+use crate::reloads::Part;
+use crate::shared::Shared;
+
+/// The files of the parts, each as it was before it was read the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen(Vec<(Part, PathBuf, Option<Stamp>)>);
+
+impl Seen {
+    /// The files that options name, as they are now, and those of `settings` as they were.
+    pub(super) fn new(options: &Options, settings: &[(PathBuf, Option<Stamp>)]) -> Self {
+        let settings = settings.iter().map(|(path, stamp)| (Part::Settings, path.clone(), *stamp));
+        let users = [&options.auth.users, &options.auth.rights].into_iter().flatten();
+        let users = users.map(|path| (Part::Users, path));
+        let tls = options.tls.iter().flat_map(|tls| {
+            [Some(&tls.chain_cert), Some(&tls.key), tls.ca_cert.as_ref()].into_iter().flatten()
+        });
+        let tls = tls.map(|path| (Part::Certificates, path));
+        let namespaces = options.namespaces.iter().map(|path| (Part::Namespaces, path));
+        let others = users.chain(tls).chain(namespaces);
+        let others = others.map(|(part, path)| (part, path.clone(), Stamp::of(path)));
+        Self(settings.chain(others).collect())
+    }
+
+    fn now(&self) -> Self {
+        let now = |(part, path, _): &(_, PathBuf, _)| (*part, path.clone(), Stamp::of(path));
+        Self(self.0.iter().map(now).collect())
+    }
+
+    /// The parts of which a file is another one in `now`.
+    fn changed(&self, now: &Self) -> Vec<Part> {
+        let differs = |part: Part| self.0.iter().zip(&now.0).any(|(a, b)| a.0 == part && a != b);
+        Part::ALL.into_iter().filter(|&part| differs(part)).collect()
+    }
+}
+
+/// Reads files again, one part at a time.
+pub(super) struct Reload {
+    live: Option<Arc<Live>>,
+    entry: Entry,
+    shared: Arc<Shared>,
+    log: Log,
+    seen: Mutex<Seen>,
+}
+
+impl fmt::Debug for Reload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reload").field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+impl Reload {
+    pub(super) fn new(
+        live: Option<Arc<Live>>,
+        entry: Entry,
+        shared: &Arc<Shared>,
+        log: Log,
+        seen: Seen,
+    ) -> Arc<Self> {
+        Arc::new(Self { live, entry, shared: Arc::clone(shared), log, seen: Mutex::new(seen) })
+    }
+
+    /// Reads everything again.
+    ///
+    /// # Errors
+    ///
+    /// The last file of users, rights, certificates or namespaces that could not be used, and why.
+    pub(super) fn all(&self) -> Result<(), ReloadError> {
+        let mut seen = self.seen();
+        *seen = seen.now();
+        Part::ALL.into_iter().fold(Ok(()), |outcome, part| match self.part(part) {
+            Ok(()) => outcome,
+            failed => failed,
+        })
+    }
+
+    /// Reads those parts again whose files are others now, if they are still as they were in
+    /// `before`. Answers how they are now.
+    fn changed(&self, before: &Seen) -> Seen {
+        let mut seen = self.seen();
+        let now = seen.now();
+        let changed = seen.changed(&now);
+        if now == *before && !changed.is_empty() {
+            *seen = now.clone();
+            for part in changed {
+                // It has said so.
+                let _ = self.part(part);
+            }
+        }
+        now
+    }
+
+    fn part(&self, part: Part) -> Result<(), ReloadError> {
+        let read = match (part, &self.live) {
+            (Part::Settings, Some(live)) => {
+                self.shared.reloads.note(part, live.reload());
+                return Ok(());
+            }
+            (Part::Settings, None) => return Ok(()),
+            _ => self.entry.reload(part, &self.shared.engine, &self.log),
+        };
+        let Some(read) = read else { return Ok(()) };
+        self.shared.reloads.note(part, read.is_ok());
+        match &read {
+            Ok(()) => self.log.always(format_args!("{}: read again", part.title())),
+            Err(why) => {
+                self.log.warning(format_args!("{}: as they were, because {why}", part.title()));
+            }
+        }
+        read
+    }
+
+    /// Held while files are read, so that one reading comes after the other.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that looks for changed files; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Watching {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watching {
+    /// Starts it, if there are files.
+    pub(super) fn start(reload: &Arc<Reload>) -> Result<Option<Self>, Failure> {
+        let mut before = reload.seen().clone();
+        if before.0.is_empty() {
+            return Ok(None);
+        }
+        let (stop, stopped) = mpsc::channel::<()>();
+        let reload = Arc::clone(reload);
+        let body = move || {
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                before = reload.changed(&before);
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("files".to_owned())
+            .spawn(body)
+            .map_err(|error| Failure::os(format!("cannot start the thread of files: {error}")))?;
+        Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Should it have panicked, the server ends all the same.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The time between two looks at the files.
+const PERIOD: Duration = Duration::from_secs(1);
