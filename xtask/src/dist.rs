@@ -1,6 +1,7 @@
 //! `cargo xtask dist`: everything of a release, in `target/dist`.
 //!
-//! Standard tools make the packages (`dpkg-deb`, `rpmbuild`, `umoci`, `tar`, `cargo cyclonedx`).
+//! Standard tools make the packages (`dpkg-deb`, `rpmbuild`, `umoci`, `tar`, `cargo cyclonedx`,
+//! `maturin`).
 //! What is here chooses the files, and keeps times and owners out of them, so that the same commit
 //! gives the same bytes.
 
@@ -8,6 +9,7 @@ mod binary;
 mod check;
 mod container;
 mod packages;
+mod python;
 mod stage;
 
 use crate::failure::Failure;
@@ -17,10 +19,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Debian packages that a release is made by, and what each is for.
-const TOOLS: [(&str, &str); 3] = [
+const TOOLS: [(&str, &str); 4] = [
     ("musl-tools", "a C compiler for the static binary"),
     ("rpm", "rpmbuild"),
     ("umoci", "makes the image"),
+    ("python3-venv", "the tools of the wheel"),
 ];
 
 /// What names and dates a release.

@@ -56,11 +56,14 @@ struct Collected {
     spare: Log,
 }
 
+/// The samples that a worker takes part in, and its log.
+type Joined = (Arc<Samples>, Arc<Mutex<Log>>);
+
 /// A worker's side.
 pub(crate) struct Sampler {
     /// The version of [`Current`] that `shared` is of.
     version: Cell<u64>,
-    shared: RefCell<Option<(Arc<Samples>, Arc<Mutex<Log>>)>>,
+    shared: RefCell<Option<Joined>>,
     /// Keys whose hash is below it are noted now.
     threshold: Cell<u64>,
     /// Keys whose hash is below it are sampled by key.

@@ -79,8 +79,7 @@ impl Acceptor {
     /// Accepts until the server ends; closes the listeners.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(64);
-        // SeqCst pairs with the store in `stop_accepting`, which rings the eventfd after it.
-        while !self.shared.accept.is_ending.load(Ordering::SeqCst) {
+        while !self.is_ending() {
             events.clear();
             let timeout = self.waiting.as_ref().and_then(|waiting| waiting.patience);
             let timeout = timeout.and_then(|patience| Timespec::try_from(patience).ok());
@@ -107,6 +106,11 @@ impl Acceptor {
             return;
         };
         for _ in 0..BATCH {
+            // Whoever was closed by the end and comes again is for a successor: here nobody would
+            // read the request.
+            if self.is_ending() {
+                return;
+            }
             if let Accepted::Full(patience) = match self.accept_one(listener) {
                 Ok(()) => continue,
                 Err(ended) => ended,
@@ -142,6 +146,11 @@ impl Acceptor {
             }
             Err(_) => Err(Accepted::Done),
         }
+    }
+
+    fn is_ending(&self) -> bool {
+        // SeqCst pairs with the store in `stop_accepting`, which rings the eventfd after it.
+        self.shared.accept.is_ending.load(Ordering::SeqCst)
     }
 
     fn is_full(&self) -> bool {

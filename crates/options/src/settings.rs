@@ -27,8 +27,8 @@ pub struct Setting {
     means: Means,
 }
 
-/// The parts of a running server that change when its settings are read again. The server names each of these
-/// in one `match`, so a setting that is said to change does.
+/// The parts of a running server that change when its settings are read again. The server names
+/// each of these in one `match`, so a setting that is said to change does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Live {
     /// `-m`.

@@ -44,6 +44,14 @@ const DPKG: Manager = Manager {
     remove: "dpkg -P holdall",
 };
 
+/// The wheel in an environment of its own: a get of what is there, and a set.
+const WHEEL: &str = r#"export PYTHONDONTWRITEBYTECODE=1 && python3 -m venv /tmp/venv \
+    && /tmp/venv/bin/pip install --quiet --no-index /root/holdall-*.whl && /tmp/venv/bin/python -c '
+from holdall import Client
+client = Client(["127.0.0.1:11211"])
+assert client.set("by", b"wheel", noreply=False)
+print(client.get("kept"), client.get("by"))'"#;
+
 /// rpm knows nothing of what Debian installed, so `--nodeps` keeps it from asking.
 const RPM: Manager = Manager {
     name: "rpm",
@@ -73,6 +81,9 @@ pub(super) fn run(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
             let to = root.join(format!("{name}.{}", manager.name));
             fs::copy(file, &to).map_err(Failure::path(&to))?;
         }
+        let wheel = release.wheel();
+        let to = root.join("root").join(wheel.file_name().unwrap_or_default());
+        fs::copy(&wheel, &to).map_err(Failure::path(&to))?;
         let name = format!("{}: installed, upgraded, removed", manager.name);
         steps.check(&name, || life(&manager, &root))?;
     }
@@ -80,17 +91,21 @@ pub(super) fn run(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     image(steps, release)
 }
 
+/// What the clean root has besides the least: a service manager, rpm's package manager, and what
+/// makes an environment for Python.
+const INCLUDED: &str = "--include=systemd,systemd-sysv,dbus,rpm,python3-venv";
+
 /// A Debian 12 with its service manager and nothing else.
 fn base(steps: &mut Steps, release: &Release) -> Result<PathBuf, Failure> {
     let base = release.file("roots/base");
     let done = release.file("roots/base.done");
-    if !done.exists() {
+    if !fs::read_to_string(&done).is_ok_and(|made| made == INCLUDED) {
         fresh(&base)?;
-        let words = ["--variant=minbase", "--include=systemd,systemd-sysv,dbus,rpm", "bookworm"];
+        let words = ["--variant=minbase", INCLUDED, "bookworm"];
         let mut make = program("debootstrap", words);
         make.arg(&base);
         steps.run("clean root", make)?;
-        fs::write(&done, "").map_err(Failure::path(&done))?;
+        fs::write(&done, INCLUDED).map_err(Failure::path(&done))?;
     }
     Ok(base)
 }
@@ -141,6 +156,7 @@ fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
     let kept = container.run(&ask(11211, "get kept\\r\\n"))?;
     expect("the item after the upgrade", &kept, "VALUE kept 7 5\r\nvalue\r\nEND\r\n")?;
     expect("the setting after the upgrade", &container.run(limit)?, "STAT maxconns 777\r\n")?;
+    expect("the item by the wheel", &container.run(WHEEL)?, "b'value' b'wheel'\n")?;
     container.run("systemctl start holdall-route")?;
     let routed = container.run(&ask(5000, "get kept\\r\\n"))?;
     expect("the item through the proxy", &routed, "VALUE kept 7 5\r\nvalue\r\nEND\r\n")?;

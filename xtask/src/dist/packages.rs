@@ -1,7 +1,7 @@
-//! The packages: `.deb`, `.rpm`, image, tarball, bill of materials, and their checksums.
+//! The packages: `.deb`, `.rpm`, image, tarball, wheel, bill of materials, and their checksums.
 
 use super::stage::{Family, fill, put};
-use super::{Release, export, fresh};
+use super::{Release, export, fresh, python};
 use crate::failure::Failure;
 use crate::steps::{Steps, cargo, program, target};
 use std::fs;
@@ -18,6 +18,7 @@ pub(super) fn make(steps: &mut Steps, release: &Release) -> Result<(), Failure> 
     rpm(steps, release)?;
     image(steps, release)?;
     tarball(steps, release)?;
+    python::make(steps, release)?;
     materials(steps, release)?;
     sums(steps, release)
 }
@@ -176,7 +177,8 @@ fn materials(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
 
 /// The checksums of all that is given out.
 fn sums(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
-    let script = "sha256sum *.deb *.rpm *.tar *.tar.gz *.cdx.json >SHA256SUMS && cat SHA256SUMS";
+    let script =
+        "sha256sum *.deb *.rpm *.tar *.tar.gz *.whl *.cdx.json >SHA256SUMS && cat SHA256SUMS";
     let mut sums = program("sh", ["-c", script]);
     sums.current_dir(&release.folder);
     steps.run("checksums", sums)
