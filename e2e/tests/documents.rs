@@ -44,6 +44,7 @@ pages! {
     daily_work "docs/daily-work.md",
     deployment "docs/deployment.md",
     doctor "docs/doctor.md",
+    exit_status "docs/exit-status.md",
     invalidation_lines "docs/invalidation-lines.md",
     holdall_readme "crates/holdall/README.md",
     metrics "docs/metrics.md",

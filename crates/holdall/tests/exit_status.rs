@@ -154,7 +154,8 @@ fn a_start_that_fails_is_told_in_json() {
         let log = stderr(&output);
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {log}");
         let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
-        let last: serde_json::Value = lines.last().unwrap();
+        let lines: Vec<serde_json::Value> = lines.collect();
+        let last = lines.last().unwrap();
         assert_eq!(last["level"], "error", "{log}");
         assert!(last["time"].is_string() && last["message"].is_string(), "{log}");
         assert_eq!(last["place"].as_str(), place, "{log}");

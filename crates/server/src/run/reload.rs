@@ -88,10 +88,10 @@ impl Reload {
     pub(super) fn all(&self) -> Result<(), ReloadError> {
         let mut seen = self.seen();
         *seen = seen.now();
-        Part::ALL.into_iter().fold(Ok(()), |outcome, part| match self.part(part) {
-            Ok(()) => outcome,
-            failed => failed,
-        })
+        // Each part for itself: one that fails keeps no other from being read.
+        let failed: Vec<_> =
+            Part::ALL.into_iter().filter_map(|part| self.part(part).err()).collect();
+        failed.into_iter().next_back().map_or(Ok(()), Err)
     }
 
     /// Reads those parts again whose files are others now, if they are still as they were in
