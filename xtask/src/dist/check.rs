@@ -142,7 +142,7 @@ fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
 
     // A changed setting works at once, and the upgrade keeps it.
     let limit = "exec 3<>/dev/tcp/127.0.0.1/11211; printf 'stats settings\\r\\nquit\\r\\n' >&3; \
-        timeout 10 grep -a maxconns <&3";
+        timeout 10 grep -a 'maxconns ' <&3";
     container.run("sed -i 's/^conn_limit = .*/conn_limit = 777/' /etc/holdall/server.toml")?;
     let taken =
         format!("for i in $(seq 50); do ({limit}) | grep -qw 777 && exit; sleep 0.2; done; exit 1");

@@ -237,15 +237,16 @@ impl Server {
         })
         .map_err(|error| Failure::os(format!("cannot start the workers: {error}")))?;
         live.iter().for_each(|live| live.serve(handle.control().clone()));
-        let shown =
-            Shown::start(self.metrics.as_ref(), Arc::clone(&shared), handle.control(), telemetry, *log)?;
+        let shown = Shown::start(
+            self.metrics.as_ref(),
+            Arc::clone(&shared),
+            handle.control(),
+            telemetry,
+            *log,
+        )?;
         let end = shown.end(shared);
         let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
-        let watching = match options.style {
-            Style::Holdall => Watching::start(&reload)?,
-            // memcached reads files on a signal or a command.
-            Style::Memcached => None,
-        };
+        let watching = watching(options.style, &reload)?;
         let listener = self.open_successor_listener(kept, handle.control())?;
         shown.ready(self.predecessor.is_some(), &self.log);
         announce(&self.options, handle.control(), &shown, &self.log);
@@ -265,16 +266,26 @@ impl Server {
         cleaner.stop();
         sampler.stop();
         drop(auth_worker_thread);
-        let end = match listener {
+        let end = self.close_memory(listener, store, clock);
+        drop(log_writer);
+        drop(closing);
+        Ok(end)
+    }
+
+    /// Leaves the items to a successor or to the memory file.
+    fn close_memory(
+        &self,
+        listener: Option<SuccessorListener>,
+        store: &Arc<Store>,
+        clock: Clock,
+    ) -> HandedOver {
+        match listener {
             Some(listener) => listener.close(store, clock),
             None => {
                 memory::close(store, clock, 0, &self.log);
                 HandedOver::Done
             }
-        };
-        drop(log_writer);
-        drop(closing);
-        Ok(end)
+        }
     }
 
     /// Lets a successor take this server's place, if there is a memory to hand over.
@@ -288,6 +299,14 @@ impl Server {
             kept.map_err(|error| Failure::os(format!("cannot keep the sockets: {error}")))?;
         let format = memory::format(&store_config(&self.options))?;
         Ok(SuccessorListener::open(path, format, kept, control.clone(), self.log))
+    }
+}
+
+/// Watches the files of settings. memcached reads them on a signal or a command.
+fn watching(style: Style, reload: &Arc<Reload>) -> Result<Option<Watching>, Failure> {
+    match style {
+        Style::Holdall => Watching::start(reload),
+        Style::Memcached => Ok(None),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use metrics::supervisor::Watchdog;
 use metrics::{End, Endpoint, Health, Pages, Turns, supervisor};
 use net::{Control, Inherited};
-use options::{EXIT_USAGE, Options, Style};
+use options::{Options, Style};
 use telemetry::{Exporter, Settings, Telemetry};
 
 use super::Failure;
@@ -38,13 +38,13 @@ pub(super) fn exports(options: &Options) -> Result<Option<Settings>, Failure> {
         Style::Memcached => None,
     };
     Settings::read("serve", options.otlp.as_deref(), &variable)
-        .map_err(|fault| Failure { status: EXIT_USAGE, message: fault.to_string() })
+        .map_err(|fault| Failure::usage(fault.to_string()))
 }
 
 /// Opens what is exported.
 pub(super) fn telemetry(settings: Option<&Settings>) -> Result<Option<Telemetry>, Failure> {
     let opened = settings.map(Telemetry::open).transpose();
-    opened.map_err(|error| Failure { status: EXIT_USAGE, message: format!("--otlp: {error}") })
+    opened.map_err(|error| Failure::usage(format!("--otlp: {error}")))
 }
 
 /// Shows a server whose workers run to its operators, until this is dropped.
