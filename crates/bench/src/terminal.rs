@@ -22,7 +22,7 @@ const THREADS: usize = 8;
 /// and orders nothing.
 static IS_JSON_ON_STDOUT: AtomicBool = AtomicBool::new(false);
 
-/// Leaves the standard output to the JSON of a result: [`print`] goes to the standard error.
+/// Leaves the standard output to the JSON of a result: [`print()`] goes to the standard error.
 pub(crate) fn leave_stdout_to_json() {
     IS_JSON_ON_STDOUT.store(true, Ordering::Relaxed);
 }

@@ -11,7 +11,8 @@ mod common;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -75,6 +76,15 @@ struct Counts {
     requests: AtomicU64,
     /// Connections found closed, and made anew.
     reconnects: AtomicU64,
+}
+
+/// Starts a program with a listening socket, as systemd does by socket activation.
+fn with_socket(command: &Command, listener: &TcpListener) -> Command {
+    let mut shell = Command::new("sh");
+    let activate = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"";
+    shell.args(["-c", activate]).arg(command.get_program()).args(command.get_args());
+    shell.stdin(OwnedFd::from(listener.try_clone().unwrap()));
+    shell
 }
 
 /// A request whose reply is long, so that a connection closed amid it is seen.
@@ -268,6 +278,57 @@ fn a_place_is_taken_over_twenty_times_without_a_failed_request() {
         wait_for("the end of the one before", || before.0.try_wait().unwrap().is_some());
         assert!(before.0.wait().unwrap().success());
         wait_for("readiness", || place.is_ready());
+    });
+    assert!(reconnects >= RESTARTS as u64, "{reconnects}");
+}
+
+/// Sockets are systemd's: connections that come while nobody serves wait in the kernel.
+#[test]
+fn a_server_with_systemd_s_socket_is_restarted_twenty_times_without_a_failed_request() {
+    let scratch = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let operators = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let place = Place { clients: listener.local_addr().unwrap(), operators };
+    let file = scratch.text("memory");
+    let start = || {
+        // The port is not used: a socket is there.
+        let mut command = holdall(&["serve", "-p", "1", "-m", "32", "-e", &file]);
+        command.args(["--metrics", &place.operators.to_string()]);
+        let mut command = with_socket(&command, &listener);
+        command.stderr(fs::File::create(scratch.path("log")).unwrap());
+        Process::start(command, &place)
+    };
+    let mut running = Some(start());
+    fill(place.clients);
+    let reconnects = under_load(RESTARTS, &|| connect_to(place.clients), |_| {
+        running.take().unwrap().end();
+        running = Some(start());
+    });
+    assert!(reconnects >= RESTARTS as u64, "{reconnects}");
+}
+
+/// The same for a proxy, whose configuration is checked anew each time.
+#[test]
+fn a_proxy_with_systemd_s_socket_is_restarted_twenty_times_without_a_failed_request() {
+    let scratch = Scratch::new();
+    let server = common::Running::serve(&["-m", "32"]);
+    let behind = SocketAddr::from(([127, 0, 0, 1], server.port("TCP INET")));
+    fill(behind);
+    let config = format!(r#"{{"pools":{{"A":{{"servers":["{behind}"]}}}},"route":"PoolRoute|A"}}"#);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let operators = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let place = Place { clients: listener.local_addr().unwrap(), operators };
+    let start = || {
+        let mut command = holdall(&["route", "--config-str", &config, "--asynclog-disable"]);
+        command.args(["-t", "60000", "--metrics", &place.operators.to_string()]);
+        let mut command = with_socket(&command, &listener);
+        command.stderr(fs::File::create(scratch.path("log")).unwrap());
+        Process::start(command, &place)
+    };
+    let mut running = Some(start());
+    let reconnects = under_load(RESTARTS, &|| connect_to(place.clients), |_| {
+        running.take().unwrap().end();
+        running = Some(start());
     });
     assert!(reconnects >= RESTARTS as u64, "{reconnects}");
 }

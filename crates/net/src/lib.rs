@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod accept;
+mod activation;
 mod config;
 mod conn;
 mod conn_id;
@@ -28,6 +29,7 @@ mod tls;
 mod unsent;
 mod worker;
 
+pub use activation::activated;
 pub use config::{BufferBudget, Config, Unbudgeted};
 pub use conn_id::ConnId;
 pub use control::{ConnInfo, ConnState, Control, Stats};

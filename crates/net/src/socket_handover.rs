@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use socket2::SockRef;
+use socket2::{SockRef, Type};
 
 use crate::peer::ListenAddress;
 use crate::sockets::{Sockets, StreamListener};
@@ -46,6 +46,58 @@ impl Inherited {
         };
         self.sockets.push((kind, socket));
         Ok(())
+    }
+
+    /// Adds a socket by the address that it is bound to.
+    ///
+    /// # Errors
+    ///
+    /// The socket has no address.
+    pub(crate) fn add_bound(&mut self, socket: OwnedFd) -> io::Result<()> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let bound = SockRef::from(&socket).local_addr()?;
+        let is_stream = SockRef::from(&socket).r#type()? == Type::STREAM;
+        let kind = match (bound.as_socket(), bound.as_pathname()) {
+            (Some(address), _) if is_stream => Kind::Tcp(address),
+            (Some(address), _) => Kind::Udp(address),
+            (None, Some(path)) => Kind::Unix(path.to_path_buf()),
+            (None, None) => return Err(invalid()),
+        };
+        self.sockets.push((kind, socket));
+        Ok(())
+    }
+
+    /// Makes the TCP socket that is bound to this address, if there is one, that of the metrics.
+    pub fn name_metrics(&mut self, address: SocketAddr) {
+        let found = self.sockets.iter_mut().find(|(kind, _)| *kind == Kind::Tcp(address));
+        if let Some((kind, _)) = found {
+            *kind = Kind::Metrics(address);
+        }
+    }
+
+    /// Addresses of the TCP sockets, in their order.
+    pub fn tcp(&self) -> impl Iterator<Item = SocketAddr> {
+        self.sockets.iter().filter_map(|(kind, _)| match kind {
+            Kind::Tcp(address) => Some(*address),
+            _ => None,
+        })
+    }
+
+    /// Addresses of the UDP sockets, in their order.
+    pub fn udp(&self) -> impl Iterator<Item = SocketAddr> {
+        self.sockets.iter().filter_map(|(kind, _)| match kind {
+            Kind::Udp(address) => Some(*address),
+            _ => None,
+        })
+    }
+
+    /// The path of the first unix socket.
+    #[must_use]
+    pub fn unix(&self) -> Option<&Path> {
+        self.sockets.iter().find_map(|(kind, _)| match kind {
+            Kind::Unix(path) => Some(path.as_path()),
+            _ => None,
+        })
     }
 
     /// Sockets that no address has claimed.

@@ -177,13 +177,29 @@ fn check_logins(
 /// The socket that was handed over, if one was: the options name its address from then on.
 fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
     let mut handed = Inherited::default();
-    let Some(number) = options.listen_sock_fd else { return Ok(handed) };
+    let Some(number) = options.listen_sock_fd else { return activated(options) };
     let named = |error: io::Error| Failure::fatal(format!("--listen-sock-fd {number}: {error}"));
     let (address, socket) = inherited_listener(number).map_err(named)?;
     handed.add("tcp", socket).map_err(named)?;
     options.ports = vec![address.port()];
     options.listen_addresses = vec![address.ip()];
     Ok(handed)
+}
+
+/// The socket that systemd opened for this process, if there is one, in the place of the addresses
+/// in the options.
+fn activated(options: &mut Options) -> Result<Inherited, Failure> {
+    let activated = net::activated().map_err(Failure::fatal)?;
+    let sockets: Vec<_> = activated.tcp().collect();
+    match sockets.as_slice() {
+        [] if activated.is_empty() => {}
+        [address] if activated.len() == 1 => {
+            options.ports = vec![address.port()];
+            options.listen_addresses = vec![address.ip()];
+        }
+        _ => return Err(Failure::fatal("systemd passed more than one TCP socket to listen on")),
+    }
+    Ok(activated)
 }
 
 /// Which worker serves a client: the fewer, the more requests leave for a server in one write.

@@ -3,11 +3,38 @@
 use std::fmt::Write;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
 
 use net::{Inherited, Listen, ListenAddress, Sockets, TlsMode};
 use options::{Endpoint, Options};
 
 use super::{Failure, new_file};
+
+/// The sockets that systemd opened for this process. Where there are any, they take the place of
+/// the addresses in the options, but for that of the metrics. TLS is as for the address of the same
+/// place, or the first.
+pub(super) fn activated(options: &mut Options) -> Result<Inherited, Failure> {
+    let mut activated = net::activated().map_err(|error| Failure::os(error.to_string()))?;
+    if activated.is_empty() || options.takeover {
+        return Ok(Inherited::default());
+    }
+    if let Some(address) = options.metrics {
+        activated.name_metrics(address);
+    }
+    let modes: Vec<TlsMode> = options.tcp.iter().map(|endpoint| endpoint.tls).collect();
+    let mode = |place: usize| {
+        modes.get(place).or_else(|| modes.first()).copied().unwrap_or(TlsMode::Plain)
+    };
+    let endpoint = |(place, address): (usize, SocketAddr)| Endpoint {
+        host: Some(address.ip().to_string()),
+        port: address.port(),
+        tls: mode(place),
+    };
+    options.tcp = activated.tcp().enumerate().map(endpoint).collect();
+    options.udp = activated.udp().enumerate().map(endpoint).collect();
+    options.unix.path = activated.unix().map(Path::to_path_buf);
+    Ok(activated)
+}
 
 /// Binds TCP and UDP, where no socket is inherited. Low ports need rights, so this comes first.
 /// Tells how each TCP listener speaks TLS, too.

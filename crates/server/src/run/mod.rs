@@ -96,7 +96,8 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     let exports = operators::exports(&options)?;
     let identity = privileges::identity(&options, &log)?;
     let user = identity.as_ref().map_or_else(geteuid, |user| Uid::from_raw(user.uid.as_raw()));
-    let (predecessor, mut inherited) = predecessor(&options, &config, user)?;
+    let activated = listeners::activated(&mut options)?;
+    let (predecessor, mut inherited) = predecessor(&options, &config, user, activated)?;
     limits::raise(&options)?;
     let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
     let metrics = operators::bind(&options, &mut inherited)?;
@@ -149,12 +150,13 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server whose place is to be taken, and its sockets. `user` is the one that this process will
-/// be when it serves.
+/// The server whose place is to be taken, and its sockets; without one, those of systemd. `user` is
+/// the one that this process will be when it serves.
 fn predecessor(
     options: &Options,
     config: &store::Config,
     user: Uid,
+    activated: Inherited,
 ) -> Result<(Option<Predecessor>, Inherited), Failure> {
     match &options.memory_file {
         Some(path) if options.takeover => {
@@ -164,7 +166,7 @@ fn predecessor(
         None if options.takeover => Err(Failure::usage(
             "--takeover: needs -e, the memory file of the running server".to_owned(),
         )),
-        _ => Ok((None, Inherited::default())),
+        _ => Ok((None, activated)),
     }
 }
 
