@@ -226,7 +226,7 @@ fn kill_9_loses_and_tears_nothing_and_brings_nothing_back() {
         let mut server = file.start(&["-t", "2"]);
         slowest = slowest.max(started.elapsed());
         let said = if round == 0 { "listening" } else { "did not end well: recovered" };
-        assert!(server.log().contains(said), "round {round}: {}", server.log());
+        server.wait_for_log(said);
         assert!(server.log().contains(if round == 0 { "" } else { " 0 damaged" }));
         known.iter_mut().for_each(|known| check_known(&mut server.connect(), known, round));
         assert_eq!(server.stat("evictions"), 0, "the test is of a cache that is not full");

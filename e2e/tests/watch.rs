@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use processes::wait_until_accepts;
 use serde_json::Value;
 use testkit::process::free_port;
 use testkit::server::holdall_path;
@@ -244,6 +245,8 @@ fn every_answer_is_in_the_histogram_of_its_server_and_pool() {
 fn silent_readers_of_metrics_keep_nobody_waiting() {
     let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (_server, _router) = routed(&["--metrics", &metrics.to_string()]);
+    // Clients can connect before operators can.
+    wait_until_accepts(&[metrics], None, Duration::from_secs(60)).unwrap();
     let mut silent: Vec<TcpStream> =
         (0..10).map(|_| TcpStream::connect(metrics).unwrap()).collect();
     for stream in &mut silent {

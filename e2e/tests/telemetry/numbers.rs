@@ -123,7 +123,9 @@ fn an_invalidator_exports_its_page() {
         ),
     );
     let mut command = Command::new(holdall_path());
-    command.args(["invalidate", "run", "-c", &config]).env("OTEL_METRIC_EXPORT_INTERVAL", "100");
+    command
+        .args(["invalidate", "run", "--config", &config])
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "100");
     // Its stdin stays open, and so it goes on.
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = ChildGuard::from(command.spawn().unwrap());
