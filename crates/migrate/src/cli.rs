@@ -147,7 +147,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             routing(&file, out.as_deref(), |text| from_memcached_proxy(&name, text, &listener))
         }
         From::Envoy { file, listener, out } => {
-            routing(&file, out.as_deref(), |text| from_envoy(text, listener.as_deref()))
+            let name = file.display().to_string();
+            routing(&file, out.as_deref(), |text| from_envoy(&name, text, listener.as_deref()))
         }
     })
 }
@@ -197,8 +198,10 @@ fn routing(
                 (status, _) => status,
             }
         }
-        Err(error) => {
-            eprint_error(&format!("{}: {error}", file.display()));
+        Err(Untranslatable(why)) => {
+            // Where a place is known, the message begins with it.
+            let name = file.display().to_string();
+            eprint_error(&if why.starts_with(&name) { why } else { format!("{name}: {why}") });
             BROKEN
         }
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use routeconf::yaml_values;
 use serde_json::{Map, Value, json};
 
 use crate::routing::{Pool, Routing, Untranslatable, server};
@@ -18,11 +19,8 @@ const TCP: &str = ".tcp_proxy.v3.TcpProxy";
 ///
 /// When the text is no configuration of Envoy, no listener leads to servers, or a cluster has no
 /// servers that stand in the file.
-pub fn from_envoy(text: &str, wanted: Option<&str>) -> Result<Routing, Untranslatable> {
-    let whole: Value = serde_saphyr::from_str(text).map_err(|error| {
-        let error = error.to_string();
-        Untranslatable(error.lines().next().unwrap_or_default().to_owned())
-    })?;
+pub fn from_envoy(name: &str, text: &str, wanted: Option<&str>) -> Result<Routing, Untranslatable> {
+    let whole = yaml_values(name, text).map_err(|rejected| Untranslatable(rejected.render()))?;
     let resources = &whole["static_resources"];
     let mut making =
         Making { resources, pools: BTreeMap::new(), notes: Vec::new(), has_tags: false };
@@ -76,7 +74,7 @@ impl Making<'_> {
             );
         }
         let options = &settings["settings"];
-        self.has_tags = options["enable_hashtagging"].as_bool().unwrap_or_default();
+        self.has_tags = is_true(&options["enable_hashtagging"]);
         let timeout = millis(&options["op_timeout"]);
         let prefixes = &settings["prefix_routes"];
         let otherwise = match &prefixes["catch_all_route"] {
@@ -102,7 +100,7 @@ impl Making<'_> {
     fn prefix_route(&mut self, route: &Value) -> Result<Value, Untranslatable> {
         let mut to = self.cluster(text(&route["cluster"]))?;
         let prefix = text(&route["prefix"]);
-        if route["remove_prefix"].as_bool().unwrap_or_default() {
+        if is_true(&route["remove_prefix"]) {
             to = json!({ "type": "ModifyKeyRoute", "target": to, "replace_key_prefix": prefix });
         }
         let mirrors: Vec<_> = list(&route["request_mirror_policy"]).collect();
@@ -156,9 +154,7 @@ impl Making<'_> {
             let address = &endpoint["endpoint"]["address"];
             servers.push(match (&address["socket_address"], text(&address["pipe"]["path"])) {
                 (place @ Value::Object(_), _) => {
-                    let port =
-                        place["port_value"].as_u64().and_then(|port| u16::try_from(port).ok());
-                    let port = port.ok_or_else(|| {
+                    let port = port(&place["port_value"]).ok_or_else(|| {
                         Untranslatable(format!("cluster {name}: an endpoint has no port_value"))
                     })?;
                     server(text(&place["address"]), port, is_tls)
@@ -223,6 +219,16 @@ impl Making<'_> {
 /// The entries of a list; none of anything else.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
+}
+
+/// True for `true`.
+fn is_true(value: &Value) -> bool {
+    text(value) == "true"
+}
+
+/// A port.
+fn port(value: &Value) -> Option<u16> {
+    text(value).parse().ok()
 }
 
 /// A text; empty for anything else.

@@ -62,7 +62,7 @@ static_resources:
 
 #[test]
 fn prefixes_clusters_and_mirrors_of_redis_proxy_become_routes() {
-    let made = from_envoy(ENVOY, None).unwrap();
+    let made = from_envoy("envoy.yaml", ENVOY, None).unwrap();
     let whole: Value = serde_json::from_str(&made.text).unwrap();
     let main = json!({
         "type": "PoolRoute", "pool": "main",
@@ -93,7 +93,7 @@ fn prefixes_clusters_and_mirrors_of_redis_proxy_become_routes() {
 
 #[test]
 fn tcp_proxy_leads_to_any_server_of_its_cluster() {
-    let made = from_envoy(ENVOY, Some("raw")).unwrap();
+    let made = from_envoy("envoy.yaml", ENVOY, Some("raw")).unwrap();
     let whole: Value = serde_json::from_str(&made.text).unwrap();
     assert_eq!(whole["route"], json!({ "type": "RandomRoute", "children": "Pool|main" }));
     assert!(made.notes.iter().any(|note| note.contains("PoolRoute|main")), "{:#?}", made.notes);
@@ -102,7 +102,7 @@ fn tcp_proxy_leads_to_any_server_of_its_cluster() {
 #[test]
 fn configurations_that_lead_nowhere_say_why() {
     for (text, wanted, why) in [
-        ("a: [", None, "line"),
+        ("a: [", None, "envoy.yaml:2:1: error"),
         ("admin: {}", None, "no listener of static_resources"),
         (ENVOY, Some("web"), "no listener 'web'"),
         (&ENVOY.replace("name: main\n", "name: other\n"), None, "no cluster 'main'"),
@@ -110,7 +110,7 @@ fn configurations_that_lead_nowhere_say_why() {
         (&ENVOY.replace("lb_endpoints", "none"), None, "no endpoints in the file"),
         (&ENVOY.replace("port_value: 11211", "port_value: 70000"), None, "no port_value"),
     ] {
-        let said = from_envoy(text, wanted).unwrap_err().to_string();
+        let said = from_envoy("envoy.yaml", text, wanted).unwrap_err().to_string();
         assert!(said.contains(why), "{why}: {said}");
     }
 }

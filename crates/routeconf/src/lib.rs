@@ -25,9 +25,10 @@ mod source;
 mod twemproxy;
 mod variables;
 pub mod walk;
+mod yaml;
 
 pub use fanout::{DEPTH_MAX, REQUESTS_MAX};
-pub use load::{Language, Loaded, Rejected, load, load_file};
+pub use load::{Language, Loaded, Rejected, load, load_file, yaml_values};
 pub use params::{ParamValue, Params};
 pub use source::{
     At, Diagnostic, FILE_BYTES_MAX, FileSources, Files, MemorySources, Severity, Sources,

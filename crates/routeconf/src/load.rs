@@ -4,12 +4,13 @@ use std::path::Path;
 
 use crate::ast::Config;
 use crate::fanout;
-use crate::json;
+use crate::json::{self, Node};
 use crate::macros::Expander;
 use crate::params::Params;
 use crate::parse::Builder;
 use crate::source::{At, Diagnostic, FileSources, Files, Severity, Sources};
 use crate::twemproxy;
+use crate::yaml;
 
 /// A configuration that can be used.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,6 +96,31 @@ pub fn load(
         Builder::new(sources, &mut files).config(&root, params.default_route());
     warnings.extend(findings);
     finish(config, warnings, files)
+}
+
+/// A YAML text of another program as values of JSON: mappings, lists, and scalars, each a text.
+///
+/// # Errors
+///
+/// Where it is no such document: no second one, no anchors and no tags are read.
+pub fn yaml_values(name: &str, text: &str) -> Result<serde_json::Value, Rejected> {
+    let mut files = Files::default();
+    let file = files.add(name);
+    match yaml::parse(text, file) {
+        Ok(root) => Ok(json(&root)),
+        Err(error) => Err(Rejected { files, findings: vec![*error] }),
+    }
+}
+
+fn json(node: &Node) -> serde_json::Value {
+    if let Some(items) = node.as_array() {
+        return items.iter().map(json).collect();
+    }
+    if let Some(members) = node.as_object() {
+        let members = members.members().iter();
+        return members.map(|(name, node)| (name.to_string(), json(node))).collect();
+    }
+    node.as_str().unwrap_or_default().into()
 }
 
 /// Reads the configuration in the file at `path`, and what it imports from beside it.

@@ -4,8 +4,6 @@
 //! [`Route::Pool`], or a [`Route::Random`] with `distribution: random`; keys have no prefixes and
 //! no hash stop there.
 
-mod yaml;
-
 use hashing::{KeyHash, libmemcached_name};
 
 use crate::ast::{
@@ -61,7 +59,7 @@ pub(crate) fn read(text: &str, file: u16, default_route: &str) -> (Config, Vec<D
         default_route: default_route.to_owned(),
     };
     let mut findings = Vec::new();
-    let root = yaml::parse(text, file);
+    let root = crate::yaml::parse(text, file);
     let root = root.and_then(|root| match root.as_object() {
         Some(map) if !map.members().is_empty() => Ok(root),
         Some(_) => fail(root.at, "the configuration has no pool"),

@@ -16,7 +16,7 @@ enum Open {
 }
 
 /// Parses a file.
-pub(super) fn parse(text: &str, file: u16) -> Fallible<Node> {
+pub(crate) fn parse(text: &str, file: u16) -> Fallible<Node> {
     let mut parser = Parser::new_from_str(text);
     let mut open: Vec<Open> = Vec::new();
     let mut root: Option<Node> = None;
