@@ -4,22 +4,8 @@ pub(crate) mod regions;
 
 use crate::error::StoreError;
 use crate::expiry::invalidation;
+pub use crate::lru::tuning::Policy;
 use crate::table::Shape as TableShape;
-
-/// The order in which a store gives items up when it needs memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// The bag LRU of Wiggins and Langston: a touch leaves a mark, and a pass moves marked items
-    /// on.
-    Bag,
-    /// Bags that tell newcomers from items that were read or stored before, in the order that
-    /// [`Store::set_eviction`](crate::Store::set_eviction) chooses.
-    #[default]
-    Auto,
-    /// Strict LRU per slab class, for comparison: a touched item moves to the newest end at the end
-    /// of its section, under its lock.
-    Lru,
-}
 
 /// Times at which pages move between slab classes by themselves (`slabs automove`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

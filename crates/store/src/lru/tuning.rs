@@ -13,9 +13,23 @@
 //! Relaxed is enough: each number is used by itself. A lock keeps those who change them apart.
 
 use super::Part;
-use crate::config::Policy;
 use arena::sync::{AtomicU32, Mutex, Ordering};
 use narrow::to_u32;
+
+/// The order in which a store gives items up when it needs memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The bag LRU of Wiggins and Langston: a touch leaves a mark, and a pass moves marked items
+    /// on.
+    Bag,
+    /// Bags that tell newcomers from items that were read or stored before, in the order that
+    /// [`Store::set_eviction`](crate::Store::set_eviction) chooses.
+    #[default]
+    Auto,
+    /// Strict LRU per slab class, for comparison: a touched item moves to the newest end at the end
+    /// of its section, under its lock.
+    Lru,
+}
 
 /// The order in which items are evicted, where newcomers are told from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
