@@ -29,20 +29,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use routeconf::Sources;
 
 /// How a source is asked for what follows its name.
-type Ask = fn(&str, &Access) -> io::Result<Vec<Member>>;
+type Ask = fn(&str, &Discovery) -> io::Result<Vec<Member>>;
 
 const SOURCES: [(&str, Ask); 6] = [
     ("dns:", |name, _| dns::addresses(name)),
     ("elasticache:", |endpoint, _| elasticache::servers(endpoint)),
-    ("elasticache+tls:", elasticache::servers_by_tls),
-    ("etcd:", |source, access| etcd::servers(source, "http", access)),
-    ("etcd+tls:", |source, access| etcd::servers(source, "https", access)),
+    ("elasticache+tls:", |endpoint, own| elasticache::servers_by_tls(endpoint, own.access()?)),
+    ("etcd:", |source, own| etcd::servers(source, "http", own.access()?)),
+    ("etcd+tls:", |source, own| etcd::servers(source, "https", own.access()?)),
     ("srv:", |name, _| dns::services(name)),
 ];
 
@@ -57,8 +58,8 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 pub struct Discovery {
     found: Mutex<BTreeMap<String, Vec<Member>>>,
     folder: Option<PathBuf>,
-    /// `None`: the public issuers, and no login.
-    access: Option<Access>,
+    /// Without files it is read when a source first needs it: the public issuers, and no login.
+    access: OnceLock<Access>,
 }
 
 /// True if a file's name is a source's.
@@ -71,7 +72,7 @@ impl Discovery {
     /// Keeps what it finds in `folder`, too.
     #[must_use]
     pub fn new(folder: Option<PathBuf>) -> Self {
-        Self { found: Mutex::default(), folder, access: None }
+        Self { found: Mutex::default(), folder, access: OnceLock::new() }
     }
 
     /// Uses these files for sources that want TLS or a login.
@@ -80,7 +81,18 @@ impl Discovery {
     ///
     /// The file that cannot be used, and the reason.
     pub fn with_access(self, files: &AccessFiles) -> io::Result<Self> {
-        Ok(Self { access: Some(files.read()?), ..self })
+        if *files == AccessFiles::default() {
+            return Ok(self);
+        }
+        Ok(Self { access: OnceLock::from(files.read()?), ..self })
+    }
+
+    fn access(&self) -> io::Result<&Access> {
+        if let Some(access) = self.access.get() {
+            return Ok(access);
+        }
+        let access = AccessFiles::default().read()?;
+        Ok(self.access.get_or_init(|| access))
     }
 
     /// The servers that the source names now, or named last.
@@ -105,10 +117,7 @@ impl Discovery {
         let known =
             SOURCES.iter().find_map(|(scheme, ask)| Some((source.strip_prefix(scheme)?, ask)));
         let Some((what, ask)) = known else { return Err(io::Error::other("it is no source")) };
-        let mut servers = match &self.access {
-            Some(access) => ask(what, access)?,
-            None => ask(what, &AccessFiles::default().read()?)?,
-        };
+        let mut servers = ask(what, self)?;
         // Whatever the order of an answer, keys stay where they are.
         servers.sort();
         servers.dedup_by(|one, other| one.server() == other.server());

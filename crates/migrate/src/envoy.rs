@@ -92,7 +92,8 @@ impl Making<'_> {
         Ok(match policies.is_empty() {
             true => otherwise,
             false => {
-                json!({ "type": "PrefixSelectorRoute", "policies": policies, "wildcard": otherwise })
+                json!({ "type": "PrefixSelectorRoute", "policies": policies, "wildcard":
+                    otherwise })
             }
         })
     }
@@ -132,8 +133,9 @@ impl Making<'_> {
             return Ok(route);
         }
         self.note(format!(
-            "cluster {name}: each connection went to one of several servers whatever its keys, and so does each \
-             request by RandomRoute; where the servers are to share the keys, write \"PoolRoute|{name}\""
+            "cluster {name}: each connection went to one of several servers whatever its keys, \
+             and so does each request by RandomRoute; where the servers are to share the keys, \
+             write \"PoolRoute|{name}\""
         ));
         Ok(json!({ "type": "RandomRoute", "children": format!("Pool|{name}") }))
     }
@@ -174,7 +176,8 @@ impl Making<'_> {
         }
         if servers.is_empty() {
             return Err(Untranslatable(format!(
-                "cluster {name} has no endpoints in the file; docs/discovery.md has the sources of servers"
+                "cluster {name} has no endpoints in the file; docs/discovery.md has the sources \
+                 of servers"
             )));
         }
         self.about(name, cluster, servers.len());
@@ -193,18 +196,22 @@ impl Making<'_> {
     fn about(&mut self, name: &str, cluster: &Value, servers: usize) {
         let policy = text(&cluster["lb_policy"]);
         if servers > 1 && ["MAGLEV", "RING_HASH"].contains(&policy) {
-            self.note(format!("cluster {name}: lb_policy {policy} places keys otherwise, so that the cache begins cold"));
+            self.note(format!(
+                "cluster {name}: lb_policy {policy} places keys otherwise, so that the cache \
+                 begins cold"
+            ));
         }
         if ["STRICT_DNS", "LOGICAL_DNS"].contains(&text(&cluster["type"])) {
             self.note(format!(
-                "cluster {name}: names are looked up when a connection is made; dns: follows the addresses of one \
-                 name as servers (docs/discovery.md)"
+                "cluster {name}: names are looked up when a connection is made; dns: follows the \
+                 addresses of one name as servers (docs/discovery.md)"
             ));
         }
         for key in ["health_checks", "outlier_detection"] {
             if !cluster[key].is_null() {
                 self.note(format!(
-                    "cluster {name}: {key} is left out; failed requests take a server out, and probes bring it back"
+                    "cluster {name}: {key} is left out; failed requests take a server out, and \
+                     probes bring it back"
                 ));
             }
         }

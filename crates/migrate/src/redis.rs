@@ -137,15 +137,16 @@ fn network(made: &mut Settings, of: Of<'_>) {
         None => made.listen(std::iter::once("*")),
     }
     made.note(
-        "clients speak memcached's protocol from now on, at the same port; the table of commands is in \
-         docs/migrate-redis.md",
+        "clients speak memcached's protocol from now on, at the same port; the table of commands \
+         is in docs/migrate-redis.md",
     );
     if let Some(port) = of("port").filter(|port| *port != "0").or_else(|| of("tls-port")) {
         made.set("port", port);
     }
     if let Some(path) = of("unixsocket") {
         made.note(format!(
-            "unixsocket {path}: a server of holdall listens there or at a port; for the first, set unix_socket"
+            "unixsocket {path}: a server of holdall listens there or at a port; for the first, \
+             set unix_socket"
         ));
     }
     for (name, key) in [
@@ -189,7 +190,10 @@ fn keeping(made: &mut Settings, of: Of<'_>) {
     match of("maxmemory-policy") {
         Some("noeviction") => {
             made.set("disable_evictions", true);
-            made.note("maxmemory-policy noeviction: stores are refused when memory is full; a cache evicts");
+            made.note(
+                "maxmemory-policy noeviction: stores are refused when memory is full; a cache \
+                 evicts",
+            );
         }
         Some(policy) if policy.starts_with("volatile-") => made.note(format!(
             "maxmemory-policy {policy}: items that never expire are evicted here as well"
@@ -198,15 +202,18 @@ fn keeping(made: &mut Settings, of: Of<'_>) {
     }
     if of("save").is_some() || of("appendonly") == Some("yes") {
         made.note(
-            "save, appendonly: items are in memory; memory_file keeps them over restarts and crashes of the \
-             program, not over those of the machine",
+            "save, appendonly: items are in memory; memory_file keeps them over restarts and \
+             crashes of the program, not over those of the machine",
         );
     }
 }
 
 fn others(made: &mut Settings, of: Of<'_>) {
     if of("requirepass").is_some() || of("aclfile").is_some() {
-        made.note("requirepass, aclfile: name a file of users by auth_file, whose lines holdall passwd makes");
+        made.note(
+            "requirepass, aclfile: name a file of users by auth_file, whose lines holdall passwd \
+             makes",
+        );
     }
     if of("cluster-enabled") == Some("yes") {
         made.note(
@@ -214,7 +221,10 @@ fn others(made: &mut Settings, of: Of<'_>) {
         );
     }
     if of("replicaof").is_some() {
-        made.note("replicaof: there are no replicas; holdall route writes to several pools (docs/router.md)");
+        made.note(
+            "replicaof: there are no replicas; holdall route writes to several pools \
+             (docs/router.md)",
+        );
     }
     if of("notify-keyspace-events").is_some() {
         made.note("notify-keyspace-events: clients hear of no changes; holdall watch shows them");
@@ -225,7 +235,8 @@ fn data(made: &mut Settings, redis: &Redis) {
     let sampled: u64 = redis.kinds.values().sum();
     for (kind, count) in redis.kinds.iter().filter(|(kind, _)| *kind != "string") {
         made.note(format!(
-            "{count} of {sampled} keys looked at are of the kind {kind}: store such a value whole, as a string"
+            "{count} of {sampled} keys looked at are of the kind {kind}: store such a value \
+             whole, as a string"
         ));
     }
     if redis.long_keys > 0 {
@@ -236,7 +247,8 @@ fn data(made: &mut Settings, redis: &Redis) {
     }
     if redis.databases.len() > 1 {
         made.note(format!(
-            "keys are in {}: one server has one space of keys; run several, or put a prefix before each key",
+            "keys are in {}: one server has one space of keys; run several, or put a prefix \
+             before each key",
             redis.databases.join(", ")
         ));
     }

@@ -287,6 +287,29 @@ mod tests {
         assert!(inherited.add("pipe", inherited_one(&old)).is_err());
     }
 
+    /// As systemd passes them: without a description.
+    #[test]
+    fn a_socket_is_known_by_the_address_that_it_is_bound_to() {
+        let path = std::env::temp_dir().join(format!("net-bound-{}", std::process::id()));
+        let local = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let (clients, operators) = (local(), local());
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let at = |listener: &TcpListener| listener.local_addr().unwrap();
+        let (clients_at, operators_at, udp_at) =
+            (at(&clients), at(&operators), udp.local_addr().unwrap());
+        let mut inherited = Inherited::default();
+        let all: [OwnedFd; 4] = [clients.into(), operators.into(), udp.into(), unix.into()];
+        all.into_iter().for_each(|socket| inherited.add_bound(socket).unwrap());
+        assert_eq!(inherited.tcp().collect::<Vec<_>>(), [clients_at, operators_at]);
+        inherited.name_metrics(operators_at);
+        assert_eq!(inherited.tcp().collect::<Vec<_>>(), [clients_at]);
+        assert_eq!(inherited.udp().collect::<Vec<_>>(), [udp_at]);
+        assert_eq!(inherited.unix(), Some(path.as_path()));
+        assert_eq!(at(&inherited.take_metrics(operators_at).unwrap()), operators_at);
+    }
+
     fn inherited_one(sockets: &Sockets) -> OwnedFd {
         sockets.descriptors().next().unwrap().1.try_clone_to_owned().unwrap()
     }

@@ -197,7 +197,11 @@ fn activated(options: &mut Options) -> Result<Inherited, Failure> {
             options.ports = vec![address.port()];
             options.listen_addresses = vec![address.ip()];
         }
-        _ => return Err(Failure::fatal("systemd passed more than one TCP socket to listen on")),
+        _ => {
+            return Err(Failure::fatal(
+                "systemd is to pass one TCP socket that listens, and no other",
+            ));
+        }
     }
     Ok(activated)
 }

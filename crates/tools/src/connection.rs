@@ -120,12 +120,7 @@ impl Connection {
 
     /// The login of memcached's `-Y`: a `set` whose value is name and password.
     fn log_in(&mut self, file: &PathBuf) -> Result<(), Error> {
-        let wrong = |why: String| Error::Login { file: file.clone(), why };
-        let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-        let line = text.lines().next().unwrap_or_default();
-        let (user, password) = line
-            .split_once(':')
-            .ok_or_else(|| wrong("its first line is not USER:PASSWORD".to_owned()))?;
+        let (user, password) = login_in(file)?;
         let block = format!("{user} {password}");
         self.send(format!("set auth 0 0 {}\r\n{block}\r\n", block.len()).as_bytes())?;
         match self.line()?.as_str() {
@@ -193,6 +188,17 @@ impl Connection {
     fn failed(&self, error: io::Error) -> Error {
         Error::Io { address: self.address.clone(), error }
     }
+}
+
+/// User and password in the first line of a file.
+pub(crate) fn login_in(file: &PathBuf) -> Result<(String, String), Error> {
+    let wrong = |why: String| Error::Login { file: file.clone(), why };
+    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let line = text.lines().next().unwrap_or_default();
+    let (user, password) = line
+        .split_once(':')
+        .ok_or_else(|| wrong("its first line is not USER:PASSWORD".to_owned()))?;
+    Ok((user.to_owned(), password.to_owned()))
 }
 
 fn tcp(address: &str, timeout: Duration) -> io::Result<TcpStream> {

@@ -2,9 +2,7 @@
 //!
 //! Source: the RESP2 specification of redis.io.
 
-use std::fs;
-
-use crate::connection::{Connection, Error, Options};
+use crate::connection::{Connection, Error, Options, login_in};
 
 /// The start of an address of Redis.
 pub const SCHEME: &str = "redis://";
@@ -50,13 +48,8 @@ impl Redis {
         let without_login = Options { login: None, ..options.clone() };
         let mut redis = Self(Connection::open(&place, &without_login)?);
         if let Some(file) = &options.login {
-            let wrong = |why: String| Error::Login { file: file.clone(), why };
-            let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-            let line = text.lines().next().unwrap_or_default();
-            let (user, password) = line
-                .split_once(':')
-                .ok_or_else(|| wrong("its first line is not USER:PASSWORD".to_owned()))?;
-            redis.agreed("AUTH", &[user, password])?;
+            let (user, password) = login_in(file)?;
+            redis.agreed("AUTH", &[&user, &password])?;
         }
         if !database.is_empty() {
             redis.agreed("SELECT", &[database])?;
@@ -67,8 +60,7 @@ impl Redis {
     fn agreed(&mut self, command: &'static str, words: &[&str]) -> Result<(), Error> {
         match self.ask(command, words)? {
             Reply::Text(_) => Ok(()),
-            Reply::Refused(why) => Err(self.0.unexpected(command, &why)),
-            _ => Err(self.0.unexpected(command, "something else than OK")),
+            reply => Err(self.unexpected(command, &reply)),
         }
     }
 
@@ -98,7 +90,11 @@ impl Redis {
     /// The error for a reply that does not fit its request.
     #[must_use]
     pub fn unexpected(&self, command: &'static str, reply: &Reply) -> Error {
-        self.0.unexpected(command, &format!("{reply:?}"))
+        match reply {
+            Reply::Refused(why) => self.0.unexpected(command, why),
+            Reply::Text(text) => self.0.unexpected(command, &text.escape_ascii().to_string()),
+            reply => self.0.unexpected(command, &format!("{reply:?}")),
+        }
     }
 
     fn nested(&mut self, command: &'static str, depth: u8) -> Result<Reply, Error> {

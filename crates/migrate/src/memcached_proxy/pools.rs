@@ -71,14 +71,18 @@ impl Common {
                     common.backends.insert("tls".to_owned(), value.clone());
                 }
                 ("backend_failure_limit", _) => notes.push(format!(
-                    "backend_failure_limit {value}: start holdall route with --timeouts-until-tko {value}"
+                    "backend_failure_limit {value}: start holdall route with \
+                     --timeouts-until-tko {value}"
                 )),
                 ("backend_retry_waittime", value) => notes.push(format!(
-                    "backend_retry_waittime {value}: start holdall route with --probe-timeout-initial {}",
+                    "backend_retry_waittime {value}: start holdall route with \
+                     --probe-timeout-initial {}",
                     millis(value).unwrap_or_default()
                 )),
                 ("pool_options", Value::Object(options)) => {
-                    common.pools.extend(options.iter().map(|(key, value)| (key.clone(), value.clone())));
+                    common
+                        .pools
+                        .extend(options.iter().map(|(key, value)| (key.clone(), value.clone())));
                 }
                 _ => notes.push(format!("settings{{}}: {name} is left out")),
             }
@@ -133,7 +137,8 @@ fn hash(name: &str, options: &BTreeMap<String, Value>, notes: &mut Vec<String>) 
             }
             ("dist", Some("jump_hash")) | ("hash", Some("xxhash")) => {}
             ("dist" | "hash", _) => notes.push(format!(
-                "pool {name}: its {key} is not known here, so that keys go to other servers than before"
+                "pool {name}: its {key} is not known here, so that keys go to other servers than \
+                 before"
             )),
             // Which thread speaks to the servers.
             ("iothread" | "beprefix", _) => {}

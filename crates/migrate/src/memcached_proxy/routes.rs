@@ -162,7 +162,8 @@ impl Making<'_> {
         }
         let otherwise = otherwise.unwrap_or_else(|| json!("ErrorRoute|no route has this command"));
         Ok(json!({
-            "type": "OperationSelectorRoute", "operation_policies": policies, "default_policy": otherwise,
+            "type": "OperationSelectorRoute", "operation_policies": policies, "default_policy":
+            otherwise,
         }))
     }
 

@@ -22,12 +22,12 @@ pub(super) fn run(name: &str, text: &str) -> Result<Taken, Untranslatable> {
     })
     .map_err(failed)?;
     let taken: Value =
-        lua.load(include_str!("routelib.lua")).set_name("=routelib").eval().map_err(failed)?;
+        lua.load(include_str!("prelude.lua")).set_name("=prelude").eval().map_err(failed)?;
     lua.load(text).set_name(format!("@{name}")).set_mode(ChunkMode::Text).exec().map_err(failed)?;
     if lua.globals().contains_key("mcp_config_routes").map_err(failed)? {
         return Err(Untranslatable(format!(
-            "{name} defines mcp_config_routes, so its routes are functions in Lua; if it is routelib.lua itself, \
-             name the file of -o proxy_arg"
+            "{name} defines mcp_config_routes, so its routes are functions in Lua; if it is \
+             routelib.lua itself, name the file of -o proxy_arg"
         )));
     }
     // A function in a table is a handler that was written for that file: its place is empty.
@@ -37,6 +37,5 @@ pub(super) fn run(name: &str, text: &str) -> Result<Taken, Untranslatable> {
 
 /// The message of Lua has the place in front, and behind it the trace of our own calls.
 fn without_trace(error: &str) -> String {
-    let message = error.lines().take_while(|line| !line.starts_with("stack traceback")).next();
-    message.unwrap_or_default().trim_start_matches("runtime error: ").to_owned()
+    error.lines().next().unwrap_or_default().trim_start_matches("runtime error: ").to_owned()
 }

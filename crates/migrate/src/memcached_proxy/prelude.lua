@@ -1,4 +1,4 @@
--- The functions that a configuration for routelib calls. They keep what they are given; the names
+-- Run before a configuration for routelib. The functions keep what they are given; the names
 -- are those of routelib's README and of the proxy's own commands.
 local taken = { pools = {}, routes = {}, settings = {} }
 
