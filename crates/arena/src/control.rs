@@ -19,9 +19,14 @@ pub struct Control {
     pub ticks: CachePadded<[AtomicU64; 256]>,
     /// Bytes of all bags that were closed: the clock by which classes are compared.
     pub turnover: CachePadded<AtomicU64>,
+    /// Bytes of the chunks of each fitted class; 0 where there is none.
+    pub fitted: CachePadded<[AtomicU32; FITTED_MAX]>,
     /// Second at which everything dies; 0 is never, and 1 is a flush under way.
     flush_at: CachePadded<AtomicU32>,
 }
+
+/// Most slab classes whose chunk size was chosen by the items that came.
+pub const FITTED_MAX: usize = 16;
 
 /// A flush that has been claimed and is not done yet.
 const FLUSHING: u32 = 1;

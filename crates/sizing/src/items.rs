@@ -1,11 +1,11 @@
-//! Sizes of items, and the memory that one takes in *this* build: a small store is filled and its
-//! items are counted. Chunk sizes, headers, index and bags are in that figure without being known
-//! here.
+//! Sizes of items, and the memory that one takes in *this* build: a small store is filled twice and
+//! its items are counted. Chunk sizes, headers, index and bags are in that figure without being
+//! known here.
 
 use std::path::Path;
 
 use serde::Serialize;
-use store::{Change, Config, NewItem, Policy, Store, StoreError};
+use store::{Change, Cleaner, Config, NewItem, Policy, Store, StoreError};
 
 use crate::input::{Data, InputError, curve_file};
 
@@ -14,6 +14,9 @@ const SAMPLE_BYTES: u64 = 64 << 20;
 
 /// The least item has 32 bytes, so the store is full before this.
 const SAMPLE_ITEMS_MAX: u32 = 4_000_000;
+
+/// Items that a step of the cleaner looks at.
+const CLEANER_BUDGET: usize = 1000;
 
 /// The largest value that is sampled as it is; a larger one takes proportionally more.
 const SAMPLE_VALUE_MAX: f64 = 1_000_000.0;
@@ -85,15 +88,14 @@ impl Sizes {
         let config =
             Config { memory_bytes: SAMPLE_BYTES, policy: Policy::Bag, ..Config::default() };
         let store = Store::new(config)?;
-        let Some(me) = store.join() else {
+        let (Some(me), Some(mut cleaner)) = (store.join(), Cleaner::new(&store)) else {
             return Err(StoreError::Config("no thread may join the store"));
         };
         let mut chance = fastrand::Rng::with_seed(1);
         let weight: f64 = self.kinds.iter().map(|kind| kind[2]).sum();
         let value = vec![0_u8; length(SAMPLE_VALUE_MAX)];
         let (mut scale, mut stored) = (0.0, 0.0);
-        let is_full =
-            |stored: u32| stored.is_multiple_of(self.pause()) && store.stats().evictions > 0;
+        let mut end = SAMPLE_ITEMS_MAX;
         for number in 0..SAMPLE_ITEMS_MAX {
             let mut at = chance.f64() * weight;
             let kind = self.kinds.iter().find(|kind| {
@@ -105,14 +107,23 @@ impl Sizes {
             put(&me, &key_of(number, length(*key_len)), &value[..length(sampled)]);
             stored += 1.0;
             scale += (key_len + value_len) / (key_len + sampled);
-            if is_full(number) {
+            if !number.is_multiple_of(self.pause()) {
+                continue;
+            }
+            // It fits chunk sizes to the items, and moves pages to those.
+            me.rest();
+            let _ = cleaner.step(1, CLEANER_BUDGET);
+            if end == SAMPLE_ITEMS_MAX && store.stats().evictions > 0 {
+                end = 2 * number;
+            }
+            if number >= end {
                 break;
             }
         }
         Ok(SAMPLE_BYTES as f64 / store.stats().items as f64 * (scale / stored))
     }
 
-    /// Stores between two looks at the store's counters, which walk over all classes.
+    /// Stores between two steps of the cleaner, which walks over all classes.
     fn pause(&self) -> u32 {
         match self.key_bytes() + self.value_bytes() {
             ..2e3 => 256,

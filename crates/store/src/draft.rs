@@ -90,29 +90,24 @@ impl Draft {
         if plain as u64 > thread.store.item_bytes_max {
             return Err(DraftError::TooLarge);
         }
-        let slabs = &thread.store.slabs;
         let facts = if new.base64_key { Shape::BASE64 } else { 0 };
         let has_cas = new.has_cas || thread.store.gives_all_cas() || is_nearly_chained(plain);
         let (inline, facts) =
             if has_cas { (plain + CAS_BYTES, facts | Shape::CAS) } else { (plain, facts) };
         let is_stamped = thread.store.invalidations.needs_stamps();
         let room = if is_stamped { stamped(inline) } else { inline };
-        let draft = match slabs.class_for(room) {
-            Some(class) => {
-                let head = allocate::take(thread, class).ok_or(DraftError::OutOfMemory)?;
-                let len = u16::try_from(new.value_len).map_err(|_| DraftError::TooLarge)?;
-                let facts = if flags_len == 0 { facts } else { facts | Shape::FLAGS };
-                let shape = Shape::item(key_len, len, facts);
-                Self::begin(thread, head, new, if is_stamped { with_room(shape) } else { shape })
-            }
-            None => {
-                let head = allocate::take(thread, slabs.heads()).ok_or(DraftError::OutOfMemory)?;
-                // Every head has room.
-                let shape = Shape::chained(key_len, facts);
-                Self::begin(thread, head, new, with_room(shape))
-            }
+        let (head, shape) = if room <= CHUNK_BYTES_MAX {
+            let len = u16::try_from(new.value_len).map_err(|_| DraftError::TooLarge)?;
+            let facts = if flags_len == 0 { facts } else { facts | Shape::FLAGS };
+            let shape = Shape::item(key_len, len, facts);
+            let head = allocate::take_for(thread, room);
+            (head, if is_stamped { with_room(shape) } else { shape })
+        } else {
+            let head = allocate::take(thread, thread.store.slabs.heads());
+            // Every head has room.
+            (head, with_room(Shape::chained(key_len, facts)))
         };
-        Ok(draft)
+        Ok(Self::begin(thread, head.ok_or(DraftError::OutOfMemory)?, new, shape))
     }
 
     #[inline(always)]
@@ -245,10 +240,9 @@ impl Draft {
 
     fn add_piece(&mut self) -> Result<(), DraftError> {
         let len = self.remaining().min(PIECE_BYTES);
-        let slabs = &self.thread.store.slabs;
         // A piece is at most 16 KiB (`PIECE_BYTES`), so its length fits a link.
-        let class = slabs.class_for(PIECE_AT + len).unwrap_or_else(|| slabs.largest());
-        let piece = allocate::take(&self.thread, class).ok_or(DraftError::OutOfMemory)?;
+        let piece =
+            allocate::take_for(&self.thread, PIECE_AT + len).ok_or(DraftError::OutOfMemory)?;
         let arena = &self.thread.store.arena;
         let header = arena.header(piece);
         header.recency.store(self.head, Ordering::Relaxed);

@@ -10,7 +10,8 @@ use crate::lru::recency::{self, Tick};
 use crate::pin::Pin;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
-use arena::chunks::{Header, PIECE_AT, Shape, chain};
+use arena::birth::STAMPED;
+use arena::chunks::{Header, PIECE_AT, STAMP_BYTES, Shape, chain};
 use arena::sync::{AtomicU64, Ordering};
 use arena::version::{self, Version};
 use std::rc::Rc;
@@ -196,6 +197,12 @@ impl<'s> Item<'s> {
     pub fn total_bytes(&self) -> usize {
         let shape = self.shape();
         shape.key_at() + shape.key_len() + self.value_len()
+    }
+
+    /// Bytes of its chunk that it needs.
+    pub(crate) fn bytes_in_chunk(&self) -> usize {
+        let shape = self.shape();
+        if shape.birth() == STAMPED { shape.stamp_at() + STAMP_BYTES } else { shape.end() }
     }
 
     /// Slab class of the item's chunk (of its head, if it is chained).

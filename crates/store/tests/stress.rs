@@ -52,9 +52,12 @@ fn check(got: &[u8], key: u64, scratch: &mut Vec<u8>) {
     assert!(got == scratch.as_slice(), "a torn value of key {key}");
 }
 
-fn length(random: &mut Random) -> usize {
+/// Many values have one length, which changes several times a second, so that classes are fitted to
+/// it (see `fitted.rs`).
+fn length(random: &mut Random, now_secs: u32) -> usize {
     let largest = match random.below(100) {
-        0..70 => 200,
+        0..40 => return 100 + now_secs as usize / 8 * 61 % 1500,
+        40..70 => 200,
         70..95 => 4000,
         95..99 => 60_000,
         _ => 400_000,
@@ -127,7 +130,7 @@ fn step(
             }
         }
         60..95 => {
-            fill(value, number, random.next(), length(random));
+            fill(value, number, random.next(), length(random, me.now_secs()));
             let new = NewItem {
                 key: &key,
                 flags: u32::try_from(random.below(2)).unwrap(),

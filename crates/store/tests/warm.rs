@@ -387,8 +387,15 @@ fn order_outlives_a_crash(cleaner_steps: usize) {
     let bags = store.bag_stats().len();
     assert!(bags > 8, "bags by age: {bags}");
     let me = joined(&store);
+    // It moves pages to the class that a store may find by now for these sizes.
+    let mut cleaner = Cleaner::new(&store).unwrap();
     for number in stored..stored + stored / 4 {
         common::set(&me, &key(number), &value, 0, 0).unwrap();
+        if number % 32 == 0 {
+            me.rest();
+            let _ = cleaner.step(2, 1000);
+            me.begin_turn(2);
+        }
     }
     let there = |range: std::ops::Range<u32>| {
         range.clone().filter(|&number| common::get(&me, &key(number)).is_some()).count() as f64

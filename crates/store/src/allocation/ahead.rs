@@ -74,7 +74,7 @@ impl Seen {
             return 0;
         }
         let sizes = store.slabs.class(class);
-        let most = (usage.used / SHARE).clamp(1, sizes.per_page as u64);
+        let most = (usage.used / SHARE).clamp(1, sizes.per_page() as u64);
         let wanted = (self.peak * STEPS_AHEAD).min(most);
         let on_its_way = if class != store.slabs.largest() {
             usage.used.saturating_sub(of(Count::Items))

@@ -49,7 +49,24 @@ const NAP: Duration = Duration::from_micros(100);
 /// which any other thread gets its processor back and ends its section.
 const PATIENCE: usize = 300;
 
+/// A chunk that holds these bytes, at most the largest chunk's, owned by the caller. Evicts if need
+/// be; `None` if nothing can be had.
+#[inline]
+pub(crate) fn take_for(thread: &Rc<ThreadState>, bytes: usize) -> Option<ChunkRef> {
+    let slabs = &thread.store.slabs;
+    loop {
+        let class = slabs.class_for(bytes);
+        let chunk = take(thread, class)?;
+        if bytes <= slabs.class(class).chunk_bytes() {
+            return Some(chunk);
+        }
+        // The class was fitted to other sizes meanwhile (law 3 of `slabs::fitted`).
+        thread.free(chunk);
+    }
+}
+
 /// A chunk of the class, owned by the caller. Evicts if need be; `None` if nothing can be had.
+#[inline]
 pub(crate) fn take(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     open_if_full(thread, class);
     let (slabs, arena) = (&thread.store.slabs, &thread.store.arena);
@@ -175,7 +192,7 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Waited {
 /// threads that do not run.
 fn is_mostly_retired(thread: &ThreadState, class: ClassId) -> bool {
     let store = &*thread.store;
-    if class >= store.slabs.largest() {
+    if class == store.slabs.largest() || class == store.slabs.heads() {
         return false; // Their chunks are no items of their own.
     }
     let used = store.slabs.class(class).used();
@@ -220,7 +237,7 @@ pub(super) fn evict_own(thread: &Rc<ThreadState>, list: ClassId) {
         1
     } else {
         let share = to_usize(class.used() / SHARE);
-        share.min(BATCH_BYTES / class.chunk_bytes).clamp(1, BATCH)
+        share.min(BATCH_BYTES / class.chunk_bytes()).clamp(1, BATCH)
     };
     evict(thread, list, want);
 }

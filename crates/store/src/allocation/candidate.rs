@@ -31,7 +31,7 @@ impl Candidate {
         if pages == 0 {
             return None;
         }
-        let idle = 2 * slabs.class(class).per_page + FREE_IN_USE;
+        let idle = 2 * slabs.class(class).per_page() + FREE_IN_USE;
         if slabs.class_use(class).free >= idle as u64 {
             return Some(Self { class, age: u64::MAX, weighed: u64::MAX, pages });
         }
@@ -40,7 +40,7 @@ impl Candidate {
             return None;
         }
         let age = next_victims(thread, class).map(|victim| victim.age).max()?;
-        let weighed = thread.store.tuning.weighed(class, age);
+        let weighed = thread.store.tuning.weighed(slabs.class(class).chunk_bytes(), age);
         Some(Self { class, age, weighed, pages })
     }
 

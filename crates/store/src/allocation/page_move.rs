@@ -80,7 +80,7 @@ impl PageMove {
         young: u64,
     ) -> Option<Self> {
         let store = &*thread.store;
-        let (slabs, per_page) = (&store.slabs, store.slabs.class(class).per_page);
+        let (slabs, per_page) = (&store.slabs, store.slabs.class(class).per_page());
         if !store.evict && slabs.class_use(class).free < per_page as u64 {
             return None;
         }
@@ -121,7 +121,7 @@ impl PageMove {
             return Progress::Over;
         }
         while self.next_chunk < end {
-            let at = self.next_chunk * store.slabs.class(self.class).chunk_bytes;
+            let at = self.next_chunk * store.slabs.class(self.class).chunk_bytes();
             if !vacate(&guard, list, store.arena.chunk(self.page, at), &mut self.spare) {
                 return Progress::Waits;
             }
@@ -185,11 +185,11 @@ impl PageMove {
     /// Items on the rest of the page that need a chunk elsewhere, about.
     fn items_left(&self) -> usize {
         let store = &*self.thread.store;
-        let chunk_bytes = store.slabs.class(self.class).chunk_bytes;
         let _guard = ReadGuard::open(&self.thread);
         if store.slabs.page_class(self.page) != self.class {
             return 0;
         }
+        let chunk_bytes = store.slabs.class(self.class).chunk_bytes();
         let moves = |index: &usize| {
             let header = store.arena.header(store.arena.chunk(self.page, index * chunk_bytes));
             // Relaxed: an estimate.
@@ -222,7 +222,7 @@ impl PageMove {
             return;
         }
         for index in self.next_chunk..store.slabs.cut_chunks(self.page) {
-            let at = index * store.slabs.class(self.class).chunk_bytes;
+            let at = index * store.slabs.class(self.class).chunk_bytes();
             evict_chunk(&guard, store.arena.chunk(self.page, at));
         }
     }
@@ -348,18 +348,18 @@ fn page_cost(store: &Store, class: ClassId, page: usize, young: u64) -> usize {
     let sizes = store.slabs.class(class);
     (0..store.slabs.cut_chunks(page))
         .map(|index| {
-            let chunk = arena.chunk(page, index * sizes.chunk_bytes);
+            let chunk = arena.chunk(page, index * sizes.chunk_bytes());
             let header = arena.header(chunk);
             match header.shape() {
                 Shape(Shape::FREE | Shape::KEPT) => 0,
                 // Its writer holds it for as long as its client takes.
-                Shape(Shape::DRAFT) => sizes.per_page,
+                Shape(Shape::DRAFT) => sizes.per_page(),
                 Shape(Shape::PIECE) => match arena.head_of_piece(chunk) {
                     Some(head) if is_evictable_head(store, head) => 1,
-                    _ => sizes.per_page,
+                    _ => sizes.per_page(),
                 },
                 // Not linked: a draft with its key, or unlinked and soon free.
-                _ if header.pos.load(Ordering::Relaxed) == 0 => sizes.per_page / 8 + 1,
+                _ if header.pos.load(Ordering::Relaxed) == 0 => sizes.per_page() / 8 + 1,
                 _ if young > 0 && is_young(store, header, young) => YOUNG,
                 _ => 1,
             }

@@ -191,7 +191,7 @@ impl Mover {
         let young = wanting().map(|one| one.weighed).min()?;
         let bytes_in = |class| {
             let peak = self.classes[usize::from(class)].peak;
-            peak * store.slabs.class(class).chunk_bytes as u64
+            peak * store.slabs.class(class).chunk_bytes() as u64
         };
         let wanted: u64 = wanting().map(|one| bytes_in(one.class)).sum();
         let most = (store.slabs.pages_in_use() / PAGES_PER_MOVE).max(PAGES_ON_THEIR_WAY);
@@ -201,7 +201,8 @@ impl Mover {
         }
         let giver = others.iter().max_by_key(|giver| giver.claim())?;
         self.classes[usize::from(giver.class)].given.push(now);
-        Some((giver.class, store.tuning.unweighed(giver.class, young)))
+        let chunk_bytes = store.slabs.class(giver.class).chunk_bytes();
+        Some((giver.class, store.tuning.unweighed(chunk_bytes, young)))
     }
 
     /// Once a second: a page that its class did not take is free for all, and a page that could not

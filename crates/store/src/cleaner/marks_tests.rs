@@ -38,7 +38,7 @@ impl World {
 
     /// The one class that the test uses.
     fn class(&self) -> ClassId {
-        self.store.slabs.class_for(24 + 4 + 2000).unwrap()
+        self.store.slabs.class_for(24 + 4 + 2000)
     }
 
     fn tick(&self) -> Tick {

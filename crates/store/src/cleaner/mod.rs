@@ -1,17 +1,19 @@
 //! The cleaner: a store's background work, as steps with a budget.
 //!
 //! Each step opens bags where the newest is full, evicts ahead of stores that will need memory,
-//! helps the table grow, and moves pages between classes, and out of the store where the limit is
-//! exceeded. Every Nth step goes on cleaning: it
+//! helps the table grow, gives sizes that waste much a class of their own, and moves pages between
+//! classes, and out of the store where the limit is exceeded. Every Nth step goes on cleaning: it
 //! frees dead items, puts touched ones in order, and merges sparse bags.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5.3.
 
 pub(crate) mod crawl;
+mod fit;
 #[cfg(test)]
 mod marks_tests;
 
 use self::crawl::Crawl;
+use self::fit::Fitter;
 use crate::allocation::ahead::Ahead;
 use crate::allocation::allocate::return_pages;
 use crate::allocation::rebalance::Mover;
@@ -45,6 +47,7 @@ pub struct Cleaner {
     purge: Purge,
     mover: Mover,
     ahead: Ahead,
+    fitter: Fitter,
     /// The epoch at the end of the last step.
     epoch: u64,
     /// The second of the last step.
@@ -94,6 +97,7 @@ impl Cleaner {
             purge: Purge::Idle,
             mover: Mover::default(),
             ahead: Ahead::default(),
+            fitter: Fitter::default(),
             epoch: 0,
             reserved_secs: 0,
         })
@@ -121,6 +125,7 @@ impl Cleaner {
         step.busy |= self.mover.step(&self.handle.thread, budget);
         // A page that left a class has taken its free chunks with it.
         self.ahead.step(&self.handle.thread, budget);
+        self.fitter.step(&self.handle.thread);
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
             self.clean_classes(budget, &mut step);

@@ -23,7 +23,7 @@ pub(super) const HEADER_BYTES: usize = 4096;
 pub(super) const MAGIC: [u8; 8] = *b"holdall\x01";
 
 /// Rises with every change of what the bytes in a memory file mean.
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 
 /// The owner's notes about time. The store keeps them and makes no use of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -283,7 +283,7 @@ mod tests {
         let sum_at = HEADER_BYTES - MAGIC.len() - size_of::<u64>();
         let sum = digest(&page[..sum_at]).to_le_bytes();
         page[sum_at..sum_at + size_of::<u64>()].copy_from_slice(&sum);
-        let reason = "its format is 5, this server's 6".to_owned();
+        let reason = "its format is 6, this server's 7".to_owned();
         assert_eq!(Header::decode(&page), Decoded::Damaged(reason));
     }
 

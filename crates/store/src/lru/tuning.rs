@@ -14,7 +14,6 @@
 
 use super::Part;
 use arena::sync::{AtomicU32, Mutex, Ordering};
-use narrow::to_u32;
 
 /// The order in which a store gives items up when it needs memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,29 +48,25 @@ impl EvictionSetting {
 }
 
 /// Bytes of an item whose age counts as it is.
-const BYTES_OF_ONE: u32 = 256;
+const BYTES_OF_ONE: u128 = 256;
 
-/// The present order, and the sizes of classes.
+/// The present order.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     /// A [`Policy`].
     policy: AtomicU32,
     newcomer_factor: AtomicU32,
     weighs_size: AtomicU32,
-    /// By class.
-    chunk_bytes: Box<[u32]>,
     /// Held while numbers are changed: they are to fit the policy.
     changing: Mutex<()>,
 }
 
 impl Tuning {
-    /// For classes of chunks of these sizes, in bytes.
-    pub(crate) fn new(policy: Policy, chunk_bytes: impl Iterator<Item = usize>) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         let tuning = Self {
             policy: AtomicU32::new(0),
             newcomer_factor: AtomicU32::new(1),
             weighs_size: AtomicU32::new(0),
-            chunk_bytes: chunk_bytes.map(to_u32).collect(),
             changing: Mutex::new(()),
         };
         tuning.set_policy(policy);
@@ -130,27 +125,28 @@ impl Tuning {
         }
     }
 
-    /// The age of an item, by which classes are compared. An age without end stays so.
-    pub(crate) fn weighed(&self, class: u8, age: u64) -> u64 {
+    /// The age of an item in a chunk of this size, by which classes are compared. An age without
+    /// end stays so.
+    pub(crate) fn weighed(&self, chunk_bytes: usize, age: u64) -> u64 {
         if age == u64::MAX {
             return age;
         }
-        let weight = u128::from(self.weight(class));
-        let weighed = u128::from(age) * weight / u128::from(BYTES_OF_ONE);
+        let weight = self.weight(chunk_bytes);
+        let weighed = u128::from(age) * weight / BYTES_OF_ONE;
         u64::try_from(weighed).unwrap_or(u64::MAX - 1)
     }
 
-    /// The age of an item of this class that weighs as much as this.
-    pub(crate) fn unweighed(&self, class: u8, weighed: u64) -> u64 {
-        let age = u128::from(weighed) * u128::from(BYTES_OF_ONE) / u128::from(self.weight(class));
+    /// The age of an item in a chunk of this size that weighs as much as this.
+    pub(crate) fn unweighed(&self, chunk_bytes: usize, weighed: u64) -> u64 {
+        let age = u128::from(weighed) * BYTES_OF_ONE / self.weight(chunk_bytes);
         u64::try_from(age).unwrap_or(u64::MAX)
     }
 
-    fn weight(&self, class: u8) -> u32 {
+    fn weight(&self, chunk_bytes: usize) -> u128 {
         if self.weighs_size.load(Ordering::Relaxed) == 0 {
             return BYTES_OF_ONE;
         }
-        self.chunk_bytes.get(usize::from(class) - 1).copied().unwrap_or(BYTES_OF_ONE)
+        chunk_bytes as u128
     }
 }
 
@@ -161,21 +157,21 @@ mod tests {
     #[test]
     fn a_large_item_counts_as_older_if_sizes_weigh() {
         let by_size = EvictionSetting { weighs_size: true, ..EvictionSetting::LRU };
-        let tuning = Tuning::new(Policy::Auto, [64, 256, 4096].into_iter());
+        let tuning = Tuning::new(Policy::Auto);
         tuning.set(by_size);
-        assert_eq!(tuning.weighed(2, 1000), 1000);
-        assert_eq!(tuning.weighed(1, 1000), 250);
-        assert_eq!(tuning.weighed(3, 1000), 16_000);
-        assert_eq!(tuning.weighed(3, u64::MAX), u64::MAX);
-        let there_and_back = tuning.unweighed(3, tuning.weighed(3, 1_000_000));
+        assert_eq!(tuning.weighed(256, 1000), 1000);
+        assert_eq!(tuning.weighed(64, 1000), 250);
+        assert_eq!(tuning.weighed(4096, 1000), 16_000);
+        assert_eq!(tuning.weighed(4096, u64::MAX), u64::MAX);
+        let there_and_back = tuning.unweighed(4096, tuning.weighed(4096, 1_000_000));
         assert!((999_000..1_000_001).contains(&there_and_back), "{there_and_back}");
         tuning.set(EvictionSetting::LRU);
-        assert_eq!(tuning.weighed(3, 1000), 1000);
+        assert_eq!(tuning.weighed(4096, 1000), 1000);
     }
 
     #[test]
     fn newcomers_count_as_older_by_the_factor() {
-        let tuning = Tuning::new(Policy::Auto, [].into_iter());
+        let tuning = Tuning::new(Policy::Auto);
         tuning.set(EvictionSetting { newcomer_factor: 8, ..EvictionSetting::LRU });
         assert_eq!(tuning.age_of(Part::Newcomers, 10), 80);
         assert_eq!(tuning.age_of(Part::Proven, 10), 10);
@@ -185,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_policy_brings_its_order_and_only_auto_takes_another() {
-        let tuning = Tuning::new(Policy::Bag, [].into_iter());
+        let tuning = Tuning::new(Policy::Bag);
         tuning.set(EvictionSetting::FIRST);
         assert_eq!((tuning.policy(), tuning.get()), (Policy::Bag, EvictionSetting::LRU));
         tuning.set_policy(Policy::Auto);

@@ -45,7 +45,7 @@ pub(crate) fn walk(
             if looked >= limit {
                 return true;
             }
-            let at = cursor.chunk * store.slabs.class(class).chunk_bytes;
+            let at = cursor.chunk * store.slabs.class(class).chunk_bytes();
             let chunk = store.arena.chunk(cursor.page, at);
             cursor.chunk += 1;
             looked += 1;

@@ -184,7 +184,7 @@ impl<'s> Finder<'s> {
         let end = if is_stamped { shape.stamp_at() + STAMP_BYTES } else { shape.end() };
         let is_whole = (1..=crate::draft::KEY_BYTES_MAX).contains(&shape.key_len())
             && shape.is_chained() == is_chained
-            && end <= self.store.slabs.class(id).chunk_bytes;
+            && end <= self.store.slabs.class(id).chunk_bytes();
         is_whole.then_some((id, number, shape))
     }
 
@@ -203,7 +203,7 @@ impl<'s> Finder<'s> {
             let (next, bytes) = arena.piece(piece);
             let fits = bytes == left.min(PIECE_BYTES)
                 && bytes > 0
-                && bytes + PIECE_AT <= slabs.class(id).chunk_bytes
+                && bytes + PIECE_AT <= slabs.class(id).chunk_bytes()
                 && header.shape() == Shape(Shape::PIECE)
                 && header.recency.load(Ordering::Relaxed) == head;
             if !fits || !self.chunks.hold(number) {

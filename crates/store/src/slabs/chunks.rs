@@ -76,7 +76,7 @@ impl Slabs {
 
     /// Chunks that one thread may keep of the class.
     pub(super) fn most_kept(&self, class: &Class, state: &ClassState) -> usize {
-        let chunks = (state.pages.len() * class.per_page) as u64;
+        let chunks = (state.pages.len() * class.per_page()) as u64;
         to_usize(chunks / (SHARE * self.threads.storing().max(1))).min(KEPT_MAX)
     }
 
@@ -120,9 +120,9 @@ impl Slabs {
 
     /// The next chunk of the page being cut.
     fn cut(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
-        let (page, next) = state.cutting.filter(|&(_, next)| next < class.per_page)?;
+        let (page, next) = state.cutting.filter(|&(_, next)| next < class.per_page())?;
         state.cutting = Some((page, next + 1));
-        let chunk = arena.chunk(page, next * class.chunk_bytes);
+        let chunk = arena.chunk(page, next * class.chunk_bytes());
         // A header that the page's former class left here must not look like a linked item.
         arena.header(chunk).pos.store(0, Ordering::Relaxed);
         // Release: partner of the Acquire in `cut_chunks`; a walk that counts this chunk in sees

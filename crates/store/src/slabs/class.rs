@@ -4,20 +4,21 @@
 //! `deadline` the one before), so a page is taken out of use by unlinking just its chunks.
 //!
 //! Relaxed is enough for the words of free chunks: only the holder of the class's lock follows the
-//! links, and a chunk is published as an item by its position and its slot in the table.
+//! links, and a chunk is published as an item by its position and its slot in the table. It is
+//! enough for the sizes, which change only under the lock of a class without a page (see `fitted`):
+//! whoever has a chunk or has seen a page of the class learned of it by a Release and an Acquire.
 
 use super::ClassId;
 use arena::ChunkRef;
 use arena::chunks::{Arena, Shape};
-use arena::sync::{AtomicU64, Mutex, Ordering};
+use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use narrow::to_u32;
 
 /// One chunk size.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Class {
-    /// Bytes of a chunk.
-    pub chunk_bytes: usize,
-    /// Chunks in a page.
-    pub per_page: usize,
+    chunk_bytes: AtomicU32,
+    per_page: AtomicU32,
     pub(super) state: Mutex<ClassState>,
     /// A copy of the state's count that is read without the lock.
     pub(super) used: AtomicU64,
@@ -31,6 +32,8 @@ pub(super) struct ClassState {
     /// The page being cut, and its first chunk that was never handed out.
     pub(super) cutting: Option<(usize, usize)>,
     pub(super) pages: Vec<usize>,
+    /// Pages that it ever got.
+    pub(super) pages_given: u64,
     /// Chunks handed out, those included that threads keep.
     pub(super) used: u64,
     /// Pages on their way out.
@@ -69,9 +72,28 @@ pub(super) struct ThreadsUse {
 }
 
 impl Class {
-    pub(super) fn new(chunk_bytes: usize, per_page: usize) -> Self {
-        let state = Mutex::new(ClassState::default());
-        Self { chunk_bytes, per_page, state, used: AtomicU64::new(0) }
+    /// A class without a page, of chunks of this size.
+    pub(super) fn new(chunk_bytes: usize, page_bytes: usize) -> Self {
+        let class = Self::default();
+        class.set_chunk_bytes(chunk_bytes, page_bytes);
+        class
+    }
+
+    pub(super) fn set_chunk_bytes(&self, chunk_bytes: usize, page_bytes: usize) {
+        self.chunk_bytes.store(to_u32(chunk_bytes), Ordering::Relaxed);
+        self.per_page.store(to_u32(page_bytes / chunk_bytes), Ordering::Relaxed);
+    }
+
+    /// Bytes of a chunk.
+    #[inline]
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes.load(Ordering::Relaxed) as usize
+    }
+
+    /// Chunks in a page.
+    #[inline]
+    pub(crate) fn per_page(&self) -> usize {
+        self.per_page.load(Ordering::Relaxed) as usize
     }
 
     /// Chunks handed out, those included that threads keep.
@@ -85,7 +107,7 @@ impl Class {
         let state = self.state.lock();
         // Of a draining page only the held chunks are the class's, and none of them comes back.
         let leaving: usize = state.draining.iter().map(|draining| draining.held).sum();
-        let staying = (state.pages.len() * self.per_page) as u64;
+        let staying = (state.pages.len() * self.per_page()) as u64;
         let used = state.used.saturating_sub(threads.kept);
         ClassUse {
             pages: (state.pages.len() + state.draining.len()) as u64,
@@ -99,7 +121,7 @@ impl Class {
     pub(super) fn sample_pages(&self, count: usize, start: usize) -> Vec<usize> {
         let state = self.state.lock();
         let len = state.pages.len();
-        let cutting = state.cutting.filter(|&(_, next)| next < self.per_page);
+        let cutting = state.cutting.filter(|&(_, next)| next < self.per_page());
         (0..count.min(len))
             .map(|nth| state.pages[(start + nth * len.div_ceil(count)) % len])
             // The page being cut has just come, and serves the next stores.
@@ -109,6 +131,11 @@ impl Class {
 }
 
 impl ClassState {
+    /// `true` if it has no page, not even one on its way out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.draining.is_empty()
+    }
+
     /// `true` if a chunk can be had without another page.
     pub(super) fn has_chunk(&self, per_page: usize) -> bool {
         self.free_head != 0 || self.cutting.is_some_and(|(_, next)| next < per_page)

@@ -9,23 +9,26 @@
 //! A thread that stores keeps a few free chunks of each class (see [`arena::kept`] and
 //! [`threads`]). To the class they are handed out.
 //!
-//! [`Slabs`] has its methods in four files: pages here, chunks for threads at work in `chunks`, and
-//! `record` and `recover`, which have the pages to themselves at a clean end and after a crash.
+//! [`Slabs`] has its methods in five files: pages here, chunks for threads at work in `chunks`,
+//! chunk sizes that follow the items in `fitted`, and `record` and `recover`, which have the pages
+//! to themselves at a clean end and after a crash.
 //!
 //! # Locks
 //!
-//! A thread's list, then a class, then the free pages. Nobody holds two lists.
+//! A thread's list, then a class, then the free pages. Nobody holds two lists. The lock of the
+//! fitted classes comes before a class.
 //!
 //! # Orderings
 //!
 //! `page_class` and `page_cut` are published with Release, so that a walk never reads a header that
-//! is not one. Everything else is Relaxed: changed under a lock, or a number for statistics. That a
-//! page is leaving is announced before the lists of the threads are searched, and looked at under
-//! their locks.
+//! is not one. So is `class_by_size`, with the chunk sizes of new classes. Everything else is
+//! Relaxed: changed under a lock, or a number for statistics. That a page is leaving is announced
+//! before the lists of the threads are searched, and looked at under their locks.
 
 pub(crate) mod balance_settings;
 mod chunks;
 mod class;
+mod fitted;
 mod free_pages;
 #[cfg(not(miri))]
 mod record;
@@ -40,16 +43,18 @@ pub(crate) use recover::Chunks;
 use crate::config::{Config, Layout};
 use arena::ChunkRef;
 use arena::budget::Budget;
-use arena::chunks::{Arena, Shape};
+use arena::chunks::{Arena, CHUNK_BYTES_MAX, Shape};
+use arena::control::FITTED_MAX;
 use arena::qsbr::Qsbr;
 use arena::region::Region;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use class::{Class, ClassUse, Draining};
+use fitted::Slots;
 pub(crate) use free_pages::NEEDY;
 use free_pages::{FreePages, Taker};
 use threads::KeptByThreads;
 
-/// A slab class: 1 is the smallest; 0 is none.
+/// A slab class: 1 is the smallest regular one; 0 is none.
 pub(crate) type ClassId = u8;
 
 /// Bytes of the class that holds heads of chained items: descriptor and the longest key.
@@ -61,15 +66,21 @@ const LEAVING: u32 = 1 << 8;
 /// All pages and classes of one store.
 #[derive(Debug)]
 pub(crate) struct Slabs {
+    /// Regular classes, fitted ones, and that of heads.
     classes: Vec<Class>,
+    /// Number of regular classes.
+    regular: ClassId,
+    fitted: Mutex<Slots>,
     /// The class for each size in steps of eight bytes.
-    class_by_size: Vec<ClassId>,
+    class_by_size: Box<[AtomicU32]>,
     /// Class of each page, zero for none.
     page_class: Region<AtomicU32>,
     /// Chunks of each page that were handed out since its class got it; they are cut in order.
     page_cut: Region<AtomicU32>,
     pages: Mutex<FreePages>,
     page_bytes: usize,
+    /// Chunk sizes are multiples of this, in bytes.
+    unit: usize,
     /// Pages charged to the budget: in use by a class, or free and resident.
     pages_charged: AtomicU64,
     /// Times that a page went from one class to another use.
@@ -89,11 +100,18 @@ impl Slabs {
     ) -> Self {
         let page = layout.page_bytes;
         let mut chunk_bytes = sizes::chunk_sizes(config, page, layout.unit);
-        let class_by_size = sizes::class_by_size(&chunk_bytes);
+        let regular = sizes::class_id(chunk_bytes.len());
+        let with_ids = chunk_bytes.iter().copied().zip(1..).collect();
+        let class_by_size = sizes::class_by_size(with_ids).into_iter().map(u32::from);
+        // The sizes of the fitted classes are not known yet.
+        chunk_bytes.extend([CHUNK_BYTES_MAX; FITTED_MAX]);
         chunk_bytes.push(HEAD_BYTES.next_multiple_of(layout.unit));
         Self {
-            class_by_size,
-            classes: chunk_bytes.iter().map(|&bytes| Class::new(bytes, page / bytes)).collect(),
+            class_by_size: class_by_size.map(AtomicU32::new).collect(),
+            classes: chunk_bytes.iter().map(|&bytes| Class::new(bytes, page)).collect(),
+            regular,
+            fitted: Mutex::default(),
+            unit: layout.unit,
             page_class,
             page_cut,
             pages: Mutex::new(FreePages::default()),
@@ -105,7 +123,8 @@ impl Slabs {
         }
     }
 
-    /// Number of classes; ids are 1 to this number. The last is the class of heads.
+    /// Number of classes, with the fitted ones that are not open; ids are 1 to this number. The
+    /// last is the class of heads.
     pub(crate) fn count(&self) -> ClassId {
         sizes::class_id(self.classes.len())
     }
@@ -121,11 +140,11 @@ impl Slabs {
         let class = self.class(id);
         let pieces = self.class(self.largest());
         let of_pieces = if id == self.heads() {
-            pieces.used() * pieces.chunk_bytes as u64 / class.used().max(1)
+            pieces.used() * pieces.chunk_bytes() as u64 / class.used().max(1)
         } else {
             0
         };
-        class.chunk_bytes as u64 + of_pieces
+        class.chunk_bytes() as u64 + of_pieces
     }
 
     /// The class of chained items' heads.
@@ -135,13 +154,14 @@ impl Slabs {
 
     /// The class of the largest chunks.
     pub(crate) fn largest(&self) -> ClassId {
-        self.count() - 1
+        self.regular
     }
 
-    /// The smallest class whose chunks hold `bytes`; `None` if only a chain does.
+    /// The class of the smallest chunks that hold `bytes`, at most [`CHUNK_BYTES_MAX`].
     #[inline]
-    pub(crate) fn class_for(&self, bytes: usize) -> Option<ClassId> {
-        self.class_by_size.get(sizes::size_index(bytes)).copied()
+    pub(crate) fn class_for(&self, bytes: usize) -> ClassId {
+        // Acquire: partner of the Release in `map_sizes`; the class's sizes are visible.
+        id_of(self.class_by_size[sizes::size_index(bytes)].load(Ordering::Acquire))
     }
 
     /// The class of the page that holds `chunk`, which the caller owns or has found in a section.
@@ -168,7 +188,7 @@ impl Slabs {
     ) -> bool {
         let class = self.class(id);
         let mut state = class.state.lock();
-        if state.has_chunk(class.per_page) {
+        if state.has_chunk(class.per_page()) {
             return true; // Another thread was faster.
         }
         let Some(page) = self.take_page(arena, budget, qsbr, id) else { return false };
@@ -178,6 +198,7 @@ impl Slabs {
         self.page_class[page].store(u32::from(id), Ordering::Release);
         state.cutting = Some((page, 0));
         state.pages.push(page);
+        state.pages_given += 1;
         true
     }
 
@@ -251,7 +272,7 @@ impl Slabs {
         self.page_class[page].store(leaving, Ordering::Release);
         let mut held = 0;
         for index in 0..self.cut_chunks(page) {
-            let chunk = arena.chunk(page, index * class.chunk_bytes);
+            let chunk = arena.chunk(page, index * class.chunk_bytes());
             if arena.header(chunk).shape() == Shape(Shape::FREE) {
                 // Free: out of the list, so that it is not handed out again.
                 state.unlink_free(arena, chunk);
@@ -290,6 +311,11 @@ impl Slabs {
         self.class(id).sample_pages(count, start)
     }
 
+    /// Chunks ever handed out for new items and pieces of the class.
+    pub(crate) fn stored(&self, id: ClassId) -> u64 {
+        self.threads.usage(id).taken
+    }
+
     /// Contents of the class now.
     pub(crate) fn class_use(&self, id: ClassId) -> ClassUse {
         self.class(id).usage(self.threads.usage(id))
@@ -309,7 +335,7 @@ impl Slabs {
         if id == 0 {
             return false;
         }
-        let chunk_bytes = self.class(id).chunk_bytes;
+        let chunk_bytes = self.class(id).chunk_bytes();
         let at = arena.offset_in_page(chunk);
         at.is_multiple_of(chunk_bytes) && at / chunk_bytes < self.cut_chunks(page)
     }
@@ -394,7 +420,7 @@ impl Slabs {
     }
 }
 
-/// The id in a word of `page_class`.
+/// The id in a word of `page_class` or `class_by_size`.
 #[inline]
 fn id_of(word: u32) -> ClassId {
     debug_assert!(word & !LEAVING <= u32::from(ClassId::MAX), "not a class: {word}");

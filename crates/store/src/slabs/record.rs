@@ -48,8 +48,11 @@ impl Slabs {
         self.pages_charged.store(charged, Ordering::Relaxed);
         // The file has them already.
         let _ = budget.take(charged * self.page_bytes(), || true);
-        for class in &self.classes {
-            let state = ClassState::load(input, touched, class.per_page)?;
+        for (class, id) in self.classes.iter().zip(1..) {
+            let state = ClassState::load(input, touched, class.per_page())?;
+            if !self.is_open(id) && !state.pages.is_empty() {
+                return None;
+            }
             class.used.store(state.used, Ordering::Relaxed);
             *class.state.lock() = state;
         }
@@ -90,6 +93,7 @@ impl ClassState {
             free_len,
             cutting: cutting.0.checked_sub(1).map(|page| (page, cutting.1)),
             pages: owned,
+            pages_given: 0,
             used,
             draining,
         };

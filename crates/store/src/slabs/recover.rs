@@ -31,8 +31,12 @@ impl Slabs {
             first.push(chunks);
             chunks += match class(page) {
                 0 => 0,
-                id if id <= u32::from(self.count()) => self.class(id.to_le_bytes()[0]).per_page,
-                _ => return None,
+                id => match id.to_le_bytes()[0] {
+                    class if u32::from(class) == id && self.is_open(class) => {
+                        self.class(class).per_page()
+                    }
+                    _ => return None,
+                },
             };
         }
         Some(Chunks { first, held: Marks::new(chunks) })
@@ -50,8 +54,8 @@ impl Slabs {
         let id = self.page_class(page);
         let class = id.checked_sub(1).map(|_| self.class(id))?;
         let at = arena.offset_in_page(chunk);
-        let number = at / class.chunk_bytes;
-        (at.is_multiple_of(class.chunk_bytes) && number < class.per_page)
+        let number = at / class.chunk_bytes();
+        (at.is_multiple_of(class.chunk_bytes()) && number < class.per_page())
             .then_some((id, first + number))
     }
 
@@ -65,7 +69,7 @@ impl Slabs {
         mut item: impl FnMut(ClassId, ChunkRef),
     ) {
         let id = self.page_class(page);
-        let per_page = if id == 0 { 0 } else { self.class(id).per_page };
+        let per_page = if id == 0 { 0 } else { self.class(id).per_page() };
         let first = chunks.first[page];
         if !(first..first + per_page).any(|number| chunks.held.is_set(number)) {
             self.page_class[page].store(0, Ordering::Relaxed);
@@ -74,7 +78,7 @@ impl Slabs {
             return;
         }
         let class = self.class(id);
-        let chunk = |index: usize| arena.chunk(page, index * class.chunk_bytes);
+        let chunk = |index: usize| arena.chunk(page, index * class.chunk_bytes());
         let (mut used, mut free) = (0, Vec::new());
         for index in 0..per_page {
             if !chunks.held.is_set(first + index) {

@@ -2,25 +2,29 @@
 //!
 //! Sizes grow by the factor of `-f`. Each is then widened to what its page divides into evenly, so
 //! that page tails are not wasted. The largest chunk is 16 KiB: larger items are chained, so all
-//! large values share one class whatever their size.
+//! large values share one class whatever their size. These are the regular classes; [`fitted`]
+//! has more.
+//!
+//! [`fitted`]: super::fitted
 
 use super::ClassId;
 use crate::config::Config;
 use arena::chunks::{CHUNK_BYTES_MAX, HEADER};
+use arena::control::FITTED_MAX;
 
 /// Granularity of `class_by_size`, in bytes; chunk sizes are multiples of it.
 const SIZE_STEP: usize = 8;
 
-/// Most classes of items: an id is one byte, 0 is no class, 255 is any, and one class holds heads.
-const CLASSES_MAX: usize = 253;
+/// Most regular classes of items: an id is one byte, 0 is no class, 255 is any, one class holds
+/// heads, and some are fitted.
+const CLASSES_MAX: usize = 253 - FITTED_MAX;
 
-/// The smallest class (from 1) whose chunks hold each multiple of `SIZE_STEP`.
-pub(super) fn class_by_size(sizes: &[usize]) -> Vec<ClassId> {
+/// The class of the smallest chunks that hold each multiple of `SIZE_STEP`, by the chunk sizes and
+/// ids of all. One of them is of `CHUNK_BYTES_MAX`.
+pub(super) fn class_by_size(mut classes: Vec<(usize, ClassId)>) -> Vec<ClassId> {
+    classes.sort_unstable();
     (0..=CHUNK_BYTES_MAX / SIZE_STEP)
-        .map(|step| {
-            let smaller = sizes.partition_point(|&size| size < step * SIZE_STEP);
-            class_id(smaller + 1)
-        })
+        .map(|step| classes[classes.partition_point(|&(size, _)| size < step * SIZE_STEP)].1)
         .collect()
 }
 
@@ -33,7 +37,7 @@ pub(super) fn size_index(bytes: usize) -> usize {
 /// A number of classes as an id.
 pub(super) fn class_id(number: usize) -> ClassId {
     // Holds by `CLASSES_MAX`.
-    assert!(number <= CLASSES_MAX + 1, "more classes than ids: {number}");
+    assert!(number <= CLASSES_MAX + FITTED_MAX + 1, "more classes than ids: {number}");
     number.to_le_bytes()[0]
 }
 

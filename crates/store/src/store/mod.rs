@@ -110,8 +110,7 @@ impl Store {
         let budget = Budget::new(config.memory_bytes);
         budget.charge(table.bytes() as u64);
         memory.control[0].begin(FIRST_TICK, LAST_TICK);
-        let chunk_bytes = (1..=slabs.count()).map(|class| slabs.class(class).chunk_bytes);
-        let tuning = Tuning::new(config.policy, chunk_bytes);
+        slabs.restore_fitted(&memory.control[0]);
         Ok(Self {
             arena,
             lists: (1..=slabs.count())
@@ -141,7 +140,7 @@ impl Store {
             secrets: RapidSecrets::seed(seed),
             item_bytes_max: config.item_bytes_max,
             evict: config.evict,
-            tuning,
+            tuning: Tuning::new(config.policy),
             ghosts: Ghosts::new(layout.items_max)?,
         })
     }

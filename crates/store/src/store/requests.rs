@@ -67,7 +67,7 @@ impl Store {
         if from == to {
             return Err(ReassignError::Same);
         }
-        let class = |id: i32| u8::try_from(id).ok().filter(|&id| id <= self.slabs.count());
+        let class = |id: i32| u8::try_from(id).ok().filter(|&id| id == 0 || self.slabs.is_open(id));
         let to = class(to).ok_or(ReassignError::BadClass)?;
         let from = match from {
             -1 => None,

@@ -94,10 +94,10 @@ fn class_stats(store: &Store, id: ClassId, now_secs: u32) -> ClassStats {
     let of = |count| store.counters.of_class(id, count);
     ClassStats {
         id,
-        chunk_bytes: to_u32(class.chunk_bytes),
-        chunks_per_page: to_u32(class.per_page),
+        chunk_bytes: to_u32(class.chunk_bytes()),
+        chunks_per_page: to_u32(class.per_page()),
         pages: held.pages,
-        chunks: held.pages * class.per_page as u64,
+        chunks: held.pages * class.per_page() as u64,
         chunks_used: held.used,
         chunks_free: held.free,
         items: of(Count::Items),

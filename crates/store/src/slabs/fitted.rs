@@ -1,0 +1,221 @@
+//! Fitted classes: chunk sizes that follow the sizes seen.
+//!
+//! Neighbouring chunks of the regular classes differ by the factor of `-f`, so the items of a class
+//! may be up to that much smaller than its chunks. Where many items of a class have one size, or
+//! nearly, they get a class of their own, whose chunks just hold them.
+//!
+//! A fitted class takes over the sizes up to its own from the class that had them. Items that are
+//! there stay where they are. Their pages go to the fitted class as they get old, like those of any
+//! class.
+//!
+//! # Laws
+//!
+//! 1. The chunk size of a fitted class stands in [`Control`] before any thread can learn of the
+//!    class, so that a start after a crash knows how the class's pages are cut.
+//! 2. It changes only under the class's lock, while the class has no page, and has had none for a
+//!    grace period: a section that saw a page of the class may read the page's headers.
+//! 3. A thread that has looked its class up may be in no section, so the class may change before it
+//!    takes a chunk. Whoever has a chunk looks whether it is large enough (`allocate::take_for`):
+//!    then the class has a page, and stays as it is.
+
+use super::class::Class;
+use super::{ClassId, Slabs, sizes};
+use arena::chunks::{CHUNK_BYTES_MAX, HEADER};
+use arena::control::{Control, FITTED_MAX};
+use arena::qsbr::Qsbr;
+use arena::sync::Ordering;
+use narrow::to_u32;
+
+/// A fitted class has to save a 32nd of the memory of the class that has its sizes.
+const WORTH: usize = 32;
+/// Fewest sizes by which a class is judged.
+const SIZES_MIN: usize = 64;
+
+/// What one of the [`FITTED_MAX`] classes is used for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Slot {
+    #[default]
+    Unused,
+    /// Sizes lead to it.
+    InUse,
+    /// No size leads to it.
+    Leaving { seen_empty: Option<Emptied> },
+}
+
+/// A moment at which a class had no page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Emptied {
+    epoch: u64,
+    /// Pages that the class had ever had.
+    pages_given: u64,
+}
+
+/// All of them.
+pub(super) type Slots = [Slot; FITTED_MAX];
+
+impl Slabs {
+    /// Opens a fitted class if that saves enough of the memory of class `id`, where `seen` are the
+    /// bytes of some of its items. `false` if it does not, or no more classes can be opened now.
+    /// The caller is the cleaner.
+    pub(crate) fn fit(
+        &self,
+        control: &Control,
+        qsbr: &Qsbr,
+        id: ClassId,
+        seen: &mut [usize],
+    ) -> bool {
+        let chunk_bytes = self.class(id).chunk_bytes();
+        let Some(bytes) = best_size(seen, chunk_bytes, |size| self.widened(size)) else {
+            return false;
+        };
+        let mut slots = self.fitted.lock();
+        let free = (0..FITTED_MAX).find(|&at| self.refit(at, &mut slots[at], bytes, qsbr));
+        let Some(free) = free else {
+            self.leave_one(&mut slots);
+            return false;
+        };
+        // Relaxed: published with the sizes that lead to it.
+        control.fitted[free].store(to_u32(bytes), Ordering::Relaxed);
+        self.map_sizes(&slots);
+        true
+    }
+
+    /// Opens the fitted classes that an earlier process has left. One whose size makes no sense is
+    /// left out.
+    pub(crate) fn restore_fitted(&self, control: &Control) {
+        let mut slots = self.fitted.lock();
+        for (slot, bytes) in control.fitted.iter().enumerate() {
+            let size = bytes.load(Ordering::Relaxed) as usize;
+            if (HEADER..CHUNK_BYTES_MAX).contains(&size) && size.is_multiple_of(self.unit) {
+                self.fitted_class(slot).set_chunk_bytes(size, self.page_bytes);
+                slots[slot] = Slot::InUse;
+            } else {
+                bytes.store(0, Ordering::Relaxed);
+            }
+        }
+        self.map_sizes(&slots);
+    }
+
+    /// `true` if there is such a class now, and pages may be of it.
+    pub(crate) fn is_open(&self, id: ClassId) -> bool {
+        let slot = usize::from(id).checked_sub(self.first_fitted());
+        match slot.and_then(|slot| self.fitted.lock().get(slot).copied()) {
+            Some(slot) => !matches!(slot, Slot::Unused),
+            None => (1..=self.count()).contains(&id),
+        }
+    }
+
+    /// The id of the first fitted class. They follow the regular ones; that of heads follows them.
+    fn first_fitted(&self) -> usize {
+        usize::from(self.largest()) + 1
+    }
+
+    /// The widest chunk of which a page holds as many as of this size.
+    fn widened(&self, size: usize) -> usize {
+        let size = size.next_multiple_of(self.unit);
+        (self.page_bytes / (self.page_bytes / size)) / self.unit * self.unit
+    }
+
+    fn fitted_class(&self, slot: usize) -> &Class {
+        &self.classes[self.first_fitted() - 1 + slot]
+    }
+
+    /// Gives the class of a slot this chunk size, if law 2 lets it.
+    fn refit(&self, at: usize, slot: &mut Slot, bytes: usize, qsbr: &Qsbr) -> bool {
+        let class = self.fitted_class(at);
+        let state = class.state.lock();
+        let pages_given = state.pages_given;
+        let may_change = match slot {
+            Slot::Unused => true,
+            Slot::InUse => false,
+            Slot::Leaving { seen_empty: Some(seen) } if seen.pages_given == pages_given => {
+                qsbr.is_safe(seen.epoch)
+            }
+            Slot::Leaving { seen_empty } => {
+                let now = Emptied { epoch: qsbr.epoch(), pages_given };
+                *seen_empty = state.is_empty().then_some(now);
+                false
+            }
+        };
+        if may_change {
+            class.set_chunk_bytes(bytes, self.page_bytes);
+            *slot = Slot::InUse;
+        }
+        may_change
+    }
+
+    /// Lets a fitted class go that has no page.
+    fn leave_one(&self, slots: &mut Slots) {
+        let is_idle = |at: &usize| {
+            matches!(slots[*at], Slot::InUse) && self.fitted_class(*at).state.lock().is_empty()
+        };
+        if let Some(idle) = (0..FITTED_MAX).find(is_idle) {
+            slots[idle] = Slot::Leaving { seen_empty: None };
+            self.map_sizes(slots);
+        }
+    }
+
+    /// Leads each size to the smallest chunks that hold it.
+    fn map_sizes(&self, slots: &Slots) {
+        let is_in_use = |id: &ClassId| match usize::from(*id).checked_sub(self.first_fitted()) {
+            Some(slot) => matches!(slots.get(slot), Some(Slot::InUse)),
+            None => true,
+        };
+        let ids = (1..self.heads()).filter(is_in_use);
+        let map = sizes::class_by_size(ids.map(|id| (self.class(id).chunk_bytes(), id)).collect());
+        for (entry, id) in self.class_by_size.iter().zip(map) {
+            // Release: partner of the Acquire in `class_for`; the class's sizes are visible.
+            entry.store(u32::from(id), Ordering::Release);
+        }
+    }
+}
+
+/// The chunk size that saves most if the items that fit into its chunks have them, and the others
+/// stay in chunks of `chunk_bytes`. `None` if that is not worth a class. `widened` makes a chunk
+/// size of the bytes of an item.
+fn best_size(
+    seen: &mut [usize],
+    chunk_bytes: usize,
+    widened: impl Fn(usize) -> usize,
+) -> Option<usize> {
+    seen.sort_unstable();
+    let saved = |(at, &bytes): (usize, &usize)| {
+        let size = widened(bytes);
+        (chunk_bytes.saturating_sub(size) * (at + 1), size)
+    };
+    let (saved, size) = seen.iter().enumerate().map(saved).max()?;
+    (seen.len() >= SIZES_MIN && saved * WORTH >= chunk_bytes * seen.len()).then_some(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size chosen among chunks that are multiples of eight.
+    fn chosen(mut seen: Vec<usize>, chunk_bytes: usize) -> Option<usize> {
+        best_size(&mut seen, chunk_bytes, |bytes| bytes.next_multiple_of(8))
+    }
+
+    #[test]
+    fn items_of_one_size_get_chunks_of_it() {
+        assert_eq!(chosen(vec![1069; 100], 1144), Some(1072));
+        assert_eq!(chosen(vec![1069; 10], 1144), None, "so few say nothing");
+    }
+
+    #[test]
+    fn what_would_save_little_gets_no_class() {
+        assert_eq!(chosen(vec![1120; 100], 1144), None);
+        let spread = (0..100).map(|n| 1070 + n * 74 / 100).collect();
+        assert_eq!(chosen(spread, 1144), None, "sizes of all kinds");
+    }
+
+    #[test]
+    fn of_two_sizes_that_which_saves_more_is_chosen() {
+        let mixed = |small: usize| {
+            let of = |at| if at < small { 1072 } else { 1136 };
+            chosen((0..100).map(of).collect(), 1144)
+        };
+        assert_eq!(mixed(80), Some(1072));
+        assert_eq!(mixed(10), None);
+    }
+}
