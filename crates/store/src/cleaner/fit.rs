@@ -12,8 +12,6 @@ const FIRST_SHARE: u64 = 64;
 const NEXT_SHARE: u64 = 16;
 /// Least pages' worth stored between two looks. A small store is not cut into many classes.
 const PAGES: u64 = 8;
-/// A class with less than this part of all pages is left as it is.
-const SHARE_OF_PAGES: u64 = 32;
 /// Pages of a class that are looked into, and chunks of each.
 const SAMPLE: (usize, usize) = (16, 16);
 
@@ -37,10 +35,8 @@ impl Fitter {
         let due = (1..=store.slabs.count()).filter(is_of_items).find(|&id| self.is_due(thread, id));
         let Some(class) = due else { return };
         self.looked_at[usize::from(class)] = store.slabs.stored(class);
-        if store.slabs.pages_of(class) as u64 * SHARE_OF_PAGES >= store.slabs.pages_in_use() {
-            let mut sizes = sizes(thread, class);
-            store.slabs.fit(store.control(), &store.qsbr, class, &mut sizes);
-        }
+        let mut sizes = sizes(thread, class);
+        store.slabs.fit(store.control(), &store.qsbr, class, &mut sizes);
     }
 
     fn is_due(&self, thread: &ThreadState, class: ClassId) -> bool {

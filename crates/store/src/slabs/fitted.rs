@@ -26,8 +26,10 @@ use arena::qsbr::Qsbr;
 use arena::sync::Ordering;
 use narrow::to_u32;
 
-/// A fitted class has to save a 32nd of the memory of the class that has its sizes.
-const WORTH: usize = 32;
+/// A fitted class has to save a 64th of the memory of the class that has its sizes,
+const WORTH: usize = 64;
+/// and this number of pages: each class has some that are partly used.
+const PAGES_SAVED: usize = 4;
 /// Fewest sizes by which a class is judged.
 const SIZES_MIN: usize = 64;
 
@@ -65,7 +67,8 @@ impl Slabs {
         seen: &mut [usize],
     ) -> bool {
         let chunk_bytes = self.class(id).chunk_bytes();
-        let Some(bytes) = best_size(seen, chunk_bytes, |size| self.widened(size)) else {
+        let pages = self.pages_of(id);
+        let Some(bytes) = best_size(seen, chunk_bytes, pages, |size| self.widened(size)) else {
             return false;
         };
         let mut slots = self.fitted.lock();
@@ -171,11 +174,12 @@ impl Slabs {
 }
 
 /// The chunk size that saves most if the items that fit into its chunks have them, and the others
-/// stay in chunks of `chunk_bytes`. `None` if that is not worth a class. `widened` makes a chunk
-/// size of the bytes of an item.
+/// stay in chunks of `chunk_bytes`, of which there are this number of pages. `None` if that is not
+/// worth a class. `widened` makes a chunk size of the bytes of an item.
 fn best_size(
     seen: &mut [usize],
     chunk_bytes: usize,
+    pages: usize,
     widened: impl Fn(usize) -> usize,
 ) -> Option<usize> {
     seen.sort_unstable();
@@ -184,7 +188,9 @@ fn best_size(
         (chunk_bytes.saturating_sub(size) * (at + 1), size)
     };
     let (saved, size) = seen.iter().enumerate().map(saved).max()?;
-    (seen.len() >= SIZES_MIN && saved * WORTH >= chunk_bytes * seen.len()).then_some(size)
+    let all = chunk_bytes * seen.len();
+    let is_worth_it = saved * WORTH >= all && saved * pages >= PAGES_SAVED * all;
+    (seen.len() >= SIZES_MIN && is_worth_it).then_some(size)
 }
 
 #[cfg(test)]
@@ -193,7 +199,7 @@ mod tests {
 
     /// The size chosen among chunks that are multiples of eight.
     fn chosen(mut seen: Vec<usize>, chunk_bytes: usize) -> Option<usize> {
-        best_size(&mut seen, chunk_bytes, |bytes| bytes.next_multiple_of(8))
+        best_size(&mut seen, chunk_bytes, 200, |bytes| bytes.next_multiple_of(8))
     }
 
     #[test]
@@ -204,9 +210,9 @@ mod tests {
 
     #[test]
     fn what_would_save_little_gets_no_class() {
-        assert_eq!(chosen(vec![1120; 100], 1144), None);
-        let spread = (0..100).map(|n| 1070 + n * 74 / 100).collect();
-        assert_eq!(chosen(spread, 1144), None, "sizes of all kinds");
+        assert_eq!(chosen(vec![1128; 100], 1144), None);
+        let few_pages = best_size(&mut [1072; 100], 1144, 40, |bytes| bytes);
+        assert_eq!(few_pages, None);
     }
 
     #[test]
@@ -216,6 +222,6 @@ mod tests {
             chosen((0..100).map(of).collect(), 1144)
         };
         assert_eq!(mixed(80), Some(1072));
-        assert_eq!(mixed(10), None);
+        assert_eq!(mixed(20), None);
     }
 }
