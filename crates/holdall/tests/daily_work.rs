@@ -252,6 +252,14 @@ fn logins_and_tls_are_the_servers() {
     assert!(refused(&["keys", &at, "--tls-ca", &ca]).contains("CLIENT_ERROR"));
     let plain = refused(&["keys", &at, "--timeout", "2"]);
     assert!(plain.contains(&at), "{plain}");
+    // From a server without either, and back.
+    let without = Running::serve(&[]);
+    let (mut wire, other) = (without.connect(), address(&without));
+    fill(&mut wire);
+    said(&["cp", &other, &at, "--tls-ca", &ca, "--login", &login, "--from-plain"]);
+    wire.expect(b"flush_all\r\n", b"OK\r\n");
+    said(&["cp", &at, &other, "--from-tls-ca", &ca, "--from-login", &login]);
+    assert_filled(&mut wire);
 }
 
 /// A server that says what it likes: no length is believed, and no reply moves a cursor.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use super::Reach;
+use crate::connection::Options;
 
 /// A server's address, for help.
 const ADDRESS: &str = "127.0.0.1:11211";
@@ -197,8 +198,11 @@ Examples:
       what the second server has already, it keeps
   holdall cp redis://10.0.0.5 10.0.0.2
       the strings of a Redis or Valkey, with the times at which they expire
+  holdall cp redis://10.0.0.5 10.0.0.2 --from-login redis.txt --login app.txt --tls-ca ca.pem
+      a login to each, and TLS to the second
 
-Both servers are reached in the same way (TLS, login). Values that change meanwhile are copied as
+FROM is reached in the same way as TO (TLS, login), unless a flag --from-.. says otherwise: then by
+those flags alone. Values that change meanwhile are copied as
 they were or as they are: copy to a server that is not in use, or with --add."
 )]
 pub(super) struct CopyArgs {
@@ -215,6 +219,43 @@ pub(super) struct CopyArgs {
     pub storing: Storing,
     #[command(flatten)]
     pub reach: Reach,
+    #[command(flatten)]
+    pub from_reach: FromReach,
+}
+
+/// The way to the server that is read, where it is another.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct FromReach {
+    /// Reads without TLS and login
+    #[arg(long, conflicts_with_all = ["from_tls_ca", "from_tls_insecure", "from_login"])]
+    from_plain: bool,
+    /// Reads by TLS; the server is verified by these issuers (PEM)
+    #[arg(long, value_name = "FILE", conflicts_with = "from_tls_insecure")]
+    from_tls_ca: Option<PathBuf>,
+    /// Reads by TLS with any certificate
+    #[arg(long)]
+    from_tls_insecure: bool,
+    /// Logs in where it reads, by the first line of a file: USER:PASSWORD
+    #[arg(long, value_name = "FILE")]
+    from_login: Option<PathBuf>,
+}
+
+impl FromReach {
+    /// The way that these flags describe; without one of them it is that of the other server.
+    pub(super) fn options(&self, to: &Options) -> Options {
+        let Self { from_plain, from_tls_ca, from_tls_insecure, from_login } = self.clone();
+        let is_same =
+            !from_plain && !from_tls_insecure && from_tls_ca.is_none() && from_login.is_none();
+        if is_same {
+            return to.clone();
+        }
+        Options {
+            tls_ca: from_tls_ca,
+            tls_insecure: from_tls_insecure,
+            login: from_login,
+            timeout: to.timeout,
+        }
+    }
 }
 
 /// The way in which items are stored.

@@ -115,13 +115,13 @@ pub(super) fn restore(arguments: RestoreArgs) -> Result<ExitCode, Error> {
 
 pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
     let options = arguments.reach.options();
+    let way = arguments.from_reach.options(&options);
     let mut to = Connection::open(&arguments.to, &options)?;
     let pipe = |error| Error::Dump(format!("no pipe: {error}"));
     let (reader, writer) = io::pipe().map_err(pipe)?;
-    let (from, prefix) = (arguments.from.clone(), arguments.prefix.clone());
-    let dumping = thread::spawn(move || dumped(&from, &options, &prefix, writer));
-    let restored =
-        crate::restore(&mut BufReader::new(reader), &mut to, pace(arguments.storing), |_| ());
+    let CopyArgs { from, prefix, storing, .. } = arguments;
+    let dumping = thread::spawn(move || dumped(&from, &way, &prefix, writer));
+    let restored = crate::restore(&mut BufReader::new(reader), &mut to, pace(storing), |_| ());
     // The reason for a dump that was cut short is the dumping side's.
     let left = match dumping.join() {
         Ok(Ok(dumped)) => left(dumped),
