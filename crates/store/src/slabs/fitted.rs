@@ -147,8 +147,11 @@ impl Slabs {
         may_change
     }
 
-    /// Lets a fitted class go that has no page.
+    /// Lets a fitted class go that has no page, unless one is on its way that has none.
     fn leave_one(&self, slots: &mut Slots) {
+        if slots.iter().any(|slot| matches!(slot, Slot::Leaving { seen_empty: Some(_) })) {
+            return;
+        }
         let is_idle = |at: &usize| {
             matches!(slots[*at], Slot::InUse) && self.fitted_class(*at).state.lock().is_empty()
         };
@@ -193,9 +196,12 @@ fn best_size(
     (seen.len() >= SIZES_MIN && is_worth_it).then_some(size)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::store::Store;
 
     /// The size chosen among chunks that are multiples of eight.
     fn chosen(mut seen: Vec<usize>, chunk_bytes: usize) -> Option<usize> {
@@ -223,5 +229,45 @@ mod tests {
         };
         assert_eq!(mixed(80), Some(1072));
         assert_eq!(mixed(20), None);
+    }
+
+    /// Law 2.
+    #[test]
+    fn a_class_changes_when_no_section_can_have_seen_a_page_of_it() {
+        let config = Config { memory_bytes: 16 << 20, growth_factor: 2.0, ..Config::default() };
+        let store = Store::new(config).unwrap();
+        let (arena, budget, qsbr) = (&store.arena, &store.budget, &store.qsbr);
+        let slabs = &store.slabs;
+        let class = slabs.class_for(1000);
+        let seen_by = |bytes: usize| slabs.fit(store.control(), qsbr, class, &mut [bytes; 100]);
+        let grace = || (0..4).for_each(|_| _ = qsbr.try_advance());
+        // As many pages as make a class worth it.
+        for _ in 0..64 {
+            assert!(slabs.add_page(arena, budget, qsbr, class));
+            while slabs.take_to_move(arena, qsbr, class).is_some() {}
+        }
+        let sizes = (0..FITTED_MAX).map(|n| 640 + 8 * n);
+        for bytes in sizes.clone() {
+            assert!(seen_by(bytes), "{bytes}");
+        }
+        let first = slabs.class_for(640);
+        assert!(!seen_by(600), "all are in use");
+        assert_ne!(slabs.class_for(640), first, "no size leads to the one that leaves");
+        assert!(!seen_by(600), "it has no page");
+        let reader = store.join().unwrap();
+        let section = reader.section();
+        grace();
+        assert!(!seen_by(600), "a section is open that began before");
+        drop(section);
+        // A thread that has looked the class up before gives it a page, and another takes it away.
+        assert!(slabs.add_page(arena, budget, qsbr, first));
+        let page = slabs.sample_pages(first, 1, 0)[0];
+        assert!(slabs.drain(arena, qsbr, first, page, 0));
+        reader.rest();
+        grace();
+        assert!(!seen_by(600), "it has had a page since");
+        grace();
+        assert!(seen_by(600));
+        assert_eq!((slabs.class_for(600), slabs.class(first).chunk_bytes()), (first, 600));
     }
 }
