@@ -4,8 +4,8 @@
 //! A ghost is 16 bits of the key's hash, in a place that other bits of it name. A later ghost of
 //! the same place takes it. With as many places as there are items, a ghost lives about as long as
 //! it takes to store that many items. Places are added in small steps, as a table grows by linear
-//! hashing: of the hashes that lead to one old place, half lead to the new one. Two keys are taken for one in some of 65,536 cases, which
-//! costs a newcomer's place and nothing else.
+//! hashing: of the hashes that lead to one old place, half lead to the new one. Two keys are taken
+//! for one in some of 65,536 cases, which costs a newcomer's place and nothing else.
 //!
 //! Two ghosts share a word. All accesses are Relaxed: a ghost guards nothing, and one that is lost
 //! to a race of two writers is one ghost less.
