@@ -124,14 +124,18 @@ struct Prometheus {
 
 impl Prometheus {
     /// With the rules as they are, but that no alert waits.
-    fn start(targets: &[&Process]) -> Self {
-        let folder = Scratch::new();
+    fn eager(targets: &[&Process]) -> Self {
         let eager: String = rules()
             .lines()
             .map(|line| if line.trim().starts_with("for: ") { "        for: 0s" } else { line })
             .flat_map(|line| [line, "\n"])
             .collect();
-        fs::write(folder.path("rules.yml"), eager).unwrap();
+        Self::start(&eager, targets)
+    }
+
+    fn start(rules: &str, targets: &[&Process]) -> Self {
+        let folder = Scratch::new();
+        fs::write(folder.path("rules.yml"), rules).unwrap();
         let config = "global: {scrape_interval: 500ms, scrape_timeout: 400ms, evaluation_interval: 500ms}\n\
             rule_files: [rules.yml]\n\
             scrape_configs:\n- job_name: holdall\n  file_sd_configs: [{files: [targets.json], refresh_interval: 1s}]\n";
@@ -259,9 +263,9 @@ fn without_database(folder: &Scratch, name: &str, more: &str) -> Process {
     invalidator(folder, name, &source, local(), &format!("{keys}{more}"))
 }
 
-/// A database that keeps little log, and what follows it.
-fn with_little_log(folder: &Scratch, router: &Process) -> (Postgres, Process) {
-    let database = Postgres::start(&["max_slot_wal_keep_size=48MB", "wal_keep_size=0"]);
+/// A database with these flags, and what follows it.
+fn followed(flags: &[&str], folder: &Scratch, router: &Process, more: &str) -> (Postgres, Process) {
+    let database = Postgres::start(flags);
     database.sql(
         "CREATE TABLE items (id BIGINT PRIMARY KEY); CREATE PUBLICATION cached FOR TABLE items",
     );
@@ -270,8 +274,9 @@ fn with_little_log(folder: &Scratch, router: &Process) -> (Postgres, Process) {
          publication = \"cached\"\ncheck_every_ms = 100",
         database.addr()
     );
-    let keys = "[keys.tables]\n\"public.items\" = \"item:{id}\"";
-    let follower = invalidator(folder, "room", &source, router.clients, keys);
+    let keys = "[keys.tables]\n\"public.items\" = \"item:{id}\"\n\n";
+    let follower =
+        invalidator(folder, "follower", &source, router.clients, &format!("{keys}{more}"));
     // It connects to a router with the first delete.
     wait_for_long("a follower", || {
         database.sql("INSERT INTO items SELECT count(*) FROM items");
@@ -327,9 +332,10 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     let closed = Process::serve(&["-u", "root", "-Y", users.to_str().unwrap()]);
     let behind = Process::serve(&[]);
     let (front, config) = proxy(&behind, &folder);
-    let (database, short) = with_little_log(&folder, &behind);
+    let little_log = ["max_slot_wal_keep_size=48MB", "wal_keep_size=0"];
+    let (database, short) = followed(&little_log, &folder, &behind, "");
     let scraped = [&few, &full, &closed, &behind, &front, &short];
-    let prometheus = Prometheus::start(&scraped);
+    let prometheus = Prometheus::eager(&scraped);
     prometheus.wait_for_scrapes(scraped.len(), 2);
     for _ in 0..50 {
         front.ask("set a 0 0 1\r\n1\r\nget a\r\n");
@@ -367,4 +373,34 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     });
     show(&prometheus, "invalidate");
     drop((held, open));
+}
+
+/// A tier at work: a server that evicts, a proxy, a database that changes, and an invalidator with
+/// a canary. No alert fires. `QUIET_SECONDS=3600` goes on for an hour.
+#[test]
+fn no_alert_fires_under_load() {
+    let seconds = std::env::var("QUIET_SECONDS").map_or(10, |text| text.parse().unwrap());
+    let folder = Scratch::new();
+    let server = Process::serve(&["-m", "4"]);
+    let (front, _config) = proxy(&server, &folder);
+    let (database, follower) = followed(&[], &folder, &front, "[canary]\nevery_ms = 1000\n");
+    let scraped = [&server, &front, &follower];
+    let prometheus = Prometheus::start(&rules(), &scraped);
+    prometheus.wait_for_scrapes(scraped.len(), 2);
+    let (target, time) = (front.clients.to_string(), seconds.to_string());
+    let mut load = holdall(&["bench", "run", "--server", &target, "--time", &time]);
+    load.args(["--rate", "2000", "--connections", "10", "--ratio", "1:3", "--value-size", "1000"]);
+    let load = Process::new(load, local(), local());
+    let (mut fired, begin) = (BTreeSet::new(), Instant::now());
+    while begin.elapsed() < Duration::from_secs(seconds) {
+        database.sql("INSERT INTO items SELECT count(*) FROM items");
+        fired.extend(prometheus.firing());
+        thread::sleep(Duration::from_secs(1));
+    }
+    assert_eq!(fired, BTreeSet::new());
+    for is_there in ["memcached_items_evicted_total > 0", "holdall_invalidate_keys > 0"] {
+        assert!(!prometheus.query(is_there).is_empty(), "{is_there}");
+    }
+    println!("{seconds} s under load without an alert");
+    drop(load);
 }
