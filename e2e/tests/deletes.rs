@@ -289,6 +289,53 @@ fn a_delete_that_is_kept_is_told_from_one_that_is_executed() {
     assert_eq!(rig.left(&["k".to_owned()]), [""; 0]);
 }
 
+/// A server comes back while the proxy that keeps a delete for it is dead, and another one lives.
+#[test]
+fn a_server_that_missed_deletes_is_believed_by_no_other_proxy() {
+    for peers in [Kind::Holdall, Kind::Memcached] {
+        let folders = [Folder::new("deletes-mark-a"), Folder::new("deletes-mark-b")];
+        let server = Launch::new(peers).start();
+        let others: Vec<_> = (0..2).map(|_| Launch::new(peers).start()).collect();
+        let fault_proxy = FaultProxy::before(server.addr());
+        let pool = [fault_proxy.addr(), others[0].addr(), others[1].addr()];
+        let config = router::config(&pool, r#""PoolRoute|all""#);
+        let start = |folder: &Folder| {
+            let args: Vec<&str> = QUICK.iter().chain(&["-a", folder.name()]).copied().collect();
+            Router::start(&config, &args)
+        };
+        let (mut writer, reader) = (start(&folders[0]), start(&folders[1]));
+        let mut wire = reader.connect();
+        let is_there = |key: &String| {
+            let mut wire = reader.connect();
+            wire.expect(format!("set {key} 0 0 3\r\nold\r\n").as_bytes(), b"STORED\r\n");
+            let mut wire = server.connect();
+            wire.send(format!("get {key}\r\n").as_bytes());
+            wire.line().starts_with("VALUE")
+        };
+        let key = (0..).map(|number| format!("k{number}")).find(is_there).unwrap();
+        fault_proxy.set(Mode::Refuse);
+        assert_eq!(delete(writer.addr(), std::slice::from_ref(&key)).len(), 1);
+        reader.wait_for("asynclog_marked", 1);
+        writer.kill();
+        fault_proxy.set(Mode::Open);
+        let get = format!("get {key}\r\n");
+        let add = format!("add {key} 0 0 1\r\nx\r\n");
+        let mut reached = 0;
+        while reached < 50 {
+            wire.send(get.as_bytes());
+            let said = wire.line();
+            assert!(said.starts_with("SERVER_ERROR"), "{peers:?}: {said}");
+            // The server is reached, and has the value.
+            wire.send(add.as_bytes());
+            reached += u32::from(wire.line() == "NOT_STORED");
+        }
+        writer.restart();
+        writer.wait_for("asynclog_pending", 0);
+        reader.wait_for("asynclog_marked", 0);
+        wire.expect(get.as_bytes(), b"END\r\n");
+    }
+}
+
 /// Whatever they were for may be among what the server has.
 #[test]
 fn a_server_whose_deletes_became_too_old_is_flushed() {

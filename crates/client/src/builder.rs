@@ -329,7 +329,7 @@ impl Builder {
         let spool = Spool::open(folder, spool::Settings::default()).map_err(named)?;
         // A fault of the disk shows in the calls that fail.
         let (registry, targets) = (registry.clone(), plan.targets());
-        let spooler = Spooler::start(spool, None, registry, worker, false, targets, |_| {});
+        let spooler = Spooler::start(spool, None, registry, worker, true, targets, |_| {});
         spooler.map(|one| Some(Arc::new(one))).map_err(|error| start_failed(&error))
     }
 
@@ -465,7 +465,7 @@ mod tests {
     /// The names that certificates must have, of the servers as they are told.
     fn names(builder: Builder) -> Vec<String> {
         let plan = builder.tls(upstream::TlsOptions::default()).plan().unwrap().plan;
-        plan.targets().into_iter().map(|(_, _, settings)| settings.server_name).collect()
+        plan.targets().into_iter().map(|target| target.settings.server_name).collect()
     }
 
     #[test]

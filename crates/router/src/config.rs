@@ -157,7 +157,7 @@ fn understand(
         return Err(ConfigError::FlushOfAllPools);
     }
     let targets = plan.targets();
-    let names = targets.iter().map(|(name, address, _)| (address.clone(), name.clone()));
+    let names = targets.iter().map(|target| (target.address.clone(), target.name.clone()));
     let names = Arc::new(names.collect());
     let is_dynamic = plan.has_names() || !sources.is_empty();
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));

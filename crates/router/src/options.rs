@@ -221,9 +221,10 @@ pub struct Options {
     #[arg(long, value_name = "never|always|MS", default_value = "1000", value_parser = fsync)]
     pub asynclog_fsync: Fsync,
 
-    /// Send no gets to a server that has kept deletes to come: they fail over, or get `SERVER_ERROR
-    /// 302 try again`
-    #[arg(long)]
+    /// Send no gets to a server for which this proxy, or another one of the fleet, has kept
+    /// deletes: they fail over, or get `SERVER_ERROR 302 try again`
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true,
+        default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub asynclog_hold_gets: bool,
 
     /// Verbosity on stderr; 1 or more also logs servers that go down and come back

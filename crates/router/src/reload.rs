@@ -190,7 +190,7 @@ fn take(
     if let Some(deletes) = shared.deletes.get() {
         // Who joins is asked only when it is known what waits for it; who leaves is asked until
         // then.
-        let is_gone = |one: &Target| read.targets.iter().all(|other| other.0 != one.0);
+        let is_gone = |one: &Target| read.targets.iter().all(|other| other.name != one.name);
         let both = before.into_iter().filter(is_gone).chain(read.targets.clone());
         deletes.set_targets(both.collect());
         shared.replace(read.read);

@@ -134,15 +134,22 @@ impl Plan {
     /// The servers to which deletes that were kept may be replayed.
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
-        let mut targets = BTreeMap::new();
+        let mut targets: BTreeMap<String, Target> = BTreeMap::new();
         for pool in &self.config.pools {
-            for member in &pool.members {
-                let Member::Server(server) = member else { continue };
-                let name = server.address.to_string();
-                if let Some(address) = self.addresses.get(&name) {
-                    let target = (name.clone(), address.clone(), self.settings_of(pool, server));
-                    targets.insert(name, target);
-                }
+            let servers = pool.members.iter().filter_map(|member| match member {
+                Member::Server(server) => Some((server.address.to_string(), server)),
+                Member::Route(_) => None,
+            });
+            let servers: BTreeMap<String, &ast::Server> = servers.collect();
+            let names: Vec<&String> = servers.keys().collect();
+            for (name, server) in &servers {
+                let Some(address) = self.addresses.get(name).cloned() else { continue };
+                let (name, settings) = (name.clone(), self.settings_of(pool, server));
+                let mut peers = peers(&name, &names);
+                peers.extend(targets.remove(&name).into_iter().flat_map(|other| other.peers));
+                peers.sort();
+                peers.dedup();
+                targets.insert(name.clone(), Target { name, address, settings, peers });
             }
         }
         targets.into_values().collect()
@@ -218,6 +225,17 @@ impl Plan {
         let root = builder.root();
         Tree { root, destinations: builder.destinations }
     }
+}
+
+/// Servers of a pool that keep the marks of one of them.
+const PEERS: usize = 3;
+
+/// The servers of a pool that keep the marks of `name`: the same for all who know the pool.
+fn peers(name: &String, pool: &[&String]) -> Vec<String> {
+    let order = hashing::rendezvous_order(name.as_bytes(), pool);
+    let places = order.into_iter().filter_map(|place| pool.get(place as usize));
+    let others = places.filter(|other| **other != name).take(PEERS);
+    others.map(|other| (*other).clone()).collect()
 }
 
 /// What keeps a server from being spoken to as the configuration says.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Rig, Scripted, patient};
-use routes::Spooler;
 use routes::route::{OperationSelectorRoute, RouteRef, Selecting, WarmUpRoute};
+use routes::{Spooler, Target};
 use spool::{Fsync, Spool};
 use upstream::{Command, Failure, Outcome};
 
@@ -31,8 +31,12 @@ fn old(takes: &Arc<AtomicBool>) -> Scripted {
 fn keeping(rig: &Rig, folder: &Path, holds_gets: bool, servers: &[&Scripted]) -> Spooler {
     let settings = spool::Settings { fsync: Fsync::Never, ..spool::Settings::default() };
     let spool = Spool::open(folder, settings).unwrap();
-    let target =
-        |server: &&Scripted| (server.address.to_string(), server.address.into(), patient());
+    let target = |server: &&Scripted| Target {
+        name: server.address.to_string(),
+        address: server.address.into(),
+        settings: patient(),
+        peers: Vec::new(),
+    };
     let (registry, targets) = (rig.registry.clone(), servers.iter().map(target).collect());
     let spooler = Spooler::start(spool, None, registry, 1, holds_gets, targets, |_| {}).unwrap();
     rig.core.keep_deletes(spooler.deletes().clone()).unwrap();

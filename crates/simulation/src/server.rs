@@ -51,6 +51,8 @@ pub(crate) struct Answer {
 #[derive(Debug, Default)]
 pub struct Server {
     items: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The time at which an item of `set` ends that has an expiry time, in microseconds.
+    ends_us: BTreeMap<Vec<u8>, u64>,
     /// It answers wrongly.
     pub lies: bool,
     /// The next bytes that it sends do not arrive as they were sealed.
@@ -149,6 +151,9 @@ impl Server {
 
     /// The next request of `input`: its bytes, and the replies to it.
     fn next(&mut self, input: &[u8]) -> Option<(usize, Vec<Reply>)> {
+        for (key, _) in self.ends_us.extract_if(.., |_, end_us| *end_us <= self.now_us) {
+            self.items.remove(&key);
+        }
         match Wire::of(*input.first()?) {
             Wire::Binary => self.packet(input),
             Wire::Text => self.line(input),
@@ -204,6 +209,9 @@ impl Server {
             text::Request::Store(store) => {
                 self.record_store(data);
                 let is_stored = self.may_store(&store) && self.store(store.mode, store.key, data);
+                if is_stored && store.mode == StoreMode::Set {
+                    self.end_in(store.key, store.exptime);
+                }
                 word(if is_stored { b"STORED\r\n" } else { b"NOT_STORED\r\n" })
             }
             text::Request::Arithmetic(count) => {
@@ -271,6 +279,14 @@ impl Server {
         }
         self.items.insert(key.to_vec(), value);
         true
+    }
+
+    /// The item ends in this many seconds; 0: never.
+    fn end_in(&mut self, key: &[u8], secs: i64) {
+        self.ends_us.remove(key);
+        if let Ok(secs @ 1..) = u64::try_from(secs) {
+            self.ends_us.insert(key.to_vec(), self.now_us + secs * 1_000_000);
+        }
     }
 
     fn delete(&mut self, key: &[u8]) -> bool {

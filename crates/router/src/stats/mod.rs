@@ -219,6 +219,7 @@ impl Shared {
             ("asynclog_lost", counts.lost),
             ("asynclog_pending", counts.pending),
             ("asynclog_bytes", counts.bytes),
+            ("asynclog_marked", counts.marked),
         ] {
             lines.put(Kind::Own, name, count);
         }

@@ -28,6 +28,11 @@
 //! Deletes that became too old, or that the disk lost, leave a flush behind the others of their
 //! server. What the server then has may be any of the values that they were for.
 //!
+//! # Other routers
+//!
+//! A server that cannot be reached is marked on other servers of its pool (see `marks`). Routers
+//! that see the mark ask it for no value until the deletes are executed.
+//!
 //! # Servers of which one copies the other
 //!
 //! A cold cluster's server must not execute a delete for the last time before the warm one, whose
@@ -35,6 +40,9 @@
 //! goes to the first server, and what that has executed to the second.
 
 mod import;
+mod marks;
+#[cfg(test)]
+mod marks_simulation;
 mod replay;
 #[cfg(test)]
 mod simulation;
@@ -56,10 +64,20 @@ use upstream::{Address, Command, Registry, Request, Settings, Ticket, Wake};
 /// Bytes of deletes that wait to be written, at the most; more are not taken.
 const INBOX_BYTES_MAX: usize = 16 << 20;
 
-/// A server that deletes may be replayed to: its name in the spool, where it is, how it is used.
-pub type Target = (String, Address, Settings);
+/// A server that deletes may be replayed to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its name in the spool.
+    pub name: String,
+    /// Its address.
+    pub address: Address,
+    /// The way in which it is used.
+    pub settings: Settings,
+    /// Names of other servers of its pools, which keep the mark that it has deletes to come.
+    pub peers: Vec<String>,
+}
 
-/// Counts of failed deletes, since the start but for the first two.
+/// Counts of failed deletes, since the start but for the first two and the last.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeleteCounts {
     /// Deletes that wait for their servers.
@@ -78,6 +96,8 @@ pub struct DeleteCounts {
     pub expired: u64,
     /// Deletes that could not be read from the disk any more; their server is flushed.
     pub lost: u64,
+    /// Servers, now, that a router of the fleet has marked: it keeps deletes for them.
+    pub marked: u64,
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +110,7 @@ struct Counters {
     refused: AtomicU64,
     expired: AtomicU64,
     lost: AtomicU64,
+    marked: AtomicU64,
 }
 
 /// A delete on its way to the spool.
@@ -141,7 +162,8 @@ impl Spooler {
     /// Starts the thread; when it is back, what waits for `targets` is known to whoever asks them.
     /// `worker` is a number that no other worker of `registry` has; `log` takes lines for people.
     /// mcrouter's files of failed deletes below `import` are taken over. With `holds_gets` a server
-    /// is asked for no value until its deletes are executed: `Failure::TryAgain`.
+    /// is asked for no value until its deletes are executed, those of this router and those of the
+    /// others that have marked it: `Failure::TryAgain`.
     ///
     /// # Errors
     ///
@@ -235,6 +257,7 @@ impl Deletes {
             refused: read(&counters.refused),
             expired: read(&counters.expired),
             lost: read(&counters.lost),
+            marked: read(&counters.marked),
         }
     }
 

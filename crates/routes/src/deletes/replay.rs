@@ -44,6 +44,8 @@ pub(super) struct Replay {
     done: Vec<Done>,
     retry_at: Instant,
     wait: Duration,
+    /// The server that did not answer when it was asked last.
+    missing: Option<usize>,
 }
 
 /// What a window came to.
@@ -61,7 +63,18 @@ impl Replay {
         now: Instant,
     ) -> Self {
         let (records, done) = (Vec::new(), Vec::new());
-        Self { name, targets, ids, turn: 0, records, done, retry_at: now, wait: WAIT_MIN }
+        let (turn, missing) = (0, None);
+        Self { name, targets, ids, turn, records, done, retry_at: now, wait: WAIT_MIN, missing }
+    }
+
+    /// The name of the server that has deletes to come and did not answer when it was asked last.
+    pub(super) fn missing(&self) -> Option<&str> {
+        self.targets.get(self.missing?).map(|target| target.name.as_str())
+    }
+
+    /// The server of this name is the first that is to execute these deletes.
+    pub(super) fn is_first(&self, name: &str) -> bool {
+        self.targets.first().is_some_and(|target| target.name == name)
     }
 
     /// Nothing is asked.
@@ -125,6 +138,9 @@ impl Replay {
         }
         let mut settled = Settled::default();
         let good = self.done.iter().take_while(|done| **done != Done::Failed).count();
+        if good < self.done.len() {
+            self.missing = Some(self.turn);
+        }
         if good > 0 && self.turn + 1 < self.ids.len() {
             self.turn += 1;
             self.records.truncate(good);

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use spool::Spool;
 
+use super::marks::Marks;
 use super::replay::Replay;
 use super::{Kept, Shared, THEN, Target, import};
 use upstream::system::now;
@@ -29,6 +30,7 @@ pub(super) struct Work<L> {
     upstream: Upstream,
     shared: Arc<Shared>,
     targets: BTreeMap<String, Target>,
+    marks: Marks,
     /// Servers that are asked, by the upper half of their tickets.
     replays: Vec<Option<Replay>>,
     look_around_at: Instant,
@@ -61,12 +63,14 @@ impl<L: Fn(&str)> Work<L> {
         let now = now();
         let upstream = Upstream::new(worker, registry, now)?;
         let (targets, replays) = (BTreeMap::new(), Vec::new());
+        let marks = Marks::new(holds_gets, now);
         let mut work = Self {
             spool,
             import,
             upstream,
             shared,
             targets,
+            marks,
             replays,
             look_around_at: now,
             holds_gets,
@@ -102,6 +106,7 @@ impl<L: Fn(&str)> Work<L> {
         let is_ending = self.take_inbox(now);
         self.upstream.on_events(&mut answers);
         self.replay(now, &mut answers);
+        self.mark(now);
         self.upstream.flush(&mut answers);
         self.take_answers(now, &mut answers);
         self.count();
@@ -155,7 +160,19 @@ impl<L: Fn(&str)> Work<L> {
     }
 
     fn take_targets(&mut self, targets: Vec<Target>) {
-        self.targets = targets.into_iter().map(|target| (target.0.clone(), target)).collect();
+        self.targets = targets.into_iter().map(|target| (target.name.clone(), target)).collect();
+        // Nobody waits for what is asked about marks of servers that are gone.
+        let mut nobody = Answers::default();
+        let owes = |name: &str| owes(&self.replays, name);
+        self.marks.set_targets(&self.targets, &owes, &mut self.upstream, &mut nobody);
+    }
+
+    /// Marks servers that have deletes to come, and looks for marks of others.
+    fn mark(&mut self, now: Instant) {
+        let owed = self.replays.iter().flatten().filter_map(Replay::missing).map(str::to_owned);
+        for (name, id) in self.marks.turn(now, owed, &mut self.upstream) {
+            self.upstream.set_dirty(id, owes(&self.replays, &name));
+        }
     }
 
     /// Asks every server whose turn it is.
@@ -192,8 +209,11 @@ impl<L: Fn(&str)> Work<L> {
 
     /// A server's values are believed again, unless there are other deletes for it.
     fn end(&mut self, replay: &Replay, sink: &mut dyn Sink) {
-        let first = |replay: &Replay| replay.targets.first().map(|target| target.1.clone());
-        let is_due = self.replays.iter().flatten().any(|other| first(other) == first(replay));
+        let first = |replay: &Replay| replay.targets.first().map(|target| target.address.clone());
+        let is_marked =
+            replay.targets.first().is_some_and(|target| self.marks.is_marked(&target.name));
+        let is_due =
+            is_marked || self.replays.iter().flatten().any(|other| first(other) == first(replay));
         if let Some(id) = replay.ids.first().filter(|_| !is_due) {
             self.upstream.set_dirty(*id, false);
         }
@@ -209,11 +229,12 @@ impl<L: Fn(&str)> Work<L> {
             if self.replays.iter().flatten().any(|replay| replay.name == name) {
                 continue;
             }
-            let at = |target: &Target| self.upstream.destination(&target.1, &target.2);
+            let at = |target: &Target| self.upstream.destination(&target.address, &target.settings);
             let ids: Vec<_> = targets.iter().map(at).collect();
             // From a server with deletes to come nothing is to be copied to another.
             if let Some(id) = ids.first() {
-                self.upstream.set_dirty(*id, self.holds_gets || ids.len() > 1);
+                let is_marked = targets.first().is_some_and(|one| self.marks.is_marked(&one.name));
+                self.upstream.set_dirty(*id, self.holds_gets || ids.len() > 1 || is_marked);
             }
             let replay = Some(Replay::new(name.to_owned(), targets, ids, now));
             match self.replays.iter_mut().find(|place| place.is_none()) {
@@ -224,11 +245,18 @@ impl<L: Fn(&str)> Work<L> {
     }
 
     fn take_answers(&mut self, now: Instant, answers: &mut Answers) {
+        let mut marked = Vec::new();
         for (ticket, outcome) in answers.0.drain(..) {
+            if self.marks.answered(now, ticket, outcome, &mut marked) {
+                continue;
+            }
             let (number, index) = ((ticket >> 32) as usize, (ticket & 0xffff_ffff) as usize);
             if let Some(Some(replay)) = self.replays.get_mut(number) {
                 replay.answered(index, outcome);
             }
+        }
+        for id in marked {
+            self.upstream.set_dirty(id, true);
         }
         for replay in self.replays.iter_mut().flatten() {
             if let Some(settled) = replay.settle(&mut self.spool, now) {
@@ -262,12 +290,14 @@ impl<L: Fn(&str)> Work<L> {
         store(&counters.bytes, counts.bytes);
         store(&counters.expired, counts.expired);
         store(&counters.lost, counts.lost);
+        store(&counters.marked, self.marks.count());
     }
 
     /// When there is something to do, whatever comes.
     pub(super) fn due(&self) -> Option<Instant> {
         let retries = self.replays.iter().flatten().filter_map(Replay::due);
         let times = [Some(self.look_around_at), self.upstream.deadline(), self.spool.sync_due()];
+        let times = times.into_iter().chain([self.marks.due()]);
         times.into_iter().flatten().chain(retries).min()
     }
 
@@ -281,6 +311,11 @@ impl<L: Fn(&str)> Work<L> {
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, Timespec::try_from(wait).ok().as_ref());
     }
+}
+
+/// True if one of the replays keeps the server of this name from being asked for values.
+fn owes(replays: &[Option<Replay>], name: &str) -> bool {
+    replays.iter().flatten().any(|replay| replay.is_first(name))
 }
 
 /// The servers of a name in the spool, in order; `None` while one of them is not known.

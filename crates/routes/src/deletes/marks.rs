@@ -1,0 +1,221 @@
+//! Marks of servers that have deletes to come, kept by other servers of their pool, where every
+//! router of the fleet sees them.
+//!
+//! ```text
+//!     router A --set holdall-owed:S--> peers of S <--get holdall-owed:S-- router B
+//!       keeps a delete for S                             asks S for no values
+//! ```
+//!
+//! A router whose deletes do not reach a server S writes the mark to S's peers every second, and
+//! reads the marks of all servers as often. A mark ends by itself: [`SETTLED_SECS`] after the last
+//! router has executed what it kept, or [`OWED_SECS`] after a router has died with its spool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::Target;
+use upstream::{Command, DestinationId, Outcome, Request, Sink, Ticket, Upstream};
+
+/// The key of a server's mark is this and the server's name.
+const PREFIX: &str = "holdall-owed:";
+
+/// The interval at which marks are written and read.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The lifetime of the mark of a server that has deletes to come.
+const OWED_SECS: i64 = 60;
+
+/// The lifetime of the mark that a router leaves when its deletes are executed. Longer than two
+/// intervals, so that a router with other deletes writes it anew before.
+const SETTLED_SECS: i64 = 3;
+
+/// The longest key.
+const KEY_MAX: usize = 250;
+
+/// The upper half of the tickets of reads, and of writes, whose answers nobody needs.
+const READS: Ticket = 0xffff_ffff;
+const WRITES: Ticket = 0xffff_fffe;
+
+/// An answer of a peer in the present round.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Answer {
+    None,
+    Asked,
+    Clear,
+    Marked,
+}
+
+/// A server that has peers.
+#[derive(Debug)]
+struct Server {
+    key: Vec<u8>,
+    id: DestinationId,
+    peers: Vec<(DestinationId, Answer)>,
+    /// The last sight of the mark, while it counts.
+    seen_at: Option<Instant>,
+}
+
+/// The marks of all servers, as this router knows and writes them.
+#[derive(Debug)]
+pub(super) struct Marks {
+    servers: BTreeMap<String, Server>,
+    /// The server and the peer that each outstanding read is about.
+    asked: BTreeMap<u32, (String, usize)>,
+    last_read: u32,
+    /// Servers that this router has marked and that have deletes of it to come.
+    written: BTreeSet<String>,
+    /// Whether marks of others are looked for.
+    reads: bool,
+    round_at: Instant,
+}
+
+impl Marks {
+    /// None yet. Without `reads` marks are written only.
+    pub(super) fn new(reads: bool, now: Instant) -> Self {
+        let (servers, asked, written) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { servers, asked, last_read: 0, written, reads, round_at: now }
+    }
+
+    /// Other servers are in use. Marks that were seen of those that stay count further; the
+    /// others are asked for values again, unless this router itself `owes` them deletes.
+    pub(super) fn set_targets(
+        &mut self,
+        targets: &BTreeMap<String, Target>,
+        owes: &dyn Fn(&str) -> bool,
+        upstream: &mut Upstream,
+        sink: &mut dyn Sink,
+    ) {
+        self.asked.clear();
+        let mut before = std::mem::take(&mut self.servers);
+        for (name, target) in targets {
+            let key = [PREFIX, name].concat().into_bytes();
+            let is_key = key.len() <= KEY_MAX && key.iter().all(u8::is_ascii_graphic);
+            let known: Vec<_> = target.peers.iter().filter_map(|peer| targets.get(peer)).collect();
+            if !is_key || known.is_empty() {
+                continue;
+            }
+            let mut at = |target: &Target| upstream.destination(&target.address, &target.settings);
+            let id = at(target);
+            let peers = known.into_iter().map(|peer| (at(peer), Answer::None)).collect();
+            let seen_at = before.get(name).and_then(|server| server.seen_at);
+            self.servers.insert(name.clone(), Server { key, id, peers, seen_at });
+        }
+        // After the new ones have them: a connection that stays in use stays open.
+        for (name, server) in &mut before {
+            if server.seen_at.is_some() && !self.servers.contains_key(name) {
+                upstream.set_dirty(server.id, owes(name));
+            }
+            let peers = server.peers.drain(..).map(|(id, _)| id);
+            for id in std::iter::once(server.id).chain(peers) {
+                upstream.release(id, sink);
+            }
+        }
+    }
+
+    /// When marks are to be written and read again; `None` where no server has peers.
+    pub(super) fn due(&self) -> Option<Instant> {
+        (!self.servers.is_empty()).then_some(self.round_at)
+    }
+
+    /// True if another router, or this one a moment ago, has deletes to come to the server.
+    pub(super) fn is_marked(&self, name: &str) -> bool {
+        self.servers.get(name).is_some_and(|server| server.seen_at.is_some())
+    }
+
+    /// The number of servers of which that is true.
+    pub(super) fn count(&self) -> u64 {
+        self.servers.values().filter(|server| server.seen_at.is_some()).count() as u64
+    }
+
+    /// Once in each interval writes the marks of the servers in `owed`, and asks for all. Answers
+    /// the servers that are not marked any more.
+    pub(super) fn turn(
+        &mut self,
+        now: Instant,
+        owed: impl Iterator<Item = String>,
+        upstream: &mut Upstream,
+    ) -> Vec<(String, DestinationId)> {
+        if self.due().is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        self.round_at = now + EVERY;
+        let before = std::mem::replace(&mut self.written, owed.collect());
+        for name in before.union(&self.written) {
+            let Some(server) = self.servers.get(name) else { continue };
+            let exptime = if self.written.contains(name) { OWED_SECS } else { SETTLED_SECS };
+            let set = Request {
+                exptime,
+                value: b"1",
+                is_aside: true,
+                ..Request::new(Command::Set, &server.key)
+            };
+            for (peer, _) in &server.peers {
+                // The next round tries again.
+                let _ = upstream.ask(*peer, &set, WRITES << 32);
+            }
+        }
+        if self.reads { self.read(now, upstream) } else { Vec::new() }
+    }
+
+    /// Ends a round and begins the next.
+    fn read(&mut self, now: Instant, upstream: &mut Upstream) -> Vec<(String, DestinationId)> {
+        let mut cleared = Vec::new();
+        for (name, server) in &mut self.servers {
+            let says = |answer| server.peers.iter().any(|(_, said)| *said == answer);
+            // Where no peer answers, the mark counts for as long as it may live.
+            let lives = |seen: Instant| now.saturating_duration_since(seen) < OWED;
+            let stays = says(Answer::Marked) || !says(Answer::Clear);
+            if server.seen_at.is_some_and(|seen| !stays || !lives(seen)) {
+                server.seen_at = None;
+                cleared.push((name.clone(), server.id));
+            }
+            for (place, (peer, answer)) in server.peers.iter_mut().enumerate() {
+                if *answer == Answer::Asked {
+                    continue;
+                }
+                *answer = Answer::None;
+                let get = Request { is_aside: true, ..Request::new(Command::Get, &server.key) };
+                self.last_read = self.last_read.wrapping_add(1);
+                let ticket = READS << 32 | Ticket::from(self.last_read);
+                if upstream.ask(*peer, &get, ticket).is_ok() {
+                    *answer = Answer::Asked;
+                    self.asked.insert(self.last_read, (name.clone(), place));
+                }
+            }
+        }
+        cleared
+    }
+
+    /// Takes the answer to a ticket of its own; false for those of others. The server that it
+    /// shows to be marked, if it was not before, goes into `marked`.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        outcome: Outcome,
+        marked: &mut Vec<DestinationId>,
+    ) -> bool {
+        if ticket >> 32 != READS {
+            return ticket >> 32 == WRITES;
+        }
+        let number = narrow::low_u32(ticket);
+        let Some((name, place)) = self.asked.remove(&number) else { return true };
+        let Some(server) = self.servers.get_mut(&name) else { return true };
+        let Some((_, answer)) = server.peers.get_mut(place) else { return true };
+        *answer = match outcome {
+            Outcome::Found => Answer::Marked,
+            Outcome::NotFound => Answer::Clear,
+            _ => Answer::None,
+        };
+        if *answer == Answer::Marked {
+            if server.seen_at.is_none() {
+                marked.push(server.id);
+            }
+            server.seen_at = Some(now);
+        }
+        true
+    }
+}
+
+/// [`OWED_SECS`] as a duration.
+const OWED: Duration = Duration::from_secs(OWED_SECS.unsigned_abs());

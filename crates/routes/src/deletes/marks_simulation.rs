@@ -1,0 +1,296 @@
+//! Routers of one fleet in simulated time: a server of which one router knows that it has old
+//! values is believed by none. See [`super::marks`].
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use routeconf::{MemorySources, Params, load};
+use spool::{Fsync, Spool};
+use testkit::seeds;
+
+use super::spooler::Work;
+use super::{Counters, Deletes, Inbox, Mailbox, Shared, Target};
+use crate::core::{Core, Submitted};
+use crate::plan::{Plan, TreeFlags};
+use simulation::{Clock, Net, Trouble, address, now_us, system};
+use upstream::{
+    Command, Failure, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream, Wake,
+};
+
+/// Servers of the pool. The address behind theirs is one at which nobody ever answers.
+const SERVERS: usize = 4;
+
+/// Longer than two intervals of marks.
+const SEEN_US: u64 = 3_000_000;
+
+/// Longer than the mark of a router that has executed its deletes.
+const SETTLED_US: u64 = 6_000_000;
+
+/// Longer than the mark of a router that has died.
+const ENDED_US: u64 = 65_000_000;
+
+fn plan() -> Plan {
+    let settings = Settings {
+        timeout: Duration::from_millis(50),
+        connect_timeout: Duration::from_millis(50),
+        probe_initial: Duration::from_millis(5),
+        probe_max: Duration::from_millis(20),
+        ..Settings::default()
+    };
+    let names: Vec<_> = (0..SERVERS).map(|number| format!("\"{}\"", address(number))).collect();
+    let text = format!(
+        r#"{{"pools": {{"A": {{"servers": [{}]}}}}, "route": "PoolRoute|A"}}"#,
+        names.join(",")
+    );
+    let mut nothing = MemorySources(std::iter::empty().collect());
+    let loaded = load("simulated", &text, &Params::default(), &mut nothing);
+    Plan::new(loaded.expect("a configuration").config, settings, TreeFlags::default())
+        .expect("a plan")
+}
+
+/// The targets of a router that cannot reach the first server.
+fn cut_off(plan: &Plan) -> Vec<Target> {
+    let first = address(0);
+    let mut targets = plan.targets();
+    for target in targets.iter_mut().filter(|target| target.address == first) {
+        target.address = address(SERVERS);
+    }
+    targets
+}
+
+/// A router's spooler without its thread.
+struct Router {
+    work: Work<fn(&str)>,
+    shared: Arc<Shared>,
+    registry: Registry,
+    folder: PathBuf,
+}
+
+impl Router {
+    fn new(targets: Vec<Target>) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: numbers differ, and nothing else depends on them.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("holdall-marks-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        let settings = spool::Settings { fsync: Fsync::Never, ..spool::Settings::default() };
+        let spool = Spool::open(&folder, settings).expect("a spool");
+        let shared = Arc::new(Shared {
+            inbox: std::sync::Mutex::<Inbox>::default(),
+            wake: Wake::new().expect("a descriptor"),
+            counters: Counters::default(),
+        });
+        let registry = Registry::default();
+        let log: fn(&str) = |_| {};
+        let work = Work::new(spool, None, registry.clone(), 1, true, Arc::clone(&shared), log);
+        let mut work = work.expect("a poller");
+        work.begin(targets);
+        Self { work, shared, registry, folder }
+    }
+
+    fn deletes(&self) -> Deletes {
+        Deletes { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Keeps a delete of `key` for the first server.
+    fn keep(&mut self, key: &[u8]) {
+        let mailbox = Arc::new(Mailbox::new().expect("a descriptor"));
+        let server = Arc::from(address(0).to_string());
+        assert!(self.deletes().keep(
+            &server,
+            "A",
+            &Request::new(Command::Delete, key),
+            &mailbox,
+            1
+        ));
+        self.work.turn();
+        assert_eq!(mailbox.take(), [(1, true)]);
+    }
+
+    /// The first server can be reached from now on, at its address.
+    fn reach(&mut self) {
+        let (tell, _) = std::sync::mpsc::channel();
+        self.shared.inbox().targets.push((plan().targets(), tell));
+        self.work.turn();
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        // What is left is in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[derive(Default)]
+struct Last(Option<Outcome>);
+
+impl Sink for Last {
+    fn answer(&mut self, _: Ticket, reply: &Reply<'_>) {
+        self.0 = Some(reply.outcome);
+    }
+}
+
+/// Two routers that keep deletes, and one whose clients read.
+struct Fleet {
+    clock: Clock,
+    writers: Vec<Router>,
+    reader: Router,
+    core: Core,
+    /// Two keys of the first server.
+    keys: [Vec<u8>; 2],
+}
+
+impl Fleet {
+    fn new(seed: u64) -> Self {
+        system::enter(Net::new(seed, SERVERS + 1));
+        system::with(|net| net.begin(SERVERS, Trouble::Dead, u64::MAX));
+        let plan = plan();
+        let clock = Clock::new(seed, 3000);
+        let writers = vec![Router::new(cut_off(&plan)), Router::new(cut_off(&plan))];
+        let reader = Router::new(plan.targets());
+        let upstream = Upstream::new(0, reader.registry.clone(), system::now()).expect("a poller");
+        let core = Core::new(upstream, 7, seed, |upstream| plan.tree(upstream)).expect("a core");
+        let mut fleet = Self { clock, writers, reader, core, keys: Default::default() };
+        let mut keys = (0..).map(|number: u32| format!("k:{number}").into_bytes());
+        for place in 0..2 {
+            let is_first = |key: &Vec<u8>| {
+                fleet.ask(&Request::new(Command::Get, key));
+                system::with(|net| net.servers().next().is_some_and(|one| one.asked.contains(key)))
+            };
+            fleet.keys[place] = keys.by_ref().find(is_first).expect("a key");
+            let key = fleet.keys[place].clone();
+            let set = Request { value: b"old", ..Request::new(Command::Set, &key) };
+            assert_eq!(fleet.ask(&set), Outcome::Stored);
+            assert_eq!(fleet.get(place), Outcome::Found);
+        }
+        fleet
+    }
+
+    fn ask(&mut self, request: &Request<'_>) -> Outcome {
+        let mut last = Last::default();
+        self.core.turn(system::now());
+        if let Submitted::Done(reply) = self.core.submit(request, 1) {
+            return reply.outcome;
+        }
+        self.core.settle(&mut last);
+        while last.0.is_none() {
+            self.turn(None, &mut last);
+        }
+        last.0.expect("an answer")
+    }
+
+    fn get(&mut self, place: usize) -> Outcome {
+        let key = self.keys[place].clone();
+        self.ask(&Request::new(Command::Get, &key))
+    }
+
+    fn turn(&mut self, until_us: Option<u64>, sink: &mut Last) {
+        let wait = |until: u64| Duration::from_micros(until.saturating_sub(now_us()));
+        let until = until_us.map(|until| system::now() + wait(until));
+        let writers = self.writers.iter().map(|writer| writer.work.due());
+        let others = [self.core.deadline(), self.reader.work.due(), until];
+        self.clock.pass(writers.chain(others));
+        for router in &mut self.writers {
+            router.work.turn();
+        }
+        self.reader.work.turn();
+        self.core.turn(system::now());
+        self.core.on_events(sink);
+        self.core.settle(sink);
+    }
+
+    fn pass(&mut self, us: u64) {
+        let end_us = now_us() + us;
+        while now_us() < end_us {
+            self.turn(Some(end_us), &mut Last::default());
+        }
+    }
+
+    /// For this time nobody is given a value of the first server.
+    #[track_caller]
+    fn assert_held(&mut self, us: u64) {
+        let end_us = now_us() + us;
+        while now_us() < end_us {
+            assert_eq!(self.get(0), Outcome::Failed(Failure::TryAgain), "an old value is believed");
+            self.pass(50_000);
+        }
+        assert_eq!(self.reader.deletes().counts().marked, 1);
+    }
+
+    /// The delete is executed, and the server believed.
+    #[track_caller]
+    fn assert_believed(&mut self) {
+        self.pass(SETTLED_US);
+        assert_eq!((self.get(0), self.get(1)), (Outcome::NotFound, Outcome::Found));
+        assert_eq!(self.reader.deletes().counts().marked, 0);
+    }
+}
+
+/// The reader reaches the server all the time.
+#[test]
+fn what_one_router_could_not_delete_no_other_serves() {
+    seeds(30, "what_one_router_could_not_delete", |seed| {
+        let mut fleet = Fleet::new(seed);
+        // One of the three servers that keep the mark may be away, too.
+        let place = 1 + usize::try_from(seed % SERVERS as u64).unwrap_or(0);
+        system::with(|net| net.begin(place, Trouble::Dead, u64::MAX));
+        let key = fleet.keys[0].clone();
+        fleet.writers[0].keep(&key);
+        fleet.pass(SEEN_US);
+        fleet.assert_held(ENDED_US);
+        fleet.writers[0].reach();
+        fleet.assert_believed();
+    });
+}
+
+#[test]
+fn the_mark_stays_until_the_last_router_has_deleted() {
+    seeds(30, "the_mark_stays", |seed| {
+        let mut fleet = Fleet::new(seed);
+        let keys = fleet.keys.clone();
+        fleet.writers[0].keep(b"another");
+        fleet.writers[1].keep(&keys[0]);
+        fleet.pass(SEEN_US);
+        fleet.writers[0].reach();
+        fleet.assert_held(SETTLED_US);
+        assert_eq!(fleet.writers[0].deletes().counts().pending, 0);
+        fleet.writers[1].reach();
+        fleet.assert_believed();
+    });
+}
+
+/// The limit that docs/router.md names.
+#[test]
+fn the_mark_of_a_router_that_is_gone_ends() {
+    let mut fleet = Fleet::new(1);
+    let key = fleet.keys[0].clone();
+    fleet.writers[0].keep(&key);
+    fleet.pass(SEEN_US);
+    fleet.writers.clear();
+    fleet.assert_held(SEEN_US);
+    fleet.pass(ENDED_US);
+    assert_eq!(fleet.get(0), Outcome::Found);
+}
+
+/// One timeout makes nobody doubt a server that executes the delete a moment later.
+#[test]
+fn a_delete_that_is_executed_at_the_first_attempt_marks_nothing() {
+    let mut fleet = Fleet::new(2);
+    let key = fleet.keys[0].clone();
+    fleet.writers[0].reach();
+    fleet.writers[0].keep(&key);
+    fleet.pass(SEEN_US);
+    assert_eq!((fleet.get(0), fleet.get(1)), (Outcome::NotFound, Outcome::Found));
+    assert_eq!(fleet.reader.deletes().counts().marked, 0);
+}
+
+#[test]
+fn peers_are_the_same_three_for_everybody() {
+    let one = plan();
+    for target in one.targets() {
+        assert_eq!((target.peers.len(), target.peers.contains(&target.name)), (3, false));
+    }
+}
