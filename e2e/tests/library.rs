@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use client::{
     BlockingClient, CasOutcome, Client, Command, Compression, FLAG_ZSTD, Lease, LoadError,
-    LookAside, Markers, Request, Source, Value, block_on,
+    LookAside, Markers, Position, ReadFrom, Request, Source, Value, block_on,
 };
 use testkit::process::free_port;
 use testkit::{Kind, Launch, Rng, Server, rng};
@@ -336,11 +336,20 @@ fn leases_can_be_used_by_hand() {
     assert!(self::client(&[&memcached]).lease_get("k").is_err());
 }
 
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Marked {
+    No,
+    /// As in the paper: the log deletes the markers.
+    ByLog,
+    /// By the place of the write in the master's log.
+    ByPlace,
+}
+
 /// Time goes in steps of 100 ms. A row written in the master reaches the region's replica 3 s
 /// later; what follows its log then deletes the key and the marker. In every step one of 1,000 rows
 /// is written from the region, and ten of those written in the last 5 s are read there. Returns
 /// reads, and how many were shown an older row than had been written.
-fn stale_reads(with_markers: bool, seed: u64) -> (u64, u64) {
+fn stale_reads(marked: Marked, seed: u64) -> (u64, u64) {
     const LAG_STEPS: usize = 30;
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=0"]).start();
     let client = client(&[&server]);
@@ -350,27 +359,39 @@ fn stale_reads(with_markers: bool, seed: u64) -> (u64, u64) {
     let (master, replica) = (RefCell::new(vec![0i64; 1000]), RefCell::new(vec![0i64; 1000]));
     let mut log: VecDeque<(usize, usize, i64)> = VecDeque::new();
     let mut recent: VecDeque<usize> = VecDeque::new();
-    let (mut reads, mut stale) = (0, 0);
+    let (mut reads, mut stale, mut arrived) = (0, 0, 0);
     for step in 0..1000 {
         while log.front().is_some_and(|(due, ..)| *due <= step) {
             let (_, row, version) = log.pop_front().unwrap();
             replica.borrow_mut()[row] = version;
             client.delete(format!("row:{row}")).unwrap();
-            client.delete(markers.marker(format!("row:{row}"))).unwrap();
+            if marked == Marked::ByLog {
+                client.delete(markers.marker(format!("row:{row}"))).unwrap();
+            }
+            arrived += 1;
         }
         let row = rng.below(1000);
         let key = format!("row:{row}");
         let version = master.borrow()[row] + 1;
-        if with_markers {
-            let write = async |_| -> Result<(), String> {
-                master.borrow_mut()[row] = version;
-                Ok(())
-            };
-            let written = block_on(markers.write(&key, write)).unwrap();
+        let update = || master.borrow_mut()[row] = version;
+        let written = match marked {
+            Marked::No => {
+                update();
+                client.delete(&key).unwrap();
+                None
+            }
+            Marked::ByLog => {
+                let write = async |_| Ok::<_, String>(update());
+                Some(block_on(markers.write(&key, write)).unwrap())
+            }
+            Marked::ByPlace => {
+                let place: Position = format!("lsn:0/{:X}", step + 1).parse().unwrap();
+                let write = async || Ok::<_, String>((update(), place));
+                Some(block_on(markers.write_at(&key, write)).unwrap())
+            }
+        };
+        if let Some(written) = written {
             assert_eq!((written.unmarked, written.undeleted), (None, None));
-        } else {
-            master.borrow_mut()[row] = version;
-            client.delete(&key).unwrap();
         }
         log.push_back((step + LAG_STEPS, row, version));
         recent.push_back(row);
@@ -384,11 +405,22 @@ fn stale_reads(with_markers: bool, seed: u64) -> (u64, u64) {
                 let is_master = source == Source::Master;
                 Ok(if is_master { master.borrow()[row] } else { replica.borrow()[row] })
             };
-            let shown = if with_markers {
-                block_on(rows.get_or_load_from(&markers, &key, load)).unwrap()
-            } else {
-                block_on(rows.get_or_load(&key, || load(Source::Local))).unwrap()
+            let has = |place: &Position| {
+                let number = place.in_database();
+                let number = number.strip_prefix("0/").unwrap();
+                usize::from_str_radix(number, 16).unwrap() <= arrived
             };
+            let at = async |from| match from {
+                ReadFrom::LocalAt(place) if has(&place) => load(Source::Local).await,
+                ReadFrom::Local => load(Source::Local).await,
+                ReadFrom::LocalAt(_) | ReadFrom::Master => load(Source::Master).await,
+            };
+            let shown = match marked {
+                Marked::No => block_on(rows.get_or_load(&key, || load(Source::Local))),
+                Marked::ByLog => block_on(rows.get_or_load_from(&markers, &key, load)),
+                Marked::ByPlace => block_on(rows.get_or_load_at(&markers, &key, at)),
+            };
+            let shown = shown.unwrap();
             reads += 1;
             stale += u64::from(shown < master.borrow()[row]);
         }
@@ -399,10 +431,15 @@ fn stale_reads(with_markers: bool, seed: u64) -> (u64, u64) {
 #[test]
 fn remote_markers_send_readers_to_the_master_until_the_replica_has_caught_up() {
     let seed = rng::seed_from_env();
-    let (reads, without) = stale_reads(false, seed);
-    let (_, with) = stale_reads(true, seed);
-    eprintln!("replica 3 s behind, {reads} reads: {without} stale without markers, {with} with");
-    assert!(without > reads / 4);
+    let (reads, without) = stale_reads(Marked::No, seed);
+    let (_, with) = stale_reads(Marked::ByLog, seed);
+    let (_, exact) = stale_reads(Marked::ByPlace, seed);
+    eprintln!(
+        "replica 3 s behind, {reads} reads: {without} stale without markers, {with} with, {exact} \
+         with places"
+    );
+    assert!(without > reads / 4 && with > 0);
+    assert_eq!(exact, 0);
     // What is left are rows written twice within the lag: the first write to arrive takes the
     // marker of both.
     assert!(with * 20 < without);

@@ -14,12 +14,13 @@
 //! The gutter is a matter of routes: a failover to a pool whose items live a short time takes reads
 //! and fills of a dead server, tokens included.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::LoadError;
+use crate::exact_markers::ReadFrom;
 use crate::flights::Leader;
 use crate::look_aside_counters::count;
 use crate::markers::{Markers, Source};
@@ -154,7 +155,7 @@ impl LookAside {
         F: FnOnce() -> L,
         L: Future<Output = Result<T, E>>,
     {
-        self.run(key.as_ref(), None, |_| load()).await
+        self.run(key.as_ref(), ready(()), |()| load()).await
     }
 
     /// As [`Self::get_or_load`] in a region whose database is a replica: `load` receives whether to
@@ -175,19 +176,39 @@ impl LookAside {
         F: FnOnce(Source) -> L,
         L: Future<Output = Result<T, E>>,
     {
-        self.run(key.as_ref(), Some(markers), load).await
+        let key = key.as_ref();
+        self.run(key, markers.source(key), load).await
     }
 
-    async fn run<T, E, F, L>(
+    /// As [`Self::get_or_load_from`], where writers use [`Markers::write_at`]: `load` receives
+    /// also the place in the log that the region's database must have reached.
+    ///
+    /// # Errors
+    ///
+    /// Those of `load`.
+    pub async fn get_or_load_at<T, E, F, L>(
         &self,
-        key: &[u8],
-        markers: Option<&Markers>,
+        markers: &Markers,
+        key: impl AsRef<[u8]>,
         load: F,
     ) -> Result<T, LoadError<E>>
     where
         T: Encode + Decode,
         E: Send + Sync + 'static,
-        F: FnOnce(Source) -> L,
+        F: FnOnce(ReadFrom) -> L,
+        L: Future<Output = Result<T, E>>,
+    {
+        let key = key.as_ref();
+        self.run(key, markers.read_from(key), load).await
+    }
+
+    /// `source` is awaited behind the lease, and tells `load` where to read.
+    async fn run<T, E, S, P, F, L>(&self, key: &[u8], source: P, load: F) -> Result<T, LoadError<E>>
+    where
+        T: Encode + Decode,
+        E: Send + Sync + 'static,
+        P: Future<Output = S>,
+        F: FnOnce(S) -> L,
         L: Future<Output = Result<T, E>>,
     {
         let mut reader = Reader::new(&self.settings, key);
@@ -205,10 +226,7 @@ impl LookAside {
             },
         };
         // The marker is looked up behind the token: a write in between takes the token away.
-        let source = match markers {
-            Some(markers) => markers.source(key).await,
-            None => Source::Local,
-        };
+        let source = source.await;
         let counters = &self.settings.client.inner.counters;
         let is_early = matches!(fill, Fill::Refresh(_));
         count(if is_early { &counters.early } else { &counters.loads });

@@ -7,7 +7,7 @@
 //! write arrives at the region's replica, whatever follows its log deletes both. The holes of the
 //! paper stay: of two writers of one key the first to be replicated deletes the marker of both, and
 //! an evicted marker says nothing; so markers belong in a regional pool of their own, which their
-//! prefix selects, with room enough.
+//! prefix selects, with room enough. [`Markers::write_at`] closes the first hole.
 
 use std::future::Future;
 
@@ -57,9 +57,9 @@ pub struct Written<T> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Markers {
-    client: Client,
+    pub(crate) client: Client,
     prefix: Vec<u8>,
-    ttl_secs: u32,
+    pub(crate) ttl_secs: u32,
 }
 
 impl Markers {
@@ -104,20 +104,29 @@ impl Markers {
         W: Future<Output = Result<T, E>>,
     {
         let (key, marker) = (key.as_ref(), self.marker(&key));
+        let unmarked = self.set(&marker).await?;
+        let output = write(marker).await.map_err(LoadError::loader)?;
+        let undeleted = self.client.delete(key).await.err();
+        Ok(Written { output, unmarked, undeleted })
+    }
+
+    /// Sets a marker without a place in the log; answers the error for which it does not stand.
+    ///
+    /// # Errors
+    ///
+    /// A key that is too long.
+    pub(crate) async fn set<E>(&self, marker: &[u8]) -> Result<Option<Error>, LoadError<E>> {
         let set = Request {
             exptime: i64::from(self.ttl_secs),
             flags: FLAG_INTEGER,
             value: b"1",
-            ..Request::new(Command::Set, &marker)
+            ..Request::new(Command::Set, marker)
         };
-        let unmarked = match self.client.ask(set).await {
-            Ok(reply) if reply.outcome == Outcome::Stored => None,
-            Ok(reply) => Some(Error::Unexpected(reply.outcome)),
-            Err(Error::BadKey) => return Err(LoadError::BadKey),
-            Err(error) => Some(error),
-        };
-        let output = write(marker).await.map_err(LoadError::loader)?;
-        let undeleted = self.client.delete(key).await.err();
-        Ok(Written { output, unmarked, undeleted })
+        match self.client.ask(set).await {
+            Ok(reply) if reply.outcome == Outcome::Stored => Ok(None),
+            Ok(reply) => Ok(Some(Error::Unexpected(reply.outcome))),
+            Err(Error::BadKey) => Err(LoadError::BadKey),
+            Err(error) => Ok(Some(error)),
+        }
     }
 }

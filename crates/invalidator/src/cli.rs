@@ -11,7 +11,6 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
 use crate::config::{Config, Gap, Kind};
 use crate::flush;
 use crate::message::{Failure, log_failure};
-use crate::network::Tcp;
 use crate::pipeline::Since;
 use crate::position::Position;
 use crate::restart_on_panic::{History, Start};
@@ -159,7 +158,7 @@ async fn command(command: Command) -> Result<String, Failure> {
         }
         Command::Flush { config, prefixes, clusters } => {
             let config = Config::read(&config)?;
-            Ok(flush::now(&Tcp, &config.plan()?, &prefixes, &clusters).await?)
+            Ok(flush::now(&config.network()?, &config.plan()?, &prefixes, &clusters).await?)
         }
         Command::Setup(options) => setup::setup(&Config::read(&options.config)?, &options).await,
         Command::Check { config } => check(&Config::read(&config)?).await,

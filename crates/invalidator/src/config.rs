@@ -3,6 +3,7 @@
 mod canary;
 mod fault;
 mod line_source;
+mod routers;
 mod source;
 mod standby;
 
@@ -25,6 +26,7 @@ use crate::delivery::{Flush, OnGap};
 use crate::disk_queue::SpoolFolder;
 use crate::key_file::KeyFiles;
 use crate::keys::{Outbox, Rules};
+use crate::network::Routers;
 use crate::plan::{Cluster, Plan};
 use crate::source::{lines, mysql, postgres};
 use crate::standby::Group;
@@ -62,6 +64,9 @@ pub struct Config {
     /// The clusters to delete from.
     #[serde(rename = "cluster")]
     clusters: Vec<ClusterTable>,
+    /// TLS and the login towards routers.
+    #[serde(default)]
+    routers: Option<routers::Routers>,
     /// Limits and waits.
     #[serde(default)]
     delivery: Delivery,
@@ -225,6 +230,7 @@ impl Config {
             return Err(Fault::NoDatabase);
         }
         self.source.values(&rules)?;
+        self.routers.as_ref().map_or(Ok(()), routers::Routers::values)?;
         if let Some(canary) = &self.canary {
             canary.values(&self.source, &rules)?;
         }
@@ -423,6 +429,15 @@ impl Config {
         self.source.mysql()
     }
 
+    /// The way to routers; in the clear and without a login where the file does not name one.
+    ///
+    /// # Errors
+    ///
+    /// The file of certificates or of the password that cannot be read.
+    pub fn network(&self) -> Result<Routers, ConfigError> {
+        self.routers.as_ref().map_or_else(|| Ok(Routers::default()), routers::Routers::network)
+    }
+
     /// The settings of a source of lines.
     #[must_use]
     pub fn lines(&self) -> lines::Settings {
@@ -501,6 +516,9 @@ routers = ["127.0.0.1:5000"]
                 "[canary]\ntable = \"s.c\"\nprefixes = [\"a b\"]\n[[cluster]]",
                 "'a b'",
             ),
+            ("[[cluster]]", "[routers]\nsslmode = \"prefer\"\n[[cluster]]", "verify-full"),
+            ("[[cluster]]", "[routers]\nuser = \"a\"\n[[cluster]]", "password_file"),
+            ("[[cluster]]", "[routers]\nsslkey = \"a\"\n[[cluster]]", "sslcert"),
             ("[[cluster]]", "[standby]\ngroup = \"a'b\"\n[[cluster]]", "standby.group"),
             (
                 "[[cluster]]",

@@ -24,7 +24,7 @@ use crate::config::{Config, Kind};
 use crate::disk_queue::SpoolFolder;
 use crate::ended::Ended;
 use crate::message::{Failure, log};
-use crate::network::Tcp;
+use crate::network::Routers;
 use crate::pipeline::{self, Since, World, system_now_us};
 use crate::plan::Plan;
 use crate::restart_on_panic::{Start, restart_on_panic};
@@ -138,6 +138,7 @@ where
     L: LockSession,
 {
     let plan = config.plan()?;
+    let network = Arc::new(config.network()?);
     let stats = Arc::new(Stats::new(plan.clusters.iter().map(|cluster| cluster.name.clone())));
     stats.panics.store(start.before.panics, Relaxed);
     if let Some(group) = config.group() {
@@ -156,7 +157,7 @@ where
     restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
     let _watchdog = tell_supervisor(Arc::clone(&stats))?;
     let stop = stop_on_signal(is_ending)?;
-    let turns = Turns { config, plan, keep, stats, stop };
+    let turns = Turns { config, plan, network, keep, stats, stop };
     let Parts { source, canary, lock, knows_position } = parts;
     let Some((group, lock)) = config.group().zip(lock) else {
         return turns.work(source(&since), canary(), since).await;
@@ -192,6 +193,7 @@ fn stop_on_signal(is_ending: Arc<AtomicBool>) -> Result<watch::Receiver<bool>, F
 struct Turns<'c> {
     config: &'c Config,
     plan: Plan,
+    network: Arc<Routers>,
     keep: Arc<KeptFile>,
     stats: Arc<Stats>,
     stop: watch::Receiver<bool>,
@@ -274,7 +276,7 @@ impl Turns<'_> {
         disk_queues: Vec<Option<SpoolFolder>>,
         stop: watch::Receiver<bool>,
     ) -> Result<(), Ended> {
-        let (network, keep) = (Arc::new(Tcp), Arc::clone(&self.keep));
+        let (network, keep) = (Arc::clone(&self.network), Arc::clone(&self.keep));
         let key_files = self.config.key_files();
         let world = World { network, keep, disk_queues, key_files, log };
         let canary = canary.and_then(|(every, writer)| self.start_canary(every, writer));
@@ -323,7 +325,7 @@ impl Turns<'_> {
             every,
             answer_within: self.plan.limits.answer_within,
             clusters: self.plan.clusters.clone(),
-            network: Arc::new(Tcp),
+            network: Arc::clone(&self.network),
             writer,
             stats: Arc::clone(&self.stats),
             log,

@@ -1,14 +1,18 @@
 //! TLS towards MariaDB: who is believed, who is refused, and that nobody waits for a
-//! refusal to change.
+//! refusal to change. TLS and logins towards routers.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use e2e::certificates::Certificates;
 use e2e::invalidator::{Invalidator, mysqld_source};
 use testkit::database::Mysqld;
+use testkit::process::free_port;
+use testkit::{Router, router};
 
-use crate::harness::{cache, fill, until_absent};
+use crate::harness::{absent, cache, fill, until_absent};
 
 const KEYS: &str = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";
 
@@ -84,4 +88,67 @@ fn a_server_without_tls_is_refused_unless_it_is_preferred_alone() {
     }
     let more = "sslmode = \"prefer\"";
     reading(&database, "127.0.0.1", more, server.addr()).start(&[]);
+}
+
+/// Deletes, the canary and the monitor go through a router that wants TLS and a login.
+#[test]
+fn routers_with_tls_and_logins_are_reached_and_verified() {
+    let files = Certificates::new();
+    let database = Mysqld::mariadb(1, &[]);
+    let canary = "CREATE TABLE canary (name VARCHAR(190) PRIMARY KEY, beat BIGINT NOT NULL)";
+    database.sql(&format!("CREATE TABLE users (id INT PRIMARY KEY); {canary}"));
+    let server = cache();
+    let users = files.folder.write("users", "app:secret\n");
+    let port = free_port();
+    let (chain, key) = (files.path("server.crt"), files.path("server.key"));
+    let _router = Router::start(
+        &router::config(&[server.addr()], r#""PoolRoute|A""#),
+        &[
+            "--asynclog-disable",
+            "--enable-flush-cmd",
+            "--ssl-port",
+            &port.to_string(),
+            "--pem-cert-path",
+            &chain,
+            "--pem-key-path",
+            &key,
+            "-Y",
+            &users,
+        ],
+    );
+    let secured = SocketAddr::from(([127, 0, 0, 1], port));
+    let more = "[canary]\ntable = \"shop.canary\"\nevery_ms = 200\n[monitor]\none_in = 1";
+    let with = |issuers: &str, password: &str| {
+        let password = files.folder.write(&format!("password-{password}"), password);
+        let table = format!(
+            "[routers]\nsslrootcert = \"{}\"\nuser = \"app\"\npassword_file = \"{password}\"\n{more}",
+            files.path(issuers)
+        );
+        Invalidator::new(&mysqld_source(&[&database], ""), KEYS, &[secured], &table)
+    };
+    let mut invalidator = with("ca.crt", "secret");
+    invalidator.start(&[]);
+    fill(&server, &["user:1"]);
+    database.sql("INSERT INTO users VALUES (1)");
+    until_absent(&server, &["user:1"], &["user:1"], &invalidator);
+    invalidator.until("cluster:c0:canary_proven", |count| count > 0);
+    invalidator.until("cluster:c0:monitor_cached", |count| count > 0);
+    fill(&server, &["user:1"]);
+    invalidator.run("flush", &["--prefix", "user:"]);
+    assert_eq!(absent(&server, &["user:1"]), ["user:1"]);
+    invalidator.kill();
+    for (issuers, password, fault) in
+        [("other-ca.crt", "secret", "UnknownIssuer"), ("ca.crt", "wrong", "the login was refused")]
+    {
+        let mut invalidator = with(issuers, password);
+        invalidator.start(&[]);
+        fill(&server, &["user:2"]);
+        database.sql("REPLACE INTO users VALUES (2)");
+        let end = Instant::now() + Duration::from_secs(30);
+        while !invalidator.run("status", &[]).contains(fault) {
+            assert!(Instant::now() < end, "{}", invalidator.run("status", &[]));
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert!(absent(&server, &["user:2"]).is_empty());
+    }
 }

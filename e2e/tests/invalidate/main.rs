@@ -13,6 +13,7 @@ mod cut;
 mod database;
 mod decisions;
 mod encrypted;
+mod exact;
 mod faulty;
 mod figures;
 mod harness;

@@ -10,7 +10,9 @@ use testkit::database::{Brand, Mysqld, Postgres};
 
 use crate::harness::{absent, cache, fill, until_absent};
 
-const TABLES: &str = "CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT); \
+const TABLES: &str = "DROP SCHEMA IF EXISTS other CASCADE; \
+    DROP TABLE IF EXISTS users, users_old, users_new, parted, p0, p1; \
+    CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT); \
     CREATE TABLE users_new (LIKE users INCLUDING ALL); \
     CREATE TABLE parted (id BIGINT PRIMARY KEY, v TEXT) PARTITION BY RANGE (id); \
     CREATE TABLE p0 PARTITION OF parted FOR VALUES FROM (0) TO (10); \
@@ -139,13 +141,6 @@ const HARMLESS: [&str; 8] = [
     "CREATE TABLE other (id INT PRIMARY KEY, v TEXT); ALTER TABLE other ALTER v TYPE INT USING 1; TRUNCATE other; DROP TABLE other",
 ];
 
-/// With its tables as they were, and everything delivered.
-fn made_anew(database: &Postgres, invalidator: &Invalidator) {
-    database.sql("DROP SCHEMA IF EXISTS other CASCADE; DROP TABLE IF EXISTS users, users_old, users_new, parted, p0, p1");
-    database.sql(TABLES);
-    set_up(invalidator, &[]);
-}
-
 /// Waits until everything that is in the log was read and delivered.
 pub(crate) fn until_read(database: &Postgres, invalidator: &Invalidator, slot: &str) {
     let end = Instant::now() + Duration::from_secs(30);
@@ -177,14 +172,13 @@ fn is_told(server: &Server, invalidator: &Invalidator) -> bool {
 #[test]
 fn the_log_of_postgresql_tells_what_it_has_no_event_for() {
     let database = Postgres::start(&[]);
-    database.sql(TABLES);
     let server = cache();
     let source = source(&database, 3_600_000);
     let mut invalidator = Invalidator::new(&source, KEYS, &[server.addr()], "");
-    set_up(&invalidator, &[]);
     let mut silent = Vec::new();
     for (statement, is_away) in UNLOGGED {
-        made_anew(&database, &invalidator);
+        database.sql(TABLES);
+        set_up(&invalidator, &[]);
         invalidator.start(&[]);
         until_read(&database, &invalidator, "caches");
         if is_away {

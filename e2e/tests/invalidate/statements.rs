@@ -294,13 +294,11 @@ fn no_statement_of_postgresql_is_passed_over_once_it_is_set_up() {
     let mut rng = Rng::new(seed);
     let database = Postgres::start(&[]);
     database.sql("CREATE ROLE owner");
-    database.sql(TABLES);
     let server = cache();
     let source = format!("{}\ncheck_every_ms = 3600000", crate::postgres::source(&database));
     let keys = "[keys.tables]\n\"public.users\" = \"user:{id}\"\n\"public.parted\" = \"user:{id}\"\n\
         [delivery]\non_gap = \"flush\"";
     let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], "");
-    set_up(&invalidator, &[]);
     let mut outcomes = Outcomes::before(&invalidator);
     for statement in statements(&mut rng, &OF_POSTGRES, count(OF_POSTGRES.len())) {
         let statement = POSTGRES.form(&mut rng, statement);

@@ -109,6 +109,15 @@ pub enum Fault {
         "source.sslmode: \"verify-ca\" is for PostgreSQL; MariaDB and MySQL have \"verify-full\""
     )]
     VerifyCaOfMysql,
+    /// TLS that anybody on the path can turn off, where nothing asks for it.
+    #[error("routers.sslmode: \"disable\", \"require\", \"verify-ca\" or \"verify-full\"")]
+    PreferOfRouters,
+    /// Of two settings that go together one is missing.
+    #[error("routers: {0} and {1} go together")]
+    RoutersNeed(&'static str, &'static str),
+    /// A file of certificates cannot be used.
+    #[error(transparent)]
+    Certs(certs::CertsError),
     /// Checks without a pause.
     #[error("source.check_every_ms: from 1 to {max}", max = CHECK_EVERY_MS_MAX)]
     CheckEvery,

@@ -179,6 +179,11 @@ impl Mysqld {
         ));
     }
 
+    /// Delays what it follows by a number of seconds.
+    pub fn lag(&self, secs: u32) {
+        self.sql(&format!("STOP SLAVE; CHANGE MASTER TO MASTER_DELAY={secs}; START SLAVE"));
+    }
+
     /// The identifiers of the transactions in its log.
     #[must_use]
     pub fn gtids(&self) -> String {

@@ -81,6 +81,25 @@ impl Postgres {
         database
     }
 
+    /// Starts a physical standby of another server; `flags` as for [`Self::start`].
+    #[must_use]
+    pub fn standby_of(primary: &Self, flags: &[&str]) -> Self {
+        let folder = Folder::new("standby");
+        own(&folder.0);
+        let mut copy = Command::new(binary("pg_basebackup"));
+        copy.args(["-h", "127.0.0.1", "-U", "holdall", "-R", "-c", "fast", "--no-sync", "-p"]);
+        copy.arg(primary.port.to_string()).env("PGPASSWORD", "secret");
+        copy.arg("-D").arg(folder.0.join("data"));
+        done(unprivileged(&mut copy));
+        let all: Vec<String> =
+            primary.flags.iter().cloned().chain(flags.iter().map(ToString::to_string)).collect();
+        let port = free_port();
+        let child = spawn(&folder.0, port, &all);
+        let mut database = Self { child, folder, port, flags: all };
+        database.wait();
+        database
+    }
+
     fn wait(&mut self) {
         let (port, log) = (self.port.to_string(), self.folder.0.join("log"));
         let is_up = || {

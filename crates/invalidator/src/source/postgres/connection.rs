@@ -27,9 +27,15 @@ use crate::source::ssl_mode::SslMode;
 /// Time for connecting, TLS and the login together.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
+/// The time limit for the answer to a query.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// The time limit for statements that wait for transactions of others to end: a slot is made once
+/// those before it have ended, and definitions wait for locks.
+pub(super) const OTHERS_MAX: Duration = Duration::from_secs(600);
+
 /// Silence after which the kernel asks whether the server is still there, so that a query at a
-/// server that vanished fails. A query itself may take any time: a slot is made once the
-/// transactions before it have ended.
+/// server that vanished fails.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 
 /// The room that is made for each read, in bytes.
@@ -55,6 +61,9 @@ pub(super) struct Connection {
     /// Bytes that were not sent yet. They stay here when a future that sends is dropped.
     output: BytesMut,
     message_bytes_max: usize,
+    /// The server did not answer in time. An answer that comes later would be taken for that to
+    /// another query.
+    is_silent: bool,
 }
 
 /// A message from the server.
@@ -105,6 +114,7 @@ impl Connection {
             input: BytesMut::new(),
             output: BytesMut::new(),
             message_bytes_max: LOGIN_BYTES_MAX,
+            is_silent: false,
         };
         let mut parameters = vec![
             ("user", settings.user.as_str()),
@@ -182,6 +192,26 @@ impl Connection {
 
     /// Runs a query. Returns its rows; NULL is an empty text.
     pub(super) async fn rows(&mut self, query: &str) -> Result<Vec<Vec<String>>, Failure> {
+        self.rows_within(query, ANSWER_MAX).await
+    }
+
+    /// As [`Self::rows`], with another time limit. After it the connection is of no more use.
+    pub(super) async fn rows_within(
+        &mut self,
+        query: &str,
+        limit: Duration,
+    ) -> Result<Vec<Vec<String>>, Failure> {
+        if self.is_silent {
+            return Err(Failure::Silent);
+        }
+        let Ok(rows) = timeout(limit, self.ask(query)).await else {
+            self.is_silent = true;
+            return Err(Failure::Silent);
+        };
+        rows
+    }
+
+    async fn ask(&mut self, query: &str) -> Result<Vec<Vec<String>>, Failure> {
         frontend::query(query, &mut self.output)?;
         self.flush().await?;
         let (mut rows, mut refused) = (Vec::new(), None);
@@ -201,7 +231,16 @@ impl Connection {
 
     /// Runs a query. Returns the first column of its first row; an empty text if there is none.
     pub(super) async fn text(&mut self, query: &str) -> Result<String, Failure> {
-        let rows = self.rows(query).await?;
+        self.text_within(query, ANSWER_MAX).await
+    }
+
+    /// As [`Self::text`], with another time limit. After it the connection is of no more use.
+    pub(super) async fn text_within(
+        &mut self,
+        query: &str,
+        limit: Duration,
+    ) -> Result<String, Failure> {
+        let rows = self.rows_within(query, limit).await?;
         Ok(rows.into_iter().flatten().next().unwrap_or_default())
     }
 
@@ -219,8 +258,11 @@ impl Connection {
              (proto_version '1', publication_names {publication}, messages 'on')"
         );
         frontend::query(&command, &mut self.output)?;
-        self.flush().await?;
-        match self.incoming().await? {
+        let answer = async {
+            self.flush().await?;
+            self.incoming().await
+        };
+        match timeout(ANSWER_MAX, answer).await.map_err(|_| Failure::Silent)?? {
             Incoming::CopyBoth => Ok(()),
             Incoming::Message(Message::ErrorResponse(body)) => Err(refusal(&body)),
             Incoming::Message(_) => Err(Failure::Unexpected("in place of replication")),
@@ -441,6 +483,18 @@ mod tests {
         assert!(matches!(connection.text("SELEC").await, Err(Failure::Refused { .. })));
         drop(server.await.unwrap());
         assert!(matches!(connection.text("SELECT").await, Err(Failure::Io(_) | Failure::Closed)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_accepts_and_never_answers_is_given_up() {
+        let (opened, _far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
+        let mut connection = opened.unwrap();
+        assert!(matches!(connection.rows("SELECT").await, Err(Failure::Silent)));
+        // Its answer may still come.
+        assert!(matches!(connection.text("SELECT").await, Err(Failure::Silent)));
+        let (opened, _far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
+        let begun = opened.unwrap().start_replication("slot", 1, "a").await;
+        assert!(matches!(begun, Err(Failure::Silent)));
     }
 
     #[tokio::test]

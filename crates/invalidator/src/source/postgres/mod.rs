@@ -33,7 +33,7 @@ use crate::keys::Rules;
 use crate::position::{Position, lsn};
 use crate::source::recheck::Recheck;
 pub use canary::PostgresCanary;
-use connection::{Connection, literal};
+use connection::{Connection, OTHERS_MAX, literal};
 use decode::Decoder;
 use failure::Failure;
 pub use lock::PostgresLock;
@@ -254,7 +254,8 @@ async fn slot(
 async fn make(connection: &mut Connection, name: &str) -> Result<u64, Failure> {
     let query =
         format!("SELECT lsn::text FROM pg_create_logical_replication_slot({name}, 'pgoutput')");
-    lsn(&connection.text(&query).await?).ok_or(Failure::Unexpected("a slot without a position"))
+    lsn(&connection.text_within(&query, OTHERS_MAX).await?)
+        .ok_or(Failure::Unexpected("a slot without a position"))
 }
 
 impl ChangeSource for PostgresSource {

@@ -5,7 +5,7 @@
 //! definition, and writes a message for each table that lost something (`install.sql`). All of it
 //! is in a schema named after the slot, so invalidators of one database do not share it.
 
-use super::connection::{Connection, identifier, literal};
+use super::connection::{Connection, OTHERS_MAX, identifier, literal};
 use super::failure::Failure;
 use super::settings::Settings;
 use crate::change::SourceError;
@@ -118,7 +118,7 @@ async fn run_at(settings: &Settings, server: &str, statements: &str) -> Result<b
     if connection.text("SELECT pg_is_in_recovery()::text").await? == "true" {
         return Ok(false);
     }
-    connection.rows(statements).await.map(|_| true)
+    connection.rows_within(statements, OTHERS_MAX).await.map(|_| true)
 }
 
 fn canary_table(rules: &Rules) -> Option<&str> {
