@@ -192,7 +192,8 @@ impl Destination {
             self.tell_failure(now_us);
             return Err(Failure::Tko);
         }
-        if self.health.is_dirty() && request.op.class() == CommandClass::Get {
+        let is_held = request.op.class() == CommandClass::Get && !request.takes_old;
+        if is_held && self.health.is_dirty() {
             add(&self.counters.failed, 1);
             return Err(Failure::TryAgain);
         }

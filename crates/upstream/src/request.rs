@@ -41,6 +41,8 @@ pub struct Request<'a> {
     pub listener: u16,
     /// Another server has failed before, or the answer is nobody's (a shadow): counted by itself.
     pub is_aside: bool,
+    /// Goes also to a server that has values which are known to be old.
+    pub takes_old: bool,
     /// Notes the pool that is asked, where a client waits for what comes of it.
     pub trail: Option<&'a Trail>,
     /// The span that causes this request, where it is traced.
@@ -55,7 +57,7 @@ impl<'a> Request<'a> {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, listener) = (false, None, 0, false, 0);
         let tells_kept = false;
-        let (is_aside, trail, trace) = (false, None, None);
+        let (is_aside, takes_old, trail, trace) = (false, false, None, None);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
         Self {
             op,
@@ -73,6 +75,7 @@ impl<'a> Request<'a> {
             tells_kept,
             listener,
             is_aside,
+            takes_old,
             trail,
             trace,
         }
@@ -132,6 +135,7 @@ impl<'a> Request<'a> {
             tells_kept: self.tells_kept,
             listener: self.listener,
             is_aside: self.is_aside,
+            takes_old: self.takes_old,
             ..Request::new(self.op, b"")
         };
         OwnedRequest {
@@ -223,6 +227,7 @@ mod tests {
             client: 9,
             listener: 1,
             is_aside: true,
+            takes_old: true,
             prefix: b"/a/b/",
             unkept: true,
             ..Request::new(Command::MetaSet, b"key")

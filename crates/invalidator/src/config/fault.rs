@@ -117,7 +117,7 @@ pub enum Fault {
     RoutersNeed(&'static str, &'static str),
     /// A file of certificates cannot be used.
     #[error(transparent)]
-    Certs(certs::CertsError),
+    Certs(Box<certs::CertsError>),
     /// Checks without a pause.
     #[error("source.check_every_ms: from 1 to {max}", max = CHECK_EVERY_MS_MAX)]
     CheckEvery,

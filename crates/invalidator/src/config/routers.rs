@@ -51,8 +51,9 @@ impl Routers {
 
     /// The way to routers, with the files that it names.
     pub(super) fn network(&self) -> Result<network::Routers, ConfigError> {
-        let named = self.sslrootcert.as_deref().unwrap_or(Path::new("[routers]"));
-        let tls = self.tls().map_err(|error| ConfigError::new(named, Fault::Certs(error)))?;
+        let tls = self.tls().map_err(|error| {
+            ConfigError::new(Path::new("[routers]"), Fault::Certs(Box::new(error)))
+        })?;
         let login = match (&self.user, &self.password_file) {
             (Some(user), Some(path)) => {
                 let text = fs::read_to_string(path);

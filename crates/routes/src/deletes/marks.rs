@@ -174,7 +174,12 @@ impl Marks {
                     continue;
                 }
                 *answer = Answer::None;
-                let get = Request { is_aside: true, ..Request::new(Command::Get, &server.key) };
+                // Marks are never old for longer than they live.
+                let get = Request {
+                    is_aside: true,
+                    takes_old: true,
+                    ..Request::new(Command::Get, &server.key)
+                };
                 self.last_read = self.last_read.wrapping_add(1);
                 let ticket = READS << 32 | Ticket::from(self.last_read);
                 if upstream.ask(*peer, &get, ticket).is_ok() {

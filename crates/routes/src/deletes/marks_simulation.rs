@@ -19,8 +19,11 @@ use upstream::{
     Command, Failure, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream, Wake,
 };
 
-/// Servers of the pool. The address behind theirs is one at which nobody ever answers.
+/// Servers of the pool, in most tests.
 const SERVERS: usize = 4;
+
+/// The number of the address at which nobody ever answers.
+const NOWHERE: usize = SERVERS;
 
 /// Longer than two intervals of marks.
 const SEEN_US: u64 = 3_000_000;
@@ -31,15 +34,15 @@ const SETTLED_US: u64 = 6_000_000;
 /// Longer than the mark of a router that has died.
 const ENDED_US: u64 = 65_000_000;
 
-fn plan() -> Plan {
+fn plan(servers: usize) -> Plan {
     let settings = Settings {
         timeout: Duration::from_millis(50),
         connect_timeout: Duration::from_millis(50),
-        probe_initial: Duration::from_millis(5),
-        probe_max: Duration::from_millis(20),
+        probe_initial: Duration::from_millis(200),
+        probe_max: Duration::from_millis(200),
         ..Settings::default()
     };
-    let names: Vec<_> = (0..SERVERS).map(|number| format!("\"{}\"", address(number))).collect();
+    let names: Vec<_> = (0..servers).map(|number| format!("\"{}\"", address(number))).collect();
     let text = format!(
         r#"{{"pools": {{"A": {{"servers": [{}]}}}}, "route": "PoolRoute|A"}}"#,
         names.join(",")
@@ -50,12 +53,11 @@ fn plan() -> Plan {
         .expect("a plan")
 }
 
-/// The targets of a router that cannot reach the first server.
-fn cut_off(plan: &Plan) -> Vec<Target> {
-    let first = address(0);
+/// The targets of a router that cannot reach the server at `place`.
+fn cut_off(plan: &Plan, place: usize) -> Vec<Target> {
     let mut targets = plan.targets();
-    for target in targets.iter_mut().filter(|target| target.address == first) {
-        target.address = address(SERVERS);
+    for target in targets.iter_mut().filter(|target| target.address == address(place)) {
+        target.address = address(NOWHERE);
     }
     targets
 }
@@ -74,7 +76,17 @@ impl Router {
         // Relaxed: numbers differ, and nothing else depends on them.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = format!("holdall-marks-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
+        Self::begin(std::env::temp_dir().join(folder), targets)
+    }
+
+    /// As a program that was killed is started again.
+    fn again(mut self, targets: Vec<Target>) -> Self {
+        let folder = std::mem::take(&mut self.folder);
+        drop(self);
+        Self::begin(folder, targets)
+    }
+
+    fn begin(folder: PathBuf, targets: Vec<Target>) -> Self {
         let settings = spool::Settings { fsync: Fsync::Never, ..spool::Settings::default() };
         let spool = Spool::open(&folder, settings).expect("a spool");
         let shared = Arc::new(Shared {
@@ -94,10 +106,10 @@ impl Router {
         Deletes { shared: Arc::clone(&self.shared) }
     }
 
-    /// Keeps a delete of `key` for the first server.
-    fn keep(&mut self, key: &[u8]) {
+    /// Keeps a delete of `key` for the server at `place`.
+    fn keep(&mut self, place: usize, key: &[u8]) {
         let mailbox = Arc::new(Mailbox::new().expect("a descriptor"));
-        let server = Arc::from(address(0).to_string());
+        let server = Arc::from(address(place).to_string());
         assert!(self.deletes().keep(
             &server,
             "A",
@@ -109,10 +121,10 @@ impl Router {
         assert_eq!(mailbox.take(), [(1, true)]);
     }
 
-    /// The first server can be reached from now on, at its address.
-    fn reach(&mut self) {
+    /// All servers of the pool can be reached from now on.
+    fn reach(&mut self, plan: &Plan) {
         let (tell, _) = std::sync::mpsc::channel();
-        self.shared.inbox().targets.push((plan().targets(), tell));
+        self.shared.inbox().targets.push((plan.targets(), tell));
         self.work.turn();
     }
 }
@@ -135,6 +147,7 @@ impl Sink for Last {
 
 /// Two routers that keep deletes, and one whose clients read.
 struct Fleet {
+    plan: Plan,
     clock: Clock,
     writers: Vec<Router>,
     reader: Router,
@@ -144,16 +157,17 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn new(seed: u64) -> Self {
-        system::enter(Net::new(seed, SERVERS + 1));
-        system::with(|net| net.begin(SERVERS, Trouble::Dead, u64::MAX));
-        let plan = plan();
+    /// Each of the writers cannot reach one server.
+    fn new(seed: u64, servers: usize, cut: [usize; 2]) -> Self {
+        system::enter(Net::new(seed, NOWHERE + 1));
+        system::with(|net| net.begin(NOWHERE, Trouble::Dead, u64::MAX));
+        let plan = plan(servers);
         let clock = Clock::new(seed, 3000);
-        let writers = vec![Router::new(cut_off(&plan)), Router::new(cut_off(&plan))];
+        let writers = cut.into_iter().map(|place| Router::new(cut_off(&plan, place))).collect();
         let reader = Router::new(plan.targets());
         let upstream = Upstream::new(0, reader.registry.clone(), system::now()).expect("a poller");
         let core = Core::new(upstream, 7, seed, |upstream| plan.tree(upstream)).expect("a core");
-        let mut fleet = Self { clock, writers, reader, core, keys: Default::default() };
+        let mut fleet = Self { plan, clock, writers, reader, core, keys: Default::default() };
         let mut keys = (0..).map(|number: u32| format!("k:{number}").into_bytes());
         for place in 0..2 {
             let is_first = |key: &Vec<u8>| {
@@ -202,6 +216,11 @@ impl Fleet {
         self.core.settle(sink);
     }
 
+    /// The writer reaches all servers from now on.
+    fn heal(&mut self, writer: usize) {
+        self.writers[writer].reach(&self.plan);
+    }
+
     fn pass(&mut self, us: u64) {
         let end_us = now_us() + us;
         while now_us() < end_us {
@@ -232,42 +251,71 @@ impl Fleet {
 /// The reader reaches the server all the time.
 #[test]
 fn what_one_router_could_not_delete_no_other_serves() {
-    seeds(30, "what_one_router_could_not_delete", |seed| {
-        let mut fleet = Fleet::new(seed);
+    seeds(10, "what_one_router_could_not_delete", |seed| {
+        let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
         // One of the three servers that keep the mark may be away, too.
         let place = 1 + usize::try_from(seed % SERVERS as u64).unwrap_or(0);
         system::with(|net| net.begin(place, Trouble::Dead, u64::MAX));
         let key = fleet.keys[0].clone();
-        fleet.writers[0].keep(&key);
+        fleet.writers[0].keep(0, &key);
         fleet.pass(SEEN_US);
-        fleet.assert_held(ENDED_US);
-        fleet.writers[0].reach();
+        // The mark is written anew, so it outlives its own time.
+        fleet.assert_held(if seed % 10 == 0 { ENDED_US } else { SETTLED_US });
+        fleet.heal(0);
         fleet.assert_believed();
     });
 }
 
 #[test]
 fn the_mark_stays_until_the_last_router_has_deleted() {
-    seeds(30, "the_mark_stays", |seed| {
-        let mut fleet = Fleet::new(seed);
+    seeds(10, "the_mark_stays", |seed| {
+        let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
         let keys = fleet.keys.clone();
-        fleet.writers[0].keep(b"another");
-        fleet.writers[1].keep(&keys[0]);
+        fleet.writers[0].keep(0, b"another");
+        fleet.writers[1].keep(0, &keys[0]);
         fleet.pass(SEEN_US);
-        fleet.writers[0].reach();
+        fleet.heal(0);
         fleet.assert_held(SETTLED_US);
         assert_eq!(fleet.writers[0].deletes().counts().pending, 0);
-        fleet.writers[1].reach();
+        fleet.heal(1);
         fleet.assert_believed();
     });
+}
+
+/// The mark that it left ends with its deletes.
+#[test]
+fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
+    let mut fleet = Fleet::new(4, SERVERS, [0, 0]);
+    let key = fleet.keys[0].clone();
+    fleet.writers[0].keep(0, &key);
+    fleet.pass(SEEN_US);
+    let killed = fleet.writers.remove(0);
+    let targets = fleet.plan.targets();
+    fleet.writers.push(killed.again(targets));
+    fleet.assert_believed();
+}
+
+/// Two servers keep each other's mark, and both are asked for no values.
+#[test]
+fn marks_are_read_also_where_values_are_not() {
+    let mut fleet = Fleet::new(3, 2, [0, 1]);
+    let key = fleet.keys[0].clone();
+    fleet.writers[0].keep(0, &key);
+    fleet.writers[1].keep(1, b"another");
+    fleet.pass(SEEN_US);
+    assert_eq!(fleet.reader.deletes().counts().marked, 2);
+    assert_eq!(fleet.get(0), Outcome::Failed(Failure::TryAgain));
+    fleet.heal(0);
+    fleet.heal(1);
+    fleet.assert_believed();
 }
 
 /// The limit that docs/router.md names.
 #[test]
 fn the_mark_of_a_router_that_is_gone_ends() {
-    let mut fleet = Fleet::new(1);
+    let mut fleet = Fleet::new(1, SERVERS, [0, 0]);
     let key = fleet.keys[0].clone();
-    fleet.writers[0].keep(&key);
+    fleet.writers[0].keep(0, &key);
     fleet.pass(SEEN_US);
     fleet.writers.clear();
     fleet.assert_held(SEEN_US);
@@ -278,10 +326,10 @@ fn the_mark_of_a_router_that_is_gone_ends() {
 /// One timeout makes nobody doubt a server that executes the delete a moment later.
 #[test]
 fn a_delete_that_is_executed_at_the_first_attempt_marks_nothing() {
-    let mut fleet = Fleet::new(2);
+    let mut fleet = Fleet::new(2, SERVERS, [0, 0]);
     let key = fleet.keys[0].clone();
-    fleet.writers[0].reach();
-    fleet.writers[0].keep(&key);
+    fleet.heal(0);
+    fleet.writers[0].keep(0, &key);
     fleet.pass(SEEN_US);
     assert_eq!((fleet.get(0), fleet.get(1)), (Outcome::NotFound, Outcome::Found));
     assert_eq!(fleet.reader.deletes().counts().marked, 0);
@@ -289,7 +337,7 @@ fn a_delete_that_is_executed_at_the_first_attempt_marks_nothing() {
 
 #[test]
 fn peers_are_the_same_three_for_everybody() {
-    let one = plan();
+    let one = plan(SERVERS);
     for target in one.targets() {
         assert_eq!((target.peers.len(), target.peers.contains(&target.name)), (3, false));
     }

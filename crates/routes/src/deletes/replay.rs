@@ -44,7 +44,7 @@ pub(super) struct Replay {
     done: Vec<Done>,
     retry_at: Instant,
     wait: Duration,
-    /// The server that did not answer when it was asked last.
+    /// The server that did not answer when it was asked, now or in a former life of the program.
     missing: Option<usize>,
 }
 
@@ -67,9 +67,14 @@ impl Replay {
         Self { name, targets, ids, turn, records, done, retry_at: now, wait: WAIT_MIN, missing }
     }
 
-    /// The name of the server that has deletes to come and did not answer when it was asked last.
+    /// The name of the server that has deletes to come and did not answer when it was asked.
     pub(super) fn missing(&self) -> Option<&str> {
         self.targets.get(self.missing?).map(|target| target.name.as_str())
+    }
+
+    /// The server may be marked already, or is to be: its deletes are of a time before this one.
+    pub(super) fn mark_at_once(&mut self) {
+        self.missing = Some(self.turn);
     }
 
     /// The server of this name is the first that is to execute these deletes.

@@ -86,6 +86,8 @@ impl<L: Fn(&str)> Work<L> {
         self.look_around(now);
         self.take_targets(targets);
         self.begin_replays(now);
+        // Whoever died with these deletes has left a mark, which is to end with them.
+        self.replays.iter_mut().flatten().for_each(Replay::mark_at_once);
         self.count();
     }
 
