@@ -117,7 +117,9 @@ fn routers_with_tls_and_logins_are_reached_and_verified() {
         ],
     );
     let secured = SocketAddr::from(([127, 0, 0, 1], port));
-    let more = "[canary]\ntable = \"shop.canary\"\nevery_ms = 200\n[monitor]\none_in = 1";
+    // A refused login is answered after a pause.
+    let more = "[canary]\ntable = \"shop.canary\"\nevery_ms = 200\n[monitor]\none_in = 1\n\
+        [delivery]\nanswer_within_ms = 10000";
     let with = |issuers: &str, password: &str| {
         let password = files.folder.write(&format!("password-{password}"), password);
         let table = format!(
