@@ -345,6 +345,34 @@ enum Marked {
     ByPlace,
 }
 
+/// Writes a row, and marks it as its readers look for it.
+fn write_row(
+    client: &BlockingClient,
+    markers: &Markers,
+    marked: Marked,
+    (key, step): (&str, usize),
+    update: impl FnOnce(),
+) {
+    let write = async {
+        update();
+        Ok::<_, String>(())
+    };
+    let written = match marked {
+        Marked::No => {
+            block_on(write).unwrap();
+            client.delete(key).unwrap();
+            return;
+        }
+        Marked::ByLog => block_on(markers.write(key, |_| write)),
+        Marked::ByPlace => {
+            let place: Position = format!("lsn:0/{:X}", step + 1).parse().unwrap();
+            block_on(markers.write_at(key, || async { Ok(((), write.await.map(|()| place)?)) }))
+        }
+    };
+    let written = written.unwrap();
+    assert_eq!((written.unmarked, written.undeleted), (None, None));
+}
+
 /// Time goes in steps of 100 ms. A row written in the master reaches the region's replica 3 s
 /// later; what follows its log then deletes the key and the marker. In every step one of 1,000 rows
 /// is written from the region, and ten of those written in the last 5 s are read there. Returns
@@ -374,25 +402,7 @@ fn stale_reads(marked: Marked, seed: u64) -> (u64, u64) {
         let key = format!("row:{row}");
         let version = master.borrow()[row] + 1;
         let update = || master.borrow_mut()[row] = version;
-        let written = match marked {
-            Marked::No => {
-                update();
-                client.delete(&key).unwrap();
-                None
-            }
-            Marked::ByLog => {
-                let write = async |_| Ok::<_, String>(update());
-                Some(block_on(markers.write(&key, write)).unwrap())
-            }
-            Marked::ByPlace => {
-                let place: Position = format!("lsn:0/{:X}", step + 1).parse().unwrap();
-                let write = async || Ok::<_, String>((update(), place));
-                Some(block_on(markers.write_at(&key, write)).unwrap())
-            }
-        };
-        if let Some(written) = written {
-            assert_eq!((written.unmarked, written.undeleted), (None, None));
-        }
+        write_row(&client, &markers, marked, (&key, step), update);
         log.push_back((step + LAG_STEPS, row, version));
         recent.push_back(row);
         if recent.len() > 50 {
