@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 33] = [
+const PACKAGES: [(&str, &str); 34] = [
     ("memcached", "the server that ours is compared with"),
     (
         "libmemcached-tools",
@@ -51,6 +51,7 @@ const PACKAGES: [(&str, &str); 33] = [
     ("etcd-client", "puts them there"),
     ("dnsmasq-base", "a resolver with SRV records"),
     ("iproute2", "counts the segments of connections"),
+    ("ethtool", "what drivers of interfaces say to the doctor"),
     ("netcat-openbsd", "asks a server in the pages' examples"),
     ("nftables", "drops packets and resets connections"),
 ];

@@ -4,6 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ethtool;
 use crate::finding::{Finding, Setting};
 use crate::host::Host;
 
@@ -45,17 +46,16 @@ pub fn apply(host: &Host, findings: &[Finding]) -> Result<Vec<Setting>, ChangeEr
     let mut former = remembered(host)?.unwrap_or_default();
     let mut changed = Vec::new();
     for setting in findings.iter().flat_map(|finding| &finding.settings) {
-        let write = |error| ChangeError::Write { file: setting.file.clone(), error };
-        let before = host
-            .text(&setting.file)
-            .ok_or_else(|| write(io::Error::from(io::ErrorKind::NotFound)))?;
+        let failed = |error| ChangeError::Write { file: setting.file.clone(), error };
+        let before = read(host, &setting.file)
+            .ok_or_else(|| failed(io::Error::from(io::ErrorKind::NotFound)))?;
         let value = chosen(&before);
         if value == setting.value {
             continue;
         }
         former.settings.push(Setting { file: setting.file.clone(), value });
         remember(host, &former)?;
-        host.write(&setting.file, &setting.value).map_err(write)?;
+        write(host, setting).map_err(failed)?;
         changed.push(setting.clone());
     }
     Ok(changed)
@@ -70,8 +70,8 @@ pub fn undo(host: &Host) -> Result<Vec<Setting>, ChangeError> {
     let mut former = remembered(host)?.ok_or(ChangeError::NothingToUndo)?;
     let mut undone = Vec::new();
     while let Some(setting) = former.settings.last().cloned() {
-        let write = |error| ChangeError::Write { file: setting.file.clone(), error };
-        host.write(&setting.file, &setting.value).map_err(write)?;
+        let failed = |error| ChangeError::Write { file: setting.file.clone(), error };
+        write(host, &setting).map_err(failed)?;
         former.settings.pop();
         remember(host, &former)?;
         undone.push(setting);
@@ -79,6 +79,16 @@ pub fn undo(host: &Host) -> Result<Vec<Setting>, ChangeError> {
     let removed = host.remove(UNDO_FILE);
     removed.map_err(|error| ChangeError::Write { file: UNDO_FILE.to_owned(), error })?;
     Ok(undone)
+}
+
+/// The present value of a setting.
+fn read(host: &Host, name: &str) -> Option<String> {
+    ethtool::read(host, name).unwrap_or_else(|| host.text(name))
+}
+
+fn write(host: &Host, setting: &Setting) -> io::Result<()> {
+    let by_ethtool = ethtool::write(host, &setting.file, &setting.value);
+    by_ethtool.unwrap_or_else(|| host.write(&setting.file, &setting.value))
 }
 
 /// The value among choices such as `always [madvise] never`; elsewhere words are parted by one

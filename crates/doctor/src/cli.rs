@@ -28,7 +28,7 @@ struct Arguments {
     #[arg(long, conflicts_with_all = ["undo", "layout", "report"])]
     apply: bool,
     /// Brings back what --apply changed
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["addresses", "nic", "json", "layout", "report"])]
     undo: bool,
     /// Prints on which CPUs threads and interrupts belong
     #[arg(long, conflicts_with_all = ["json", "report"])]

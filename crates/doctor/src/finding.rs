@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ethtool;
+
 /// The weight of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -12,10 +14,10 @@ pub enum Level {
     Warning,
 }
 
-/// A setting to write: `echo VALUE >FILE`.
+/// A setting to write: `echo VALUE >FILE`, or `ethtool`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The file, below `/proc/sys` or `/sys`.
+    /// The file, below `/proc/sys` or `/sys`, or the words of `ethtool` before the value.
     pub file: String,
     /// The value.
     pub value: String,
@@ -25,6 +27,9 @@ impl Setting {
     /// The shell's command for it.
     #[must_use]
     pub fn command(&self) -> String {
+        if let Some(command) = ethtool::command(&self.file, &self.value) {
+            return command;
+        }
         if self.value.contains(' ') {
             return format!("echo '{}' >{}", self.value, self.file);
         }

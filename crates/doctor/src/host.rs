@@ -18,7 +18,8 @@ impl Host {
         Self { root: root.to_owned() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// The path below the root.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name.trim_start_matches('/'))
     }
 

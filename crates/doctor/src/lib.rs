@@ -14,6 +14,7 @@ mod change;
 mod checks;
 pub mod cli;
 mod cpus;
+mod ethtool;
 mod finding;
 mod host;
 mod layout;

@@ -2,6 +2,7 @@
 
 use super::Scene;
 use crate::finding::{Finding, Level, Setting};
+use crate::host::Host;
 
 /// Share of an interface's interrupts on one CPU from which they count as not spread.
 const ONE_SIDED: f64 = 0.8;
@@ -83,23 +84,13 @@ pub(super) fn balancer(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Software interrupts take more time than programs (guide, 4.5.2: `rx-usecs`).
-pub(super) fn coalescing(scene: &Scene<'_>, found: &mut Vec<Finding>) {
-    let Some(text) = scene.host.text("/proc/stat") else { return };
-    let Some(line) = text.lines().find_map(|line| line.strip_prefix("cpu ")) else { return };
+/// The share of the busy time in interrupts, in percent, where they take more than programs.
+pub(super) fn share_of_interrupts(host: &Host) -> Option<u64> {
+    let text = host.text("/proc/stat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else { return };
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else { return None };
     let busy = user + nice + system + irq + softirq;
-    if busy < TICKS_MIN || (irq + softirq) as f64 <= SOFTIRQ_SHARE * busy as f64 {
-        return;
-    }
-    for nic in &scene.nics {
-        found.push(Finding::by_hand(
-            "coalescing",
-            Level::Note,
-            format!("{} % of the busy time is spent in interrupts", (irq + softirq) * 100 / busy),
-            "fewer, later interrupts leave more time for requests; the guide begins with 350 us",
-            format!("ethtool -C {nic} rx-usecs 350"),
-        ));
-    }
+    let is_much = busy >= TICKS_MIN && (irq + softirq) as f64 > SOFTIRQ_SHARE * busy as f64;
+    is_much.then(|| (irq + softirq) * 100 / busy)
 }

@@ -2,6 +2,7 @@
 
 mod clock;
 mod cpu;
+mod interface;
 mod interrupts;
 mod limits;
 mod memory;
@@ -42,7 +43,7 @@ impl<'h> Scene<'h> {
 type Check = fn(&Scene<'_>, &mut Vec<Finding>);
 
 /// Every check, in the order in which findings are shown.
-const CHECKS: [Check; 26] = [
+const CHECKS: [Check; 31] = [
     cpu::threads,
     cpu::affinity,
     cpu::smt,
@@ -64,7 +65,12 @@ const CHECKS: [Check; 26] = [
     network::steering,
     interrupts::spread,
     interrupts::balancer,
-    interrupts::coalescing,
+    interface::ring,
+    interface::coalescing,
+    interface::offloads,
+    interface::joining,
+    interface::hash,
+    interface::sending,
     limits::files,
     clock::source,
     security::exposed,

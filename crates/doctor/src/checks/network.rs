@@ -2,6 +2,7 @@
 
 use super::Scene;
 use crate::cpus;
+use crate::ethtool;
 use crate::finding::{Finding, Level, Setting, sysctl};
 use crate::servers::Server;
 
@@ -122,18 +123,28 @@ fn queues_of(scene: &Scene<'_>, nic: &str) -> Vec<String> {
 
 /// Receive queues against cores (guide, 4.4.2: multi-queue handling).
 pub(super) fn queues(scene: &Scene<'_>, found: &mut Vec<Finding>) {
-    let cores = cpus::cores(&scene.cpus);
+    let cores = cpus::cores(&scene.cpus) as u64;
     for nic in &scene.nics {
-        let queues = queues_of(scene, nic).len();
-        if queues > 1 && queues < cores {
-            found.push(Finding::by_hand(
-                "queues",
-                Level::Note,
-                format!("{nic} has {queues} receive queues for {cores} cores"),
-                "cores without a queue take packets from others'",
-                format!("ethtool -L {nic} combined {cores}  # as far as ethtool -l {nic} allows"),
-            ));
-        }
+        let queues = queues_of(scene, nic).len() as u64;
+        let channels = ethtool::channels(scene.host, nic);
+        let command = match channels {
+            // A card that has one queue more is asked for it, a card that has not is let be.
+            Some(channels) if channels.now < cores.min(channels.most) => {
+                format!("ethtool -L {nic} combined {}", cores.min(channels.most))
+            }
+            None if queues > 1 && queues < cores => {
+                format!("ethtool -L {nic} combined {cores}  # as far as ethtool -l {nic} allows")
+            }
+            _ => continue,
+        };
+        let queues = channels.map_or(queues, |channels| channels.now);
+        found.push(Finding::by_hand(
+            "queues",
+            Level::Note,
+            format!("{nic} has {queues} receive queues for {cores} cores"),
+            "cores without a queue take packets from others'",
+            command,
+        ));
     }
 }
 
