@@ -1,6 +1,7 @@
 //! `holdall console` in a real browser, over fifty servers, memcached, a proxy and a member that is
 //! away: every view at three widths in both schemes, by keyboard, without a serious finding of axe,
-//! with hostile keys, for some thousand updates, and the one action behind its login.
+//! with hostile keys, for some thousand updates; the actions behind their login; and the page of a
+//! server, of a proxy and of an invalidator about itself.
 //!
 //! `SHOTS=FOLDER` keeps screenshots. `CONSOLE_MINUTES=60` leaves the page open for so long.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -15,7 +16,7 @@ use std::{env, fs, thread};
 
 use processes::{ChildGuard, free_port, usage, wait_until_accepts};
 use testkit::server::holdall_path;
-use testkit::wire::Wire;
+use testkit::wire::{Wire, find};
 use testkit::{Router, Server};
 
 const SERVERS: u8 = 50;
@@ -170,4 +171,124 @@ fn a_prefix_is_flushed_by_who_has_logged_in() {
         console(&[&server.addr().to_string(), "--users", &users, "--actions"]);
     browse(&[&address, "--login", "ann:secret", "--flush", "user:"]);
     wire.expect(b"get user:1 item:1\r\n", b"VALUE item:1 0 1\r\nx\r\nEND\r\n");
+}
+
+/// The proxy takes the change, and fails no request: what is drained is asked for nothing more.
+#[test]
+fn a_server_is_drained_and_added_by_who_has_logged_in() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console-drain");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let users = folder.join("users").display().to_string();
+    fs::write(&users, "ann:secret\n").unwrap();
+    let servers = [Server::holdall(&[]), Server::holdall(&[])];
+    let addresses = [servers[0].addr(), servers[1].addr()];
+    let text = format!(
+        "{{\"pools\": {{\"A\": {{\"servers\": [ // in order\n\"{}\", \"{}\"] }} }}, \
+         \"route\": \"PoolRoute|A\"}}",
+        addresses[0], addresses[1]
+    );
+    let router = Router::start(&text, &["--asynclog-disable"]);
+    let config = router.config_path().display().to_string();
+    let proxy = router.addr().to_string();
+    let words = [&proxy, "--config", &config, "--users", &users, "--actions"];
+    let (_console, address) = console(&words);
+    let drained = addresses[1].to_string();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut wire = router.connect();
+            // Relaxed: the end may come a round later.
+            let mut round = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let set = format!("set k{} 0 0 1\r\nx\r\n", round % 1000);
+                wire.expect(set.as_bytes(), b"STORED\r\n");
+                round += 1;
+            }
+        });
+        let mut words = vec![address.as_str(), "--login", "ann:secret", "--drain", &drained];
+        words.extend(["--add", "A"]);
+        let shots = env::var("SHOTS").ok();
+        if let Some(shots) = &shots {
+            words.extend(["--shots", shots]);
+        }
+        let result = std::panic::catch_unwind(|| print!("{}", browse(&words)));
+        is_over.store(true, Ordering::Relaxed);
+        client.join().unwrap();
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    let now = fs::read_to_string(&config).unwrap();
+    assert_eq!(now, text.replace(&format!(", \"{drained}\""), ""));
+    let mut wire = router.connect();
+    let all_on_first = |wire: &mut Wire| {
+        (0..100).all(|key| {
+            wire.send(format!("get __mcrouter__.route(get,k{key})\r\n").as_bytes());
+            find(&wire.read_until(b"END\r\n"), drained.as_bytes()).is_none()
+        })
+    };
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !all_on_first(&mut wire) {
+        assert!(std::time::Instant::now() < deadline, "the proxy goes on asking {drained}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The page that a process serves about itself, by a process beside it that ends with it.
+#[test]
+fn every_role_serves_a_page_about_itself() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console-beside");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let page = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let look = |at: SocketAddr, members: &str| {
+        wait_until_accepts(&[at], None, Duration::from_secs(60)).unwrap();
+        browse(&[&format!("http://{at}/"), "--beside", members]);
+    };
+    let ends = |at: SocketAddr| {
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while std::net::TcpStream::connect(at).is_ok() {
+            assert!(std::time::Instant::now() < deadline, "the page outlives its process");
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+
+    let of_server = page();
+    let mut server = Server::holdall(&[
+        "--console",
+        &format!("{of_server},interval=2"),
+        "-o",
+        "drop_privileges",
+    ]);
+    look(of_server, "1");
+
+    let of_router = page();
+    let route = "\"PoolRoute|A\"";
+    let mut router = Router::over(&[server.addr()], route, &["--console", &of_router.to_string()]);
+    look(of_router, "2");
+
+    let of_invalidator = page();
+    let status = page();
+    let config = folder.join("invalidate.toml");
+    let checkpoint = folder.join("checkpoint");
+    let text = format!(
+        "checkpoint = {checkpoint:?}\nstatus = \"{status}\"\n[source]\nkind = \"ndjson\"\n\
+         listen = \"{}\"\n[keys.tables]\n\"shop.users\" = [\"user:{{id}}\"]\n\
+         [[cluster]]\nname = \"east\"\nrouters = [\"{}\"]\n",
+        page(),
+        router.addr()
+    );
+    fs::write(&config, text).unwrap();
+    let mut command = Command::new(holdall_path());
+    command.args(["invalidate", "run", "--config", config.to_str().unwrap()]);
+    command.args(["--console", &of_invalidator.to_string()]);
+    let mut invalidator = ChildGuard::from(command.spawn().unwrap());
+    look(of_invalidator, "2");
+
+    // However it ends, its page ends, too.
+    invalidator.kill();
+    ends(of_invalidator);
+    router.kill();
+    ends(of_router);
+    server.kill();
+    ends(of_server);
 }

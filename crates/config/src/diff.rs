@@ -148,6 +148,7 @@ pub(crate) const SHOWN_BY: &[(&str, &str)] = &[
     ("ssl_ciphers", "ssl_ciphers"),
     ("ssl_session_cache", "ssl_session_cache"),
     ("metrics", "metrics"),
+    ("console", "console"),
     ("drain", "drain"),
     ("verbosity", "verbose"),
 ];

@@ -11,6 +11,9 @@ use hyper::{Method, StatusCode};
 
 use crate::login::Logins;
 
+/// The paths of what changes something.
+const ACTIONS: [&str; 3] = ["/api/flush", "/api/drain", "/api/add"];
+
 /// The rules for requests.
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -56,7 +59,7 @@ impl Admission {
         if method == Method::GET || method == Method::HEAD {
             return Ok(());
         }
-        if method != Method::POST || path != "/api/flush" {
+        if method != Method::POST || !ACTIONS.contains(&path) {
             return Err(Refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are here"));
         }
         if !self.acts || self.logins.is_none() {
@@ -138,7 +141,11 @@ mod tests {
         };
         let whole =
             [("host", "127.0.0.1:8"), ("origin", "http://127.0.0.1:8"), ("x-console-token", "t0")];
-        assert_eq!(of(&admission(true), "/api/flush", &whole), None);
+        for action in ACTIONS {
+            assert_eq!(of(&admission(true), action, &whole), None);
+            assert_eq!(of(&admission(true), action, &whole[..2]), Some(403));
+            assert_eq!(of(&admission(false), action, &whole), Some(403));
+        }
         assert_eq!(of(&admission(true), "/api/other", &whole), Some(405));
         assert_eq!(of(&admission(false), "/api/flush", &whole), Some(403), "read-only");
         assert_eq!(of(&admission(true), "/api/flush", &whole[..2]), Some(403), "no token");

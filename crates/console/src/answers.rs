@@ -10,6 +10,7 @@ use top::{Member, Total, Unit, columns};
 
 use crate::key::{self, fault};
 use crate::routes::Source;
+use crate::servers::{Change, Wish};
 use crate::slabs::slabs;
 use crate::tier::Tier;
 
@@ -27,7 +28,7 @@ pub(crate) enum Missing {
     /// There is no such path or member.
     Unknown,
     /// The question is wrong.
-    Wrong(&'static str),
+    Wrong(String),
 }
 
 impl Answers {
@@ -45,6 +46,7 @@ impl Answers {
             "/api/slabs" => self.slabs(of("address")),
             "/api/key" => self.key(of("key"), of("op")),
             "/api/routes" => Ok(self.config.as_ref().map_or(Value::Null, Source::shown)),
+            "/api/change" => self.change(of("action"), of("server"), of("pool")),
             "/api/invalidation" => Ok(self.invalidation()),
             "/api/advice" => Ok(self.advice()),
             "/api/doctor" => Ok(json!(doctor::examine(&Host::at("/".as_ref()), &[]))),
@@ -83,11 +85,19 @@ impl Answers {
 
     fn key(&self, key: &str, operation: &str) -> Result<Value, Missing> {
         if let Some(why) = fault(key) {
-            return Err(Missing::Wrong(why));
+            return Err(Missing::Wrong(why.to_owned()));
         }
         let operation = if operation.is_empty() { "get" } else { operation };
         let servers = self.tier.servers();
         Ok(key::look(key, operation, self.config.as_ref(), &servers, &self.tier.options))
+    }
+
+    /// What draining or adding a server would do.
+    fn change(&self, action: &str, server: &str, pool: &str) -> Result<Value, Missing> {
+        let wish = Wish::of(action, server, pool).ok_or(Missing::Unknown)?;
+        let source = self.config.as_ref().ok_or(Missing::Unknown)?;
+        let change = Change::of(&wish, source).map_err(Missing::Wrong)?;
+        Ok(change.shown())
     }
 
     /// What invalidators say of clusters, and servers of stale values, leases and flushes.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory as _, Parser};
 use plan::{TargetsError, targets};
 use scram::random;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,6 +28,9 @@ use crate::server::{Console, serve};
 use crate::tier::Tier;
 
 const EXIT_USAGE: u8 = 64;
+
+/// Between two attempts to bind the address that a process before this one still has.
+const BIND_EACH: Duration = Duration::from_secs(1);
 
 /// Shows a tier on a web page: its map, charts, memory, keys, invalidation, advice and findings.
 #[derive(Debug, Parser)]
@@ -66,12 +71,15 @@ struct Args {
     /// A name by which browsers reach the page, beside addresses and localhost
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
-    /// Lets users flush a prefix
+    /// Lets users flush a prefix, and with --config drain and add servers
     #[arg(long, requires = "users")]
     actions: bool,
     /// Seconds between two questions
     #[arg(short, long, value_name = "SECS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
+    /// Set by the process that this console is about: it ends with that process, by its stdin
+    #[arg(long, hide = true)]
+    beside: bool,
     #[command(flatten)]
     reach: Reach,
 }
@@ -110,7 +118,12 @@ fn run(arguments: &Args) -> Result<()> {
     if words.is_empty() && arguments.topology.is_none() {
         words.push("127.0.0.1".to_owned());
     }
-    let targets = targets(&words, arguments.topology.as_deref())?;
+    let mut targets = targets(&words, arguments.topology.as_deref())?;
+    let source = |file| Source { file, route_prefix: arguments.route_prefix.clone() };
+    let config = arguments.config.clone().map(source);
+    if arguments.beside {
+        targets.extend(config.iter().flat_map(Source::servers));
+    }
     let warn = |warning: access::Warning<'_>| note(&format!("warning: {warning}"));
     let logins = arguments.users.as_deref().map(|file| Logins::open(file, warn)).transpose()?;
     let secret: [u8; 16] = random().map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -120,18 +133,24 @@ fn run(arguments: &Args) -> Result<()> {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
         let listen = arguments.listen;
-        let listener = TcpListener::bind(listen).await.with_context(|| listen.to_string())?;
+        // It is polled beside another process alone.
+        let mut ended = pin!(end_of_stdin());
+        let listener = bind(listen, arguments.beside.then_some(ended.as_mut())).await?;
         let address = listener.local_addr()?;
         let (mut end, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let interval = Duration::from_secs(arguments.interval);
         let tier = Tier::start(targets, arguments.reach.options(), interval)?;
-        let source = |file| Source { file, route_prefix: arguments.route_prefix.clone() };
-        let answers = Answers { tier, config: arguments.config.clone().map(source) };
-        // Nobody may read it, and the page is there.
-        let _ = writeln!(io::stdout(), "http://{address}/");
+        let answers = Answers { tier, config };
+        if arguments.beside {
+            note(&format!("http://{address}/"));
+        } else {
+            // Nobody may read it, and the page is there.
+            let _ = writeln!(io::stdout(), "http://{address}/");
+        }
         tokio::select! {
             () = serve(listener, Arc::new(Console::new(answers, admission))) => {}
+            () = ended, if arguments.beside => {}
             _ = end.recv() => {}
             _ = interrupt.recv() => {}
         }
@@ -140,6 +159,37 @@ fn run(arguments: &Args) -> Result<()> {
     // A question under way is not waited for.
     runtime.shutdown_background();
     Ok(())
+}
+
+/// Binds the address of the page. Beside another process, the console of its predecessor may still
+/// have it: then it waits, until `end`.
+async fn bind(
+    listen: SocketAddr,
+    mut end: Option<Pin<&mut impl Future<Output = ()>>>,
+) -> Result<TcpListener> {
+    let mut is_told = false;
+    loop {
+        let bound = TcpListener::bind(listen).await;
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        let (Some(end), true) = (&mut end, bound.as_ref().is_err_and(is_taken)) else {
+            return bound.with_context(|| listen.to_string());
+        };
+        if !is_told {
+            note(&format!("{listen} is in use: trying again"));
+        }
+        is_told = true;
+        tokio::select! {
+            () = tokio::time::sleep(BIND_EACH) => {}
+            () = end => bail!("{listen} was in use until the end"),
+        }
+    }
+}
+
+/// Returns once nobody has the other end of stdin any more.
+async fn end_of_stdin() {
+    let mut stdin = tokio::io::stdin();
+    let mut bytes = [0; 64];
+    while stdin.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The one action: the flush of a prefix on every server.
+//! The flush of a prefix on every server.
 
 use serde_json::{Value, json};
 use tools::{Connection, Error, Options};

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! One process asks the members as `holdall top` does, keeps the last minutes, and serves one page
-//! that needs nothing else. The page is read-only; the one action, the flush of a prefix, needs a
-//! login and `--actions`.
+//! that needs nothing else. The page is read-only; the actions (the flush of a prefix, and servers
+//! that are drained or added) need a login and `--actions`.
 //!
 //! # Laws
 //!
@@ -19,6 +19,7 @@
 mod admission;
 mod answers;
 pub mod cli;
+mod edit;
 mod flush;
 mod history;
 mod key;
@@ -27,5 +28,6 @@ mod note;
 mod page;
 mod routes;
 mod server;
+mod servers;
 mod slabs;
 mod tier;

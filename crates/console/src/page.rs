@@ -11,13 +11,14 @@ use ring::digest::{SHA256, digest};
 const FRAME: &str = include_str!("page/console.html");
 const STYLE: [&str; 2] =
     [include_str!("page/uplot/uPlot.min.css"), include_str!("page/console.css")];
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 8] = [
     include_str!("page/uplot/uPlot.iife.min.js"),
     include_str!("page/format.js"),
     include_str!("page/charts.js"),
     include_str!("page/map.js"),
     include_str!("page/memory.js"),
     include_str!("page/views.js"),
+    include_str!("page/actions.js"),
     include_str!("page/console.js"),
 ];
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use plan::Target;
 use routeconf::ast::{Config, Entry, Member, Pool, Route};
 use routeconf::{Loaded, Params, Rejected, load_file};
 use serde_json::{Value, json};
@@ -24,6 +25,22 @@ impl Source {
     pub(crate) fn load(&self) -> Result<Loaded, Rejected> {
         let params = self.route_prefix.as_deref().map_or_else(Params::default, Params::new);
         load_file(&self.file, &params)
+    }
+
+    /// The servers of its pools, each once; none of a configuration that cannot be used.
+    pub(crate) fn servers(&self) -> Vec<Target> {
+        let Ok(loaded) = self.load() else { return Vec::new() };
+        let mut servers: Vec<Target> = Vec::new();
+        for pool in &loaded.config.pools {
+            for member in &pool.members {
+                let Member::Server(server) = member else { continue };
+                let address = server.address.to_string();
+                if servers.iter().all(|known| known.address != address) {
+                    servers.push(Target { address, group: pool.name.clone() });
+                }
+            }
+        }
+        servers
     }
 
     /// The configuration as it is now, or why it cannot be used.
@@ -96,6 +113,9 @@ mod tests {
         let all = source.shown();
         let pool = all["pools"].as_array().unwrap().iter().find(|pool| pool["name"] == "A");
         assert_eq!(pool.unwrap()["servers"].as_array().unwrap().len(), 2, "{all:#}");
+        let servers = source.servers();
+        assert_eq!(servers.len(), 3);
+        assert!(servers.contains(&Target { address: "127.0.0.1:9".into(), group: "B".into() }));
         assert_eq!(all["migrations"][0]["interval_seconds"], 3600, "{all:#}");
         assert!(all["prefixes"].as_array().is_some_and(|all| !all.is_empty()), "{all:#}");
         std::fs::write(&file, "{").unwrap();

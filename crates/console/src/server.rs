@@ -26,6 +26,7 @@ use crate::flush::flush;
 use crate::key::fault;
 use crate::note::note;
 use crate::page::Page;
+use crate::servers::{Change, Wish};
 
 /// Connections at a time; more are closed.
 const CONNECTIONS_MAX: usize = 128;
@@ -58,12 +59,44 @@ pub(crate) struct Console {
     pub(crate) page: Page,
     streams: Arc<Semaphore>,
     questions: Semaphore,
+    /// One action at a time: two changes of one file would undo each other.
+    actions: Semaphore,
 }
 
 impl Console {
     pub(crate) fn new(answers: Answers, admission: Admission) -> Self {
-        let (streams, questions) = (Semaphore::new(STREAMS_MAX), Semaphore::new(QUESTIONS_MAX));
-        Self { answers, admission, page: Page::new(), streams: Arc::new(streams), questions }
+        Self {
+            answers,
+            admission,
+            page: Page::new(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            questions: Semaphore::new(QUESTIONS_MAX),
+            actions: Semaphore::new(1),
+        }
+    }
+
+    /// Does what was asked for and admitted, and says who did it.
+    fn act(&self, path: &str, body: &Value, user: &str) -> Result<Value, String> {
+        let word = |name: &str| body[name].as_str();
+        if path == "/api/flush" {
+            let prefix = word("prefix").ok_or("there is no prefix")?;
+            if let Some(why) = fault(prefix) {
+                return Err(why.to_owned());
+            }
+            note(&format!("{user} flushes the prefix {prefix}"));
+            let tier = &self.answers.tier;
+            return Ok(json!({ "servers": flush(prefix, &tier.servers(), &tier.options) }));
+        }
+        let server = word("server").ok_or("there is no server")?;
+        let action = path.trim_start_matches("/api/");
+        let wish = Wish::of(action, server, word("pool").unwrap_or_default());
+        let wish = wish.ok_or("there is no such action")?;
+        let source = self.answers.config.as_ref().ok_or("this console has no --config")?;
+        let change = Change::of(&wish, source)?;
+        let shown = change.shown();
+        change.write()?;
+        note(&format!("{user} {}", wish.told()));
+        Ok(shown)
     }
 }
 
@@ -111,7 +144,7 @@ async fn answer(request: Request<Incoming>, console: &Arc<Console>) -> Response<
         }
     };
     let mut response = if head.method == Method::POST {
-        act(body, &user, console).await
+        act(path, body, &user, console).await
     } else {
         match path {
             "/" => page(console),
@@ -179,33 +212,26 @@ async fn question(path: &str, query: &str, console: &Arc<Console>) -> Response<B
     match found {
         Ok(Ok(value)) => of_json(&value),
         Ok(Err(Missing::Unknown)) => text(StatusCode::NOT_FOUND, "there is nothing here"),
-        Ok(Err(Missing::Wrong(why))) => text(StatusCode::BAD_REQUEST, why),
+        Ok(Err(Missing::Wrong(why))) => text(StatusCode::BAD_REQUEST, &why),
         Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the answer failed"),
     }
 }
 
-/// The flush of a prefix, which was admitted.
-async fn act(body: Incoming, user: &str, console: &Arc<Console>) -> Response<Body> {
+/// An action that was admitted.
+async fn act(path: &str, body: Incoming, user: &str, console: &Arc<Console>) -> Response<Body> {
     let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
         return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long");
     };
-    let value: Option<Value> = serde_json::from_slice(&body.to_bytes()).ok();
-    let prefix = value.as_ref().and_then(|value| value["prefix"].as_str());
-    let Some(prefix) = prefix.map(ToOwned::to_owned) else {
-        return text(StatusCode::BAD_REQUEST, "there is no prefix");
+    let value: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+    let Ok(_one) = console.actions.acquire().await else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the console ends");
     };
-    if let Some(why) = fault(&prefix) {
-        return text(StatusCode::BAD_REQUEST, why);
-    }
-    note(&format!("{user} flushes the prefix {prefix}"));
-    let console = Arc::clone(console);
-    let done = tokio::task::spawn_blocking(move || {
-        let tier = &console.answers.tier;
-        flush(&prefix, &tier.servers(), &tier.options)
-    });
+    let (action, user, console) = (path.to_owned(), user.to_owned(), Arc::clone(console));
+    let done = tokio::task::spawn_blocking(move || console.act(&action, &value, &user));
     match done.await {
-        Ok(servers) => of_json(&json!({ "servers": servers })),
-        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the flush failed"),
+        Ok(Ok(value)) => of_json(&value),
+        Ok(Err(why)) => text(StatusCode::BAD_REQUEST, &why),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the action failed"),
     }
 }
 

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
+use metrics::{Console, RunningConsole};
 
 use crate::config::{Config, Gap, Kind};
 use crate::flush;
-use crate::message::{Failure, log_failure};
+use crate::message::{Failure, log, log_failure};
 use crate::pipeline::Since;
 use crate::position::Position;
 use crate::restart_on_panic::{History, Start};
@@ -58,6 +59,10 @@ enum Command {
         /// The response to a gap in the log; overrides the configuration's `on_gap`.
         #[arg(long)]
         on_gap: Option<Gap>,
+        /// Serves a page about this invalidator and its routers there, by a process of its own;
+        /// needs `status`. Flags of holdall console may follow behind commas.
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        console: Option<String>,
         /// Set by a process that restarts itself after a panic.
         #[arg(long, hide = true, default_value_t)]
         after_panics: History,
@@ -138,15 +143,17 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 async fn command(command: Command) -> Result<String, Failure> {
     match command {
-        Command::Run { config: path, since, on_gap, after_panics } => {
+        Command::Run { config: path, since, on_gap, console, after_panics } => {
             let mut config = Config::read(&path)?;
             logging::start("holdall invalidate", config.log_format, &config.log_filter);
             on_gap.map_or(Ok(()), |gap| config.override_gap(gap))?;
             let on_gap = on_gap.and_then(|gap| gap.to_possible_value());
+            let _console = console.as_deref().map(|text| beside(text, &config)).transpose()?;
             let start = Start {
                 config: path,
                 since: since.clone(),
                 on_gap: on_gap.map(|gap| gap.get_name().to_owned()),
+                console,
                 before: after_panics,
             };
             let since = match since.as_deref() {
@@ -170,6 +177,17 @@ async fn command(command: Command) -> Result<String, Failure> {
             Ok(status::ask(&address).await.map_err(|error| format!("{address}: {error}"))?)
         }
     }
+}
+
+/// Starts the console of this invalidator and the routers of its clusters.
+fn beside(text: &str, config: &Config) -> Result<RunningConsole, Failure> {
+    let console = Console::parse(text).map_err(|why| format!("--console: {why}"))?;
+    let status = config.status.clone();
+    let status = status.ok_or("--console needs a status port: status = \"127.0.0.1:11290\"")?;
+    let routers = config.plan()?.clusters.into_iter().flat_map(|cluster| cluster.routers);
+    let members: Vec<String> = std::iter::once(status).chain(routers).collect();
+    let running = console.start(&members, None, log);
+    Ok(running.map_err(|error| format!("--console: it cannot be started: {error}"))?)
 }
 
 async fn check(config: &Config) -> Result<String, Failure> {

@@ -82,6 +82,8 @@ pub(crate) struct Start {
     pub(crate) since: Option<String>,
     /// `--on-gap`.
     pub(crate) on_gap: Option<String>,
+    /// `--console`.
+    pub(crate) console: Option<String>,
     /// `--after-panics`.
     pub(crate) before: History,
 }
@@ -96,6 +98,7 @@ impl Start {
         let more = [
             ("--since", since),
             ("--on-gap", self.on_gap.as_ref()),
+            ("--console", self.console.as_ref()),
             ("--after-panics", Some(&before)),
         ];
         for (name, value) in more {
@@ -178,17 +181,20 @@ mod tests {
             config: "c.toml".into(),
             since: Some("now".to_owned()),
             on_gap: Some("flush".to_owned()),
+            console: Some("127.0.0.1:8811".to_owned()),
             before,
         };
         let next = before.next(Duration::ZERO);
         let words = |is_kept| start.arguments(next, is_kept).join(&OsString::from(" "));
         assert_eq!(
             words(false),
-            "invalidate run --config c.toml --since now --on-gap flush --after-panics 4:800"
+            "invalidate run --config c.toml --since now --on-gap flush --console 127.0.0.1:8811 \
+             --after-panics 4:800"
         );
         assert_eq!(
             words(true),
-            "invalidate run --config c.toml --on-gap flush --after-panics 4:800"
+            "invalidate run --config c.toml --on-gap flush --console 127.0.0.1:8811 \
+             --after-panics 4:800"
         );
     }
 }

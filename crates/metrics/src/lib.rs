@@ -1,5 +1,5 @@
 //! The view that operators have of a running process: Prometheus's text, health, the HTTP endpoint
-//! that carries both, and the conversation with systemd.
+//! that carries both, the console beside it, and the conversation with systemd.
 //!
 //! ```text
 //!     scraper, kubelet -> Endpoint -> Pages (of the program) -> Page, Check
@@ -9,6 +9,7 @@
 //! of a client costs nothing for it. Decision 87 says why the text has no library.
 #![forbid(unsafe_code)]
 
+mod console;
 mod end;
 mod endpoint;
 mod family;
@@ -20,6 +21,7 @@ mod request;
 pub mod supervisor;
 mod text;
 
+pub use console::{Console, RunningConsole, reachable};
 pub use end::{End, Ending};
 pub use endpoint::{Endpoint, serve};
 pub use family::{Family, Kind, Point, Value};

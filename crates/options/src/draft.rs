@@ -285,6 +285,7 @@ fn defaults(style: Style) -> Options {
         lease_interval_secs: 10,
         stale_secs: 30,
         metrics: None,
+        console: None,
         otlp: None,
         drain: Duration::ZERO,
         protocol: Protocol::Auto,

@@ -137,6 +137,9 @@ pub struct Options {
 
     /// The address of metrics and health over HTTP (`--metrics`).
     pub metrics: Option<SocketAddr>,
+    /// The address of the page about this server, and flags of `holdall console` behind commas
+    /// (`--console`).
+    pub console: Option<String>,
     /// The OpenTelemetry collector that metrics and spans go to (`--otlp`).
     pub otlp: Option<String>,
     /// The time for which clients are served on once the end has begun (`--drain`).

@@ -198,6 +198,7 @@ fn every_setting_can_be_given_in_a_file_and_by_a_variable() {
             ("log_filter", _) => ("\"warn\"", "warn"),
             ("prefix_delimiter", _) => ("\"/\"", "/"),
             ("metrics", _) => ("\"127.0.0.1:9150\"", "127.0.0.1:9150"),
+            ("console", _) => ("\"127.0.0.1:8811\"", "127.0.0.1:8811"),
             ("otlp", _) => ("\"http://c:4318\"", "http://c:4318"),
             ("ssl_ciphers", _) => {
                 ("\"ECDHE-RSA-AES128-GCM-SHA256\"", "ECDHE-RSA-AES128-GCM-SHA256")

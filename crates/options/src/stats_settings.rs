@@ -32,6 +32,7 @@ pub fn of(options: &Options) -> Vec<(&'static str, String)> {
     settings
         .push(("metrics", options.metrics.map_or_else(|| "no".to_owned(), |at| at.to_string())));
     settings.push(("otlp", options.otlp.clone().unwrap_or_else(|| "no".to_owned())));
+    settings.push(("console", options.console.clone().unwrap_or_else(|| "no".to_owned())));
     settings.push(("drain", options.drain.as_secs().to_string()));
     settings
 }

@@ -6,6 +6,7 @@
 //! files. A flag that promises safety or persistence which is not given is refused, because
 //! ignoring it would be a lie.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::bad_value::BadValue;
@@ -177,6 +178,21 @@ const LISTENING: &[Flag] = &[
         meaning: Meaning::Used(|draft, text| {
             let address = text.parse().map_err(|_| BadValue::NotAnAddress(text.to_owned()))?;
             draft.options.metrics = Some(address);
+            Ok(())
+        }),
+    },
+    Flag {
+        short: None,
+        long: "console",
+        argument: Some("addr:port"),
+        default: "none",
+        help: "serve a page about this server there, by a process of its own; flags of holdall console may follow behind commas",
+        meaning: Meaning::Used(|draft, text| {
+            let address = text.split(',').next().unwrap_or_default();
+            if address.parse::<SocketAddr>().is_err() {
+                return Err(BadValue::NotAnAddress(address.to_owned()));
+            }
+            draft.options.console = Some(text.to_owned());
             Ok(())
         }),
     },

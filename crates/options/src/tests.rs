@@ -60,6 +60,7 @@ fn sample(flag: &Flag) -> Option<&'static str> {
         "prefix-delimiter" => "/",
         "user" => "nobody",
         "metrics" => "127.0.0.1:9150",
+        "console" => "127.0.0.1:8811,interval=5",
         "otlp" => "http://127.0.0.1:4318",
         "log-format" => "json",
         "log-filter" => "warn,connections=debug",
@@ -75,11 +76,14 @@ fn operators_flags_are_read_whole_or_refused() {
     assert_eq!(given.drain.as_secs(), 30);
     let given = options(&["--otlp=https://c:4318"]);
     assert_eq!(given.otlp.as_deref(), Some("https://c:4318"));
+    let given = options(&["--console=127.0.0.1:8811,interval=5"]);
+    assert_eq!(given.console.as_deref(), Some("127.0.0.1:8811,interval=5"));
     let none = options(&[]);
-    assert_eq!(none.otlp, None);
+    assert_eq!((none.otlp, none.console), (None, None));
     assert_eq!((none.metrics, none.drain.as_secs()), (None, 0));
     for (arguments, message) in [
         (["--metrics", "9150"], "--metrics: '9150' is not an address and a port"),
+        (["--console", "8811,actions"], "--console: '8811' is not an address and a port"),
         (["--otlp", "c:4318"], "--otlp: 'c:4318' is not an address that begins with http://"),
         (["--drain", "3601"], "--drain: 3601 is too large: the most is 3600"),
     ] {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 pub use clap::Parser;
 use discovery::AccessFiles;
+use metrics::Console;
 use routeconf::FileSources;
 use spool::Fsync;
 use thiserror::Error;
@@ -259,6 +260,11 @@ pub struct Options {
     /// Answer HTTP there: /metrics for Prometheus, /livez, /readyz, /startupz
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<std::net::SocketAddr>,
+
+    /// Serve a page about this proxy and its servers there, by a process of its own; flags of
+    /// holdall console may follow behind commas
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = Console::parse)]
+    pub console: Option<Console>,
 
     /// Send metrics and spans to this OpenTelemetry collector, by OTLP over HTTP [default: the
     /// variable OTEL_EXPORTER_OTLP_ENDPOINT]

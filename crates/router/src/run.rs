@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::metrics::End;
+use ::metrics::{Console, End, RunningConsole, reachable};
 use discovery::Discovery;
 use net::{
     Consolidation, Control, Handle, Inherited, Placement, Sockets, TlsAcceptor, TlsError, TlsMode,
@@ -27,7 +27,7 @@ use crate::front::Front;
 use crate::listeners::{listeners, warnings};
 use crate::logins::Logins;
 use crate::metrics::Shown;
-use crate::options::{Options, Validate};
+use crate::options::{Options, Source, Validate};
 use crate::periodic;
 use crate::reload::{Watched, first, reload, seen_before};
 use crate::shared::Shared;
@@ -65,6 +65,7 @@ pub fn run(
     let mut handed = take_over(&mut options)?;
     options.count_workers();
     let telemetry = telemetry(&options)?;
+    let console = options.console.take();
     let before = seen_before(&source, &options);
     let discovery = Discovery::new(options.discovery_dir.clone());
     let discovery = discovery.with_access(&options.discovery_access()).map_err(Failure::fatal)?;
@@ -106,6 +107,7 @@ pub fn run(
     let handle = start_workers(&shared, sockets, &config, &log)?;
     let shown = Shown::start(&shared, telemetry, &log)?;
     started(handle.control());
+    let _console = console.and_then(|console| beside(&console, &source, handle.control(), &log));
     let watched = Watched {
         source,
         tls: tls.clone(),
@@ -128,6 +130,30 @@ pub fn run(
     // Everything that was answered is written.
     drop(spooler);
     Ok(())
+}
+
+/// Starts the console of this proxy and the servers of its configuration. One that does not start
+/// is no reason not to serve.
+fn beside(
+    console: &Console,
+    source: &Source,
+    control: &Control,
+    log: &Arc<impl Fn(&str) + Send + Sync + 'static>,
+) -> Option<RunningConsole> {
+    let members: Vec<String> =
+        control.tcp_addresses().take(1).map(|address| reachable(address).to_string()).collect();
+    let config = match source {
+        Source::File(path) => Some(path.as_path()),
+        Source::Text(_) => None,
+    };
+    let said = Arc::clone(log);
+    match console.start(&members, config, move |line| said(line)) {
+        Ok(running) => Some(running),
+        Err(error) => {
+            log(&format!("--console: it cannot be started: {error}"));
+            None
+        }
+    }
 }
 
 /// What is exported to an OpenTelemetry collector.

@@ -63,6 +63,12 @@ const SERVER: &[Column] = &[
     }),
     column("items", "items", Count, Sum, |of| of.now.number("curr_items")),
     column("conns", "connections", Count, Sum, |of| of.now.number("curr_connections")),
+    wide(column("p50", "get_p50_seconds", Seconds, Most, |of| {
+        of.now.number("latency:get:p50_seconds")
+    })),
+    wide(column("p99.9", "get_p999_seconds", Seconds, Most, |of| {
+        of.now.number("latency:get:p999_seconds")
+    })),
     wide(column("dels/s", "deletes_per_second", Count, Sum, |of| {
         Some(of.rate("delete_hits")? + of.rate("delete_misses")?)
     })),

@@ -2,8 +2,8 @@
 // than the window, and have no serious finding of axe. Then keys, hostile keys, some thousand updates without growth, and measurements,
 // which are printed and never judged.
 //
-// Usage: node check_console.mjs URL --hostile KEY [--minutes N] [--shots FOLDER], or URL --login USER:PASSWORD --flush PREFIX; the browser
-// is CHROMIUM, or /usr/bin/chromium.
+// Usage: node check_console.mjs URL --hostile KEY [--minutes N] [--shots FOLDER], or URL --login USER:PASSWORD --flush PREFIX, or URL --login
+// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS; the browser is CHROMIUM, or /usr/bin/chromium.
 
 import { strict as assert } from "node:assert";
 import { createRequire } from "node:module";
@@ -36,8 +36,12 @@ const check = (is, said) => {
 const [username, password] = (login ?? ":").split(":");
 const { browser, close } = await launch(login === null ? {} : { httpCredentials: { username, password } });
 try {
-  if (login !== null) {
+  if (login !== null && words.includes("--flush")) {
     await flush(word("--flush"));
+  } else if (login !== null) {
+    await change(word("--drain"), word("--add"));
+  } else if (words.includes("--beside")) {
+    await beside(Number(word("--beside")));
   } else {
     await measure();
     for (const width of [360, 768, 1400]) {
@@ -54,6 +58,23 @@ try {
   await close();
 }
 console.log(`${checks} checks passed`);
+
+/** The page of a process about itself: its members are there, and every view is drawn. */
+async function beside(members) {
+  for (const width of [360, 1400]) {
+    const { page, said } = await open(width, "light");
+    await page.waitForFunction((count) => document.querySelectorAll("#regions .tile[data-health=good]").length === count, members);
+    for (const [view] of VIEWS) {
+      await show(page, view);
+      await page.waitForTimeout(200);
+      const seen = await page.evaluate(() => document.documentElement.scrollWidth);
+      check(seen <= width, `${view} at ${width} px: ${seen} px wide`);
+    }
+    check(!(await page.isVisible("#servers-card")), "actions without a login");
+    assert.deepEqual(said, []);
+    await page.close();
+  }
+}
 
 /** A page that has had a tick, and what it says on the console. */
 async function open(width, colorScheme) {
@@ -74,7 +95,6 @@ async function open(width, colorScheme) {
 
 async function look(width, colorScheme) {
   const { page, said } = await open(width, colorScheme);
-  await page.evaluate(axe);
   for (const [view, drawn] of VIEWS) {
     const name = `${view} at ${width} px, ${colorScheme}`;
     await show(page, view);
@@ -90,11 +110,7 @@ async function look(width, colorScheme) {
     check(seen.shown === 1, `${name}: ${seen.shown} views are shown`);
     const isDark = Number(seen.paper.match(/\d+/)[0]) < 128;
     check(isDark === (colorScheme === "dark"), `${name}: the paper is ${seen.paper}`);
-    const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
-    const grave = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-    const words = grave.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ html, failureSummary }) => `${html} ${failureSummary}`).join("; ")}`);
-    assert.deepEqual(words, [], name);
-    checks += 1;
+    await inspect(page, name);
     if (shots !== null) {
       await page.screenshot({ path: join(shots, `${view}-${width}-${colorScheme}.png`), fullPage: width > 500 });
     }
@@ -295,6 +311,71 @@ async function measure() {
     await page.close();
   }
   console.log(`first view: ${times.join(", ")} ms`);
+}
+
+/** A server is drained and added again by who has logged in, after the page has said what it will do. */
+async function change(server, pool) {
+  const basic = { authorization: `Basic ${Buffer.from(login).toString("base64")}` };
+  const about = await (await fetch(`${url}api/about`, { headers: basic })).json();
+  for (const action of ["drain", "add"]) {
+    const post = (headers) => fetch(`${url}api/${action}`, { method: "POST", headers, body: JSON.stringify({ server, pool }) });
+    const whole = { ...basic, origin: new URL(url).origin, "x-console-token": about.token };
+    for (const left of Object.keys(whole)) {
+      const { [left]: _, ...rest } = whole;
+      const { status } = await post(rest);
+      check(status === (left === "authorization" ? 401 : 403), `${action} without ${left}: ${status}`);
+    }
+    check((await post({ ...whole, origin: "http://evil.example" })).status === 403, `${action} of another site`);
+  }
+  for (const width of [360, 768, 1400]) {
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, said } = await open(width, colorScheme);
+      await page.waitForSelector("#servers-card:not([hidden])");
+      await page.selectOption("#drained", server);
+      await page.click("#drain button");
+      await page.waitForSelector("#confirm[open]");
+      const says = await page.textContent("#confirm-says");
+      check(says.startsWith(`${server} leaves the pools: ${pool} (from 2 servers to 1)`) && / % of keys/.test(says), says);
+      check((await page.evaluate(() => document.documentElement.scrollWidth)) <= width, `the question is wider than ${width} px`);
+      await inspect(page, `the question at ${width} px, ${colorScheme}`);
+      await page.click("#confirm button[value=no]");
+      await page.waitForSelector("#confirm:not([open])", { state: "attached" });
+      check((await page.locator("#drained option").count()) === 2, "it was done without an assent");
+      await page.click("#drain button");
+      await page.click("#confirm button[value=yes]");
+      await page.waitForFunction((server) => document.getElementById("servers-says").textContent === `${server} was drained.`, server);
+      check((await page.locator("#drained option").count()) === 1, "the server is still in a pool");
+      await inspect(page, `actions at ${width} px, ${colorScheme}`);
+      if (shots !== null) await page.screenshot({ path: join(shots, `servers-${width}-${colorScheme}.png`), fullPage: true });
+      await page.fill("#added", server);
+      await page.keyboard.press("Enter");
+      await page.waitForSelector("#confirm[open]");
+      check((await page.textContent("#confirm-says")).startsWith(`${server} joins the pool ${pool} (from 1 servers to 2)`), "it does not say what it will do");
+      await page.click("#confirm button[value=yes]");
+      await page.waitForFunction((server) => document.getElementById("servers-says").textContent === `${server} was added.`, server);
+      assert.deepEqual(said, []);
+      // What cannot be done is said.
+      await page.click("#add button");
+      await page.waitForFunction(() => document.getElementById("servers-says").textContent.includes("has the server already"));
+      await page.close();
+    }
+  }
+  const { page } = await open(1400, "light");
+  await page.selectOption("#drained", server);
+  await page.click("#drain button");
+  await page.click("#confirm button[value=yes]");
+  await page.waitForFunction((server) => document.getElementById("servers-says").textContent === `${server} was drained.`, server);
+  await page.close();
+}
+
+/** axe has no serious finding. */
+async function inspect(page, name) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+  const grave = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  const found = grave.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ html, failureSummary }) => `${html} ${failureSummary}`).join("; ")}`);
+  assert.deepEqual(found, [], name);
+  checks += 1;
 }
 
 /** A prefix is flushed by who has logged in, after the page has said what it will do. */

@@ -11,7 +11,7 @@ const FIGURES = {
   server: [
     ["Requests a second", "count", [["gets_per_second", "gets"], ["sets_per_second", "sets"], ["deletes_per_second", "deletes"]]],
     ["Hit ratio", "ratio", [["hit_ratio", "hits"]]],
-    ["Time of a get in the server", "seconds", [["get_p99_seconds", "99 %"]]],
+    ["Time of a get in the server", "seconds", [["get_p50_seconds", "50 %"], ["get_p99_seconds", "99 %"], ["get_p999_seconds", "99.9 %"]]],
     ["Memory in use", "ratio", [["memory_ratio", "of -m"]]],
     ["Evictions a second", "count", [["evictions_per_second", "evictions"]]],
     ["Network, a second", "bytes", [["sent_bytes_per_second", "sent"], ["received_bytes_per_second", "received"]]],

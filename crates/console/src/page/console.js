@@ -149,9 +149,10 @@ function begin() {
   redraw();
   go();
   listen();
-  ask("/api/about").then(({ token, has_config: hasConfig }) => {
+  ask("/api/about").then(async ({ token, has_config: hasConfig }) => {
     flush.begin(token);
-    if (hasConfig) routes.begin();
+    if (hasConfig) await routes.begin();
+    servers.begin(token);
   }).catch((error) => tell(error.message, true));
 }
 

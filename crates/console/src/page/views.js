@@ -78,39 +78,6 @@ const way = {
   },
 };
 
-const flush = {
-  begin(token) {
-    this.token = token;
-    at("flush-card").hidden = !token;
-    this.table = new Table(at("flush-says"), "Done", ["Server", "Answer"]);
-    at("flush-says").hidden = true;
-    at("flush").addEventListener("submit", (event) => {
-      event.preventDefault();
-      const servers = map.tiles.size;
-      say(at("confirm-says"), `Everything stored until now under keys that begin with “${at("prefix").value}” becomes a miss on every server ` +
-        `of this tier (${servers} members are known). Databases get the reads. This cannot be undone.`);
-      at("confirm").returnValue = "no";
-      at("confirm").showModal();
-    });
-    at("confirm").addEventListener("close", () => {
-      if (at("confirm").returnValue === "yes") this.act();
-    });
-  },
-
-  async act() {
-    const answer = await fetch("/api/flush", {
-      method: "POST",
-      headers: { "content-type": "application/json", "x-console-token": this.token },
-      body: JSON.stringify({ prefix: at("prefix").value }),
-    });
-    at("flush-says").hidden = false;
-    const rows = answer.ok
-      ? (await answer.json()).servers.map(({ address, error }) => [address, { text: error ?? "flushed", kind: error ? "bad" : "good" }])
-      : [["the console", { text: (await answer.text()).trim(), kind: "bad" }]];
-    this.table.fill(rows);
-  },
-};
-
 const invalidation = {
   begin() {
     this.clusters = new Table(at("clusters"), "By invalidator", ["Cluster", "Invalidator", "Connected", ["Lag", "n"], ["Canary", "n"], ["Waiting", "n"], ["On disk", "n"], "Last error"]);

@@ -94,6 +94,7 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     log.start(&options);
     let config = store_config(&options);
     let exports = operators::exports(&options)?;
+    let console = operators::console(&options)?;
     let identity = privileges::identity(&options, &log)?;
     let user = identity.as_ref().map_or_else(geteuid, |user| Uid::from_raw(user.uid.as_raw()));
     let activated = listeners::activated(&mut options)?;
@@ -126,6 +127,8 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     }
     // Whoever waits for this file may end the server from then on.
     listeners::write_ports(&options, &sockets)?;
+    // Before the filters of system calls, which let no program be started.
+    let _console = operators::start_console(console.as_ref(), &sockets, log);
     let mut server = Server {
         options,
         given,

@@ -6,8 +6,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use metrics::supervisor::Watchdog;
-use metrics::{End, Endpoint, Health, Pages, Turns, supervisor};
-use net::{Control, Inherited};
+use metrics::{
+    Console, End, Endpoint, Health, Pages, RunningConsole, Turns, reachable, supervisor,
+};
+use net::{Control, Inherited, ListenAddress, Sockets};
 use options::{Options, Style};
 use telemetry::{Exporter, Settings, Telemetry};
 
@@ -28,6 +30,34 @@ pub(super) fn bind(
     }
     let failed = |error: io::Error| Failure::os(format!("--metrics {address}: {error}"));
     TcpListener::bind(address).map(Some).map_err(failed)
+}
+
+/// The value of `--console`.
+pub(super) fn console(options: &Options) -> Result<Option<Console>, Failure> {
+    let console = options.console.as_deref().map(Console::parse).transpose();
+    console.map_err(|why| Failure::usage(format!("--console: {why}")))
+}
+
+/// Starts the console of a server that has these sockets. One that does not start is no reason not
+/// to serve.
+pub(super) fn start_console(
+    console: Option<&Console>,
+    sockets: &Sockets,
+    log: Log,
+) -> Option<RunningConsole> {
+    let member = sockets.addresses().find_map(|address| match &**address {
+        ListenAddress::Tcp(address, _) => Some(reachable(*address).to_string()),
+        ListenAddress::Unix(path) => Some(format!("unix:{}", path.display())),
+        ListenAddress::Udp(..) => None,
+    });
+    let said = move |line: &str| log.always(format_args!("{line}"));
+    match console?.start(&[member?], None, said) {
+        Ok(running) => Some(running),
+        Err(error) => {
+            log.warning(format_args!("--console: it cannot be started: {error}"));
+            None
+        }
+    }
 }
 
 /// What is exported, by `--otlp` and OpenTelemetry's variables. Under the name memcached there are
