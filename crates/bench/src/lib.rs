@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `search`, `sweep`, `score` and `study` repeat runs; `agents/` spread one over several hosts;
-//! `compare_results` puts two results side by side; `hitrate/` replays traces; `memtier/`
-//! translates the command lines of other generators.
+//! `compare_results` puts two results side by side; `hitrate/` replays traces; `stages/` parts the
+//! time of one request; `memtier/` translates the command lines of other generators.
 #![forbid(unsafe_code)]
 
 pub mod agents;
@@ -29,6 +29,7 @@ pub mod server_version;
 mod shell;
 pub mod significance;
 pub mod sla;
+pub mod stages;
 pub mod study;
 pub mod sweep;
 pub mod terminal;

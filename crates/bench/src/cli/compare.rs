@@ -109,7 +109,7 @@ fn runs(file: &Path) -> Result<Vec<(Option<f64>, RunResult)>> {
         Drawable::Sweep(sweep) => {
             Ok(sweep.points.into_iter().map(|point| (Some(point.at), point.result)).collect())
         }
-        Drawable::Hitrate(_) | Drawable::Search(_) | Drawable::Score(_) => {
+        Drawable::Hitrate(_) | Drawable::Search(_) | Drawable::Score(_) | Drawable::Stages(_) => {
             bail!("{}: runs and sweeps can be compared", named())
         }
     }

@@ -10,6 +10,7 @@ mod report;
 mod run;
 mod score;
 mod search;
+mod stages;
 mod study;
 mod sweep;
 
@@ -45,6 +46,7 @@ enum Command {
     Report(report::ReportArgs),
     Study(study::StudyArgs),
     Score(Box<score::ScoreArgs>),
+    Stages(stages::StagesArgs),
     Alert(alert::AlertArgs),
 }
 
@@ -93,6 +95,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Study(args) => study::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Score(args) => score::run(&args),
+        Command::Stages(args) => stages::run(&args),
         Command::Alert(args) => alert::run(&args),
     };
     interrupt::status_or(outcome.unwrap_or_else(|error| {

@@ -19,7 +19,7 @@ use crate::terminal;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportArgs {
-    /// Files that `run`, `sweep`, `search`, `score` and `hitrate` wrote by --json.
+    /// Files that `run`, `sweep`, `search`, `score`, `hitrate` and `stages` wrote by --json.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The page.

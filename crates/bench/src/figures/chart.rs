@@ -16,7 +16,7 @@ use super::style::{COLOURS, FONT, LETTERS, failed};
 use generator::number::fits;
 
 /// A bar: its label and its parts, from below.
-pub(super) type Bar = (String, Vec<(&'static str, f64)>);
+pub(super) type Bar<'n> = (String, Vec<(&'n str, f64)>);
 
 /// A point of a line.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,8 +188,8 @@ fn with_hovers(svg: &str, hovers: &str) -> String {
 }
 
 /// Stacked bars; a part that is in none of them is not named.
-pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String> {
-    let names: Vec<&'static str> = bars
+pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar<'_>]) -> Result<String> {
+    let names: Vec<&str> = bars
         .first()
         .map(|(_, parts)| parts.iter().map(|part| part.0).collect())
         .unwrap_or_default();
@@ -236,7 +236,7 @@ pub(super) fn bars(x_label: &str, y_label: &str, bars: &[Bar]) -> Result<String>
 }
 
 /// Bars from left to right, each with its name, whose parts follow each other.
-pub(super) fn named_bars(label: &str, bars: &[Bar]) -> Result<String> {
+pub(super) fn named_bars(label: &str, bars: &[Bar<'_>]) -> Result<String> {
     let parts = bars.first().map(|(_, parts)| parts.as_slice()).unwrap_or_default();
     let names = parts.iter().map(|(name, _)| (parts.len() > 1).then_some(*name));
     let legend = Legend::new(names, Mark::Area, SIZE.0);

@@ -119,7 +119,7 @@ fn switches(series: &CpuSeries) -> Result<Figure> {
     })
 }
 
-fn bars_over_time(series: &CpuSeries, of: impl Fn(&Slice) -> CpuTimes) -> Vec<chart::Bar> {
+fn bars_over_time(series: &CpuSeries, of: impl Fn(&Slice) -> CpuTimes) -> Vec<chart::Bar<'static>> {
     let each = series.machine.len().div_ceil(BARS);
     let bar = |slices: &[Slice]| {
         let times = slices.iter().fold(CpuTimes::default(), |sum, slice| sum + of(slice));
@@ -152,7 +152,7 @@ pub(crate) fn percent(ticks: u64, seconds: f64) -> f64 {
 /// The CPU time of the machine by use, stacked.
 pub(super) fn machine(sweep: &SweepResult) -> Result<Option<Figure>> {
     let bar = |point: &Point| point.result.cpu.map(|cpu| (point.at.to_string(), used_shares(&cpu)));
-    let bars: Vec<chart::Bar> = sweep.points.iter().filter_map(bar).collect();
+    let bars: Vec<chart::Bar<'static>> = sweep.points.iter().filter_map(bar).collect();
     if bars.is_empty() {
         return Ok(None);
     }
@@ -208,7 +208,7 @@ pub(super) fn server_threads(sweep: &SweepResult) -> Result<Option<Figure>> {
             vec![("user", sum(|thread| thread.user)), ("system", sum(|thread| thread.system))];
         (point.at.to_string(), parts)
     };
-    let bars: Vec<chart::Bar> = sweep.points.iter().map(bar).collect();
+    let bars: Vec<chart::Bar<'static>> = sweep.points.iter().map(bar).collect();
     Ok(Some(Figure {
         title: format!("Server processor time by {}", sweep.over.label()),
         caption: "All threads of the server together; 100 is one processor.".into(),

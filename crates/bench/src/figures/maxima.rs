@@ -83,9 +83,9 @@ pub(super) fn of_search(search: &SearchFile) -> Result<Vec<Figure>> {
 /// When a figure cannot be drawn.
 pub fn summary(results: &[(String, Drawable)], shown: &[Over]) -> Result<Vec<Figure>> {
     let mut figures = overlay::figures(results, shown)?;
-    let mut searches: Vec<chart::Bar> = Vec::new();
-    let mut scores: Vec<chart::Bar> = Vec::new();
-    let mut per_watt: Vec<chart::Bar> = Vec::new();
+    let mut searches: Vec<chart::Bar<'static>> = Vec::new();
+    let mut scores: Vec<chart::Bar<'static>> = Vec::new();
+    let mut per_watt: Vec<chart::Bar<'static>> = Vec::new();
     for (name, result) in results {
         match result {
             Drawable::Search(search) => {
@@ -104,7 +104,7 @@ pub fn summary(results: &[(String, Drawable)], shown: &[Over]) -> Result<Vec<Fig
                     per_watt.push((name.clone(), vec![("per watt", each)]));
                 }
             }
-            Drawable::Run(_) | Drawable::Sweep(_) | Drawable::Hitrate(_) => {}
+            Drawable::Run(_) | Drawable::Sweep(_) | Drawable::Hitrate(_) | Drawable::Stages(_) => {}
         }
     }
     for (title, caption, y, bars) in [

@@ -15,6 +15,7 @@ pub mod maxima;
 mod overlay;
 mod page;
 pub mod papers;
+mod stages;
 mod style;
 mod summary;
 mod sweeps;
@@ -24,6 +25,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::hitrate::HitrateResult;
 use crate::result::RunResult;
+use crate::stages::StagesResult;
 use crate::sweep::SweepResult;
 
 pub use axis::Unit;
@@ -54,6 +56,8 @@ pub enum Drawable {
     Search(Box<maxima::SearchFile>),
     /// Of `holdall bench score`.
     Score(Box<maxima::ScoreFile>),
+    /// Of `holdall bench stages`.
+    Stages(Box<StagesResult>),
 }
 
 impl Drawable {
@@ -69,6 +73,7 @@ impl Drawable {
             Some(crate::result::SCHEMA) => Ok(Self::Run(Box::new(RunResult::read(json)?))),
             Some(crate::sweep::SCHEMA) => Ok(Self::Sweep(Box::new(SweepResult::read(json)?))),
             Some(crate::hitrate::SCHEMA) => Ok(Self::Hitrate(Box::new(HitrateResult::read(json)?))),
+            Some(crate::stages::SCHEMA) => Ok(Self::Stages(Box::new(StagesResult::read(json)?))),
             Some("holdall-bench-search") => {
                 Ok(Self::Search(Box::new(serde_json::from_value(value)?)))
             }
@@ -92,6 +97,7 @@ impl Drawable {
             Self::Hitrate(hitrate) => of_hitrate(hitrate),
             Self::Search(search) => maxima::of_search(search),
             Self::Score(_) => Ok(Vec::new()),
+            Self::Stages(result) => stages::of_stages(result),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{Drawable, Unit};
 use crate::hitrate::HitrateResult;
 use crate::host::Host;
 use crate::result::RunResult;
+use crate::stages::{Stage, StagesResult};
 use crate::sweep::{Over, Point, Repeat, SweepResult};
 use generator::spec::{Pace, Spec};
 
@@ -46,10 +47,23 @@ pub(super) fn of(results: &[(String, Drawable)]) -> Summary {
         match result {
             Drawable::Run(run) => claims.push(of_run(name, run)),
             Drawable::Hitrate(hitrate) => claims.extend(of_hitrate(hitrate)),
+            Drawable::Stages(result) => claims.extend(of_stages(name, result)),
             Drawable::Sweep(_) | Drawable::Search(_) | Drawable::Score(_) => {}
         }
     }
     Summary { claims, facts: facts(results) }
+}
+
+/// The stage that takes most of a request's time.
+fn of_stages(name: &str, result: &StagesResult) -> Option<String> {
+    let most = |one: &&Stage, other: &&Stage| one.times.mean.total_cmp(&other.times.mean);
+    let stage = result.stages.iter().max_by(most)?;
+    let (whole, part) = (result.whole.mean, stage.times.mean);
+    let percent = part / whole.max(f64::MIN_POSITIVE) * 100.0;
+    Some(format!(
+        "{name}: a get takes {whole:.0} us, most of it ({percent:.0} %) in this stage: {}.",
+        stage.name
+    ))
 }
 
 fn of_sweeps(results: &[(String, Drawable)]) -> Vec<String> {
@@ -268,6 +282,7 @@ fn facts(results: &[(String, Drawable)]) -> Vec<(&'static str, String)> {
             Drawable::Hitrate(hitrate) => host(&hitrate.host, hitrate.started),
             Drawable::Search(search) => host(&search.host, search.started),
             Drawable::Score(score) => host(&score.host, score.started),
+            Drawable::Stages(result) => host(&result.host, result.started),
         }
         for run in runs(result) {
             loops.add(match run.spec.pace {
@@ -308,7 +323,9 @@ fn runs(result: &Drawable) -> Vec<&RunResult> {
     match result {
         Drawable::Run(run) => vec![run],
         Drawable::Sweep(sweep) => sweep.points.iter().map(|point| &point.result).collect(),
-        Drawable::Hitrate(_) | Drawable::Search(_) | Drawable::Score(_) => Vec::new(),
+        Drawable::Hitrate(_) | Drawable::Search(_) | Drawable::Score(_) | Drawable::Stages(_) => {
+            Vec::new()
+        }
     }
 }
 

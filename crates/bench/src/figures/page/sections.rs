@@ -6,11 +6,13 @@ use super::super::cpu;
 use super::super::date::day;
 use super::super::escape::escaped;
 use super::super::maxima::{ScoreFile, SearchFile};
+use super::super::stages;
 use super::{Drawable, list};
 use crate::hitrate::HitrateResult;
 use crate::host::{CpuTimes, Host};
 use crate::result::{OpResult, RunResult};
 use crate::shell::shell;
+use crate::stages::StagesResult;
 use crate::sweep::SweepResult;
 use crate::{load_words, time_series};
 
@@ -22,6 +24,7 @@ pub(super) fn of(html: &mut String, result: &Drawable) {
         Drawable::Hitrate(hitrate) => of_hitrate(html, hitrate),
         Drawable::Search(search) => of_search(html, search),
         Drawable::Score(score) => of_score(html, score),
+        Drawable::Stages(result) => of_stages(html, result),
     }
 }
 
@@ -188,6 +191,11 @@ fn of_score(html: &mut String, file: &ScoreFile) {
         file.maxima.hot,
         file.score.overall
     );
+}
+
+fn of_stages(html: &mut String, result: &StagesResult) {
+    head(html, &result.command, &result.host, result.started);
+    super::table(html, &stages::table(result));
 }
 
 fn head(html: &mut String, command: &[String], host: &Host, started: u64) {
