@@ -344,7 +344,7 @@ async function change(server, pool) {
       await page.click("#drain button");
       await page.click("#confirm button[value=yes]");
       await page.waitForFunction((server) => document.getElementById("servers-says").textContent === `${server} was drained.`, server);
-      check((await page.locator("#drained option").count()) === 1, "the server is still in a pool");
+      await page.waitForFunction(() => document.querySelectorAll("#drained option").length === 1);
       await inspect(page, `actions at ${width} px, ${colorScheme}`);
       if (shots !== null) await page.screenshot({ path: join(shots, `servers-${width}-${colorScheme}.png`), fullPage: true });
       await page.fill("#added", server);

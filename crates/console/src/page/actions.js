@@ -86,9 +86,9 @@ const servers = {
     if (!await assent(action === "drain" ? "Drain this server?" : "Add this server?", says, action === "drain" ? "Drain" : "Add")) return;
     const done = await act(token, action, wish).catch(tell);
     if (!done) return;
-    say(place, action === "drain" ? `${wish.server} was drained.` : `${wish.server} was added.`);
     await routes.begin();
     this.fill();
+    say(place, action === "drain" ? `${wish.server} was drained.` : `${wish.server} was added.`);
   },
 };
 
