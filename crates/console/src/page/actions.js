@@ -88,6 +88,7 @@ const servers = {
     if (!done) return;
     await routes.begin();
     this.fill();
+    if (last !== null) take(last);
     say(place, action === "drain" ? `${wish.server} was drained.` : `${wish.server} was added.`);
   },
 };
