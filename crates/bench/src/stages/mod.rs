@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Requests before those that count.
 const WARM_UP: u32 = 200;
 
-/// One request in so many counts among the slowest.
+/// One request in this number counts among the slowest.
 const SLOWEST_ONE_IN: usize = 100;
 
 /// A result as it is kept.
