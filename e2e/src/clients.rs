@@ -115,6 +115,40 @@ impl OwnData {
     }
 }
 
+/// A library whose program goes on asking one server through its restarts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Restarted {
+    /// gomemcache, of Go.
+    Gomemcache,
+    /// pylibmc, and with it libmemcached.
+    Pylibmc,
+    /// pymemcache, with its `RetryingClient`.
+    Pymemcache,
+}
+
+impl Restarted {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::Gomemcache, Self::Pylibmc, Self::Pymemcache];
+
+    /// The program. It gets `k`, which is to be 20,000 bytes of `v`, and sets a key of its own,
+    /// until its stdin ends. For each fifty requests it prints `50`, and last how many there were.
+    /// It ends with another status than 0 at the first request that fails.
+    #[must_use]
+    pub fn command(self, addr: SocketAddr) -> Command {
+        let script = || Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/load.py");
+        let (mut command, name) = match self {
+            Self::Gomemcache => (Command::new(tool("go-client")), "load"),
+            Self::Pylibmc => (Command::new(tool("venv/bin/python")), "pylibmc"),
+            Self::Pymemcache => (Command::new(tool("venv/bin/python")), "pymemcache"),
+        };
+        if self != Self::Gomemcache {
+            command.arg(script());
+        }
+        command.arg(addr.to_string()).arg(name);
+        command
+    }
+}
+
 fn check_passes(mut command: Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stdout);

@@ -154,8 +154,8 @@ fn python(steps: &mut Steps) -> Result<(), Failure> {
 
 fn go(steps: &mut Steps) -> Result<(), Failure> {
     let binary = tools().join("go-client");
-    let sources = ["e2e/clients/go/main.go", "e2e/clients/go/own_data.go"];
-    if sources.iter().all(|source| is_newer(&binary, source)) {
+    let sources = ["main.go", "load.go", "own_data.go"];
+    if sources.iter().all(|name| is_newer(&binary, &format!("e2e/clients/go/{name}"))) {
         return Ok(());
     }
     println!("Go client (gomemcache): {}", binary.display());

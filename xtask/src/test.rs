@@ -13,8 +13,17 @@ const FUZZ_SECS: u64 = 60;
 
 /// Tests that wait more than they compute: for databases, time-outs, pauses. They run beside the
 /// others, which fill the processors.
-const WAITING: [&str; 8] =
-    ["invalidate", "documents", "demo", "libraries", "network", "gutter", "soak", "suites"];
+const WAITING: [&str; 9] = [
+    "invalidate",
+    "documents",
+    "demo",
+    "libraries",
+    "network",
+    "gutter",
+    "rollout",
+    "soak",
+    "suites",
+];
 
 /// What the README promises: installs what is missing, then runs everything.
 ///

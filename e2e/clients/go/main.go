@@ -29,10 +29,14 @@ func is(got, want error, what string) {
 }
 
 func main() {
-	if len(os.Args) > 2 && os.Args[2] == "own-data" {
-		ownData(os.Args[1])
-	} else {
+	switch {
+	case len(os.Args) == 2:
 		everyCommand(os.Args[1])
+	case os.Args[2] == "own-data":
+		ownData(os.Args[1])
+	default:
+		load(os.Args[1])
+		return
 	}
 	fmt.Printf("gomemcache: %d checks passed\n", checks)
 }
