@@ -141,19 +141,31 @@ impl Listen {
             bound = local_address(&SockRef::from(&socket), bound)?;
             group.push(socket.into());
         }
+        let is_inherited = !group.is_empty();
         for _ in group.len()..self.udp_sockets.max(1) {
-            let socket = Socket::new(Domain::for_address(bound), Type::DGRAM, Some(Protocol::UDP))?;
-            if bound.is_ipv6() {
-                socket.set_only_v6(true)?;
-            }
-            socket.set_reuse_port(true)?;
-            socket.set_nonblocking(true)?;
-            socket.bind(&bound.into())?;
-            bound = local_address(&socket, bound)?;
-            group.push(socket.into());
+            let socket = match one_of_group(bound) {
+                // The kernel shares a port among sockets of one user that allow it. Those of
+                // another, or ones that do not allow it, serve alone.
+                Err(error) if is_inherited && error.kind() == io::ErrorKind::AddrInUse => break,
+                other => other?,
+            };
+            bound = local_address(&SockRef::from(&socket), bound)?;
+            group.push(socket);
         }
         Ok((Arc::new(ListenAddress::Udp(bound, index)), group))
     }
+}
+
+/// A UDP socket that shares its port with others.
+fn one_of_group(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
 }
 
 /// Removes a socket file left by a server that has ended; leaves everything else alone.

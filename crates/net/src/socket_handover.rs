@@ -287,6 +287,20 @@ mod tests {
         assert!(inherited.add("pipe", inherited_one(&old)).is_err());
     }
 
+    /// As systemd's is, which belongs to another user than the server.
+    #[test]
+    fn a_udp_socket_that_shares_its_port_with_nobody_is_served_alone() {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = udp.local_addr().unwrap();
+        let mut inherited = Inherited::default();
+        inherited.add_bound(udp.into()).unwrap();
+        let listen = Listen { udp: vec![address], udp_sockets: 3, ..Listen::default() };
+        let sockets = listen.bind_or_inherit(&mut inherited).unwrap();
+        assert_eq!((sockets.datagrams.len(), sockets.datagrams[0].1.len()), (1, 1));
+        assert!(inherited.is_empty());
+        assert_eq!(listen.bind().unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
     /// As systemd passes them: without a description.
     #[test]
     fn a_socket_is_known_by_the_address_that_it_is_bound_to() {
