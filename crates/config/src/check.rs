@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use options::file::{Fault, place};
+use options::file::Fault;
 use options::{Environment, Style, file, parse};
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ impl Checked {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let one = |fault: &Fault| {
-            let (line, column) = place(&self.text, fault.span.start);
+            let (line, column) = files::place(&self.text, fault.span.start);
             json!({
                 "file": self.name,
                 "line": line,

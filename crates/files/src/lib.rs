@@ -54,6 +54,14 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))
 }
 
+/// The line and column of a byte, both counted from 1; columns are characters.
+#[must_use]
+pub fn place(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
 /// A mark of a file's content: its time, its length, and which file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {

@@ -170,6 +170,46 @@ fn a_start_that_fails_is_told_in_json() {
     is_placed(&["route", json, "--prt", "1"], 64, None, true);
 }
 
+/// As it is of the other servers, by the form that the file asks for.
+#[test]
+fn an_invalidator_that_does_not_start_says_where_in_json() {
+    let scratch = Scratch::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let status = taken.local_addr().unwrap().to_string();
+    let toml = scratch.text("invalidate.toml");
+    let checkpoint = scratch.text("checkpoint");
+    let good = format!(
+        "log_format = \"json\"\ncheckpoint = \"{checkpoint}\"\n\
+         [source]\nkind = \"mariadb\"\nservers = [\"127.0.0.1:1\"]\nuser = \"u\"\n\
+         server_id = 1\n[keys.tables]\n\"a.b\" = \"{{id}}\"\n\
+         [[cluster]]\nname = \"east\"\nrouters = [\"127.0.0.1:1\"]\n"
+    );
+    let place = |text: &str, more: &[&str]| {
+        fs::write(&toml, text).unwrap();
+        let output = run(&[&["invalidate", "run", "--config", &toml], more].concat());
+        let log = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+        let last: serde_json::Value = lines.last().unwrap();
+        assert_eq!(
+            (&last["level"], &last["program"]),
+            (&"error".into(), &"holdall invalidate".into())
+        );
+        last["place"].as_str().unwrap_or_else(|| panic!("no place: {log}")).to_owned()
+    };
+    let at = |line_and_column: &str| format!("{toml}:{line_and_column}");
+    assert_eq!(place(&good.replace("server_id", "sever_id"), &[]), at("7:1"));
+    assert_eq!(place(&good.replace("server_id = 1", "server_id = 0"), &[]), at("7:1"));
+    assert_eq!(place(&good.replace("kind = \"mariadb\"", "kind = mariadb"), &[]), at("4:8"));
+    assert_eq!(place(&format!("{good}[delivery]\nbatch_keys = 0\n"), &[]), at("14:1"));
+    assert_eq!(place(&good.replace("\"a.b\"", "\"b\""), &[]), toml);
+    assert_eq!(place(&good, &["--since", "yesterday"]), "--since");
+    assert_eq!(place(&format!("status = \"{status}\"\n{good}"), &[]), status);
+    let missing = scratch.text("password");
+    let with_file = good.replace("server_id", &format!("password_file = \"{missing}\"\nserver_id"));
+    assert_eq!(place(&with_file, &[]), missing);
+}
+
 /// Less address space than `-m` reserves.
 #[test]
 fn no_memory_for_the_cache_ends_with_71() {

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
 use metrics::{Console, RunningConsole};
 
-use crate::config::{Config, Gap, Kind};
+use crate::config::{self, Config, Gap, Kind};
 use crate::flush;
-use crate::message::{Failure, log, log_failure};
+use crate::message::{Failure, log};
 use crate::pipeline::Since;
 use crate::position::Position;
 use crate::restart_on_panic::{History, Start};
@@ -97,6 +97,8 @@ enum Command {
     },
 }
 
+const NAME: &str = "holdall invalidate";
+
 /// The exit status for a wrong command line.
 const EXIT_USAGE: u8 = 64;
 
@@ -109,7 +111,7 @@ pub fn interface() -> clap::Command {
 /// Runs the command; the arguments come after `invalidate`.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from("holdall invalidate")).chain(arguments);
+    let line = std::iter::once(OsString::from(NAME)).chain(arguments);
     let parsed = match Arguments::try_parse_from(line) {
         Ok(parsed) => parsed,
         Err(error) => {
@@ -117,6 +119,11 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
         }
+    };
+    // The other commands are a person's.
+    let format = match &parsed.command {
+        Command::Run { config, .. } => config::log_format(config),
+        _ => logging::Format::Text,
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -135,7 +142,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(why) => {
-            log_failure(&why.to_string());
+            logging::fatal(NAME, format, &why.to_string(), None);
             ExitCode::FAILURE
         }
     }
@@ -145,8 +152,10 @@ async fn command(command: Command) -> Result<String, Failure> {
     match command {
         Command::Run { config: path, since, on_gap, console, after_panics } => {
             let mut config = Config::read(&path)?;
-            logging::start("holdall invalidate", config.log_format, &config.log_filter);
-            on_gap.map_or(Ok(()), |gap| config.override_gap(gap))?;
+            logging::start(NAME, config.log_format, &config.log_filter);
+            if let Some(gap) = on_gap {
+                config.override_gap(gap).map_err(|why| format!("--on-gap: {why}"))?;
+            }
             let on_gap = on_gap.and_then(|gap| gap.to_possible_value());
             let _console = console.as_deref().map(|text| beside(text, &config)).transpose()?;
             let start = Start {
@@ -159,7 +168,10 @@ async fn command(command: Command) -> Result<String, Failure> {
             let since = match since.as_deref() {
                 None => Since::Checkpoint,
                 Some("now") => Since::Now,
-                Some(text) => Since::Position(text.parse::<Position>()?),
+                Some(text) => {
+                    let position = text.parse::<Position>();
+                    Since::Position(position.map_err(|why| format!("--since: {why}"))?)
+                }
             };
             run(&config, since, start).await.map(|()| String::new())
         }

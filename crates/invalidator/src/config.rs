@@ -11,12 +11,12 @@ pub use fault::{ConfigError, Fault};
 pub use source::{Kind, Source};
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
 
 use bytes::Bytes;
 
@@ -34,6 +34,9 @@ use crate::template::Template;
 use canary::Canary;
 use fault::NUMBER_MAX;
 use standby::Standby;
+
+/// The size of the largest file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A file as written.
 #[derive(Debug, Clone, Deserialize)]
@@ -184,6 +187,21 @@ where
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
+/// The form of the log that a file asks for, as far as it can be read: whoever reads lines of JSON
+/// is to read as well what is wrong with the file.
+pub(crate) fn log_format(path: &Path) -> logging::Format {
+    let Ok(text) = files::read_text(path, FILE_BYTES_MAX) else {
+        return logging::Format::default();
+    };
+    let (table, _) = DeTable::parse_recoverable(&text);
+    let mut entries = table.get_ref().iter();
+    let named = entries.find_map(|(key, value)| match value.get_ref() {
+        DeValue::String(format) if key.get_ref() == "log_format" => format.parse().ok(),
+        _ => None,
+    });
+    named.unwrap_or_default()
+}
+
 impl Config {
     /// Reads a file.
     ///
@@ -191,13 +209,15 @@ impl Config {
     ///
     /// When it cannot be read, or is wrong: with line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path).map_err(|error| ConfigError::new(path, error))?;
+        let text = files::read_text(path, FILE_BYTES_MAX)
+            .map_err(|error| ConfigError::new(path, error))?;
         Self::parse(path, &text)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| ConfigError::new(path, error))?;
-        config.values().map_err(|why| ConfigError::new(path, why))?;
+        let config: Self =
+            toml::from_str(text).map_err(|error| ConfigError::within(path, text, error))?;
+        config.values().map_err(|why| ConfigError::within(path, text, why))?;
         Ok(config)
     }
 

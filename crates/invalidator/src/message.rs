@@ -11,19 +11,6 @@ pub(crate) fn log(line: &str) {
         logging::told(logging::Part::Invalidate, line);
         return;
     }
-    print(line);
-}
-
-/// Tells the log, or prints, why the command failed.
-pub(crate) fn log_failure(why: &str) {
-    if logging::is_started() {
-        logging::failed(logging::Part::Invalidate, why);
-    } else {
-        print(why);
-    }
-}
-
-fn print(line: &str) {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr(), "holdall invalidate: {line}");
 }

@@ -147,7 +147,7 @@ where
     if let Some(address) = &config.status {
         let listener = TcpListener::bind(address)
             .await
-            .map_err(|error| format!("status port {address}: {error}"))?;
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
         let pages = status::Status { stats: Arc::clone(&stats), now_us: system_now_us };
         tokio::spawn(metrics::serve(listener, Arc::new(pages)));
     }

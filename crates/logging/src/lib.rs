@@ -81,14 +81,6 @@ pub fn told(part: Part, line: &str) {
     }
 }
 
-/// The reason for which the proxy or the invalidator ends.
-pub fn failed(part: Part, why: &str) {
-    match part {
-        Part::Route => tracing::error!(target: "route", "{why}"),
-        Part::Invalidate => tracing::error!(target: "invalidate", "{why}"),
-    }
-}
-
 /// A part of the log that has lines of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {

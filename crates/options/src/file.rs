@@ -59,14 +59,6 @@ pub fn check(text: &str) -> Vec<Fault> {
     faults
 }
 
-/// The line and column of a byte, both counted from 1; columns are characters.
-#[must_use]
-pub fn place(text: &str, byte: usize) -> (usize, usize) {
-    let before = text.get(..byte).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
-}
-
 /// Reads the text of a file. What is wrong is left out of the settings.
 pub(crate) fn read(text: &str) -> (Vec<Entry>, Vec<Fault>) {
     let (table, errors) = DeTable::parse_recoverable(text);

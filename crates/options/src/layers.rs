@@ -122,13 +122,13 @@ impl Layers {
     fn of_toml(&self, name: &str, text: &str) -> Result<Vec<Given>, Refusal> {
         let (entries, faults) = file::read(text);
         if let Some(fault) = faults.first() {
-            let (line, column) = file::place(text, fault.span.start);
+            let (line, column) = files::place(text, fault.span.start);
             let message = fault.message.lines().next().unwrap_or_default();
             let message = format!("{name}:{line}:{column}: {message}");
             return Err(Refusal { hint: fault.hint.clone(), ..Refusal::usage(message) });
         }
         let given = |entry: file::Entry| {
-            let (line, _) = file::place(text, entry.span.start);
+            let (line, _) = files::place(text, entry.span.start);
             let origin = Origin::File { file: name.to_owned(), line };
             Given { key: entry.key, values: entry.values, origin }
         };

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 
-use super::file::{check, place};
+use super::file::check;
 use super::settings::{Given, Kind, Origin, settings};
 use super::*;
+use files::place;
 
 /// A folder with files, removed at the end.
 struct Folder(PathBuf);

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use toml::de::{DeTable, DeValue};
+
 use crate::template::BadTemplate;
 
 /// The greatest number of keys or bytes that a setting may name.
@@ -13,17 +15,48 @@ pub(super) const CHECK_EVERY_MS_MAX: u64 = 86_400_000;
 
 /// The reason why a file is no configuration.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {fault}", path.display())]
+#[error("{place}: {fault}")]
 pub struct ConfigError {
-    /// The file, or one that it names.
-    path: PathBuf,
+    /// The file, or one that it names; with line and column where they are known.
+    place: String,
     fault: Fault,
 }
 
 impl ConfigError {
     pub(super) fn new(path: &Path, fault: impl Into<Fault>) -> Self {
-        Self { path: path.to_owned(), fault: fault.into() }
+        Self { place: path.display().to_string(), fault: fault.into() }
     }
+
+    /// The same at the line of the file's text that the fault is about.
+    pub(super) fn within(path: &Path, text: &str, fault: impl Into<Fault>) -> Self {
+        let mut error = Self::new(path, fault);
+        let byte = match &error.fault {
+            Fault::Syntax(error) => error.span().map(|span| span.start),
+            other => setting(text, &other.to_string()),
+        };
+        if let Some(byte) = byte {
+            let (line, column) = files::place(text, byte);
+            error.place = format!("{}:{line}:{column}", error.place);
+        }
+        error
+    }
+}
+
+/// The byte at which the setting stands whose name, such as `delivery.batch_keys`, a fault begins
+/// with.
+fn setting(text: &str, fault: &str) -> Option<usize> {
+    let (name, _) = fault.split_once([':', ' '])?;
+    let table = DeTable::parse(text).ok()?;
+    let (mut table, mut byte) = (table.get_ref(), None);
+    for part in name.split('.') {
+        let (key, value) = table.iter().find(|(key, _)| key.get_ref() == part)?;
+        byte = Some(key.span().start);
+        match value.get_ref() {
+            DeValue::Table(inner) => table = inner,
+            _ => break,
+        }
+    }
+    byte
 }
 
 /// The fault of a configuration.
@@ -32,8 +65,8 @@ pub enum Fault {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is not TOML, or has a setting that does not exist; with line and column.
-    #[error(transparent)]
+    /// It is not TOML, or has a setting that does not exist.
+    #[error("{}", .0.message().trim_end().replace('\n', ", "))]
     Syntax(#[from] toml::de::Error),
     /// Nothing says which keys to delete.
     #[error("keys: name at least one of comments, outbox, tables or messages")]
