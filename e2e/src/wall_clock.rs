@@ -28,7 +28,7 @@ impl WallClock {
     #[must_use]
     pub fn given_to(&self, launch: Launch) -> Launch {
         launch
-            .env("LD_PRELOAD", LIBRARY)
+            .preload(LIBRARY)
             .env("FAKETIME_TIMESTAMP_FILE", self.0.to_str().unwrap())
             .env("FAKETIME_NO_CACHE", "1")
             .env("DONT_FAKE_MONOTONIC", "1")

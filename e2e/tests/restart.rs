@@ -114,7 +114,7 @@ fn a_jump_of_the_clock_over_a_restart_expires_nothing_early() {
     let start = |offset: &str| {
         let path = file.path().to_str().unwrap();
         let launch = Launch::new(Kind::Holdall).args(&["-e", path, "-m", "64"]);
-        launch.env("LD_PRELOAD", LIBRARY).env("FAKETIME", offset).start()
+        launch.preload(LIBRARY).env("FAKETIME", offset).start()
     };
     let mut server = start("+0");
     server.connect().expect(b"set k 0 1000 1\r\nv\r\n", b"STORED\r\n");

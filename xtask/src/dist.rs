@@ -10,11 +10,12 @@ mod check;
 mod container;
 mod packages;
 mod python;
+mod rollout;
 mod stage;
 
 use crate::failure::Failure;
 use crate::install;
-use crate::steps::{Steps, program, target};
+use crate::steps::{Beside, Steps, program, target};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,8 @@ pub(crate) struct Release {
     binary: PathBuf,
     /// The end of the file of settings: an upgrade finds it otherwise.
     settings_end: &'static str,
+    /// The level of xz, 0 to 9.
+    compression: u8,
 }
 
 impl Release {
@@ -48,6 +51,7 @@ impl Release {
             folder: target().join("dist"),
             binary: binary::path(&binary::home()),
             settings_end: "",
+            compression: 6,
         })
     }
 
@@ -60,6 +64,8 @@ impl Release {
             folder: self.folder.join("before"),
             binary: self.binary.clone(),
             settings_end: "# The release before.\n",
+            // Nobody keeps it.
+            compression: 0,
         }
     }
 
@@ -89,6 +95,33 @@ impl Release {
     }
 }
 
+/// The packages that are made and looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of a release.
+    Whole,
+    /// Without the wheel and the bill of materials, whose tools take minutes to compile.
+    Brief,
+}
+
+/// Builds the static binary of the working tree, and tells where it is.
+pub(crate) fn binary(steps: &mut Steps) -> Result<PathBuf, Failure> {
+    install::debian(steps, "The static binary is built by this Debian package:", &TOOLS[..1])?;
+    let release = Release::of_head()?;
+    binary::build(steps, &release)?;
+    Ok(release.binary)
+}
+
+/// `dist brief`, to be run beside the tests once the binary is built. It takes root.
+pub(crate) fn beside(steps: &mut Steps) -> Result<Option<Beside>, Failure> {
+    if !install::is_root() {
+        steps.not_run("packages: clean roots are booted by root alone");
+        return Ok(None);
+    }
+    let own = std::env::current_exe().map_err(Failure::path("xtask"))?;
+    Ok(Some(Beside::other("packages", program(own, ["dist", "brief"]))))
+}
+
 /// Makes a release; `pack` only packs what was built, `twice` and `check` look at what was made.
 pub(crate) fn run(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -97,12 +130,17 @@ pub(crate) fn run(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
         [] => {
             install::debian(steps, "A release is made by these Debian packages:", &TOOLS)?;
             binary::build(steps, &release)?;
-            packages::make(steps, &release)
+            packages::make(steps, &release, Extent::Whole)
         }
-        ["pack"] => packages::make(steps, &release),
+        ["pack"] => packages::make(steps, &release, Extent::Whole),
         ["twice"] => binary::twice(steps, &release),
-        ["check"] => check::run(steps, &release),
-        _ => Err(Failure::Usage("usage: cargo xtask dist [pack|twice|check]".to_owned())),
+        ["check"] => check::run(steps, &release, Extent::Whole),
+        ["brief"] => {
+            install::debian(steps, "Packages are made by these Debian packages:", &TOOLS[..3])?;
+            packages::make(steps, &release, Extent::Brief)?;
+            check::run(steps, &release, Extent::Brief)
+        }
+        _ => Err(Failure::Usage("usage: cargo xtask dist [pack|twice|check|brief]".to_owned())),
     }
 }
 

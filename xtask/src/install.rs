@@ -73,13 +73,18 @@ pub(crate) fn tools() -> PathBuf {
 pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     debian(steps, "The tests need these Debian packages:", &PACKAGES)?;
     programs(steps)?;
-    python(steps)?;
-    go(steps)?;
+    libraries(steps)?;
     collector(steps)?;
     node(steps)?;
     suites::install(steps, &tools())?;
     mysql::install(steps, &tools())?;
     python_library(steps)
+}
+
+/// The libraries for Go and Python, with their programs.
+pub(crate) fn libraries(steps: &mut Steps) -> Result<(), Failure> {
+    python(steps)?;
+    go(steps)
 }
 
 /// Installs what is missing of these packages.
@@ -130,10 +135,13 @@ fn installed(package: &str) -> bool {
         .is_ok_and(|output| output.stdout.ends_with(b"install ok installed"))
 }
 
+pub(crate) fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n")
+}
+
 /// The command as root: by itself, or through sudo where one is not root.
 fn privileged(words: &[&str]) -> Command {
-    let root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
-    let mut command = if root { program("env", words) } else { program("sudo", words) };
+    let mut command = if is_root() { program("env", words) } else { program("sudo", words) };
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command
 }

@@ -22,7 +22,7 @@ use steps::{Steps, cargo};
 
 const USAGE: &str = "usage: cargo xtask TASK
 
-  ci            everything a change must pass: fmt, tidy, deny, clippy, doc, test
+  ci            everything a change must pass: fmt, tidy, deny, clippy, doc, test, packages
   test          installs what the tests need, says so, and runs every test
   install       only the first half of `test`
   e2e [NAME..]  only the tests against live servers, or those named
@@ -32,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   dist pack     the packages alone, of the binary that was built last
   dist twice    builds the commit from another folder too, and compares the two binaries
   dist check    installs, runs, upgrades and removes each package in a clean root (as root)
+  dist brief    pack and check of what `ci` tries: deb, rpm, image and tarball
   advisories    published advisories against dependencies (fetches their database)
   loom          the models of the lock-free protocols
   memcached     Debian unstable's memcached, for `MEMCACHED_BIN`
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
         "memcached" => install::memcached(&mut steps),
         "miri" => test::miri(&mut steps),
         "soak" => test::soak(&mut steps, rest),
-        "test" => test::all(&mut steps),
+        "test" => test::all(&mut steps, Vec::new()),
         "tidy" => steps.check("tidy", || tidy::run(rest)),
         "tsan" => test::tsan(&mut steps),
         _ => {
@@ -129,5 +130,7 @@ fn ci(steps: &mut Steps) -> Result<(), Failure> {
         cargo(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     steps.run("doc", doc)?;
-    test::all(steps)
+    // Mostly they wait: for a disk, for systems that boot.
+    let packages = dist::beside(steps)?;
+    test::all(steps, packages.into_iter().collect())
 }

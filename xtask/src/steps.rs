@@ -23,6 +23,26 @@ enum End {
     NotRun,
 }
 
+/// A command that runs beside others.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    name: &'static str,
+    command: Command,
+    has_tests: bool,
+}
+
+impl Beside {
+    /// One of `cargo test`, whose results are added up. A run of no test at all is a failure.
+    pub(crate) const fn tests(name: &'static str, command: Command) -> Self {
+        Self { name, command, has_tests: true }
+    }
+
+    /// Any other.
+    pub(crate) const fn other(name: &'static str, command: Command) -> Self {
+        Self { name, command, has_tests: false }
+    }
+}
+
 /// What cargo's `test result:` lines added up to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct TestCounts {
@@ -47,25 +67,23 @@ impl Steps {
     pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
         announce(name, &command);
         let start = Instant::now();
-        let (counts, outcome) = tests_of(name, &mut command, "");
-        self.note_tests(name, start, counts, outcome)
+        let (counts, outcome) = output_of(name, &mut command, "", true);
+        self.note_tests(name, start.elapsed(), counts, outcome)
     }
 
-    /// Runs commands of `cargo test` at the same time, each line of their output behind its
-    /// command's name. All of them end before the first failure counts.
-    pub(crate) fn run_tests_together(
-        &mut self,
-        commands: Vec<(&str, Command)>,
-    ) -> Result<(), Failure> {
-        commands.iter().for_each(|(name, command)| announce(name, command));
+    /// Runs commands at the same time, each line of their output behind its command's name. All of
+    /// them end before the first failure counts.
+    pub(crate) fn run_together(&mut self, commands: Vec<Beside>) -> Result<(), Failure> {
+        commands.iter().for_each(|beside| announce(beside.name, &beside.command));
         let start = Instant::now();
         let ends: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> = commands
                 .into_iter()
-                .map(|(name, mut command)| {
+                .map(|Beside { name, mut command, has_tests }| {
                     let run = move || {
-                        let (counts, outcome) = tests_of(name, &mut command, &format!("{name} | "));
-                        (name, counts, outcome)
+                        let prefix = format!("{name} | ");
+                        let (counts, outcome) = output_of(name, &mut command, &prefix, has_tests);
+                        (name, counts, start.elapsed(), outcome)
                     };
                     scope.spawn(run)
                 })
@@ -77,7 +95,7 @@ impl Steps {
         });
         let outcomes: Vec<_> = ends
             .into_iter()
-            .map(|(name, counts, outcome)| self.note_tests(name, start, counts, outcome))
+            .map(|(name, counts, time, outcome)| self.note_tests(name, time, counts, outcome))
             .collect();
         outcomes.into_iter().collect()
     }
@@ -85,12 +103,12 @@ impl Steps {
     fn note_tests(
         &mut self,
         name: &str,
-        start: Instant,
+        time: Duration,
         counts: TestCounts,
         outcome: Result<(), Failure>,
     ) -> Result<(), Failure> {
         let end = if outcome.is_ok() { End::Passed } else { End::Failed };
-        self.done.push((name.to_owned(), start.elapsed(), end));
+        self.done.push((name.to_owned(), time, end));
         self.tests.passed += counts.passed;
         self.tests.failed += counts.failed;
         self.tests.ignored += counts.ignored;
@@ -192,8 +210,14 @@ pub(crate) fn succeeds(mut command: Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Runs a command of `cargo test`, prints its lines behind `prefix`, and adds its results up.
-fn tests_of(name: &str, command: &mut Command, prefix: &str) -> (TestCounts, Result<(), Failure>) {
+/// Runs a command, prints its lines behind `prefix`, and adds the results of tests up, of which
+/// there must be some if it is one of `cargo test`.
+fn output_of(
+    name: &str,
+    command: &mut Command,
+    prefix: &str,
+    has_tests: bool,
+) -> (TestCounts, Result<(), Failure>) {
     let mut counts = TestCounts::default();
     let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
@@ -208,7 +232,7 @@ fn tests_of(name: &str, command: &mut Command, prefix: &str) -> (TestCounts, Res
     }
     let outcome = match child.wait() {
         Ok(status) if !status.success() => Err(Failure::Status { step: name.to_owned(), status }),
-        Ok(_) if counts.passed == 0 => Err(Failure::NoTest { step: name.to_owned() }),
+        Ok(_) if has_tests && counts.passed == 0 => Err(Failure::NoTest { step: name.to_owned() }),
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::command(name, command, error)),
     };
@@ -258,12 +282,17 @@ mod tests {
             program("sh", ["-c", &line])
         };
         let mut steps = Steps::default();
-        assert!(steps.run_tests_together(vec![("one", say(2, 0)), ("two", say(3, 0))]).is_ok());
-        assert_eq!(steps.tests.passed, 5);
-        let outcome = steps.run_tests_together(vec![("bad", say(1, 1)), ("good", say(4, 0))]);
-        assert!(outcome.is_err());
-        assert_eq!((steps.tests.passed, steps.done.len()), (10, 4));
-        assert!(steps.run_tests_together(vec![("good", say(1, 0)), ("none", say(0, 0))]).is_err());
+        let mut both = |one, other| {
+            let outcome = steps.run_together(vec![one, other]);
+            (outcome.is_ok(), steps.tests.passed, steps.done.len())
+        };
+        let tests = Beside::tests;
+        assert_eq!(both(tests("one", say(2, 0)), tests("two", say(3, 0))), (true, 5, 2));
+        assert_eq!(both(tests("bad", say(1, 1)), tests("good", say(4, 0))), (false, 10, 4));
+        assert_eq!(both(tests("good", say(1, 0)), tests("none", say(0, 0))), (false, 11, 6));
+        let other = |status: &str| Beside::other("other", program("sh", ["-c", status]));
+        assert_eq!(both(tests("good", say(1, 0)), other("exit 0")), (true, 12, 8));
+        assert_eq!(both(tests("good", say(1, 0)), other("exit 1")), (false, 13, 10));
     }
 
     #[test]

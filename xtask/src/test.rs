@@ -2,9 +2,10 @@
 //! inputs, and the tests against live servers.
 
 use crate::failure::Failure;
-use crate::steps::{Steps, cargo, program, root, succeeds, target};
-use crate::{fuzz, install};
+use crate::steps::{Beside, Steps, cargo, program, root, succeeds, target};
+use crate::{dist, fuzz, install};
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
@@ -25,13 +26,16 @@ const WAITING: [&str; 9] = [
     "suites",
 ];
 
-/// What the README promises: installs what is missing, then runs everything.
+/// What the README promises: installs what is missing, then runs everything, and `more` beside it.
+///
+/// Tests against live servers start the static binary of the packages, so that what is tested is
+/// what users install, and is compiled once.
 ///
 /// Every call of cargo is for the whole workspace: packages chosen apart would want other features
 /// of the same dependencies, and have them compiled again.
-pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
+pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     install::all(steps)?;
-    release_server(steps)?;
+    let binary = dist::binary(steps)?;
     steps.run("tests, compiled", cargo(["test", "--workspace", "--locked", "--no-run"]))?;
     let targets = targets().map_err(Failure::path(root()))?;
     let (waiting, others): (Vec<_>, Vec<_>) =
@@ -39,14 +43,16 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     let of = |first: &[&str], names: &[&String]| {
         let mut command = cargo(["test", "--workspace", "--locked", "--no-fail-fast"]);
         command.args(first).args(names.iter().flat_map(|name| ["--test", name]));
-        with_tools(command)
+        packaged(command, &binary)
     };
-    steps.run_tests_together(vec![
-        ("tests that wait", of(&[], &waiting)),
-        ("tests", of(&["--lib", "--bins"], &others)),
-    ])?;
-    steps.run_tests("examples in docs", with_tools(of(&["--doc"], &[])))?;
-    under_other_conditions(steps)?;
+    let mut together = vec![
+        Beside::tests("tests that wait", of(&[], &waiting)),
+        Beside::tests("tests", of(&["--lib", "--bins"], &others)),
+    ];
+    together.extend(more);
+    steps.run_together(together)?;
+    steps.run_tests("examples in docs", of(&["--doc"], &[]))?;
+    under_other_conditions(steps, &binary)?;
     loom(steps)?;
     fuzz::all(steps, FUZZ_SECS)
 }
@@ -139,23 +145,34 @@ pub(crate) fn soak(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
     steps.run("soak", with_tools(command))
 }
 
-/// The program that the tests against live servers start.
+/// The program that tests against live servers start where they run alone.
 fn release_server(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("release server", cargo(["build", "--release", "-p", "holdall", "--locked"]))
 }
 
 /// Some of the tests against live servers once more.
-fn under_other_conditions(steps: &mut Steps) -> Result<(), Failure> {
-    let again = |test| with_tools(cargo(["test", "--workspace", "--locked", "--test", test]));
+fn under_other_conditions(steps: &mut Steps, binary: &Path) -> Result<(), Failure> {
+    let again = |test| packaged(cargo(["test", "--workspace", "--locked", "--test", test]), binary);
     // With overflow checks and debug assertions in the server. It was built with the tests, so its
     // atomics look for a schedule (feature `schedule` of arena), and find none.
     let mut hostile = again("hostile");
-    hostile.env("HOLDALL_BIN", target().join("debug/holdall"));
+    hostile.env("HOLDALL_BIN", debug_server());
     steps.run_tests("hostile input, debug server", hostile)?;
     // With the process confined: what a filter of system calls lacks would be missed here.
     let mut wire = again("wire");
     wire.env("E2E_FLAGS", "-o drop_privileges");
     steps.run_tests("wire, confined", wire)
+}
+
+/// The program that was built with the tests.
+fn debug_server() -> PathBuf {
+    target().join("debug/holdall")
+}
+
+/// Tests of the packages' binary. It is static: what loads a library into a server has another.
+fn packaged(mut command: Command, binary: &Path) -> Command {
+    command.env("HOLDALL_BIN", binary).env("HOLDALL_DYNAMIC_BIN", debug_server());
+    with_tools(command)
 }
 
 fn with_tools(mut command: Command) -> Command {

@@ -82,7 +82,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("python", &["client"]),
-    ("invalidator", &["certs", "logging", "metrics", "spool", "telemetry"]),
+    ("invalidator", &["certs", "files", "logging", "metrics", "spool", "telemetry"]),
     ("lab", &["bench", "net", "processes", "sampling", "store"]),
     ("logging", &[]),
     ("metrics", &[]),

@@ -3,7 +3,8 @@
 //! `E2E_SERVER` chooses the server that a test runs against: `holdall` (the default) or
 //! `memcached` (Debian's, the program to be replaced: a test that fails there too is wrong about
 //! memcached). `HOLDALL_BIN` names the binary; without it, `release/holdall` and then
-//! `debug/holdall` beside the test's own target folder. `MEMCACHED_BIN` names another memcached
+//! `debug/holdall` beside the test's own target folder. Where that one is static,
+//! `HOLDALL_DYNAMIC_BIN` names one that libraries can be preloaded into. `MEMCACHED_BIN` names another memcached
 //! than the one in the path. `MEMCACHED_ADDR` names a server that already runs; tests that must
 //! restart or measure their server refuse it. `E2E_FLAGS` are given to every holdall besides the
 //! test's own.
@@ -51,6 +52,7 @@ pub struct Launch {
     args: Vec<String>,
     envs: Vec<(String, String)>,
     under: Vec<String>,
+    is_preloaded: bool,
     /// The port to connect to, if it is not the first one.
     plain_port: Option<u16>,
 }
@@ -65,7 +67,14 @@ impl Launch {
     /// A server of this kind.
     #[must_use]
     pub const fn new(kind: Kind) -> Self {
-        Self { kind, args: Vec::new(), envs: Vec::new(), under: Vec::new(), plain_port: None }
+        Self {
+            kind,
+            args: Vec::new(),
+            envs: Vec::new(),
+            under: Vec::new(),
+            is_preloaded: false,
+            plain_port: None,
+        }
     }
 
     /// Adds memcached options, which both programs understand.
@@ -80,6 +89,13 @@ impl Launch {
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.envs.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Loads a library into the server before all others, which replaces functions of the system's.
+    #[must_use]
+    pub fn preload(mut self, library: &str) -> Self {
+        self.is_preloaded = true;
+        self.env("LD_PRELOAD", library)
     }
 
     /// Runs the server under another program, which must replace itself by the server (`prlimit`)
@@ -173,7 +189,10 @@ impl Launch {
     fn command(&self, port: u16) -> Command {
         let mut words: Vec<String> = self.under.clone();
         match self.kind {
-            Kind::Holdall => words.extend([holdall_path().display().to_string(), "serve".into()]),
+            Kind::Holdall => {
+                let program = if self.is_preloaded { dynamic_path() } else { holdall_path() };
+                words.extend([program.display().to_string(), "serve".into()]);
+            }
             // memcached refuses to run as root without being told as whom.
             Kind::Memcached => {
                 let program = env::var("MEMCACHED_BIN").unwrap_or_else(|_| "memcached".into());
@@ -460,4 +479,9 @@ pub fn holdall_path() -> PathBuf {
         .unwrap_or_else(|| {
             panic!("no holdall beside {}: run `cargo build --release -p holdall`", own.display())
         })
+}
+
+/// The binary that libraries can be preloaded into.
+fn dynamic_path() -> PathBuf {
+    env::var_os("HOLDALL_DYNAMIC_BIN").map_or_else(holdall_path, PathBuf::from)
 }

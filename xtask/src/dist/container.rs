@@ -49,6 +49,13 @@ impl Container {
         inside(self.init).args(words).stdin(Stdio::null()).output()
     }
 
+    /// A program of this machine in the network of the system.
+    pub(super) fn in_network(&self, path: &Path) -> Command {
+        let mut command = program("nsenter", ["--net", "--target", &self.init.to_string(), "--"]);
+        command.arg(path);
+        command
+    }
+
     /// Runs a script of `bash` to its end and returns what it printed.
     pub(super) fn run(&self, script: &str) -> Result<String, Failure> {
         println!("  # {script}");

@@ -1,7 +1,7 @@
 //! The packages: `.deb`, `.rpm`, image, tarball, wheel, bill of materials, and their checksums.
 
 use super::stage::{Family, fill, put};
-use super::{Release, export, fresh, python};
+use super::{Extent, Release, export, fresh, python};
 use crate::failure::Failure;
 use crate::steps::{Steps, cargo, program, target};
 use std::fs;
@@ -11,15 +11,17 @@ use std::process::Command;
 /// The release of cargo-cyclonedx that is installed where there is none.
 const CYCLONEDX: &str = "0.5.9";
 
-/// Makes all of them.
-pub(super) fn make(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
+/// Makes them.
+pub(super) fn make(steps: &mut Steps, release: &Release, extent: Extent) -> Result<(), Failure> {
     fs::create_dir_all(&release.folder).map_err(Failure::path(&release.folder))?;
     deb(steps, release)?;
     rpm(steps, release)?;
     image(steps, release)?;
     tarball(steps, release)?;
-    python::make(steps, release)?;
-    materials(steps, release)?;
+    if extent == Extent::Whole {
+        python::make(steps, release)?;
+        materials(steps, release)?;
+    }
     sums(steps, release)
 }
 
@@ -48,8 +50,8 @@ pub(super) fn deb(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
         let path = control.join(name);
         fs::write(&path, text).map_err(Failure::path(&path))?;
     }
-    let mut build = program("dpkg-deb", ["--root-owner-group", "-Zxz", "--build"]);
-    build.arg(&root).arg(release.deb());
+    let mut build = program("dpkg-deb", ["--root-owner-group", "-Zxz"]);
+    build.arg(format!("-z{}", release.compression)).arg("--build").arg(&root).arg(release.deb());
     steps.run("deb", dated(release, build))
 }
 
@@ -72,7 +74,7 @@ pub(super) fn rpm(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
         "debug_package %{nil}".to_owned(),
         "_build_id_links none".to_owned(),
         "_buildhost localhost".to_owned(),
-        "_binary_payload w6.xzdio".to_owned(),
+        format!("_binary_payload w{}.xzdio", release.compression),
         "use_source_date_epoch_as_buildtime 1".to_owned(),
         "clamp_mtime_to_source_date_epoch 1".to_owned(),
     ] {
@@ -178,7 +180,7 @@ fn materials(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
 /// The checksums of all that is given out.
 fn sums(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     let script =
-        "sha256sum *.deb *.rpm *.tar *.tar.gz *.whl *.cdx.json >SHA256SUMS && cat SHA256SUMS";
+        "rm -f SHA256SUMS; files=$(find * -maxdepth 0 -type f); sha256sum $files | tee SHA256SUMS";
     let mut sums = program("sh", ["-c", script]);
     sums.current_dir(&release.folder);
     steps.run("checksums", sums)
