@@ -4,10 +4,10 @@
 //! `memcached` (Debian's, the program to be replaced: a test that fails there too is wrong about
 //! memcached). `HOLDALL_BIN` names the binary; without it, `release/holdall` and then
 //! `debug/holdall` beside the test's own target folder. Where that one is static,
-//! `HOLDALL_DYNAMIC_BIN` names one that libraries can be preloaded into. `MEMCACHED_BIN` names another memcached
-//! than the one in the path. `MEMCACHED_ADDR` names a server that already runs; tests that must
-//! restart or measure their server refuse it. `E2E_FLAGS` are given to every holdall besides the
-//! test's own.
+//! `HOLDALL_DYNAMIC_BIN` names one that libraries can be preloaded into. `MEMCACHED_BIN` names
+//! another memcached than the one in the path. `MEMCACHED_ADDR` names a server that already runs;
+//! tests that must restart or measure their server refuse it. `E2E_FLAGS` are given to every
+//! holdall besides the test's own.
 //!
 //! Relaxed is enough for the counter of logs: only the number counts.
 

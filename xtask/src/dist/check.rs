@@ -1,6 +1,6 @@
 //! Installs, runs, upgrades and removes each package in a clean root.
 
-use super::container::Container;
+use super::container::{Container, ask, expect};
 use super::{Extent, Release, TOOLS, fresh};
 use super::{packages, rollout};
 use crate::failure::Failure;
@@ -125,11 +125,6 @@ fn copy(steps: &mut Steps, base: &Path, root: &Path) -> Result<(), Failure> {
     steps.run("clean root, copied", copy)
 }
 
-/// A conversation with a port, as a script of bash.
-pub(super) fn ask(port: u16, lines: &str) -> String {
-    format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{lines}quit\\r\\n' >&3; timeout 10 cat <&3")
-}
-
 /// One package from its installation to its removal.
 fn life(manager: &Manager, root: &Path, extent: Extent) -> Result<(), Failure> {
     let container = Container::boot(root)?;
@@ -182,18 +177,6 @@ fn life(manager: &Manager, root: &Path, extent: Extent) -> Result<(), Failure> {
     expect("what is left", &container.run(LIST)?, &clean)?;
     let running = container.run("pidof holdall || true")?;
     expect("processes that are left", &running, "")
-}
-
-pub(super) fn expect(what: &str, is: &str, right: &str) -> Result<(), Failure> {
-    if is == right {
-        return Ok(());
-    }
-    let differs = |one: &str, other: &str| {
-        let known: Vec<_> = other.lines().collect();
-        one.lines().filter(|line| !known.contains(line)).map(|line| format!("\n  {line}")).collect()
-    };
-    let (more, less): (String, String) = (differs(is, right), differs(right, is));
-    Err(Failure::Release(format!("{what}: besides what is right:{more}\nmissing:{less}")))
 }
 
 fn tarball(release: &Release) -> Result<(), Failure> {

@@ -89,3 +89,20 @@ fn children(process: u32) -> Option<u32> {
 fn inside(process: u32) -> Command {
     program("nsenter", ["--all", "--target", &process.to_string(), "--"])
 }
+
+/// A conversation with a port, as a script of bash.
+pub(super) fn ask(port: u16, lines: &str) -> String {
+    format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{lines}quit\\r\\n' >&3; timeout 10 cat <&3")
+}
+
+pub(super) fn expect(what: &str, is: &str, right: &str) -> Result<(), Failure> {
+    if is == right {
+        return Ok(());
+    }
+    let differs = |one: &str, other: &str| {
+        let known: Vec<_> = other.lines().collect();
+        one.lines().filter(|line| !known.contains(line)).map(|line| format!("\n  {line}")).collect()
+    };
+    let (more, less): (String, String) = (differs(is, right), differs(right, is));
+    Err(Failure::Release(format!("{what}: besides what is right:{more}\nmissing:{less}")))
+}

@@ -1,8 +1,7 @@
 //! The units of a package under the service manager: restarts at sockets that systemd keeps, while
 //! unchanged client libraries ask; reload; the watchdog.
 
-use super::check::{ask, expect};
-use super::container::Container;
+use super::container::{Container, ask, expect};
 use crate::failure::Failure;
 use crate::install;
 use std::io::{BufRead, BufReader};
