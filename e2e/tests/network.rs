@@ -92,6 +92,9 @@ impl Names {
             .args(["--no-daemon", "--no-resolv", "--no-hosts", "--conf-file=/dev/null"])
             .args(["--user=root", "--group=root", "--pid-file", "--listen-address=127.0.0.1"])
             .arg(format!("--address=/{NAME}/127.0.0.1"))
+            // It says that there is no IPv6 address, instead of refusing to say: musl's resolver
+            // takes a refusal for one of the whole name.
+            .arg(format!("--local=/{NAME}/"))
             .stderr(Stdio::null())
             .spawn()
             .unwrap();

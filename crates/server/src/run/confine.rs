@@ -87,10 +87,12 @@ const WORKER_OLD: &[Call] = calls! { SYS_epoll_wait Any, };
 #[cfg(not(target_arch = "x86_64"))]
 const WORKER_OLD: &[Call] = &[];
 
-/// What the other threads call there.
+/// What the other threads call there; musl's library prefers these.
 #[cfg(target_arch = "x86_64")]
-const CONTROL_OLD: &[Call] =
-    calls! { SYS_open ReadingOld, SYS_poll Any, SYS_readlink Any, SYS_unlink Any, };
+const CONTROL_OLD: &[Call] = calls! {
+    SYS_open ReadingOld, SYS_poll Any, SYS_readlink Any, SYS_unlink Any, SYS_stat Any,
+    SYS_lstat Any,
+};
 #[cfg(not(target_arch = "x86_64"))]
 const CONTROL_OLD: &[Call] = &[];
 
