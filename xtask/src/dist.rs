@@ -118,6 +118,8 @@ pub(crate) fn beside(steps: &mut Steps) -> Result<Option<Beside>, Failure> {
         steps.not_run("packages: clean roots are booted by root alone");
         return Ok(None);
     }
+    // Not while the tests run.
+    check::install_tools(steps)?;
     let own = std::env::current_exe().map_err(Failure::path("xtask"))?;
     Ok(Some(Beside::other("packages", program(own, ["dist", "brief"]))))
 }
@@ -136,7 +138,7 @@ pub(crate) fn run(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
         ["twice"] => binary::twice(steps, &release),
         ["check"] => check::run(steps, &release, Extent::Whole),
         ["brief"] => {
-            install::debian(steps, "Packages are made by these Debian packages:", &TOOLS[..3])?;
+            check::install_tools(steps)?;
             packages::make(steps, &release, Extent::Brief)?;
             check::run(steps, &release, Extent::Brief)
         }

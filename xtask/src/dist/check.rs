@@ -61,10 +61,15 @@ const RPM: Manager = Manager {
     remove: "rpm -e --nodeps holdall && rm -r /etc/holdall",
 };
 
+/// Installs what makes the packages and tries them.
+pub(super) fn install_tools(steps: &mut Steps) -> Result<(), Failure> {
+    let tools: Vec<_> = TOOLS.into_iter().chain(NEEDED).collect();
+    install::debian(steps, "Packages are made and tried by these Debian packages:", &tools)
+}
+
 /// Looks at all that `cargo xtask dist` made.
 pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Result<(), Failure> {
-    let tools: Vec<_> = TOOLS.into_iter().chain(NEEDED).collect();
-    install::debian(steps, "Packages are tried out by these Debian packages:", &tools)?;
+    install_tools(steps)?;
     let mut sums = program("sha256sum", ["--check", "SHA256SUMS"]);
     sums.current_dir(&release.folder);
     steps.run("checksums", sums)?;
