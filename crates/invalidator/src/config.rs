@@ -510,7 +510,7 @@ routers = ["127.0.0.1:5000"]
     #[test]
     fn what_is_wrong_is_named() {
         for (from, to, said) in [
-            ("kind = \"mariadb\"", "kind = \"oracle\"", "line 4"),
+            ("kind = \"mariadb\"", "kind = \"oracle\"", "f:4:8: unknown variant"),
             ("server_id = 4001", "", "server_id"),
             ("server_id = 4001", "server_id = 4001\nserverid = 1", "serverid"),
             ("user:{id}", "user:{id", "'{' has no '}'"),

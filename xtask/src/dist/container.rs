@@ -73,7 +73,11 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // What has ended by itself needs no end.
+        // What has ended by itself needs no end. The system outlives nspawn, and ends with its first
+        // process.
+        if self.init != 0 {
+            let _ = program("kill", ["-KILL", &self.init.to_string()]).status();
+        }
         let _ = self.nspawn.kill();
         let _ = self.nspawn.wait();
     }
