@@ -1,5 +1,5 @@
 //! Draining and adding of servers: a change of the pools in the proxy's configuration, which its
-//! proxies take as they take every change of the file (decision 126).
+//! proxies take as they take every change of the file (decision 125).
 //!
 //! The text is edited, read as a configuration, and compared with the one before. A change that
 //! would do anything else than was asked is refused, and the file stays as it is.

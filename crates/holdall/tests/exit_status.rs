@@ -189,8 +189,7 @@ fn an_invalidator_that_does_not_start_says_where_in_json() {
         let output = run(&[&["invalidate", "run", "--config", &toml], more].concat());
         let log = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{log}");
-        let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
-        let last: serde_json::Value = lines.last().unwrap();
+        let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
         assert_eq!(
             (&last["level"], &last["program"]),
             (&"error".into(), &"holdall invalidate".into())

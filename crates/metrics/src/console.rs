@@ -1,4 +1,4 @@
-//! `--console`: a page about a running process, by a process of its own beside it (decision 126).
+//! `--console`: a page about a running process, by a process of its own beside it (decision 125).
 //!
 //! The page's program is this program again, `holdall console`. It shares no memory, no thread and
 //! no lock with the process that it shows, and asks it as any client does. It ends when its stdin

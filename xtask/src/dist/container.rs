@@ -73,8 +73,8 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // What has ended by itself needs no end. The system outlives nspawn, and ends with its first
-        // process.
+        // What has ended by itself needs no end. The system outlives nspawn, and ends with its
+        // first process.
         if self.init != 0 {
             let _ = program("kill", ["-KILL", &self.init.to_string()]).status();
         }

@@ -32,6 +32,8 @@ use std::sync::Arc;
 
 /// Steps between two cleanings: the paper's N.
 const STEPS_PER_CLEANING: u64 = 4;
+/// Steps between two looks at what was stored in each class.
+const STEPS_PER_FITTING: u64 = 16;
 /// Pages given back in one step at the most.
 const PAGES_PER_STEP: usize = 64;
 /// Buckets split in one step at the most.
@@ -125,7 +127,9 @@ impl Cleaner {
         step.busy |= self.mover.step(&self.handle.thread, budget);
         // A page that left a class has taken its free chunks with it.
         self.ahead.step(&self.handle.thread, budget);
-        self.fitter.step(&self.handle.thread);
+        if self.steps.is_multiple_of(STEPS_PER_FITTING) {
+            self.fitter.step(&self.handle.thread);
+        }
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
             self.clean_classes(budget, &mut step);
