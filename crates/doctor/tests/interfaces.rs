@@ -72,8 +72,10 @@ fn names(findings: &[Finding]) -> Vec<&'static str> {
     findings.iter().map(|finding| finding.check).collect()
 }
 
-/// Each is what makes one check speak, and the command that mends it.
-fn faults() -> Vec<(&'static str, Vec<(&'static str, String)>, &'static str)> {
+/// What makes one check speak: the check, changed files, and the command that mends it.
+type Fault = (&'static str, Vec<(&'static str, String)>, &'static str);
+
+fn faults() -> Vec<Fault> {
     let owned = |pairs: &[(&'static str, &str)]| {
         pairs.iter().map(|(name, text)| (*name, (*text).to_owned())).collect::<Vec<_>>()
     };
