@@ -201,7 +201,8 @@ fn an_invalidator_that_does_not_start_says_where_in_json() {
     assert_eq!(place(&good.replace("server_id = 1", "server_id = 0"), &[]), at("7:1"));
     assert_eq!(place(&good.replace("kind = \"mariadb\"", "kind = mariadb"), &[]), at("4:8"));
     assert_eq!(place(&format!("{good}[delivery]\nbatch_keys = 0\n"), &[]), at("14:1"));
-    assert_eq!(place(&good.replace("\"a.b\"", "\"b\""), &[]), toml);
+    assert_eq!(place(&good.replace("\"a.b\"", "\"b\""), &[]), at("8:7"));
+    assert_eq!(place(&good.replace("name = \"east\"", "name = \"e t\""), &[]), toml);
     assert_eq!(place(&good, &["--since", "yesterday"]), "--since");
     assert_eq!(place(&format!("status = \"{status}\"\n{good}"), &[]), status);
     let missing = scratch.text("password");

@@ -45,7 +45,8 @@ impl ConfigError {
 /// The byte at which the setting stands whose name, such as `delivery.batch_keys`, a fault begins
 /// with.
 fn setting(text: &str, fault: &str) -> Option<usize> {
-    let (name, _) = fault.split_once([':', ' '])?;
+    // What begins with a cluster's name is not looked for: several tables have one header.
+    let (name, _) = fault.split_once(": ")?;
     let table = DeTable::parse(text).ok()?;
     let (mut table, mut byte) = (table.get_ref(), None);
     for part in name.split('.') {
