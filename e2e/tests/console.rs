@@ -268,14 +268,14 @@ fn every_role_serves_a_page_about_itself() {
     look(of_router, "2");
 
     let of_invalidator = page();
-    let status = page();
+    let (status, events) = (page(), page());
     let config = folder.join("invalidate.toml");
     let checkpoint = folder.join("checkpoint");
     let text = format!(
         "checkpoint = {checkpoint:?}\nstatus = \"{status}\"\n[source]\nkind = \"ndjson\"\n\
          listen = \"{}\"\n[keys.tables]\n\"shop.users\" = [\"user:{{id}}\"]\n\
          [[cluster]]\nname = \"east\"\nrouters = [\"{}\"]\n",
-        page(),
+        events,
         router.addr()
     );
     fs::write(&config, text).unwrap();
@@ -283,6 +283,9 @@ fn every_role_serves_a_page_about_itself() {
     command.args(["invalidate", "run", "--config", config.to_str().unwrap()]);
     command.args(["--console", &of_invalidator.to_string()]);
     let mut invalidator = ChildGuard::from(command.spawn().unwrap());
+    // One that nobody sends changes to is in trouble.
+    wait_until_accepts(&[events], None, Duration::from_secs(60)).unwrap();
+    let _source = std::net::TcpStream::connect(events).unwrap();
     look(of_invalidator, "2");
 
     // However it ends, its page ends, too.

@@ -259,7 +259,7 @@ const MEMORY: &[Flag] = &[
         long: "slab-growth-factor",
         argument: Some("num"),
         default: super::GROWTH_FACTOR_TEXT,
-        help: "ratio of neighbouring chunk sizes",
+        help: "ratio of neighbouring chunk sizes; those that waste a 64th get others",
         meaning: Meaning::Used(|draft, text| {
             draft.options.growth_factor = number::fraction(text, 1.0)?;
             Ok(())

@@ -40,7 +40,7 @@ pub enum Submitted {
 pub struct Core {
     cx: Arc<Context>,
     tree: Arc<Tree>,
-    /// Trees that were replaced, and may still have tasks.
+    /// Trees that were replaced, and may still have tasks or await answers.
     retired: Vec<Arc<Tree>>,
     /// A second descriptor of the poller, which needs no borrowing.
     poller: OwnedFd,
@@ -204,16 +204,22 @@ impl Core {
         self.release_retired(sink);
     }
 
-    /// Lets go of the servers of trees that nobody uses any more.
+    /// Lets go of the servers of trees that nobody uses any more. One that is in no other tree
+    /// answers first what it was asked.
     fn release_retired(&mut self, sink: &mut dyn Sink) {
         let (cx, retired) = (&self.cx, &mut self.retired);
         retired.retain_mut(|tree| {
             let Some(tree) = Arc::get_mut(tree) else { return true };
             let mut split = Split { cx, other: sink };
-            for id in tree.destinations.drain(..) {
-                cx.upstream.borrow_mut().release(id, &mut split);
-            }
-            false
+            tree.destinations.retain(|id| {
+                let mut upstream = cx.upstream.borrow_mut();
+                let is_awaited = upstream.is_awaited_by_one(*id);
+                if !is_awaited {
+                    upstream.release(*id, &mut split);
+                }
+                is_awaited
+            });
+            !tree.destinations.is_empty()
         });
     }
 

@@ -258,6 +258,11 @@ impl Datagrams {
         is_part
     }
 
+    /// `true` if lines wait for their replies.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
     /// When the oldest line is lost, if nothing comes.
     pub(crate) fn due_us(&self, timeout_us: u64) -> Option<u64> {
         self.lines.front().map(|line| line.at_us.saturating_add(timeout_us))

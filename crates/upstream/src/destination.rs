@@ -350,6 +350,11 @@ impl Destination {
         }
     }
 
+    /// `true` if the server has not answered all that it was asked.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.pipeline.is_empty() || self.datagrams.as_ref().is_some_and(Datagrams::is_awaited)
+    }
+
     /// Nobody uses it any more.
     pub(crate) fn end(&mut self, now_us: u64, sink: &mut dyn Sink) {
         self.close(End::Gone, now_us, sink);

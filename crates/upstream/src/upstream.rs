@@ -228,6 +228,14 @@ impl Upstream {
         }
     }
 
+    /// `true` if the server has one user, for whom it has not answered all that it was asked: a
+    /// [`release`](Self::release) would cut that off.
+    #[must_use]
+    pub fn is_awaited_by_one(&self, id: DestinationId) -> bool {
+        let destination = self.destinations.get(id.place as usize);
+        destination.is_some_and(|destination| destination.users == 1 && destination.is_awaited())
+    }
+
     /// One user less; without any, the connection is closed, and what was asked fails.
     pub fn release(&mut self, id: DestinationId, sink: &mut dyn Sink) {
         let DestinationId { place: id, .. } = id;

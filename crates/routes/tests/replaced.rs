@@ -1,0 +1,60 @@
+//! Trees that are replaced while requests run in them.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use common::{Rig, Scripted, patient};
+use routes::Tree;
+use routes::route::{DestinationRoute, RouteRef};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use upstream::{Command, Outcome, Request};
+
+/// A server that answers a set when it is told to, and where it says that it was asked.
+fn told() -> (Scripted, Sender<()>, Receiver<()>) {
+    let ((tell, told), (say, asked)) = (channel(), channel());
+    let told = Mutex::new(told);
+    let server = Scripted::new(move |request| {
+        if request.starts_with("set ") {
+            say.send(()).unwrap();
+            told.lock().unwrap().recv().ok()?;
+            return Some("STORED\r\n".to_owned());
+        }
+        Some("VERSION 1.6.18\r\n".to_owned())
+    });
+    (server, tell, asked)
+}
+
+/// A tree of one server.
+fn tree(upstream: &mut upstream::Upstream, address: SocketAddr) -> Tree {
+    let id = upstream.destination(&address.into(), &patient());
+    let label = address.to_string().into();
+    let root: RouteRef =
+        Arc::new(DestinationRoute { id, label, asynclog: None, keeps_prefix: false });
+    Tree { root, destinations: vec![id] }
+}
+
+#[test]
+fn a_server_that_is_left_out_answers_what_it_was_asked_before() {
+    let (before, tell, asked) = told();
+    let (after, tell_after, _asked_after) = told();
+    let mut rig = Rig::over(|upstream| tree(upstream, before.address));
+    let request = Request { value: b"1", ..Request::new(Command::Set, b"k") };
+    let ticket = rig.submit(&request);
+    while asked.try_recv().is_err() {
+        rig.turn();
+    }
+    rig.core.replace(|upstream| tree(upstream, after.address));
+    rig.turn();
+    rig.turn();
+    tell.send(()).unwrap();
+    let reply = rig.reply(ticket);
+    assert_eq!(reply.outcome, Outcome::Stored, "{reply:?}");
+    // What is asked from now on goes to the other.
+    tell_after.send(()).unwrap();
+    assert_eq!(rig.store(Command::Set, "k", "1"), Outcome::Stored);
+    assert!(asked.try_recv().is_err());
+}
