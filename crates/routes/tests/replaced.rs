@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use upstream::{Command, Outcome, Request};
 
-/// A server that answers a set when it is told to, and where it says that it was asked.
+/// A server that says when it has read a set, and answers it when the test lets it.
 fn told() -> (Scripted, Sender<()>, Receiver<()>) {
     let ((tell, told), (say, asked)) = (channel(), channel());
     let told = Mutex::new(told);
