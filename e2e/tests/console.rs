@@ -106,6 +106,14 @@ fn load(addresses: &[SocketAddr], is_over: &AtomicBool) {
     }
 }
 
+/// A folder of a test's own, with nothing in it.
+fn empty_folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
 /// Runs the script in the browser and returns what it said.
 fn browse(words: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/browser/check_console.mjs");
@@ -120,9 +128,7 @@ fn browse(words: &[&str]) -> String {
 
 #[test]
 fn every_view_of_the_console_is_drawn_in_a_browser() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = empty_folder("console");
     let mut tier = Tier::start();
     let route = r#"{ "type": "AllSyncRoute", "children": ["PoolRoute|A", "PoolRoute|B"] }"#;
     let router = Router::over(&tier.addresses[..2], route, &[]);
@@ -159,9 +165,7 @@ fn every_view_of_the_console_is_drawn_in_a_browser() {
 
 #[test]
 fn a_prefix_is_flushed_by_who_has_logged_in() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console-login");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = empty_folder("console-login");
     let users = folder.join("users").display().to_string();
     fs::write(&users, "ann:secret\n").unwrap();
     let server = Server::holdall(&[]);
@@ -177,9 +181,7 @@ fn a_prefix_is_flushed_by_who_has_logged_in() {
 /// The proxy takes the change, and fails no request: what is drained is asked for nothing more.
 #[test]
 fn a_server_is_drained_and_added_by_who_has_logged_in() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console-drain");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = empty_folder("console-drain");
     let users = folder.join("users").display().to_string();
     fs::write(&users, "ann:secret\n").unwrap();
     let servers = [Server::holdall(&[]), Server::holdall(&[])];
@@ -237,9 +239,7 @@ fn a_server_is_drained_and_added_by_who_has_logged_in() {
 /// The page that a process serves about itself, by a process beside it that ends with it.
 #[test]
 fn every_role_serves_a_page_about_itself() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console-beside");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = empty_folder("console-beside");
     let page = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let look = |at: SocketAddr, members: &str| {
         wait_until_accepts(&[at], None, Duration::from_secs(60)).unwrap();
