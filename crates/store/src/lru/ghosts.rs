@@ -143,6 +143,7 @@ mod tests {
             ghosts.fit(items, &budget);
         }
         let charged = budget.used() + 2 * PLACES_MIN;
+        assert_eq!(charged, 2 * ghosts.places.load(Ordering::Relaxed), "two bytes a place");
         assert!((2 << 14..2 << 14 | 2 << 11).contains(&charged), "two bytes an item: {charged}");
         (0..1 << 16).for_each(|number| ghosts.note(hash(number)));
         let newest = (1 << 16) - (1 << 13);
