@@ -14,17 +14,23 @@ const FUZZ_SECS: u64 = 60;
 
 /// Tests that wait more than they compute: for databases, time-outs, pauses. They run beside the
 /// others, which fill the processors.
-const WAITING: [&str; 9] = [
-    "invalidate",
-    "documents",
+const WAITING: [&str; 12] = [
+    "connections",
     "demo",
+    "documents",
+    "gutter",
+    "invalidate",
     "libraries",
     "network",
-    "gutter",
     "rollout",
+    "security",
     "soak",
     "suites",
+    "watch",
 ];
+
+/// How many tests of such a file run at once, whatever the number of processors.
+const WAITING_AT_ONCE: &str = "--test-threads=4";
 
 /// What the README promises: installs what is missing, then runs everything, and `more` beside it.
 ///
@@ -45,8 +51,10 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
         command.args(first).args(names.iter().flat_map(|name| ["--test", name]));
         packaged(command, &binary)
     };
+    let mut wait = of(&[], &waiting);
+    wait.args(["--", WAITING_AT_ONCE]);
     let mut together = vec![
-        Beside::tests("tests that wait", of(&[], &waiting)),
+        Beside::tests("tests that wait", wait),
         Beside::tests("tests", of(&["--lib", "--bins"], &others)),
     ];
     together.extend(more);
