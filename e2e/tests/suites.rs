@@ -52,13 +52,13 @@ impl Target {
     }
 }
 
-/// Where the suites expect servers.
-const PORTS: [u16; 4] = [11211, 11212, 11213, 5000];
 /// A suite fails that failed this many times. Most race with clocks: they touch each second what
 /// lives, as in memcached, for between one second and two, or count what the client does within a
 /// second. On a slow machine they lose at times, whoever serves them.
 const RUNS: usize = 3;
 
+/// Where the suites expect servers.
+const PORTS: [u16; 4] = [11211, 11212, 11213, 5000];
 const SOCKET: &str = "/tmp/memcached.sock";
 
 /// Where those behind the proxy are.

@@ -104,11 +104,11 @@ pub(crate) enum Extent {
     Brief,
 }
 
-/// Builds the static binary of the working tree, and tells where it is.
-pub(crate) fn binary(steps: &mut Steps) -> Result<PathBuf, Failure> {
+/// Builds the static binary of the working tree while `other` runs, and tells where it is.
+pub(crate) fn binary(steps: &mut Steps, other: Beside) -> Result<PathBuf, Failure> {
     install::debian(steps, "The static binary is built by this Debian package:", &TOOLS[..1])?;
     let release = Release::of_head()?;
-    binary::build(steps, &release)?;
+    binary::build(steps, &release, vec![other])?;
     Ok(release.binary)
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn run(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
     match *words.as_slice() {
         [] => {
             install::debian(steps, "A release is made by these Debian packages:", &TOOLS)?;
-            binary::build(steps, &release)?;
+            binary::build(steps, &release, Vec::new())?;
             packages::make(steps, &release, Extent::Whole)
         }
         ["pack"] => packages::make(steps, &release, Extent::Whole),

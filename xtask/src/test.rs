@@ -41,8 +41,8 @@ const WAITING_AT_ONCE: &str = "--test-threads=4";
 /// of the same dependencies, and have them compiled again.
 pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     install::all(steps)?;
-    let binary = dist::binary(steps)?;
-    steps.run("tests, compiled", cargo(["test", "--workspace", "--locked", "--no-run"]))?;
+    let tests = cargo(["test", "--workspace", "--locked", "--no-run"]);
+    let binary = dist::binary(steps, Beside::other("tests, compiled", tests))?;
     let targets = targets().map_err(Failure::path(root()))?;
     let (waiting, others): (Vec<_>, Vec<_>) =
         targets.iter().partition(|name| WAITING.contains(&name.as_str()));

@@ -2,8 +2,9 @@
 
 use super::{Release, export};
 use crate::failure::Failure;
-use crate::steps::{Steps, cargo, program, root, target};
+use crate::steps::{Beside, Steps, cargo, program, root, target};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-musl";
 
@@ -20,10 +21,16 @@ pub(super) fn path(home: &Path) -> PathBuf {
     home.join(TARGET).join("dist/holdall")
 }
 
-/// Builds the binary from the working tree.
-pub(super) fn build(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
+/// Builds the binary from the working tree, and runs `others` at the same time: its last part, the
+/// optimization of the whole program, takes one processor alone.
+pub(super) fn build(
+    steps: &mut Steps,
+    release: &Release,
+    others: Vec<Beside>,
+) -> Result<(), Failure> {
     steps.run("target for musl", program("rustup", ["target", "add", TARGET]))?;
-    compile(steps, "static binary", release, &root(), &home())?;
+    let compile = Beside::other("static binary", compile(release, &root(), &home()));
+    steps.run_together(std::iter::once(compile).chain(others).collect())?;
     let bytes = release.binary.metadata().map_err(Failure::path(&release.binary))?.len();
     println!("{bytes} bytes of at most {BYTES_MAX}");
     if bytes > BYTES_MAX {
@@ -34,11 +41,11 @@ pub(super) fn build(steps: &mut Steps, release: &Release) -> Result<(), Failure>
 
 /// Builds the commit from another folder, and compares. A build of a changed working tree differs.
 pub(super) fn twice(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
-    build(steps, release)?;
+    build(steps, release, Vec::new())?;
     let source = release.file("elsewhere/source");
     export(steps, &source)?;
     let home = release.file("elsewhere/target");
-    compile(steps, "static binary, from another folder", release, &source, &home)?;
+    steps.run("static binary, from another folder", compile(release, &source, &home))?;
     let mut compare = program("cmp", [&release.binary, &path(&home)]);
     compare.env_clear();
     steps.run("the two builds are the same bytes", compare)
@@ -46,13 +53,7 @@ pub(super) fn twice(steps: &mut Steps, release: &Release) -> Result<(), Failure>
 
 /// Paths of this machine are kept out of the binary: in messages of panics, and in what C code
 /// says of itself.
-fn compile(
-    steps: &mut Steps,
-    name: &str,
-    release: &Release,
-    source: &Path,
-    home: &Path,
-) -> Result<(), Failure> {
+fn compile(release: &Release, source: &Path, home: &Path) -> Command {
     let registry = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let registry = registry.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let places = [(Some(source.to_owned()), "/holdall"), (registry, "/cargo")];
@@ -69,5 +70,5 @@ fn compile(
         .env("HOLDALL_COMMIT", &release.commit)
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS", map("--remap-path-prefix"))
         .env("CFLAGS_x86_64_unknown_linux_musl", map("-ffile-prefix-map"));
-    steps.run(name, build)
+    build
 }
