@@ -11,7 +11,7 @@ use routes::Tree;
 use routes::route::{DestinationRoute, RouteRef};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use upstream::{Command, Outcome, Request};
+use upstream::{Command, Outcome, Request, Window};
 
 /// A server that says when it has read a set, and answers it when the test lets it.
 fn told() -> (Scripted, Sender<()>, Receiver<()>) {
@@ -57,4 +57,44 @@ fn a_server_that_is_left_out_answers_what_it_was_asked_before() {
     tell_after.send(()).unwrap();
     assert_eq!(rig.store(Command::Set, "k", "1"), Outcome::Stored);
     assert!(asked.try_recv().is_err());
+}
+
+#[test]
+fn what_waits_for_the_window_is_asked_of_a_server_that_is_left_out() {
+    let (slow, tell_slow, asked_slow) = told();
+    let (before, tell_before, asked_before) = told();
+    let (after, _tell_after, asked_after) = told();
+    let (later, _tell_later, asked_later) = told();
+    let mut rig = Rig::over(|upstream| {
+        upstream.set_window(Window::Fixed(1));
+        tree(upstream, slow.address)
+    });
+    let request = Request { value: b"1", ..Request::new(Command::Set, b"k") };
+    let outstanding = rig.submit(&request);
+    while asked_slow.try_recv().is_err() {
+        rig.turn();
+    }
+    rig.core.replace(|upstream| tree(upstream, before.address));
+    let waiting = rig.submit(&request);
+    rig.turn();
+    rig.core.replace(|upstream| tree(upstream, after.address));
+    rig.turn();
+    tell_slow.send(()).unwrap();
+    assert_eq!(rig.reply(outstanding).outcome, Outcome::Stored);
+    while asked_before.try_recv().is_err() {
+        rig.turn();
+    }
+    // They take the places of servers that are gone.
+    rig.core.replace(|upstream| {
+        let mut tree = tree(upstream, later.address);
+        let more = [slow.address, "127.0.0.1:9".parse().unwrap()];
+        let more =
+            more.map(|address: SocketAddr| upstream.destination(&address.into(), &patient()));
+        tree.destinations.extend(more);
+        tree
+    });
+    rig.turn();
+    tell_before.send(()).unwrap();
+    assert_eq!(rig.reply(waiting).outcome, Outcome::Stored);
+    assert!(asked_after.try_recv().is_err() && asked_later.try_recv().is_err());
 }

@@ -228,12 +228,13 @@ impl Upstream {
         }
     }
 
-    /// `true` if the server has one user, for whom it has not answered all that it was asked: a
-    /// [`release`](Self::release) would cut that off.
+    /// `true` if the server has one user, for whom it has not answered all that it was asked, or is
+    /// to be asked when the window has room: a [`release`](Self::release) would cut that off.
     #[must_use]
     pub fn is_awaited_by_one(&self, id: DestinationId) -> bool {
+        let waits = || self.window.as_ref().is_some_and(|window| window.has_waiting_for(id));
         let destination = self.destinations.get(id.place as usize);
-        destination.is_some_and(|destination| destination.users == 1 && destination.is_awaited())
+        destination.is_some_and(|one| one.users == 1 && (one.is_awaited() || waits()))
     }
 
     /// One user less; without any, the connection is closed, and what was asked fails.

@@ -164,6 +164,11 @@ impl Sliding {
         self.waiting.is_empty()
     }
 
+    /// Whether a request to this server waits.
+    pub(crate) fn has_waiting_for(&self, server: DestinationId) -> bool {
+        self.waiting.iter().any(|(_, id, ..)| id.place == server.place)
+    }
+
     /// Requests that may be outstanding, are, and wait.
     pub(crate) fn report(&self) -> (f64, u32, usize) {
         (self.width, self.outstanding, self.waiting.len())
