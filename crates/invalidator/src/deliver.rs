@@ -47,6 +47,9 @@ use crate::stats::ClusterStats;
 
 pub use crate::target::{DamagedSpool, Limits, Target};
 
+/// The pause between attempts to reach a router for which nothing waits.
+const REACH_EVERY: Duration = Duration::from_secs(1);
+
 /// One cluster's task.
 pub struct Destination<N: Network, S> {
     target: Target<N>,
@@ -141,8 +144,10 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     /// What comes from memory, until something is due again, and that. False at the end.
     async fn memory_turn(&mut self) -> bool {
         let due = self.next_turn();
-        if self.backlog.until_something(due).await {
-            if Instant::now() < due {
+        let wake =
+            if self.is_reached().await { due } else { due.min(Instant::now() + REACH_EVERY) };
+        if self.backlog.until_something(wake).await {
+            if Instant::now() < wake {
                 self.stream().await;
             }
         } else if !self.is_valid() {
@@ -470,6 +475,20 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             Some(wire) => Ok(wire),
             None => Err(io::Error::from(io::ErrorKind::NotConnected).into()),
         }
+    }
+
+    /// Makes the connection before anything has to be sent, so that a router that cannot be
+    /// reached is known before the first change. False if it was not made.
+    async fn is_reached(&mut self) -> bool {
+        if self.wire.is_some() || self.backlog.is_closed() {
+            return true;
+        }
+        let Err(error) = self.connected().await else { return true };
+        self.next_router = self.next_router.wrapping_add(1);
+        let own = self.own();
+        own.connected.store(false, Relaxed);
+        own.fail(&error.to_string());
+        false
     }
 
     /// Gives the connection up and pauses; the next attempt goes to the next router.

@@ -113,6 +113,54 @@ async fn a_server_out_of_reach_keeps_a_flush_waiting_and_nothing_else() {
     running.abort();
 }
 
+/// Routers of which only the last one accepts, once it is there.
+struct Late(Arc<Cluster>);
+
+impl Network for Late {
+    type Stream = DuplexStream;
+
+    async fn dial(&self, address: &str) -> io::Result<DuplexStream> {
+        if address == "first" || self.0.is_away.load(Relaxed) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        Net(Arc::clone(&self.0)).dial(address).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_changes_is_away_only_while_no_router_accepts() {
+    let stats = Arc::new(Stats::new(["c".to_owned()]));
+    let cluster = Arc::new(Cluster::default());
+    cluster.is_away.store(true, Relaxed);
+    let target = Target {
+        network: Arc::new(Late(Arc::clone(&cluster))),
+        routers: vec!["first".to_owned(), "last".to_owned()],
+        limits: LIMITS,
+        kept: tokio::sync::mpsc::channel(1).0,
+        on_gap: OnGap::Stop,
+        stats: Arc::clone(&stats),
+        index: 0,
+    };
+    let (backlog, acked) =
+        Backlog::<SpoolFolder>::new(None, 1000, Duration::from_secs(1), Arc::clone(&stats), 0);
+    let (_monitor, sampler) = Monitor::new(0, Vec::new(), Arc::clone(&stats), 0);
+    let running = tokio::spawn(Destination::new(target, Arc::clone(&backlog), sampler).run());
+    let clusters =
+        || stats.ready().iter().any(|check| check.name == "clusters" && check.fault.is_none());
+    sleep(Duration::from_secs(10)).await;
+    let own = &stats.clusters[0];
+    assert!(!clusters());
+    assert!(own.last_error.lock().contains("refused"), "{}", own.last_error.lock());
+    assert_eq!(own.retried.load(Relaxed), 0, "nothing was sent");
+    cluster.is_away.store(false, Relaxed);
+    sleep(Duration::from_secs(3)).await;
+    assert!(clusters(), "nothing has to be sent for that");
+    backlog.push(&delivery(1, Work::Delete(vec![Bytes::from_static(b"k")]))).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((*acked.borrow(), cluster.deleted.load(Relaxed)), (1, 1));
+    running.abort();
+}
+
 /// A router far away: what is sent arrives after a while, and so does its answer.
 struct Far {
     trip: Duration,
