@@ -4,10 +4,11 @@
 //! Each part is looked for first, so a second run installs nothing and takes a second.
 
 mod apart;
-mod mysql;
+mod databases;
 mod suites;
 mod unstable;
 
+pub(crate) use databases::newer as databases;
 pub(crate) use unstable::memcached;
 
 use crate::failure::Failure;
@@ -77,7 +78,7 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     collector(steps)?;
     node(steps)?;
     suites::install(steps, &tools())?;
-    mysql::install(steps, &tools())?;
+    databases::mysql(steps, &tools())?;
     python_library(steps)
 }
 

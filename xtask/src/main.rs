@@ -34,6 +34,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   dist check    installs, runs, upgrades and removes each package in a clean root (as root)
   dist brief    pack and check of what `ci` tries: deb, rpm, image and tarball
   advisories    published advisories against dependencies (fetches their database)
+  databases     newer PostgreSQL and MariaDB, for `POSTGRES_HOME` and `MARIADB_HOME`
   loom          the models of the lock-free protocols
   memcached     Debian unstable's memcached, for `MEMCACHED_BIN`
   miri          the unsafe code under Miri (needs a nightly toolchain)
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         "advisories" => deny::advisories(&mut steps),
         "bench" => return bench(rest),
         "ci" => ci(&mut steps),
+        "databases" => install::databases(&mut steps),
         "deny" => deny::run(&mut steps),
         "dist" => dist::run(&mut steps, rest),
         "docs" => docs::run(&mut steps),

@@ -13,7 +13,7 @@ use crate::process::free_port;
 /// The make of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Brand {
-    /// MariaDB, Debian's package.
+    /// MariaDB, Debian's package, or the one at `MARIADB_HOME`.
     MariaDb,
     /// MySQL 8.0, which `cargo xtask install` puts below `E2E_TOOLS`.
     MySql,
@@ -44,7 +44,9 @@ impl Brand {
 
     fn program(self) -> PathBuf {
         match self {
-            Self::MariaDb => "mariadbd".into(),
+            Self::MariaDb => {
+                mariadb_home().map_or_else(|| "mariadbd".into(), |home| home.join("bin/mariadbd"))
+            }
             Self::MySql => {
                 let tools = env::var_os("E2E_TOOLS").map(PathBuf::from).unwrap_or_else(|| {
                     // TARGET/PROFILE/deps/TEST
@@ -224,6 +226,11 @@ impl Drop for Mysqld {
     }
 }
 
+/// The folder of another MariaDB than Debian's.
+fn mariadb_home() -> Option<PathBuf> {
+    env::var_os("MARIADB_HOME").map(PathBuf::from)
+}
+
 /// A folder as a new server of this version needs it, made once and kept beside the test programs.
 fn installed(brand: Brand) -> &'static Path {
     static MADE: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
@@ -251,9 +258,14 @@ fn installed(brand: Brand) -> &'static Path {
 fn install(brand: Brand) -> Command {
     match brand {
         Brand::MariaDb => {
-            let mut install = Command::new("mariadb-install-db");
+            let home = mariadb_home();
+            let name = "mariadb-install-db";
+            let program =
+                home.as_ref().map_or_else(|| name.into(), |home| home.join("scripts").join(name));
+            let mut install = Command::new(program);
             let no_password = "--auth-root-authentication-method=normal";
             install.args(["--no-defaults", no_password, "--skip-test-db"]);
+            install.args(home.map(|home| format!("--basedir={}", home.display())));
             install
         }
         Brand::MySql => {
@@ -267,7 +279,13 @@ fn install(brand: Brand) -> Command {
 fn spawn(brand: Brand, folder: &Folder, port: u16, flags: &[String]) -> Child {
     let log = File::options().create(true).append(true).open(folder.0.join("log")).expect("a log");
     let mut server = Command::new(brand.program());
-    server.arg("--no-defaults").arg(format!("--datadir={}", folder.0.join("data").display()));
+    server.arg("--no-defaults");
+    if let (Brand::MariaDb, Some(home)) = (brand, mariadb_home()) {
+        server.arg(format!("--basedir={}", home.display()));
+        // From 11.4 on each start makes a certificate, for half a minute.
+        server.arg("--skip-ssl");
+    }
+    server.arg(format!("--datadir={}", folder.0.join("data").display()));
     // Temporary tables of several servers in one folder take each other's names.
     server.arg(format!("--tmpdir={}", folder.0.display()));
     server.arg(format!("--socket={}", folder.0.join("socket").display()));

@@ -1,5 +1,6 @@
 //! PostgreSQL.
 
+use std::env;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -224,8 +225,16 @@ fn spawn(folder: &Path, port: u16, flags: &[String]) -> Child {
         .expect("postgres is installed")
 }
 
-/// Debian keeps the programs of each version in a folder of its own; the newest is taken.
+/// A program of the server at `POSTGRES_HOME`, or else of Debian's, which keeps each version in a
+/// folder of its own; the newest is taken. A home without the clients uses Debian's.
 fn binary(name: &str) -> PathBuf {
+    if let Some(home) = env::var_os("POSTGRES_HOME") {
+        let program = PathBuf::from(home).join("bin").join(name);
+        if program.is_file() {
+            return program;
+        }
+        assert!(name != "postgres", "{}: run cargo xtask databases", program.display());
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").expect("postgresql is installed");
     let mut found: Vec<PathBuf> =
         versions.filter_map(Result::ok).map(|entry| entry.path().join("bin").join(name)).collect();
