@@ -154,3 +154,48 @@ fn routers_with_tls_and_logins_are_reached_and_verified() {
         assert!(absent(&server, &["user:2"]).is_empty());
     }
 }
+
+/// A router that wants a certificate of its clients takes deletes from one that has a good one, and
+/// the others are said to be away.
+#[test]
+fn a_router_that_wants_a_certificate_is_shown_ones_own() {
+    let files = Certificates::new();
+    let database = Mysqld::mariadb(1, &[]);
+    database.sql("CREATE TABLE users (id INT PRIMARY KEY)");
+    let server = cache();
+    let port = free_port().to_string();
+    let (chain, key, ca) =
+        (files.path("server.crt"), files.path("server.key"), files.path("ca.crt"));
+    let certificates = ["--pem-cert-path", &chain, "--pem-key-path", &key, "--pem-ca-path", &ca];
+    let port_flags = ["--asynclog-disable", "--ssl-require-peer-certs", "--ssl-port", &port];
+    let _router = Router::start(
+        &router::config(&[server.addr()], r#""PoolRoute|A""#),
+        &[&port_flags[..], &certificates].concat(),
+    );
+    let secured = SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
+    let showing = |own: Option<&str>| {
+        let mut table = format!("[routers]\nsslrootcert = \"{ca}\"\n");
+        if let Some(name) = own {
+            let path = |kind: &str| files.path(&format!("{name}.{kind}"));
+            let _ = write!(table, "sslcert = \"{}\"\nsslkey = \"{}\"", path("crt"), path("key"));
+        }
+        Invalidator::new(&mysqld_source(&[&database], ""), KEYS, &[secured], &table)
+    };
+    for own in [Some("client"), None, Some("foreign"), Some("expired")] {
+        let mut invalidator = showing(own);
+        invalidator.start(&[]);
+        fill(&server, &["user:1"]);
+        database.sql("INSERT INTO users VALUES (1); DELETE FROM users");
+        if own == Some("client") {
+            until_absent(&server, &["user:1"], &["user:1"], &invalidator);
+            continue;
+        }
+        invalidator.until("keys", |count| count > 0);
+        let end = Instant::now() + Duration::from_secs(30);
+        while !invalidator.run("status", &[]).contains("last_error") {
+            assert!(Instant::now() < end, "{own:?}: {}", invalidator.run("status", &[]));
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert!(absent(&server, &["user:1"]).is_empty(), "{own:?}");
+    }
+}

@@ -32,6 +32,7 @@ fn committed_rows_and_messages_delete_their_keys_and_no_others() {
     let server = cache();
     let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
     invalidator.start(&[]);
+    assert!(crate::setup::standbys_have_slots(&database));
     let fill = || fill(&server, &KEYS);
     let gone = |gone: &[&str]| until_absent(&server, &KEYS, gone, &invalidator);
     fill();
@@ -225,4 +226,34 @@ fn a_server_without_tls_is_refused_where_tls_is_required() {
     };
     assert!(check("require").contains("does not offer TLS"));
     assert!(check("none").contains("unknown variant `none`"));
+}
+
+/// Two servers are alive, and one has the slot: the other one is not asked for it, and gets none.
+#[test]
+fn a_standby_beside_the_primary_gets_no_slot_while_the_primary_restarts() {
+    let mut primary = Postgres::start(&[]);
+    primary.sql(USERS);
+    primary.sql(FULL);
+    let standby = Postgres::standby_of(&primary, &[]);
+    let server = cache();
+    let both = format!("\"{}\", \"{}\"", primary.addr(), standby.addr());
+    let lines = source(&primary).replace(&format!("\"{}\"", primary.addr()), &both);
+    let mut invalidator = Invalidator::new(&lines, USER_KEYS, &[server.addr()], "");
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+    invalidator.start(&[]);
+    fill(&server, &KEYS[..2]);
+    primary.kill();
+    invalidator.until("source_connected", |value| value == 0);
+    // The standby is asked meanwhile.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !invalidator.log().contains(&standby.addr().to_string()) {
+        assert!(std::time::Instant::now() < end, "{}", invalidator.log());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    primary.restart();
+    primary.sql("INSERT INTO users VALUES (1, NULL, '')");
+    until_absent(&server, &KEYS[..2], &KEYS[..1], &invalidator);
+    assert_eq!(standby.sql("SELECT count(*) FROM pg_replication_slots").trim(), "0");
+    assert_eq!(invalidator.stat("gaps"), Some(0));
+    assert!(invalidator.is_running());
 }

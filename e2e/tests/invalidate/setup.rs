@@ -50,6 +50,15 @@ fn everything(database: &Postgres) -> String {
     )
 }
 
+/// True when every slot is one that standbys synchronize, which PostgreSQL can from 17 on.
+pub(crate) fn standbys_have_slots(database: &Postgres) -> bool {
+    let said = database.sql(
+        "SELECT bool_and(COALESCE((to_jsonb(s)->>'failover')::bool, current_setting('server_version_num')::int < 170000)) \
+         FROM pg_replication_slots s",
+    );
+    said.trim() == "t"
+}
+
 #[test]
 fn a_database_of_postgresql_is_prepared_and_left_as_it_was() {
     let database = Postgres::start(&[]);
@@ -65,6 +74,7 @@ fn a_database_of_postgresql_is_prepared_and_left_as_it_was() {
     assert_eq!(said, format!("{}: set up\n", database.addr()));
     let made = everything(&database);
     assert!(made.contains("cached") && made.contains("canary"), "{made}");
+    assert!(standbys_have_slots(&database));
     set_up(&invalidator, &[]);
     assert_eq!(everything(&database), made, "done twice it changes nothing");
     assert_eq!(invalidator.run("check", &[]), "ok\n");

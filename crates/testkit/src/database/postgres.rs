@@ -119,7 +119,7 @@ impl Postgres {
     }
 
     fn client(&self, database: &str) -> Command {
-        let mut client = Command::new("psql");
+        let mut client = Command::new(binary("psql"));
         client.args([
             "-X",
             "-q",

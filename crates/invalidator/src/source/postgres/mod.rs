@@ -215,7 +215,7 @@ async fn slot(
                 "{server}: slot {name} is gone, and with it the log since the checkpoint"
             )));
         }
-        let made = timeout(MAKE_MAX, make(connection, &quoted)).await;
+        let made = timeout(MAKE_MAX, make(connection, &quoted, is_standby)).await;
         return made.unwrap_or(Err(Failure::Silent)).map_err(failed);
     };
     if plugin != "pgoutput" {
@@ -250,10 +250,15 @@ async fn slot(
     }
 }
 
-/// Makes the slot of this name, which is quoted. Returns its position.
-async fn make(connection: &mut Connection, name: &str) -> Result<u64, Failure> {
-    let query =
-        format!("SELECT lsn::text FROM pg_create_logical_replication_slot({name}, 'pgoutput')");
+/// Makes the slot of this name, which is quoted. Returns its position. From PostgreSQL 17 on the
+/// primary's slot is one that standbys synchronize.
+async fn make(connection: &mut Connection, name: &str, is_standby: bool) -> Result<u64, Failure> {
+    let version = connection.text("SHOW server_version_num").await?;
+    let has_failover = !is_standby && version.parse().is_ok_and(|version: u32| version >= 170_000);
+    let failover = if has_failover { ", failover => true" } else { "" };
+    let query = format!(
+        "SELECT lsn::text FROM pg_create_logical_replication_slot({name}, 'pgoutput'{failover})"
+    );
     lsn(&connection.text_within(&query, OTHERS_MAX).await?)
         .ok_or(Failure::Unexpected("a slot without a position"))
 }

@@ -166,5 +166,14 @@ COMMENT ON EVENT TRIGGER @schema@ IS @told@;
 
 COMMIT;
 
-SELECT pg_catalog.pg_create_logical_replication_slot(@slot@, 'pgoutput')
-WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = @slot@);
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = @slot@) THEN
+        RETURN;
+    END IF;
+    IF current_setting('server_version_num')::int >= 170000 THEN
+        -- Standbys that synchronize slots have it, too, and go on with it when they are promoted.
+        PERFORM pg_catalog.pg_create_logical_replication_slot(@slot@, 'pgoutput', failover => true);
+    ELSE
+        PERFORM pg_catalog.pg_create_logical_replication_slot(@slot@, 'pgoutput');
+    END IF;
+END $$;
