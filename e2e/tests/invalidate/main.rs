@@ -16,6 +16,7 @@ mod encrypted;
 mod exact;
 mod faulty;
 mod figures;
+mod fleet;
 mod harness;
 mod kills;
 mod large;

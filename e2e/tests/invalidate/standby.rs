@@ -31,9 +31,19 @@ fn pair(
     are_peers: bool,
 ) -> [Invalidator; 2] {
     let keys = format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"));
-    let source = database.source();
+    pair_of(database.source(), &keys, clusters, more, are_peers)
+}
+
+/// The same for other lines of the source and the keys.
+pub(crate) fn pair_of(
+    source: String,
+    keys: &str,
+    clusters: &[std::net::SocketAddr],
+    more: &str,
+    are_peers: bool,
+) -> [Invalidator; 2] {
     let other = source.replace("server_id = 4001", "server_id = 4002");
-    let both = [source, other].map(|source| Invalidator::new(&source, &keys, clusters, more));
+    let both = [source, other].map(|source| Invalidator::new(&source, keys, clusters, more));
     for (own, other) in [(&both[0], &both[1]), (&both[1], &both[0])] {
         let peers = if are_peers { format!("\"{}\"", other.status) } else { String::new() };
         own.configure(&format!("[standby]\ngroup = \"shop\"\npeers = [{peers}]\n"));
@@ -48,7 +58,7 @@ fn position(invalidator: &Invalidator) -> Option<String> {
 }
 
 /// Starts the second one, while the first works, and waits until it could take over.
-fn wait_as_second(first: &Invalidator, second: &mut Invalidator) {
+pub(crate) fn wait_as_second(first: &Invalidator, second: &mut Invalidator) {
     second.spawn(&[]);
     second.until("working", |working| working == 0);
     let end = Instant::now() + Duration::from_secs(30);
@@ -155,7 +165,7 @@ fn whichever_of_two_is_killed_no_cache_keeps_an_old_value() {
 }
 
 /// Waits until the one that works has sent what lay on its disk.
-fn nothing_waits(both: &[Invalidator; 2], clusters: usize) {
+pub(crate) fn nothing_waits(both: &[Invalidator; 2], clusters: usize) {
     let end = Instant::now() + Duration::from_secs(60);
     let is_sent = |one: &Invalidator| {
         (0..clusters).all(|cluster| {
