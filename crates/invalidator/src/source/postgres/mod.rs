@@ -250,11 +250,13 @@ async fn slot(
     }
 }
 
-/// Makes the slot of this name, which is quoted. Returns its position. From PostgreSQL 17 on the
-/// primary's slot is one that standbys synchronize.
+/// Makes the slot of this name, which is quoted. Returns its position.
+///
+/// Standbys synchronize it (PostgreSQL 17) where the primary hands nothing out that they lack. A
+/// standby without the log's end would otherwise be taken for one that has all of it.
 async fn make(connection: &mut Connection, name: &str, is_standby: bool) -> Result<u64, Failure> {
-    let version = connection.text("SHOW server_version_num").await?;
-    let has_failover = !is_standby && version.parse().is_ok_and(|version: u32| version >= 170_000);
+    let awaited = "SELECT COALESCE(current_setting('synchronized_standby_slots', true), '')";
+    let has_failover = !is_standby && !connection.text(awaited).await?.is_empty();
     let failover = if has_failover { ", failover => true" } else { "" };
     let query = format!(
         "SELECT lsn::text FROM pg_create_logical_replication_slot({name}, 'pgoutput'{failover})"

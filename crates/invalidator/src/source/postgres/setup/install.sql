@@ -170,8 +170,9 @@ DO $$ BEGIN
     IF EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = @slot@) THEN
         RETURN;
     END IF;
-    IF current_setting('server_version_num')::int >= 170000 THEN
+    IF current_setting('synchronized_standby_slots', true) <> '' THEN
         -- Standbys that synchronize slots have it, too, and go on with it when they are promoted.
+        -- They have all that the invalidator has read.
         PERFORM pg_catalog.pg_create_logical_replication_slot(@slot@, 'pgoutput', failover => true);
     ELSE
         PERFORM pg_catalog.pg_create_logical_replication_slot(@slot@, 'pgoutput');
