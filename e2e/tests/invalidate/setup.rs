@@ -74,9 +74,9 @@ fn standbys_have_the_slot_where_the_primary_waits_for_them() {
     if version >= 170_000 {
         database.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby'");
         database.sql("SELECT pg_reload_conf()");
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(20);
         while database.sql("SHOW synchronized_standby_slots").trim() != "standby" {
-            assert!(std::time::Instant::now() < end, "the setting does not come");
+            assert!(Instant::now() < end, "the setting does not come");
         }
     }
     set_up(&invalidator, &[]);
