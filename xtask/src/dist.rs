@@ -10,6 +10,7 @@ mod check;
 mod container;
 mod packages;
 mod python;
+mod roles;
 mod rollout;
 mod stage;
 

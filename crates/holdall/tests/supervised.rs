@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use common::{SOON, Scratch, holdall, http, kill, wait_for};
 use rustix::process::Signal;
@@ -24,25 +24,56 @@ fn word(manager: &UnixDatagram, others: &str) -> String {
     }
 }
 
-/// Starts `command` under a manager that wants to hear of it each second, and ends it.
-fn hear(scratch: &Scratch, mut command: Command) {
-    let path = scratch.path("notify");
-    let manager = UnixDatagram::bind(&path).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-    manager.set_read_timeout(Some(SOON)).unwrap();
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000");
-    command.stderr(fs::File::create(scratch.path("log")).unwrap());
-    let mut child = command.spawn().unwrap();
-    assert_eq!(word(&manager, "WATCHDOG=1\n"), "READY=1\n");
-    for _ in 0..2 {
-        assert_eq!(word(&manager, ""), "WATCHDOG=1\n");
+/// A process, and the manager that it talks to.
+struct Supervised {
+    manager: UnixDatagram,
+    child: Child,
+}
+
+impl Supervised {
+    /// Starts `command` under a manager that wants to hear of it each second. It is ready.
+    fn start(scratch: &Scratch, mut command: Command) -> Self {
+        let path = scratch.path("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        manager.set_read_timeout(Some(SOON)).unwrap();
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000");
+        command.stderr(fs::File::create(scratch.path("log")).unwrap());
+        let started = Self { manager, child: command.spawn().unwrap() };
+        assert_eq!(started.word(), "READY=1\n");
+        started
     }
-    kill(child.id(), Signal::TERM);
-    let said = word(&manager, "WATCHDOG=1\n");
-    assert!(said.starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC="), "{said}");
-    wait_for("the end", || child.try_wait().unwrap().is_some());
-    let log = fs::read_to_string(scratch.path("log")).unwrap();
-    assert!(child.wait().unwrap().success(), "{log}");
+
+    /// Its next word but that it is alive.
+    fn word(&self) -> String {
+        word(&self.manager, "WATCHDOG=1\n")
+    }
+
+    fn is_alive(&self) {
+        // One may have been under way.
+        for _ in 0..3 {
+            assert_eq!(word(&self.manager, ""), "WATCHDOG=1\n");
+        }
+    }
+
+    /// Ends it by SIGTERM, of which it tells.
+    fn end(mut self, scratch: &Scratch) {
+        kill(self.child.id(), Signal::TERM);
+        let said = self.word();
+        assert!(said.starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC="), "{said}");
+        wait_for("the end", || self.child.try_wait().unwrap().is_some());
+        let log = fs::read_to_string(scratch.path("log")).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{log}");
+    }
+}
+
+/// Starts `command`, which goes on after SIGHUP, and ends it.
+fn hear(scratch: &Scratch, command: Command) {
+    let started = Supervised::start(scratch, command);
+    started.is_alive();
+    kill(started.child.id(), Signal::HUP);
+    started.is_alive();
+    started.end(scratch);
 }
 
 #[test]
@@ -63,7 +94,67 @@ fn the_proxy_says_that_it_is_ready_alive_and_ending() {
 #[test]
 fn the_invalidator_says_that_it_is_ready_alive_and_ending() {
     let scratch = Scratch::new();
-    hear(&scratch, invalidator(&scratch, free_port()));
+    let started = Supervised::start(&scratch, invalidator(&scratch, free_port()));
+    started.is_alive();
+    started.end(&scratch);
+}
+
+/// The same process, as the manager sees it, with the settings that the file has now.
+#[test]
+fn the_invalidator_begins_again_by_a_configuration_that_can_be_used() {
+    let scratch = Scratch::new();
+    let (before, after) = (free_port(), free_port());
+    let started = Supervised::start(&scratch, invalidator(&scratch, before));
+    let is_there = |port| http::try_get(([127, 0, 0, 1], port).into(), "/livez").is_some();
+    let file = scratch.path("invalidate.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    let moved = good.replace(&format!(":{before}\""), &format!(":{after}\""));
+
+    // Each names what it does not take, and goes on.
+    let missing = moved.replace("password\"", "no-password\"");
+    for (wrong, why) in
+        [(moved.replace("server_id", "sever_id"), "sever_id"), (missing, "no-password")]
+    {
+        fs::write(&file, wrong).unwrap();
+        kill(started.child.id(), Signal::HUP);
+        let log = || fs::read_to_string(scratch.path("log")).unwrap();
+        let says =
+            |line: &str| line.contains("the configuration stays as it was") && line.contains(why);
+        wait_for("a refusal", || log().lines().any(says));
+        assert!(is_there(before));
+    }
+
+    for (text, port) in [(&moved, after), (&good, before)] {
+        fs::write(&file, text).unwrap();
+        kill(started.child.id(), Signal::HUP);
+        let said = started.word();
+        assert!(said.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{said}");
+        assert_eq!(started.word(), "READY=1\n");
+        wait_for("the new settings", || is_there(port));
+    }
+    assert!(!is_there(after));
+    started.is_alive();
+    started.end(&scratch);
+}
+
+/// What was read from there and not delivered is in no file.
+#[test]
+fn an_invalidator_that_reads_stdin_does_not_begin_again() {
+    let scratch = Scratch::new();
+    let config = format!(
+        "checkpoint = \"{}\"\n[source]\nkind = \"ndjson\"\n[keys.tables]\n\"a.b\" = \"{{id}}\"\n\
+         [[cluster]]\nname = \"east\"\nrouters = [\"127.0.0.1:1\"]\n",
+        scratch.text("checkpoint"),
+    );
+    fs::write(scratch.path("invalidate.toml"), config).unwrap();
+    let mut command = holdall(&["invalidate", "run", "--config", &scratch.text("invalidate.toml")]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let started = Supervised::start(&scratch, command);
+    kill(started.child.id(), Signal::HUP);
+    let log = || fs::read_to_string(scratch.path("log")).unwrap();
+    wait_for("a refusal", || log().contains("lines on stdin cannot be read again"));
+    started.is_alive();
+    started.end(&scratch);
 }
 
 fn invalidator(scratch: &Scratch, port: u16) -> Command {

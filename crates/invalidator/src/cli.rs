@@ -14,7 +14,7 @@ use crate::flush;
 use crate::message::{Failure, log};
 use crate::pipeline::Since;
 use crate::position::Position;
-use crate::restart_on_panic::{History, Start};
+use crate::restart_on_panic::{History, Start, begin_again};
 use crate::running::run;
 use crate::setup;
 use crate::source::mysql::MysqlSource;
@@ -137,7 +137,12 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => Err(error.into()),
     };
     match done {
-        Ok(text) => {
+        Ok(Done::Again(arguments)) => {
+            let error = begin_again(&arguments);
+            logging::fatal(NAME, format, &format!("it cannot begin again: {error}"), None);
+            ExitCode::FAILURE
+        }
+        Ok(Done::Said(text)) => {
             let _ = io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
@@ -148,8 +153,16 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-async fn command(command: Command) -> Result<String, Failure> {
-    match command {
+/// The end of a command.
+enum Done {
+    /// It printed this.
+    Said(String),
+    /// Another process takes this one's place, with these arguments.
+    Again(Vec<OsString>),
+}
+
+async fn command(command: Command) -> Result<Done, Failure> {
+    let text = match command {
         Command::Run { config: path, since, on_gap, console, after_panics } => {
             let mut config = Config::read(&path)?;
             logging::start(NAME, config.log_format, &config.log_filter);
@@ -173,22 +186,24 @@ async fn command(command: Command) -> Result<String, Failure> {
                     Since::Position(position.map_err(|why| format!("--since: {why}"))?)
                 }
             };
-            run(&config, since, start).await.map(|()| String::new())
+            let successor = run(&config, since, start).await?;
+            return Ok(successor.map_or_else(|| Done::Said(String::new()), Done::Again));
         }
         Command::Flush { config, prefixes, clusters } => {
             let config = Config::read(&config)?;
-            Ok(flush::now(&config.network()?, &config.plan()?, &prefixes, &clusters).await?)
+            flush::now(&config.network()?, &config.plan()?, &prefixes, &clusters).await?
         }
-        Command::Setup(options) => setup::setup(&Config::read(&options.config)?, &options).await,
-        Command::Check { config } => check(&Config::read(&config)?).await,
+        Command::Setup(options) => setup::setup(&Config::read(&options.config)?, &options).await?,
+        Command::Check { config } => check(&Config::read(&config)?).await?,
         Command::Status { config } => {
             let config = Config::read(&config)?;
             let address = config
                 .status
                 .ok_or("the configuration names no status port: status = \"127.0.0.1:11290\"")?;
-            Ok(status::ask(&address).await.map_err(|error| format!("{address}: {error}"))?)
+            status::ask(&address).await.map_err(|error| format!("{address}: {error}"))?
         }
-    }
+    };
+    Ok(Done::Said(text))
 }
 
 /// Starts the console of this invalidator and the routers of its clusters.

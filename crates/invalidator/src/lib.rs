@@ -52,6 +52,7 @@ mod reading;
 mod restart_on_panic;
 mod running;
 mod setup;
+mod signals;
 
 pub mod source;
 mod sql;

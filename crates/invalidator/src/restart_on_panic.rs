@@ -11,6 +11,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ pub(crate) struct Start {
 
 impl Start {
     /// Arguments of the successor. Once a position is saved, `--since` no longer counts.
-    fn arguments(&self, next: History, is_kept: bool) -> Vec<OsString> {
+    pub(crate) fn arguments(&self, next: History, is_kept: bool) -> Vec<OsString> {
         let mut all: Vec<OsString> = ["invalidate", "run", "--config"].map(OsString::from).into();
         all.push(self.config.clone().into());
         let since = self.since.as_ref().filter(|_| !is_kept);
@@ -145,13 +146,17 @@ fn restart(
         }
         thread::sleep(TICK);
     }
+    let error = begin_again(&start.arguments(next, stats.checkpoints.load(Relaxed) > 0));
+    log(&format!("it cannot begin again: {error}"));
+    std::process::exit(1);
+}
+
+/// Replaces this process by a new one of the same process id. It is back only with an error.
+pub(crate) fn begin_again(arguments: &[OsString]) -> io::Error {
     // The path may lead to another file by now, or to none.
     let own = std::env::current_exe().ok().filter(|path| path.exists());
     let program = own.unwrap_or_else(|| Path::new("/proc/self/exe").to_owned());
-    let arguments = start.arguments(next, stats.checkpoints.load(Relaxed) > 0);
-    let error = Command::new(program).arg0("holdall").args(arguments).exec();
-    log(&format!("it cannot begin again: {error}"));
-    std::process::exit(1);
+    Command::new(program).arg0("holdall").args(arguments).exec()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //!
 //! Relaxed is enough for the atomics here: they are facts for people and carry no other data.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -12,7 +13,6 @@ use metrics::supervisor::{self, Watchdog};
 use telemetry::{Exporter, Settings, Telemetry};
 use tokio::net::TcpListener;
 use tokio::pin;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -28,6 +28,7 @@ use crate::network::Routers;
 use crate::pipeline::{self, Since, World, system_now_us};
 use crate::plan::Plan;
 use crate::restart_on_panic::{Start, restart_on_panic};
+use crate::signals::{Reload, Signals};
 use crate::source::lines::LinesSource;
 use crate::source::mysql::{self, MysqlCanary, MysqlLock, MysqlSource};
 use crate::source::postgres::{self, PostgresCanary, PostgresLock, PostgresSource};
@@ -40,9 +41,6 @@ const RELEASED_MAX: Duration = Duration::from_secs(5);
 
 /// The time in which a runtime that is alive begins a task.
 const TURN_PATIENCE: Duration = Duration::from_secs(5);
-
-/// The time that the end takes at the most, for systemd.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is made of the configuration for each turn of work.
 struct Parts<M, C, L: LockSession> {
@@ -58,10 +56,17 @@ struct Parts<M, C, L: LockSession> {
 
 /// Follows the log until a signal or a fault ends it.
 ///
+/// It answers the arguments of the process that goes on by the new configuration, if SIGHUP asked
+/// for one.
+///
 /// # Errors
 ///
 /// Why it ended, when not by a signal.
-pub(crate) async fn run(config: &Config, since: Since, start: Start) -> Result<(), Failure> {
+pub(crate) async fn run(
+    config: &Config,
+    since: Since,
+    start: Start,
+) -> Result<Option<Vec<OsString>>, Failure> {
     let plan = config.plan()?;
     let canary = config.canary().zip(plan.rules.canary.clone());
     let group = config.group();
@@ -129,7 +134,7 @@ async fn follow<S, W, M, C, L>(
     parts: Parts<M, C, L>,
     since: Since,
     start: Start,
-) -> Result<(), Failure>
+) -> Result<Option<Vec<OsString>>, Failure>
 where
     S: ChangeSource + 'static,
     W: CanaryWriter + 'static,
@@ -154,13 +159,21 @@ where
     let _exporter = export(config, &stats)?;
     let keep = Arc::new(KeptFile(config.checkpoint.clone()));
     let is_ending = Arc::new(AtomicBool::new(false));
-    restart_on_panic(start, Arc::clone(&stats), Arc::clone(&is_ending), log);
+    restart_on_panic(start.clone(), Arc::clone(&stats), Arc::clone(&is_ending), log);
+    let signals = Signals::catch()?;
     let _watchdog = tell_supervisor(Arc::clone(&stats))?;
-    let stop = stop_on_signal(is_ending)?;
+    let is_reloading = Arc::new(AtomicBool::new(false));
+    let reload = Reload::new(config, start.config.clone(), Arc::clone(&is_reloading));
+    let stop = signals.stop(is_ending, reload);
+    let successor = {
+        let stats = Arc::clone(&stats);
+        move || start.arguments(start.before, stats.checkpoints.load(Relaxed) > 0)
+    };
     let turns = Turns { config, plan, network, keep, stats, stop };
     let Parts { source, canary, lock, knows_position } = parts;
     let Some((group, lock)) = config.group().zip(lock) else {
-        return turns.work(source(&since), canary(), since).await;
+        turns.work(source(&since), canary(), since).await?;
+        return Ok(is_reloading.load(Relaxed).then(successor));
     };
     let mut member = Member {
         group,
@@ -170,23 +183,8 @@ where
         stats: Arc::clone(&turns.stats),
         log,
     };
-    turns.take(&mut member, source, canary, since, knows_position).await
-}
-
-/// Sets a watch to true when a signal asks for the end.
-fn stop_on_signal(is_ending: Arc<AtomicBool>) -> Result<watch::Receiver<bool>, Failure> {
-    let (ask, asked) = watch::channel(false);
-    let mut term = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
-        supervisor::stopping(STOP_PATIENCE);
-        is_ending.store(true, Relaxed);
-        // The pipeline may have ended by itself.
-        let _ = ask.send(true);
-        std::future::pending::<()>().await;
-    });
-    Ok(asked)
+    turns.take(&mut member, source, canary, since, knows_position).await?;
+    Ok(is_reloading.load(Relaxed).then(successor))
 }
 
 /// What all turns of one process share.

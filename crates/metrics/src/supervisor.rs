@@ -23,6 +23,15 @@ pub fn ready(is_successor: bool) -> io::Result<()> {
     sd_notify::notify(if is_successor { &news } else { &news[..1] })
 }
 
+/// What is in effect is being replaced, until [`ready`] says that the new is.
+pub fn reloading() {
+    // The time lets systemd tell this from an earlier one.
+    let since = NotifyState::monotonic_usec_now();
+    let news: Vec<_> = [NotifyState::Reloading].into_iter().chain(since.ok()).collect();
+    // A supervisor that is not there need not know.
+    let _ = sd_notify::notify(&news);
+}
+
 /// One line for people, which `systemctl status` shows.
 pub fn status(line: &str) {
     // A supervisor that is not there need not know.

@@ -33,13 +33,15 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Starts the endpoint, if it is wanted, and what systemd asks for. The workers run.
+    /// Starts the endpoint, if it is wanted, and what systemd asks for. The workers run. `operators`
+    /// is the endpoint's socket where systemd opened it.
     ///
     /// # Errors
     ///
     /// The address of `--metrics` cannot be bound, or there is no thread.
     pub(crate) fn start(
         shared: &Arc<Shared>,
+        operators: Option<TcpListener>,
         telemetry: Option<Telemetry>,
         log: &Arc<impl Fn(&str) + Send + Sync + 'static>,
     ) -> Result<Self, Failure> {
@@ -52,7 +54,8 @@ impl Shown {
                     health: Arc::clone(&health),
                     turns: Turns::default(),
                 };
-                let started = TcpListener::bind(address)
+                let started = operators
+                    .map_or_else(|| TcpListener::bind(address), Ok)
                     .and_then(|listener| Endpoint::start(listener, Arc::new(status)));
                 let what = "cannot listen for --metrics";
                 let endpoint = started.map_err(|error| Failure::transient(what, &error))?;

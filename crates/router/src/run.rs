@@ -87,6 +87,7 @@ pub fn run(
     warnings(&options, &listen).iter().for_each(|warning| log(warning));
     let sockets = listen.bind_or_inherit(&mut handed);
     let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;
+    let operators = options.metrics.and_then(|address| handed.take_metrics(address));
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
         .map_err(|error| Failure::transient("cannot catch signals", &error))?;
     let logins = Logins::open(&options.logins, &log).map_err(Failure::fatal)?;
@@ -105,7 +106,7 @@ pub fn run(
         keep_deletes(&shared, configuration.targets.clone(), move |line: &str| log(line))?
     };
     let handle = start_workers(&shared, sockets, &config, &log)?;
-    let shown = Shown::start(&shared, telemetry, &log)?;
+    let shown = Shown::start(&shared, operators, telemetry, &log)?;
     started(handle.control());
     let _console = console.and_then(|console| beside(&console, &source, handle.control(), &log));
     let watched = Watched {
@@ -212,20 +213,26 @@ fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
     Ok(handed)
 }
 
-/// The socket that systemd opened for this process, if there is one, in the place of the addresses
-/// in the options.
+/// The sockets that systemd opened for this process, if there are any: that of `--metrics`, and one
+/// in the place of the addresses in the options.
 fn activated(options: &mut Options) -> Result<Inherited, Failure> {
-    let activated = net::activated().map_err(Failure::fatal)?;
-    let sockets: Vec<_> = activated.tcp().collect();
-    match sockets.as_slice() {
-        [] if activated.is_empty() => {}
-        [address] if activated.len() == 1 => {
+    let mut activated = net::activated().map_err(Failure::fatal)?;
+    let sockets = activated.len();
+    let clients = |activated: &Inherited| activated.tcp().collect::<Vec<_>>();
+    let of_metrics = options.metrics.is_some_and(|address| {
+        activated.name_metrics(address);
+        clients(&activated).len() < sockets
+    });
+    match (clients(&activated).as_slice(), sockets - usize::from(of_metrics)) {
+        ([], 0) => {}
+        ([address], 1) => {
             options.ports = vec![address.port()];
             options.listen_addresses = vec![address.ip()];
         }
         _ => {
             return Err(Failure::fatal(
-                "systemd is to pass one TCP socket that listens, and no other",
+                "systemd is to pass one TCP socket for clients, one at the address of --metrics, \
+                 and no other",
             ));
         }
     }

@@ -73,6 +73,8 @@ pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Resul
     let mut sums = program("sha256sum", ["--check", "SHA256SUMS"]);
     sums.current_dir(&release.folder);
     steps.run("checksums", sums)?;
+    // First, since it tells a release that is not HEAD's.
+    steps.check("tarball: unpacked, run", || tarball(release))?;
     install::libraries(steps)?;
     let base = base(steps, release, extent)?;
     let before = release.before(BEFORE);
@@ -95,7 +97,6 @@ pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Resul
         let name = format!("{}: installed, upgraded, removed", manager.name);
         steps.check(&name, || life(&manager, &root, extent))?;
     }
-    steps.check("tarball: unpacked, run", || tarball(release))?;
     image(steps, release)
 }
 
@@ -192,11 +193,24 @@ fn tarball(release: &Release) -> Result<(), Failure> {
     said("tarball", unpack)?;
     let version = program(folder.join(release.stem()).join("usr/bin/holdall"), ["version"]);
     let text = said("tarball", version)?;
-    let right = [format!("holdall {}\n", release.version), release.commit.clone()];
-    if right.iter().all(|part| text.contains(part)) && text.contains("musl, static") {
+    of_commit(&text, &release.commit)?;
+    if text.contains(&format!("holdall {}\n", release.version)) && text.contains("musl, static") {
         return Ok(());
     }
     Err(Failure::Release(format!("the tarball's program says {text}")))
+}
+
+/// Whether `holdall version` names this commit: HEAD may have moved since `dist`.
+fn of_commit(text: &str, commit: &str) -> Result<(), Failure> {
+    let built = text.lines().find_map(|line| line.strip_prefix("commit"));
+    match built.and_then(|rest| rest.split_whitespace().next()) {
+        Some(built) if built == commit => Ok(()),
+        built => Err(Failure::Release(format!(
+            "the packages are of commit {}, and HEAD is {commit}: build them again by \
+             `cargo xtask dist`",
+            built.unwrap_or("unknown")
+        ))),
+    }
 }
 
 /// What a command prints.
@@ -260,4 +274,20 @@ fn answer_of(name: &str) -> Result<String, Failure> {
     let wait = "for i in $(seq 100); do (: </dev/tcp/127.0.0.1/11211) 2>/dev/null && break; sleep 0.1; done; ";
     words.arg(format!("{wait}{}", ask(11211, "set a 0 0 1\\r\\nb\\r\\nget a\\r\\n")));
     said("image", words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_of_another_commit_is_named_with_what_to_do() {
+        let text = "holdall 0.1.0\ncommit    0123456789ab\nsystem    linux\n";
+        assert!(of_commit(text, "0123456789ab").is_ok());
+        let why = of_commit(text, "ba9876543210").unwrap_err().to_string();
+        for part in ["0123456789ab", "ba9876543210", "cargo xtask dist"] {
+            assert!(why.contains(part), "{why}");
+        }
+        assert!(of_commit("holdall 0.1.0\n", "0123456789ab").is_err());
+    }
 }

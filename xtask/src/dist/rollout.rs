@@ -1,7 +1,8 @@
 //! The units of a package under the service manager: restarts at sockets that systemd keeps, while
-//! unchanged client libraries ask; reload; the watchdog.
+//! unchanged client libraries ask.
 
-use super::container::{Container, ask, expect};
+use super::container::{Container, expect};
+use super::roles;
 use crate::failure::Failure;
 use crate::install;
 use std::io::{BufRead, BufReader};
@@ -27,12 +28,20 @@ const UNITS: [(&str, &str, &str); 2] = [
         "ListenStream=127.0.0.1:11211\nListenStream=127.0.0.1:9150\nListenDatagram=127.0.0.1:11211",
         "127.0.0.1:11211",
     ),
-    ("holdall-route", "ListenStream=127.0.0.1:5000", "127.0.0.1:5000"),
+    ("holdall-route", "ListenStream=127.0.0.1:5000\nListenStream=127.0.0.1:9151", "127.0.0.1:5000"),
 ];
+
+/// What the proxy's unit does not say by itself.
+const ROUTE: &str = "[Service]
+ExecStart=
+ExecStart=/usr/bin/holdall route -f /etc/holdall/routes.json -p 5000 \
+    --async-dir /var/lib/holdall/spool --metrics 127.0.0.1:9151
+";
 
 /// Gives each unit its sockets, and restarts it under load.
 pub(super) fn run(container: &Container) -> Result<(), Failure> {
     container.run("echo 'metrics = \"127.0.0.1:9150\"' >>/etc/holdall/server.toml")?;
+    container.run(&drop_in("holdall-route", "metrics", ROUTE))?;
     for (unit, sockets, address) in UNITS {
         let socket = format!(
             "systemctl stop {unit} && printf '[Socket]\\n{}\\n' >/etc/systemd/system/{unit}.socket \
@@ -48,20 +57,33 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
         expect("what clients ask for", &container.run(&fill)?, "STORED\r\n")?;
         under_load(container, unit, address)?;
     }
-    let page = "exec 3<>/dev/tcp/127.0.0.1/9150; printf 'GET /readyz HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&3; \
-        timeout 10 head -n 1 <&3";
-    expect("readiness by systemd's socket", &container.run(page)?, "HTTP/1.1 200 OK\r\n")?;
+    for port in [9150, 9151] {
+        let page = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{port}; \
+             printf 'GET /readyz HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&3; timeout 10 head -n 1 <&3"
+        );
+        let answer = container.run(&page)?;
+        expect("readiness by systemd's socket", &answer, "HTTP/1.1 200 OK\r\n")?;
+    }
     let datagram = "exec 3<>/dev/udp/127.0.0.1/11211; \
         printf '\\0\\1\\0\\0\\0\\1\\0\\0version\\r\\n' >&3; timeout 10 head -c 16 <&3 | tail -c 8";
     expect("a datagram by systemd's socket", &container.run(datagram)?, "VERSION ")?;
-    reload(container)?;
-    watchdog(container)?;
+    roles::run(container)?;
     let sockets = UNITS.map(|(unit, ..)| format!("{unit}.socket")).join(" ");
     container.run(&format!(
-        "systemctl stop {sockets} && cd /etc/systemd/system && rm -r {sockets} holdall.service.d \
-         && systemctl daemon-reload"
+        "systemctl stop {sockets} holdall-invalidate && cd /etc/systemd/system \
+         && rm -r {sockets} holdall*.service.d && systemctl daemon-reload"
     ))?;
     Ok(())
+}
+
+/// A script that adds `text` to a unit.
+pub(super) fn drop_in(unit: &str, name: &str, text: &str) -> String {
+    format!(
+        "mkdir -p /etc/systemd/system/{unit}.service.d \
+         && cat >/etc/systemd/system/{unit}.service.d/{name}.conf <<'END'\n{text}END\n\
+         systemctl daemon-reload"
+    )
 }
 
 /// Restarts a unit while every library asks. The first failed request ends a library's program.
@@ -156,37 +178,4 @@ impl Library {
             _ => Err(Failure::Release(format!("{}: a request failed", self.name))),
         }
     }
-}
-
-/// The same process has the new setting.
-fn reload(container: &Container) -> Result<(), Failure> {
-    let process = container.run("systemctl show -P MainPID holdall")?;
-    container.run(
-        "sed -i 's/^conn_limit = .*/conn_limit = 778/' /etc/holdall/server.toml \
-         && systemctl reload holdall",
-    )?;
-    container.run(
-        "for i in $(seq 50); do exec 3<>/dev/tcp/127.0.0.1/11211; \
-         printf 'stats settings\\r\\nquit\\r\\n' >&3; timeout 10 grep -aqw 'maxconns 778' <&3 && exit; \
-         sleep 0.2; done; exit 1",
-    )?;
-    let after = container.run("systemctl show -P MainPID holdall")?;
-    expect("the process after a reload", &after, &process)
-}
-
-/// A process that stands still is ended and started again, with its items.
-fn watchdog(container: &Container) -> Result<(), Failure> {
-    container.run(
-        "cd /etc/systemd/system && mkdir holdall.service.d \
-         && printf '[Service]\\nWatchdogSec=2\\n' >holdall.service.d/watchdog.conf \
-         && systemctl daemon-reload && systemctl restart holdall",
-    )?;
-    container.run(&ask(11211, "set kept 7 0 5\\r\\nvalue\\r\\n"))?;
-    container.run(
-        "systemctl kill --kill-whom=main --signal=STOP holdall; for i in $(seq 300); do \
-         [ $(systemctl show -P NRestarts holdall) = 1 ] && systemctl is-active -q holdall && exit; \
-         sleep 0.1; done; systemctl status holdall; exit 1",
-    )?;
-    let kept = container.run(&ask(11211, "get kept\\r\\n"))?;
-    expect("the item after the watchdog", &kept, "VALUE kept 7 5\r\nvalue\r\nEND\r\n")
 }
