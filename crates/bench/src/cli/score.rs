@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::run::{self, LoadArgs};
 use super::search::{By, Steps};
 use crate::host::Host;
-use crate::power::Source;
+use crate::power::{Access, Source};
 use crate::score::{Maxima, Score, Weights};
 use crate::search::Found;
 use crate::sla::Sla;
@@ -32,9 +32,19 @@ pub(super) struct ScoreArgs {
     /// Bounds that a maximum must keep.
     #[arg(long, default_value = "p99.5<=1ms")]
     sla: Sla,
-    /// Where the watts come from: a number, csv:FILE (lines of SECONDS,WATTS), rapl, rapl:FOLDER.
+    /// Where the watts come from: a number, csv:FILE (lines of SECONDS,WATTS), rapl, rapl:FOLDER,
+    /// redfish:URL (of a Chassis, EnvironmentMetrics, Power or Sensor), ipmi, ipmi:HOST.
     #[arg(long, value_name = "SOURCE")]
     power: Option<Source>,
+    /// Log in at the management controller by this file's first line, USER:PASSWORD.
+    #[arg(long, value_name = "FILE", requires = "power")]
+    power_login: Option<PathBuf>,
+    /// Trust the issuers in this file for the controller's certificate.
+    #[arg(long, value_name = "FILE", requires = "power")]
+    power_ca: Option<PathBuf>,
+    /// Accept any certificate of the controller.
+    #[arg(long, requires = "power", conflicts_with = "power_ca")]
+    power_insecure: bool,
     /// The random-key maximum, measured elsewhere.
     #[arg(long, value_name = "PER_SECOND", requires = "hot")]
     random: Option<f64>,
@@ -51,9 +61,20 @@ pub(super) struct ScoreArgs {
     json: Option<PathBuf>,
 }
 
+impl ScoreArgs {
+    fn access(&self) -> Access {
+        Access {
+            login: self.power_login.clone(),
+            ca: self.power_ca.clone(),
+            is_insecure: self.power_insecure,
+        }
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   holdall bench score --preload --pipeline 16 --power 60
+  holdall bench score --preload --power redfish:https://bmc/redfish/v1/Chassis/1 --power-login bmc.txt
   holdall bench score --random 4160000 --hot 2640000 --power 300    the guide's two-socket platform: 3856 k, 12853 per watt";
 
 #[derive(Debug, Serialize)]
@@ -80,7 +101,11 @@ pub(super) fn run(args: &ScoreArgs) -> Result<ExitCode> {
     let mut searches = Vec::new();
     let maxima = match (args.random, args.hot) {
         (Some(random), Some(hot)) => {
-            let watts = args.power.as_ref().map(|source| source.begin()?.end()).transpose()?;
+            let watts = args
+                .power
+                .as_ref()
+                .map(|source| source.begin(&args.access())?.end())
+                .transpose()?;
             Maxima { random, hot, random_watts: watts, hot_watts: watts }
         }
         _ => measured(args, &mut searches)?,
@@ -108,10 +133,11 @@ fn measured(args: &ScoreArgs, searches: &mut Vec<Found>) -> Result<Maxima> {
     if spec.preload {
         run::preload(&spec)?;
     }
+    let access = args.access();
     let mut maximum = |name: &str, pattern: Pattern| -> Result<(f64, Option<f64>)> {
         terminal::print(&format!("{name}\n"));
         let spec = Spec { pattern, ..spec.clone() };
-        let meter = args.power.as_ref().map(Source::begin).transpose()?;
+        let meter = args.power.as_ref().map(|source| source.begin(&access)).transpose()?;
         let found = args.steps.search(&spec, &args.sla, By::Rate, args.load.arrival())?;
         let watts = meter.map(|meter| meter.end()).transpose()?;
         ensure!(found.failure.is_none(), "interrupted: there is no score of half a search");

@@ -1,4 +1,9 @@
-//! Power meters: a fixed figure, a meter's log, or the processor's own counters. In watts.
+//! Power meters: a fixed figure, a meter's log, the processor's own counters, or the host's
+//! management controller. In watts.
+
+mod ipmi;
+mod redfish;
+mod sampled;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 
 use generator::parse_error::ParseError;
+use sampled::{Read, Sampled};
 
 /// The source of power readings.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +26,34 @@ pub enum Source {
     /// The counters of the processor packages, below this folder (`/sys/class/powercap`). Reading
     /// them needs root.
     Rapl(PathBuf),
+    /// A resource of a management controller that speaks Redfish, by its URL.
+    Redfish(String),
+    /// A management controller that speaks IPMI: this host's, or the one at an address.
+    Ipmi(Option<String>),
+}
+
+/// The way to a management controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// A file whose first line is `USER:PASSWORD`.
+    pub login: Option<PathBuf>,
+    /// The issuers of the controller's certificate, in PEM.
+    pub ca: Option<PathBuf>,
+    /// True if any certificate will do.
+    pub is_insecure: bool,
+}
+
+impl Access {
+    /// User and password.
+    fn login(&self) -> Result<Option<(String, String)>> {
+        let Some(path) = &self.login else { return Ok(None) };
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let line = text.lines().next().unwrap_or_default();
+        let (user, password) = line
+            .split_once(':')
+            .with_context(|| format!("{}: USER:PASSWORD is wanted", path.display()))?;
+        Ok(Some((user.to_owned(), password.to_owned())))
+    }
 }
 
 /// A measurement under way.
@@ -29,6 +63,7 @@ pub struct Meter<'s> {
     begun: Instant,
     begun_at: f64,
     counters: Vec<Counter>,
+    sampled: Option<Sampled>,
 }
 
 /// The energy counter of one processor package.
@@ -40,6 +75,13 @@ struct Counter {
     range: u64,
 }
 
+/// The forms of a source.
+const WANTED: &str = "one of WATTS, csv:FILE, rapl, rapl:FOLDER, redfish:URL, ipmi, ipmi:HOST";
+
+fn is_url(text: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme))
+}
+
 impl FromStr for Source {
     type Err = ParseError;
 
@@ -47,12 +89,17 @@ impl FromStr for Source {
         if text == "rapl" {
             return Ok(Self::Rapl(PathBuf::from("/sys/class/powercap")));
         }
+        if text == "ipmi" {
+            return Ok(Self::Ipmi(None));
+        }
         match text.split_once(':') {
             Some(("rapl", folder)) => Ok(Self::Rapl(PathBuf::from(folder))),
+            Some(("ipmi", host)) if !host.is_empty() => Ok(Self::Ipmi(Some(host.to_owned()))),
+            Some(("redfish", url)) if is_url(url) => Ok(Self::Redfish(url.to_owned())),
             Some(("csv", file)) => Ok(Self::Csv(PathBuf::from(file))),
             _ => match text.parse::<f64>() {
                 Ok(watts) if watts > 0.0 && watts.is_finite() => Ok(Self::Watts(watts)),
-                _ => Err(ParseError::form(text, "one of WATTS, csv:FILE, rapl, rapl:FOLDER")),
+                _ => Err(ParseError::form(text, WANTED)),
             },
         }
     }
@@ -63,13 +110,30 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// When this host has no such counters or they cannot be read.
-    pub fn begin(&self) -> Result<Meter<'_>> {
+    /// When this host has no such counters or they cannot be read, or the management controller does
+    /// not answer.
+    pub fn begin(&self, access: &Access) -> Result<Meter<'_>> {
         let counters = match self {
             Self::Rapl(folder) => counters(folder)?,
             _ => Vec::new(),
         };
-        Ok(Meter { source: self, begun: Instant::now(), begun_at: wall(), counters })
+        let sampled = self.read(access)?.map(Sampled::begin).transpose()?;
+        Ok(Meter { source: self, begun: Instant::now(), begun_at: wall(), counters, sampled })
+    }
+
+    /// The readings of a management controller.
+    fn read(&self, access: &Access) -> Result<Option<Read>> {
+        Ok(match self {
+            Self::Redfish(url) => {
+                let resource = redfish::Resource::open(url, access)?;
+                Some(Box::new(move || resource.watts()))
+            }
+            Self::Ipmi(host) => {
+                let controller = ipmi::Controller::open(host.as_deref(), access)?;
+                Some(Box::new(move || controller.watts()))
+            }
+            Self::Watts(_) | Self::Csv(_) | Self::Rapl(_) => None,
+        })
     }
 }
 
@@ -78,8 +142,11 @@ impl Meter<'_> {
     ///
     /// # Errors
     ///
-    /// When the log has no line of this time, or a counter is gone.
+    /// When the log has no line of this time, a counter is gone, or a reading failed.
     pub fn end(self) -> Result<f64> {
+        if let Some(sampled) = self.sampled {
+            return sampled.end();
+        }
         match self.source {
             Source::Watts(watts) => Ok(*watts),
             Source::Csv(file) => {
@@ -88,9 +155,12 @@ impl Meter<'_> {
                 mean_of_log(&log, self.begun_at, wall())
                     .with_context(|| format!("{}", file.display()))
             }
-            Source::Rapl(_) => joules(&self.counters).map(|joules| {
-                joules / self.begun.elapsed().max(Duration::from_millis(1)).as_secs_f64()
-            }),
+            // The management controllers' readings are above.
+            Source::Rapl(_) | Source::Redfish(_) | Source::Ipmi(_) => {
+                joules(&self.counters).map(|joules| {
+                    joules / self.begun.elapsed().max(Duration::from_millis(1)).as_secs_f64()
+                })
+            }
         }
     }
 }
@@ -202,7 +272,11 @@ mod tests {
         assert_eq!("95.5".parse(), Ok(Source::Watts(95.5)));
         assert_eq!("csv:a.csv".parse(), Ok(Source::Csv(PathBuf::from("a.csv"))));
         assert_eq!("rapl".parse(), Ok(Source::Rapl(PathBuf::from("/sys/class/powercap"))));
-        for wrong in ["", "-1", "0", "x:y", "nan"] {
+        let url = "https://bmc/redfish/v1/Chassis/1";
+        assert_eq!(format!("redfish:{url}").parse(), Ok(Source::Redfish(url.to_owned())));
+        assert_eq!("ipmi".parse(), Ok(Source::Ipmi(None)));
+        assert_eq!("ipmi:bmc".parse(), Ok(Source::Ipmi(Some("bmc".to_owned()))));
+        for wrong in ["", "-1", "0", "x:y", "nan", "redfish:bmc", "ipmi:"] {
             assert!(wrong.parse::<Source>().is_err(), "{wrong}");
         }
     }
