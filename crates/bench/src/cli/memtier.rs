@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use super::{EXIT_PARTIAL, run};
-use crate::memtier::{FlagError, Invocation, Parsed, Program, json, mcblaster_text, table};
+use crate::memtier::{
+    FlagError, Invocation, Parsed, Program, hdr_files, json, mcblaster_text, table,
+};
 use crate::terminal;
 
 /// Does what a parsed command line asks for.
@@ -54,6 +56,11 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
     match &invocation.out {
         Some(path) => fs::write(path, &text).with_context(|| path.display().to_string())?,
         None => terminal::print(&text),
+    }
+    if let Some(prefix) = &invocation.hdr_files {
+        for (number, run) in (1..).zip(&results) {
+            hdr_files::write(prefix, number, run)?;
+        }
     }
     let json = json::of(&results, invocation.requests, &invocation.percentiles)?;
     run::keep(json_file.as_mut(), &json)?;

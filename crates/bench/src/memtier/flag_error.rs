@@ -38,8 +38,13 @@ pub enum FlagError {
         value: String,
     },
     /// A flag would change what is measured, in a way that this generator cannot.
-    #[error("{0} cannot be done here")]
-    Impossible(String),
+    #[error("--{flag} cannot be done here: {why}")]
+    Impossible {
+        /// The flag.
+        flag: &'static str,
+        /// The reason, or another way to the same.
+        why: &'static str,
+    },
     /// A flag of mcblaster would change what is measured, in a way that this generator cannot.
     #[error("-{letter} cannot be done here: {meaning}")]
     ImpossibleBecause {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::FlagError;
+use super::{FlagError, refusals};
 
 /// The effect of a flag here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) const FLAGS: [Flag; 96] = [
     ("client-stats", None, true, Refused),
     ("out-file", Some('o'), true, Done),
     ("json-out-file", None, true, Done),
-    ("hdr-file-prefix", None, true, Refused),
+    ("hdr-file-prefix", None, true, Done),
     ("show-config", None, false, Warned),
     ("hide-histogram", None, false, Done),
     ("print-percentiles", None, true, Done),
@@ -205,7 +205,9 @@ impl Gathered {
         match what {
             Done => drop(self.given.insert(name, value)),
             Warned => self.warnings.push(format!("--{name} changes nothing here")),
-            Refused => return Err(FlagError::Impossible(format!("--{name}"))),
+            Refused => {
+                return Err(FlagError::Impossible { flag: name, why: refusals::why(name) });
+            }
         }
         Ok(())
     }
@@ -229,7 +231,9 @@ Flags that do what they do there:
             if what == wanted {
                 let short = short.map(|letter| format!("-{letter}, ")).unwrap_or_default();
                 let value = if takes_value { "=VALUE" } else { "" };
-                let _ = writeln!(text, "  {short:4}--{name}{value}");
+                let why = if what == Refused { refusals::why(name) } else { "" };
+                let line = format!("  {short:4}--{name}{value}");
+                let _ = writeln!(text, "{}", format!("{line:<44}{why}").trim_end());
             }
         }
     }

@@ -146,11 +146,7 @@ fn operation(op: &OpResult, seconds: f64, percentiles: &[f64]) -> Result<Value> 
     let whole = latency.histogram()?;
     let mut listed: Map<String, Value> =
         percentiles.iter().map(|p| (label(*p), json!(millis(&whole, *p)))).collect();
-    let mut micros = Histogram::<u64>::new_with_bounds(1, MICROS_MAX, 3)?;
-    for value in whole.iter_recorded() {
-        micros.saturating_record_n(value.value_iterated_to() / 1000, value.count_at_value());
-    }
-    let packed = packed::encode(&micros).map_err(anyhow::Error::msg)?;
+    let packed = packed::encode(&micros(&whole)?).map_err(anyhow::Error::msg)?;
     listed.insert("Histogram log format".into(), json!({ "Compressed Histogram": packed }));
     Ok(json!({
         "Count": op.requests,
@@ -171,6 +167,15 @@ fn operation(op: &OpResult, seconds: f64, percentiles: &[f64]) -> Result<Value> 
         "Time-Serie": {},
         "Percentile Latencies": listed,
     }))
+}
+
+/// Times in microseconds, as memtier keeps them, of those in nanoseconds.
+pub(super) fn micros(nanos: &Histogram<u64>) -> Result<Histogram<u64>> {
+    let mut micros = Histogram::<u64>::new_with_bounds(1, MICROS_MAX, 3)?;
+    for value in nanos.iter_recorded() {
+        micros.saturating_record_n(value.value_iterated_to() / 1000, value.count_at_value());
+    }
+    Ok(micros)
 }
 
 /// A percentile's name, as in p99.90.

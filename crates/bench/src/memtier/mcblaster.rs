@@ -62,6 +62,7 @@ pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, FlagError> {
         requests: None,
         runs: 1,
         json: None,
+        hdr_files: None,
         out: None,
         program: Program::Mcblaster,
         all_runs: false,

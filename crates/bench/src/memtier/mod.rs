@@ -8,10 +8,12 @@
 
 mod flag_error;
 mod flags;
+pub(crate) mod hdr_files;
 pub mod json;
 mod mcblaster;
 pub(crate) mod mcblaster_text;
 mod options;
+mod refusals;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -44,6 +46,8 @@ pub struct Invocation {
     pub runs: usize,
     /// The file for memtier's JSON.
     pub json: Option<PathBuf>,
+    /// The beginning of the names of files for histograms.
+    pub hdr_files: Option<PathBuf>,
     /// The file for the text, instead of the standard output.
     pub out: Option<PathBuf>,
     /// The program whose text is printed.

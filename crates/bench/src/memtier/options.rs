@@ -89,6 +89,7 @@ impl Gathered {
             requests,
             runs: self.number("run-count", 1usize)?.max(1),
             json: self.text("json-out-file").map(PathBuf::from),
+            hdr_files: self.text("hdr-file-prefix").map(PathBuf::from),
             out: self.text("out-file").map(PathBuf::from),
             program: Program::Memtier,
             all_runs: self.has("print-all-runs"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{FlagError, Invocation, Parsed, flags, mcblaster, parse, parse_mcblaster};
+use super::{FlagError, Invocation, Parsed, flags, mcblaster, parse, parse_mcblaster, refusals};
 use generator::keys::Pattern;
 use generator::sizes::ValueSize;
 use generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Tls};
@@ -29,7 +29,7 @@ fn asked(run: &Invocation) -> String {
 }
 
 /// memtier_benchmark's flags that are done: what each is tried beside, and the flag with a value.
-const DONE: [(&str, &str); 44] = [
+const DONE: [(&str, &str); 45] = [
     ("", "--server=127.0.0.2"),
     ("", "--host=127.0.0.2"),
     ("", "--port=1"),
@@ -48,6 +48,7 @@ const DONE: [(&str, &str); 44] = [
     ("", "--run-count=3"),
     ("", "--out-file=f"),
     ("", "--json-out-file=f"),
+    ("", "--hdr-file-prefix=f"),
     ("", "--hide-histogram"),
     ("--run-count=3", "--print-all-runs"),
     ("", "--print-percentiles=50,99.99"),
@@ -105,7 +106,9 @@ fn every_flag_of_memtier_has_an_effect_or_is_told_by_name() {
             }
             flags::Use::Refused => {
                 let error = memtier(&format!("--{name}{value}")).unwrap_err();
-                assert_eq!(error, format!("--{name} cannot be done here"));
+                let why = refusals::why(name);
+                assert_eq!(error, format!("--{name} cannot be done here: {why}"));
+                assert!(!why.is_empty(), "--{name}");
             }
         }
         let (short, value) = (short.map(|letter| format!("-{letter}")), value.trim_matches('='));
