@@ -65,7 +65,8 @@ pub struct StagesResult {
     pub requests: u64,
     /// Requests left out: a stamp was missing, or a clock was set meanwhile.
     pub left_out: u64,
-    /// Median of a handshake, in microseconds.
+    /// Median of a handshake, in microseconds: of those before the requests and those after them,
+    /// whichever took less.
     pub handshake: f64,
     /// Median of the server's own time of a get in the last minutes, in microseconds, if it tells.
     pub server_get: Option<f64>,
@@ -141,7 +142,7 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
     let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let mut socket = StampedSocket::open(server, PATIENCE).with_context(|| server.to_string())?;
     socket.fill(value_bytes).with_context(|| server.to_string())?;
-    let handshake = handshake(server).with_context(|| server.to_string())?;
+    let before = handshake(server).with_context(|| server.to_string())?;
     for number in 0..WARM_UP {
         socket.get(number)?;
     }
@@ -154,6 +155,8 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
         }
     }
     ensure!(!all.is_empty(), "the kernel gave no stamps for {server}");
+    // Whatever else the hosts do makes handshakes longer.
+    let handshake = before.min(handshake(server).with_context(|| server.to_string())?);
     let server_get = socket.server_get().unwrap_or(None);
     let mut result = StagesResult {
         schema: SCHEMA.to_owned(),
@@ -210,8 +213,10 @@ impl StagesResult {
         self.whole = times(&|parts| parts.iter().sum())?;
         let [client, sending, away, receiving] = [0, 1, 2, 3].map(|at| times(&|parts| parts[at]));
         let (client, sending, away, receiving) = (client?, sending?, away?, receiving?);
-        let network = network(self.handshake, &sending, &receiving, &away);
-        let command = self.server_get.map(|time| time.clamp(0.0, away.mean - network));
+        // The server has measured it; a handshake tells of the network only about.
+        let command = self.server_get.map(|time| time.clamp(0.0, away.mean));
+        let most = away.mean - command.unwrap_or(0.0);
+        let network = network(self.handshake, &sending, &receiving, most);
         let rest = network + command.unwrap_or(0.0);
         let stacks = Times {
             mean: away.mean - rest,
@@ -302,10 +307,10 @@ impl StagesResult {
 }
 
 /// The network both ways, in microseconds: a handshake less what the client's own stacks take of
-/// it, and no more than the request was away.
-fn network(handshake: f64, sending: &Times, receiving: &Times, away: &Times) -> f64 {
+/// it, and at most `most`.
+fn network(handshake: f64, sending: &Times, receiving: &Times, most: f64) -> f64 {
     let stacks = sending.p50.unwrap_or(0.0) + receiving.p50.unwrap_or(0.0);
-    (handshake - stacks).clamp(0.0, away.mean.max(0.0))
+    (handshake - stacks).clamp(0.0, most.max(0.0))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a request")]
@@ -385,6 +390,7 @@ mod tests {
         result.handshake = 1e6;
         result.divide(&mut requests()).unwrap();
         assert!(result.stages.iter().all(|stage| stage.times.mean >= 0.0), "{result:?}");
+        assert_eq!(result.stages[4].times.mean, 2.0, "what the server has measured stays");
     }
 
     #[test]
