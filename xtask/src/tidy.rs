@@ -51,7 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("demo", &["bench", "client", "plan", "processes", "staleness"]),
     ("discovery", &["certs", "routeconf"]),
     ("doctor", &[]),
-    ("e2e", &["bench", "client", "processes", "proto", "testkit"]),
+    ("e2e", &["bench", "client", "generator", "processes", "proto", "testkit"]),
     ("engine", &["narrow", "proto", "sampling", "store"]),
     ("files", &[]),
     ("generator", &["certs", "proto"]),
@@ -119,7 +119,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("routes", &["hashing", "narrow", "proto", "routeconf", "spool", "upstream"]),
     ("sampling", &["narrow"]),
     ("scram", &[]),
-    ("sizing", &["store"]),
+    ("sizing", &["sampling", "store"]),
     ("spool", &[]),
     ("reserve", &[]),
     (

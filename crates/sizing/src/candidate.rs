@@ -17,6 +17,9 @@ const RESIDENT_EXTRA: f64 = 16.0 * 1024.0 * 1024.0;
 /// Facebook*, section 3.3).
 const GUTTER_SHARE: f64 = 0.01;
 
+/// Threads of a server that is started without `-t`.
+const DEFAULT_THREADS: u32 = 4;
+
 /// Servers beyond which nobody plans.
 const SERVERS_MAX: f64 = 10_000_000.0;
 
@@ -58,8 +61,10 @@ pub struct Candidate {
     pub binds: Constraint,
     /// Servers that each constraint alone needs.
     pub needs: Vec<(Constraint, f64)>,
-    /// `-m` of each server, in bytes.
+    /// Memory for items on each server, in bytes.
     pub memory_bytes: f64,
+    /// `-m` of each server, in bytes: memory for items and for samples.
+    pub limit_bytes: f64,
     /// `-t` of each server.
     pub threads: Option<u32>,
     /// Servers that must hold copies of the hottest key.
@@ -98,7 +103,8 @@ impl Tier<'_> {
         }
         let limits = self.limits;
         let cpu = self.demand.peak / platform.capacity();
-        let memory = self.hits.memory_bytes / room;
+        let threads = platform.cores.unwrap_or(DEFAULT_THREADS);
+        let memory = self.hits.memory_bytes / (room - samples(room, threads));
         let few = cpu.max(memory).ceil().max(1.0);
         if few > SERVERS_MAX {
             return wrong("more than ten million would be needed");
@@ -121,6 +127,7 @@ impl Tier<'_> {
             binds,
             needs,
             memory_bytes: self.hits.memory_bytes / servers,
+            limit_bytes: limit(self.hits.memory_bytes / servers, threads),
             threads: platform.cores,
             hot_key_copies: whole(
                 self.demand.hot_key / (platform.hot_capacity() * limits.utilization),
@@ -162,6 +169,20 @@ impl Tier<'_> {
         }
         servers
     }
+}
+
+/// Memory that a server with this limit keeps for samples, as the server itself computes it.
+fn samples(limit: f64, threads: u32) -> f64 {
+    let threads = threads as usize;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
+    let config = sampling::Config::for_memory(limit.max(0.0) as u64, threads, true);
+    config.bytes_max(threads) as f64
+}
+
+/// The limit that leaves so much memory for items.
+fn limit(items: f64, threads: u32) -> f64 {
+    // Samples grow with the limit, in steps and by a small part of it.
+    (0..4).fold(items, |limit, _| items + samples(limit, threads))
 }
 
 /// At least one whole server; what is off by rounding alone needs no other.

@@ -87,6 +87,8 @@ pub(super) fn miss_ratio_curve(context: &Context<'_>, sink: Sink<'_>) {
                 float(sink, &format!("mrc:{name}:hit_ratio"), ratio);
             }
         }
+        let memory = context.shared.engine.store().memory();
+        number(sink, "mrc:memory_bytes", memory.limit.saturating_sub(memory.buffers));
         whole(sink, "mrc:sampled_reads", curve.reads());
         number(sink, "mrc:sampled_items", curve.keys() as u64);
         float(sink, "mrc:sample_ratio", rate(curve.threshold()));

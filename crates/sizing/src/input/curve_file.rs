@@ -4,12 +4,19 @@ use std::collections::BTreeMap;
 
 /// The points of `stats mrc`: bytes of memory and hit ratio, by memory.
 ///
+/// The server tells them by bytes of items, and how much memory those of its present size take with
+/// index and bags (`mrc:memory_bytes`, which servers before 0.1.0 do not tell).
+///
 /// # Errors
 ///
 /// When no point has both.
 pub(crate) fn miss_ratio_curve(text: &str) -> Result<Vec<(f64, f64)>, String> {
     let mut points: BTreeMap<&str, (Option<f64>, Option<f64>)> = BTreeMap::new();
+    let mut memory = None;
     for (name, value) in stats(text) {
+        if name == "mrc:memory_bytes" {
+            memory = value.parse::<f64>().ok().filter(|bytes| *bytes > 0.0);
+        }
         let Some((size, what)) = name.strip_prefix("mrc:").and_then(|name| name.split_once(':'))
         else {
             continue;
@@ -22,9 +29,11 @@ pub(crate) fn miss_ratio_curve(text: &str) -> Result<Vec<(f64, f64)>, String> {
             _ => {}
         }
     }
+    let present = points.get("1x").and_then(|point| point.0).filter(|bytes| *bytes > 0.0);
+    let scale = memory.zip(present).map_or(1.0, |(memory, items)| memory / items);
     let mut points: Vec<(f64, f64)> = points
         .into_values()
-        .filter_map(|(bytes, ratio)| Some((bytes?, ratio?)))
+        .filter_map(|(bytes, ratio)| Some((bytes? * scale, ratio?)))
         .filter(|(bytes, ratio)| *bytes > 0.0 && (0.0..=1.0).contains(ratio))
         .collect();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -67,6 +76,8 @@ mod tests {
                     STAT mrc:1x:hit_ratio 0.8\r\nSTAT mrc:4x:bytes 400\r\nSTAT mrc:sampled_reads 5\
                     \r\nEND\r\n";
         assert_eq!(miss_ratio_curve(text), Ok(vec![(100.0, 0.8), (200.0, 0.9)]));
+        let whole = text.replace("END", "STAT mrc:memory_bytes 125\r\nEND");
+        assert_eq!(miss_ratio_curve(&whole), Ok(vec![(125.0, 0.8), (250.0, 0.9)]));
         for bad in
             ["", "END", "STAT mrc:1x:bytes 5", "STAT mrc:1x:hit_ratio 2\nSTAT mrc:1x:bytes 1"]
         {

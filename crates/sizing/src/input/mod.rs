@@ -88,7 +88,7 @@ pub struct Data {
     pub stats_sizes: Option<PathBuf>,
     /// With `stats_sizes`: bytes of a key.
     pub key_bytes: Option<f64>,
-    /// With `stats_sizes`: bytes of the server's header of an item: 24 of holdall, 56 of memcached.
+    /// With `stats_sizes`: bytes of the server's header of an item: 16 of holdall, 56 of memcached.
     pub header_bytes: Option<f64>,
 }
 

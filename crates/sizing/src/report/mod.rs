@@ -19,7 +19,7 @@ fn percent(share: f64) -> String {
 
 /// `-m` in MiB: what memcached's flag counts in.
 fn memory_flag(candidate: &Candidate) -> String {
-    format!("-m {:.0}", (candidate.memory_bytes / f64::from(1 << 20)).ceil().max(1.0))
+    format!("-m {:.0}", (candidate.limit_bytes / f64::from(1 << 20)).ceil().max(1.0))
 }
 
 /// The flags of each server.

@@ -27,7 +27,7 @@ pub fn topology(sizing: &Sizing, candidate: &Candidate) -> String {
         grouped(sizing.demand.peak),
         grouped(candidate.servers),
         candidate.platform.name,
-        (candidate.memory_bytes / f64::from(1 << 20)).ceil().max(1.0),
+        (candidate.limit_bytes / f64::from(1 << 20)).ceil().max(1.0),
         candidate.servers,
         candidate.gutter,
     )

@@ -13,6 +13,7 @@ mod latency;
 mod python;
 mod replication;
 mod rig;
+mod sizing;
 mod stalled_worker;
 mod telemetry;
 mod warmup;
@@ -42,6 +43,8 @@ const USAGE: &str = "usage: cargo xtask bench MEASUREMENT [OPTIONS]
            what the router adds to a get at half of the load that it can take; prints a table
   replication
            requests of 100 keys to one server, two replicas, two that share (as root); prints a table
+  sizing   hit ratio and items that `plan size` promises for ten loads, beside real tiers of that size;
+           prints a table
   warmup   a cold cluster filled from a warm one, and from a database; prints a table
   invalidation
            from commit to delete, keys a second from log to cache, packets with and without batches, by
@@ -109,6 +112,7 @@ fn run(args: &[String]) -> ExitCode {
         Some((name, _)) if name == "stalled-worker" => return stalled_worker::run(),
         Some((name, _)) if name == "hostile" => return hostile::run(),
         Some((name, _)) if name == "half-load" => return half_load::run(),
+        Some((name, _)) if name == "sizing" => return sizing::run(),
         Some((name, _)) if name == "replication" => return replication::run(),
         Some((name, rest)) if name == "warmup" => return warmup::run(rest),
         Some((name, rest)) if name == "invalidation" => return invalidation::run(rest),

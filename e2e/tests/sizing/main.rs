@@ -1,0 +1,107 @@
+//! `holdall plan size` against the truth: a server that is too small is asked for its statistics,
+//! `plan size` sizes a tier by them, and as many real servers behind a real proxy, of the memory
+//! that it names, get the same load. Hit ratio and number of items must be those promised.
+//!
+//! `SIZING_MIB` is the memory of each tier; `SIZING_LOADS` names loads with commas, or `all`.
+//! `SIZING_EVICTION` is the order of eviction. `cargo xtask bench sizing` runs all loads with the
+//! release build.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod load;
+mod tier;
+
+use std::env;
+use std::fs;
+
+use bench::hitrate::presets::Kind;
+use e2e::folder::Folder;
+
+use load::Load;
+use tier::Tier;
+
+/// Memory of each tier in MiB, unless `SIZING_MIB` says another.
+const MEMORY_MIB: u64 = 16;
+
+/// The greatest distance of hit ratios.
+const HITS_OFF_MAX: f64 = 0.015;
+
+/// The greatest distance of the number of items that fit, as a share.
+const ITEMS_OFF_MAX: f64 = 0.03;
+
+/// The loads of `cargo xtask test`, which has little time.
+const SOME: [usize; 3] = [0, 3, 7];
+
+fn memory_mib() -> u64 {
+    env::var("SIZING_MIB").map_or(MEMORY_MIB, |text| text.parse().unwrap())
+}
+
+/// The loads and the number of servers that the input asks for.
+fn loads(memory_mib: u64) -> Vec<Load> {
+    let of =
+        |name, kind, data: u64, servers| Load::new(name, kind, data * memory_mib / 10, servers);
+    vec![
+        of("zipf", Kind::Zipf, 30, 3),
+        of("zipf of twice the data", Kind::Zipf, 60, 2),
+        of("zipf, most of which fits", Kind::Zipf, 15, 4),
+        of("web", Kind::Web, 30, 3),
+        of("etc", Kind::Etc, 30, 2),
+        of("seen once", Kind::SeenOnce, 30, 3),
+        of("scans", Kind::Scans, 30, 2),
+        of("drift", Kind::Drift, 20, 3),
+        of("news", Kind::News, 20, 2),
+        of("bursts", Kind::Bursts, 30, 3),
+    ]
+}
+
+/// Promise and truth of one load.
+struct Outcome {
+    name: &'static str,
+    servers: usize,
+    hits: [f64; 2],
+    items: [f64; 2],
+}
+
+fn measure(load: &Load, memory_mib: u64) -> Outcome {
+    let folder = Folder::new("sizing");
+    let present = Tier::start(&[memory_mib / 2]);
+    present.replay(load);
+    fs::write(folder.path().join("mrc.txt"), present.stats("mrc")).unwrap();
+    fs::write(folder.path().join("sizes.txt"), present.stats("sizes")).unwrap();
+    drop(present);
+    let plan = load.plan(folder.path(), memory_mib);
+    let tier = Tier::start(&vec![plan.memory_mib; plan.servers]);
+    let hits = [plan.hit_ratio, tier.replay(load)];
+    tier.assert_within_promised_memory();
+    let items = [plan.items, tier.items()];
+    Outcome { name: load.name, servers: plan.servers, hits, items }
+}
+
+#[test]
+fn tiers_of_the_planned_size_hit_and_hold_what_was_promised() {
+    let memory_mib = memory_mib();
+    let chosen = env::var("SIZING_LOADS").ok();
+    let all = loads(memory_mib);
+    let is_chosen = |(at, load): &(usize, &Load)| match &chosen {
+        Some(names) => names == "all" || names.split(',').any(|name| name == load.name),
+        None => SOME.contains(at),
+    };
+    let mut off = Vec::new();
+    println!(
+        "{:<28}{:>7} {:>15} {:>7} {:>7} {:>15} {:>9} {:>8}",
+        "load", "servers", "hits promised", "found", "off", "items promised", "found", "off"
+    );
+    for (_, load) in all.iter().enumerate().filter(is_chosen) {
+        let Outcome { name, servers, hits: [promised, found], items: [room, kept] } =
+            measure(load, memory_mib);
+        let line = format!(
+            "{name:<28}{servers:>7} {promised:>15.4} {found:>7.4} {:>7.4} {room:>15.0} {kept:>9.0} {:>6.2} %",
+            found - promised,
+            (kept / room - 1.0) * 100.0,
+        );
+        println!("{line}");
+        if (found - promised).abs() > HITS_OFF_MAX || (kept / room - 1.0).abs() > ITEMS_OFF_MAX {
+            off.push(line);
+        }
+    }
+    assert!(off.is_empty(), "not as promised:\n{}", off.join("\n"));
+}
