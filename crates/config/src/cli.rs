@@ -209,7 +209,10 @@ fn address_of(options: &Options) -> String {
 /// A wrong flag is a wrong command line; what a file or a variable says is a wrong setting.
 fn refused(refusal: &Refusal) -> u8 {
     eprint_error(&refusal.to_string());
-    if refusal.message.starts_with('-') { EXIT_USAGE } else { BROKEN }
+    // What is said of a file begins with its name.
+    let message = &refusal.message;
+    let is_of_flags = message.starts_with(['-', '\'']) || message.starts_with("unknown ");
+    if is_of_flags { EXIT_USAGE } else { BROKEN }
 }
 
 fn eprint_error(message: &str) {

@@ -65,7 +65,7 @@ pub fn main(
             }
             "--json" => format = Format::Json,
             flag if flag.starts_with('-') => {
-                return usage(err, &format!("there is no flag {flag}"));
+                return usage(err, &unknown(flag));
             }
             path => paths.push(PathBuf::from(path)),
         }
@@ -83,6 +83,16 @@ pub fn main(
         }
     }
     u8::from(show.is_bad)
+}
+
+/// A flag that there is not, with the one that was perhaps meant.
+fn unknown(flag: &str) -> String {
+    let distance = |known: &&str| strsim::osa_distance(flag, known);
+    let near = ["--format", "--json", "--help", "--version"].into_iter().min_by_key(distance);
+    match near.filter(|known| distance(known) <= known.len() / 3) {
+        Some(near) => format!("there is no flag {flag}; did you mean {near}?"),
+        None => format!("there is no flag {flag}"),
+    }
 }
 
 fn usage(err: &mut dyn Write, message: &str) -> u8 {

@@ -10,8 +10,12 @@ const UNITS: [&str; 3] = ["holdall", "holdall-route", "holdall-invalidate"];
 /// Conditions are looked at ten times a second, for at most this many times.
 const LOOKS: u32 = 300;
 
-/// A login by the protocol's text. Passwords have six letters.
-const LOGIN: &str = "set login 0 0 10\\r\\napp ";
+/// A login by the protocol's text, before a user and a password of ten letters together.
+const LOGIN: &str = "set login 0 0 10\\r\\n";
+
+/// The user of every unit, and one whom the proxy knows after a reload.
+const USER: &str = "app secret";
+const NEW_USER: &str = "new change";
 
 /// Secrets are root's, and come by `LoadCredential=`.
 const SERVER: &str = "[Service]
@@ -54,14 +58,14 @@ routers = ["127.0.0.1:5000"]
 pub(super) fn run(container: &Container) -> Result<(), Failure> {
     reload_server(container)?;
     secrets(container)?;
-    works(container, "secret")?;
+    works(container, USER)?;
     reload_route(container)?;
-    works(container, "change")?;
+    works(container, NEW_USER)?;
     reload_invalidator(container)?;
     for unit in UNITS {
         watchdog(container, unit)?;
     }
-    works(container, "change")?;
+    works(container, NEW_USER)?;
     container.run(
         "rm /etc/holdall/users /etc/holdall/invalidate.toml /root/login /root/password \
          && sed -i /^auth_file/d /etc/holdall/server.toml && systemctl stop holdall-invalidate",
@@ -108,14 +112,13 @@ fn secrets(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A client that logs in with `password` reads an item through the proxy, which logs in to the
-/// server. Of the item's change the invalidator tells the proxy, to which it logs in with the first
-/// password.
-fn works(container: &Container, password: &str) -> Result<(), Failure> {
+/// A client that logs in as `user` reads an item through the proxy, which logs in to the server. Of
+/// the item's change the invalidator tells the proxy, to which it logs in, too.
+fn works(container: &Container, user: &str) -> Result<(), Failure> {
     let value = "VALUE kept 7 5\r\nvalue\r\nEND\r\n";
-    let set = format!("{LOGIN}secret\\r\\nset kept 7 0 5\\r\\nvalue\\r\\n");
+    let set = format!("{LOGIN}{USER}\\r\\nset kept 7 0 5\\r\\nvalue\\r\\n");
     expect("a set", &container.run(&ask(11211, &set))?, "STORED\r\nSTORED\r\n")?;
-    let get = ask(5000, &format!("{LOGIN}{password}\\r\\nget kept\\r\\n"));
+    let get = ask(5000, &format!("{LOGIN}{user}\\r\\nget kept\\r\\n"));
     expect("a get through the proxy", &container.run(&get)?, &format!("STORED\r\n{value}"))?;
     container.run(&until(
         r#"exec 3<>/dev/tcp/127.0.0.1/7000 && printf '{"keys":["kept"],"position":"1"}\n' >&3 \
@@ -125,11 +128,11 @@ fn works(container: &Container, password: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Another password counts, and the invalidator's still does: users are two.
+/// A user is added.
 fn reload_route(container: &Container) -> Result<(), Failure> {
-    container.run("printf 'app:secret\\napp:change\\n' >/etc/holdall/users")?;
+    container.run("echo new:change >>/etc/holdall/users")?;
     reload(container, "holdall-route")?;
-    let login = ask(5000, &format!("{LOGIN}change\\r\\n"));
+    let login = ask(5000, &format!("{LOGIN}{NEW_USER}\\r\\n"));
     container.run(&until(&format!("({login}) | grep -q STORED")))?;
     Ok(())
 }
@@ -146,7 +149,7 @@ fn reload_invalidator(container: &Container) -> Result<(), Failure> {
 
 /// A process that stands still is ended and started again; a server has its items then.
 fn watchdog(container: &Container, unit: &str) -> Result<(), Failure> {
-    let kept = format!("{LOGIN}secret\\r\\nset still 7 0 5\\r\\nvalue\\r\\n");
+    let kept = format!("{LOGIN}{USER}\\r\\nset still 7 0 5\\r\\nvalue\\r\\n");
     container.run(&ask(11211, &kept))?;
     let starts = |script: &str| format!("systemctl show -P {script} {unit}");
     let before = container.run(&starts("NRestarts"))?;
@@ -156,7 +159,7 @@ fn watchdog(container: &Container, unit: &str) -> Result<(), Failure> {
         starts("NRestarts"),
         before.trim().parse().unwrap_or(0) + 1
     )))?;
-    let get = ask(11211, &format!("{LOGIN}secret\\r\\nget still\\r\\n"));
+    let get = ask(11211, &format!("{LOGIN}{USER}\\r\\nget still\\r\\n"));
     let right = "STORED\r\nVALUE still 7 5\r\nvalue\r\nEND\r\n";
     expect("the item after the watchdog", &container.run(&get)?, right)
 }

@@ -1,0 +1,128 @@
+//! What holds for each command and subcommand, and for each flag: the help is walked, so a new one
+//! is among them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::process::{Output, Stdio};
+
+use common::{holdall, output, stderr, stdout};
+
+fn run(words: &[String], last: &str) -> Output {
+    let mut command = holdall(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    output(command.arg(last).stdin(Stdio::null()))
+}
+
+/// A command's words and its help.
+struct Page {
+    words: Vec<String>,
+    help: String,
+}
+
+impl Page {
+    /// The names below `Commands:`.
+    fn subcommands(&self) -> Vec<String> {
+        let list = self.help.split("\nCommands:\n").nth(1).unwrap_or_default();
+        let list = list.split("\n\n").next().unwrap_or_default();
+        // Those of clap are indented by two; what goes on after a line's end is indented more.
+        let names = list.lines().filter(|line| {
+            let rest = line.trim_start();
+            line.len() - rest.len() <= 2 && !rest.starts_with("help")
+        });
+        names.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+    }
+
+    /// The long flags that begin a line, without their hyphens.
+    fn flags(&self) -> BTreeSet<String> {
+        let first = |line: &str| {
+            let line = line.trim_start();
+            let line = match line.split_once(", ") {
+                Some((short, rest)) if short.len() == 2 && short.starts_with('-') => rest,
+                _ => line,
+            };
+            let name = line.strip_prefix("--")?;
+            let end = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+            Some(name.split(end).next()?.to_owned())
+        };
+        self.help.lines().filter_map(first).filter(|name| !name.is_empty()).collect()
+    }
+
+    /// memtier's and mcblaster's command lines are those programs', as are their statuses.
+    fn is_ours(&self) -> bool {
+        !self.words.last().is_some_and(|word| word == "memtier" || word == "mcblaster")
+    }
+}
+
+/// Each command, after the program itself. Each page is on stdout alone, and ends with 0.
+fn pages() -> Vec<Page> {
+    let mut pages = Vec::new();
+    let mut ahead = vec![Vec::new()];
+    while let Some(words) = ahead.pop() {
+        let shown = run(&words, "--help");
+        assert_eq!(shown.status.code(), Some(0), "{words:?}: {}", stderr(&shown));
+        assert_eq!(stderr(&shown), "", "{words:?}");
+        let page = Page { words, help: stdout(&shown) };
+        assert!(!page.help.is_empty(), "{:?}", page.words);
+        let below = page.subcommands();
+        ahead.extend(below.into_iter().map(|name| [page.words.clone(), vec![name]].concat()));
+        pages.push(page);
+    }
+    assert!(pages.len() > 50, "{} pages", pages.len());
+    pages
+}
+
+#[test]
+fn an_unknown_flag_ends_with_64_and_nothing_on_stdout() {
+    for page in pages().iter().filter(|page| page.is_ours()) {
+        if page.words == ["version"] {
+            continue;
+        }
+        let ended = run(&page.words, "--no-such-flag");
+        let why = format!("{:?}: {}", page.words, stderr(&ended));
+        assert_eq!(ended.status.code(), Some(64), "{why}");
+        assert_eq!(stdout(&ended), "", "{why}");
+        assert!(!stderr(&ended).is_empty(), "{why}");
+    }
+}
+
+/// Without its third letter each flag still says what was meant.
+#[test]
+fn a_misspelt_flag_of_any_command_is_answered_with_the_right_one() {
+    let mut tried = 0;
+    for page in pages().iter().filter(|page| page.is_ours()) {
+        // It passes flags on to the server's command line, and knows those alone.
+        if page.words == ["config", "show"] || page.words == ["migrate"] {
+            continue;
+        }
+        let flags = page.flags();
+        for flag in flags.iter().filter(|flag| flag.len() >= 4) {
+            let misspelt = format!("{}{}", &flag[..2], &flag[3..]);
+            // A beginning is enough for memcached's flags, and may be another's.
+            if flags.iter().any(|other| other.starts_with(&misspelt)) {
+                continue;
+            }
+            let ended = run(&page.words, &format!("--{misspelt}"));
+            let why = format!("{:?} --{misspelt}: {}", page.words, stderr(&ended));
+            assert_eq!(ended.status.code(), Some(64), "{why}");
+            assert_eq!(stdout(&ended), "", "{why}");
+            assert!(stderr(&ended).contains(&format!("--{flag}")), "{why}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 200, "{tried} flags");
+}
+
+/// `holdall plan` takes a file where its subcommands stand, so none is misspelt there.
+#[test]
+fn a_misspelt_subcommand_is_answered_with_the_right_one() {
+    for page in pages().iter().filter(|page| page.words != ["plan"]) {
+        for name in page.subcommands().iter().filter(|name| name.len() >= 5) {
+            let misspelt = format!("{}{}", &name[..2], &name[3..]);
+            let ended = run(&page.words, &misspelt);
+            let why = format!("{:?} {misspelt}: {}", page.words, stderr(&ended));
+            assert_eq!(ended.status.code(), Some(64), "{why}");
+            assert!(stderr(&ended).contains(name.as_str()), "{why}");
+        }
+    }
+}
