@@ -1,5 +1,4 @@
-//! What holds for each command and subcommand, and for each flag: the help is walked, so a new one
-//! is among them.
+//! Rules for each command, subcommand and flag. The help is walked, so a new one is among them.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod common;

@@ -23,7 +23,7 @@ pub fn ready(is_successor: bool) -> io::Result<()> {
     sd_notify::notify(if is_successor { &news } else { &news[..1] })
 }
 
-/// What is in effect is being replaced, until [`ready`] says that the new is.
+/// The settings in effect are being replaced, until [`ready`] says that the new ones are.
 pub fn reloading() {
     // The time lets systemd tell this from an earlier one.
     let since = NotifyState::monotonic_usec_now();

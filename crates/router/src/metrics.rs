@@ -33,8 +33,8 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Starts the endpoint, if it is wanted, and what systemd asks for. The workers run. `operators`
-    /// is the endpoint's socket where systemd opened it.
+    /// Starts the endpoint, if it is wanted, and what systemd asks for. The workers run.
+    /// `operators` is the endpoint's socket where systemd opened it.
     ///
     /// # Errors
     ///

@@ -110,3 +110,12 @@ pub(super) fn expect(what: &str, is: &str, right: &str) -> Result<(), Failure> {
     let (more, less): (String, String) = (differs(is, right), differs(right, is));
     Err(Failure::Release(format!("{what}: besides what is right:{more}\nmissing:{less}")))
 }
+
+/// A script that adds `text` to a unit.
+pub(super) fn drop_in(unit: &str, name: &str, text: &str) -> String {
+    format!(
+        "mkdir -p /etc/systemd/system/{unit}.service.d \
+         && cat >/etc/systemd/system/{unit}.service.d/{name}.conf <<'END'\n{text}END\n\
+         systemctl daemon-reload"
+    )
+}

@@ -1,8 +1,7 @@
 //! Each unit of a package under the service manager: secrets that systemd hands over, settings that
 //! are read again, and a process that stands still.
 
-use super::container::{Container, ask, expect};
-use super::rollout::drop_in;
+use super::container::{Container, ask, drop_in, expect};
 use crate::failure::Failure;
 
 const UNITS: [&str; 3] = ["holdall", "holdall-route", "holdall-invalidate"];

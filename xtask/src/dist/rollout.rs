@@ -1,7 +1,7 @@
 //! The units of a package under the service manager: restarts at sockets that systemd keeps, while
 //! unchanged client libraries ask.
 
-use super::container::{Container, expect};
+use super::container::{Container, drop_in, expect};
 use super::roles;
 use crate::failure::Failure;
 use crate::install;
@@ -75,15 +75,6 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
          && rm -r {sockets} holdall*.service.d && systemctl daemon-reload"
     ))?;
     Ok(())
-}
-
-/// A script that adds `text` to a unit.
-pub(super) fn drop_in(unit: &str, name: &str, text: &str) -> String {
-    format!(
-        "mkdir -p /etc/systemd/system/{unit}.service.d \
-         && cat >/etc/systemd/system/{unit}.service.d/{name}.conf <<'END'\n{text}END\n\
-         systemctl daemon-reload"
-    )
 }
 
 /// Restarts a unit while every library asks. The first failed request ends a library's program.

@@ -1,6 +1,6 @@
 //! The reasons for which flags of memtier_benchmark are refused.
 
-/// The reason, and another way to the same where there is one; empty for a flag that is not refused.
+/// The reason, and another way to the same where there is one; empty for a flag that is taken.
 pub(super) fn why(flag: &str) -> &'static str {
     match flag {
         "tls-protocols" => "TLS 1.2 and 1.3 are spoken, whichever the server prefers",

@@ -110,8 +110,8 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// When this host has no such counters or they cannot be read, or the management controller does
-    /// not answer.
+    /// When this host has no such counters or they cannot be read, or the management controller
+    /// does not answer.
     pub fn begin(&self, access: &Access) -> Result<Meter<'_>> {
         let counters = match self {
             Self::Rapl(folder) => counters(folder)?,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// The points of `stats mrc`: bytes of memory and hit ratio, by memory.
 ///
 /// The server tells them by bytes of items, and how much memory those of its present size take with
-/// index and bags (`mrc:memory_bytes`, which servers before 0.1.0 do not tell).
+/// index and bags (`mrc:memory_bytes`; without it bytes of items are all).
 ///
 /// # Errors
 ///
