@@ -30,7 +30,7 @@ const WAITING: [&str; 12] = [
 ];
 
 /// How many tests of such a file run at once, whatever the number of processors.
-const WAITING_AT_ONCE: &str = "--test-threads=4";
+const WAITING_AT_ONCE: &str = "--test-threads=3";
 
 /// What the README promises: installs what is missing, then runs everything, and `more` beside it.
 ///
