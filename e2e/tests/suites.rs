@@ -53,8 +53,8 @@ impl Target {
 }
 
 /// A suite fails that failed this many times. Most race with clocks: they touch each second what
-/// lives, as in memcached, for between one second and two, or count what the client does within a
-/// second. On a slow machine they lose at times, whoever serves them.
+/// lives, as in memcached, for between one second and two. On a slow machine they lose at times,
+/// whoever serves them.
 const RUNS: usize = 3;
 
 /// Where the suites expect servers.
