@@ -69,7 +69,7 @@ fn watts(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// As ipmitool 1.8.19 prints it (`lib/ipmi_dcmi.c`).
+    /// In the form of ipmitool 1.8.19 (`lib/ipmi_dcmi.c`); not captured from a controller.
     const ANSWER: &str = "
     Instantaneous power reading:                   212 Watts
     Minimum during sampling period:                 18 Watts

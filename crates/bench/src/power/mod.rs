@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 
 use generator::parse_error::ParseError;
-use sampled::{Read, Sampled};
+use sampled::Sampled;
 
 /// The source of power readings.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,11 +59,18 @@ impl Access {
 /// A measurement under way.
 #[derive(Debug)]
 pub struct Meter<'s> {
-    source: &'s Source,
     begun: Instant,
     begun_at: f64,
-    counters: Vec<Counter>,
-    sampled: Option<Sampled>,
+    readings: Readings<'s>,
+}
+
+/// What a measurement is made of.
+#[derive(Debug)]
+enum Readings<'s> {
+    Watts(f64),
+    Log(&'s Path),
+    Counters(Vec<Counter>),
+    Sampled(Sampled),
 }
 
 /// The energy counter of one processor package.
@@ -113,27 +120,20 @@ impl Source {
     /// When this host has no such counters or they cannot be read, or the management controller
     /// does not answer.
     pub fn begin(&self, access: &Access) -> Result<Meter<'_>> {
-        let counters = match self {
-            Self::Rapl(folder) => counters(folder)?,
-            _ => Vec::new(),
-        };
-        let sampled = self.read(access)?.map(Sampled::begin).transpose()?;
-        Ok(Meter { source: self, begun: Instant::now(), begun_at: wall(), counters, sampled })
-    }
-
-    /// The readings of a management controller.
-    fn read(&self, access: &Access) -> Result<Option<Read>> {
-        Ok(match self {
+        let readings = match self {
+            Self::Watts(watts) => Readings::Watts(*watts),
+            Self::Csv(file) => Readings::Log(file),
+            Self::Rapl(folder) => Readings::Counters(counters(folder)?),
             Self::Redfish(url) => {
                 let resource = redfish::Resource::open(url, access)?;
-                Some(Box::new(move || resource.watts()))
+                Readings::Sampled(Sampled::begin(Box::new(move || resource.watts()))?)
             }
             Self::Ipmi(host) => {
                 let controller = ipmi::Controller::open(host.as_deref(), access)?;
-                Some(Box::new(move || controller.watts()))
+                Readings::Sampled(Sampled::begin(Box::new(move || controller.watts()))?)
             }
-            Self::Watts(_) | Self::Csv(_) | Self::Rapl(_) => None,
-        })
+        };
+        Ok(Meter { begun: Instant::now(), begun_at: wall(), readings })
     }
 }
 
@@ -144,23 +144,18 @@ impl Meter<'_> {
     ///
     /// When the log has no line of this time, a counter is gone, or a reading failed.
     pub fn end(self) -> Result<f64> {
-        if let Some(sampled) = self.sampled {
-            return sampled.end();
-        }
-        match self.source {
-            Source::Watts(watts) => Ok(*watts),
-            Source::Csv(file) => {
+        match self.readings {
+            Readings::Watts(watts) => Ok(watts),
+            Readings::Sampled(sampled) => sampled.end(),
+            Readings::Log(file) => {
                 let log = fs::read_to_string(file)
                     .with_context(|| format!("{} cannot be read", file.display()))?;
                 mean_of_log(&log, self.begun_at, wall())
                     .with_context(|| format!("{}", file.display()))
             }
-            // The management controllers' readings are above.
-            Source::Rapl(_) | Source::Redfish(_) | Source::Ipmi(_) => {
-                joules(&self.counters).map(|joules| {
-                    joules / self.begun.elapsed().max(Duration::from_millis(1)).as_secs_f64()
-                })
-            }
+            Readings::Counters(counters) => joules(&counters).map(|joules| {
+                joules / self.begun.elapsed().max(Duration::from_millis(1)).as_secs_f64()
+            }),
         }
     }
 }

@@ -123,6 +123,7 @@ mod tests {
     use std::thread;
 
     use serde_json::json;
+    use tempfile::NamedTempFile;
 
     use super::*;
 
@@ -205,16 +206,17 @@ mod tests {
         })
     }
 
-    fn access(name: &str, login: &str) -> Access {
-        let name = format!("holdall-redfish-{name}-{}", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        std::fs::write(&file, login).unwrap();
-        Access { login: Some(file), ..Access::default() }
+    /// The file is there as long as the first part is.
+    fn access(login: &str) -> (NamedTempFile, Access) {
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(login.as_bytes()).unwrap();
+        let login = Some(file.path().to_owned());
+        (file, Access { login, ..Access::default() })
     }
 
     #[test]
     fn watts_are_read_from_each_kind_of_resource() {
-        let (base, access) = (controller(), access("kinds", "admin:secret\n"));
+        let (base, (_file, access)) = (controller(), access("admin:secret\n"));
         for (path, watts) in [
             ("Chassis/1", 374.5),
             ("Chassis/1/EnvironmentMetrics", 374.5),
@@ -230,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_has_no_watts_is_said_in_words() {
-        let (base, good) = (controller(), access("good", "admin:secret"));
+        let (base, (_file, good)) = (controller(), access("admin:secret"));
         let told = |path: &str, access: &Access| {
             let url = format!("{base}/redfish/v1/{path}");
             let watts = Resource::open(&url, access).and_then(|resource| resource.watts());
@@ -239,7 +241,8 @@ mod tests {
         let inlet = told("Chassis/1/Sensors/Inlet", &good);
         assert!(inlet.contains("#Sensor.v1_7_0.Sensor tells no watts"), "{inlet}");
         assert!(told("Chassis/9", &good).contains("404"), "{}", told("Chassis/9", &good));
-        let refused = told("Chassis/1", &access("bad", "admin:guess"));
+        let (_file, bad) = access("admin:guess");
+        let refused = told("Chassis/1", &bad);
         assert!(refused.contains("401"), "{refused}");
         let away = Resource::open("http://127.0.0.1:1/redfish/v1/Chassis/1", &good);
         assert!(format!("{:#}", away.unwrap_err()).contains("http://127.0.0.1:1/"));
