@@ -144,8 +144,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     /// What comes from memory, until something is due again, and that. False at the end.
     async fn memory_turn(&mut self) -> bool {
         let due = self.next_turn();
-        let wake =
-            if self.is_reached().await { due } else { due.min(Instant::now() + REACH_EVERY) };
+        let wake = if self.reach().await { due } else { due.min(Instant::now() + REACH_EVERY) };
         if self.backlog.until_something(wake).await {
             if Instant::now() < wake {
                 self.stream().await;
@@ -479,7 +478,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
 
     /// Makes the connection before anything has to be sent, so that a router that cannot be
     /// reached is known before the first change. False if it was not made.
-    async fn is_reached(&mut self) -> bool {
+    async fn reach(&mut self) -> bool {
         if self.wire.is_some() || self.backlog.is_closed() {
             return true;
         }

@@ -171,19 +171,19 @@ where
     };
     let turns = Turns { config, plan, network, keep, stats, stop };
     let Parts { source, canary, lock, knows_position } = parts;
-    let Some((group, lock)) = config.group().zip(lock) else {
+    if let Some((group, lock)) = config.group().zip(lock) {
+        let mut member = Member {
+            group,
+            lock,
+            source: turns.plan.name.clone(),
+            keep: Arc::clone(&turns.keep),
+            stats: Arc::clone(&turns.stats),
+            log,
+        };
+        turns.take(&mut member, source, canary, since, knows_position).await?;
+    } else {
         turns.work(source(&since), canary(), since).await?;
-        return Ok(is_reloading.load(Relaxed).then(successor));
-    };
-    let mut member = Member {
-        group,
-        lock,
-        source: turns.plan.name.clone(),
-        keep: Arc::clone(&turns.keep),
-        stats: Arc::clone(&turns.stats),
-        log,
-    };
-    turns.take(&mut member, source, canary, since, knows_position).await?;
+    }
     Ok(is_reloading.load(Relaxed).then(successor))
 }
 

@@ -61,6 +61,19 @@ impl Network for Net {
     }
 }
 
+/// A cluster behind these routers.
+fn target<N>(network: Arc<N>, routers: &[&str], stats: &Arc<Stats>) -> Target<N> {
+    Target {
+        network,
+        routers: routers.iter().map(ToString::to_string).collect(),
+        limits: LIMITS,
+        kept: tokio::sync::mpsc::channel(1).0,
+        on_gap: OnGap::Stop,
+        stats: Arc::clone(stats),
+        index: 0,
+    }
+}
+
 const LIMITS: Limits = Limits {
     batch_keys: 10,
     batch_bytes: 1000,
@@ -83,15 +96,7 @@ async fn a_server_out_of_reach_keeps_a_flush_waiting_and_nothing_else() {
     let stats = Arc::new(Stats::new(["c".to_owned()]));
     let cluster = Arc::new(Cluster::default());
     cluster.is_away.store(true, Relaxed);
-    let target = Target {
-        network: Arc::new(Net(Arc::clone(&cluster))),
-        routers: vec!["r".to_owned()],
-        limits: LIMITS,
-        kept: tokio::sync::mpsc::channel(1).0,
-        on_gap: OnGap::Stop,
-        stats: Arc::clone(&stats),
-        index: 0,
-    };
+    let target = target(Arc::new(Net(Arc::clone(&cluster))), &["r"], &stats);
     let (backlog, acked) =
         Backlog::<SpoolFolder>::new(None, 1000, Duration::from_secs(1), Arc::clone(&stats), 0);
     let (_monitor, sampler) = Monitor::new(0, Vec::new(), Arc::clone(&stats), 0);
@@ -132,15 +137,7 @@ async fn a_cluster_without_changes_is_away_only_while_no_router_accepts() {
     let stats = Arc::new(Stats::new(["c".to_owned()]));
     let cluster = Arc::new(Cluster::default());
     cluster.is_away.store(true, Relaxed);
-    let target = Target {
-        network: Arc::new(Late(Arc::clone(&cluster))),
-        routers: vec!["first".to_owned(), "last".to_owned()],
-        limits: LIMITS,
-        kept: tokio::sync::mpsc::channel(1).0,
-        on_gap: OnGap::Stop,
-        stats: Arc::clone(&stats),
-        index: 0,
-    };
+    let target = target(Arc::new(Late(Arc::clone(&cluster))), &["first", "last"], &stats);
     let (backlog, acked) =
         Backlog::<SpoolFolder>::new(None, 1000, Duration::from_secs(1), Arc::clone(&stats), 0);
     let (_monitor, sampler) = Monitor::new(0, Vec::new(), Arc::clone(&stats), 0);
@@ -226,15 +223,7 @@ async fn deliver_far(
     let trip = Duration::from_millis(40);
     let far = Arc::new(Far { trip, refuses, closes, deleted: Arc::clone(&deleted) });
     let stats = Arc::new(Stats::new(["c".to_owned()]));
-    let target = Target {
-        network: Arc::new(far),
-        routers: vec!["r".to_owned()],
-        limits: LIMITS,
-        kept: tokio::sync::mpsc::channel(1).0,
-        on_gap: OnGap::Stop,
-        stats: Arc::clone(&stats),
-        index: 0,
-    };
+    let target = target(Arc::new(far), &["r"], &stats);
     let (backlog, mut acked) =
         Backlog::<SpoolFolder>::new(None, 100_000, Duration::from_secs(1), Arc::clone(&stats), 0);
     let (_monitor, sampler) = Monitor::new(0, Vec::new(), Arc::clone(&stats), 0);
