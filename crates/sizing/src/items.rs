@@ -21,9 +21,6 @@ const CLEANER_BUDGET: usize = 1000;
 /// The largest value that is sampled as it is; a larger one takes proportionally more.
 const SAMPLE_VALUE_MAX: f64 = 1_000_000.0;
 
-/// Bytes of an item beside key and value, without a cas unique.
-const HEADER_BYTES: f64 = 16.0;
-
 /// Sizes of keys and values with their weights.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Sizes {
@@ -175,7 +172,7 @@ fn length(bytes: f64) -> usize {
 fn from_stats(data: &Data, file: &Path) -> Result<Vec<[f64; 3]>, String> {
     let at = |why: String| format!("{}: {why}", file.display());
     let key = data.key_bytes.ok_or("data.key_bytes is missing: bytes of a key, on average")?;
-    let header = data.header_bytes.unwrap_or(HEADER_BYTES);
+    let header = data.header_bytes.unwrap_or_else(|| store::item_bytes(0, 0, 0) as f64);
     let text = std::fs::read_to_string(file).map_err(|error| at(error.to_string()))?;
     let sizes = curve_file::item_sizes(&text).map_err(at)?;
     Ok(sizes
