@@ -134,6 +134,18 @@ impl Suite {
         }
     }
 
+    /// The number of runs after which it has failed.
+    ///
+    /// Two suites race with clocks: they touch each second what lives, as in memcached, for between
+    /// one second and two. On a slow machine they lose at times, whoever serves them.
+    #[must_use]
+    pub const fn runs(self) -> usize {
+        match self {
+            Self::Gomemcache | Self::PhpMemcached => 3,
+            Self::Bmemcached | Self::NodeMemcached | Self::Pylibmc | Self::Pymemcache => 1,
+        }
+    }
+
     /// Runs it in `folder`, which is empty; a program `memcached` that a test starts is found in
     /// `path` first.
     ///

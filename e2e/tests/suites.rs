@@ -52,11 +52,6 @@ impl Target {
     }
 }
 
-/// A suite fails that failed this many times. Most race with clocks: they touch each second what
-/// lives, as in memcached, for between one second and two. On a slow machine they lose at times,
-/// whoever serves them.
-const RUNS: usize = 3;
-
 /// Where the suites expect servers.
 const PORTS: [u16; 4] = [11211, 11212, 11213, 5000];
 const SOCKET: &str = "/tmp/memcached.sock";
@@ -171,7 +166,7 @@ fn within(suite: Suite, target: Target) {
     }
     let servers = Servers::start(target);
     let folder = Path::new("/dev/shm/folder");
-    for run in 1..=RUNS {
+    for run in 1..=suite.runs() {
         fs::create_dir(folder).unwrap();
         let tests = suite.run(folder, path);
         report(suite, target, &tests);
@@ -181,7 +176,7 @@ fn within(suite: Suite, target: Target) {
         }
         let output = fs::read_to_string(folder.join("output")).unwrap();
         let _ = writeln!(std::io::stderr(), "{target:?}:\n{output}{}", unexpected.join("\n"));
-        assert!(run < RUNS, "{}, {target:?}: {}", suite.title(), unexpected.join("\n"));
+        assert!(run < suite.runs(), "{}, {target:?}: {}", suite.title(), unexpected.join("\n"));
         fs::remove_dir_all(folder).unwrap();
     }
     for mut server in servers.0 {

@@ -1,6 +1,7 @@
 //! Either database, where a test is the same for both.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,12 @@ pub(crate) enum Database {
 
 /// Makes one whose acknowledged commits outlive the process, not the machine: its name, and how.
 type Maker = (&'static str, fn() -> Database);
+
+/// Makes connections to a database that may be away.
+pub(crate) fn sessions(database: &Arc<RwLock<Database>>) -> Arc<dyn Fn() -> Session + Send + Sync> {
+    let database = Arc::clone(database);
+    Arc::new(move || database.read().unwrap().session())
+}
 
 impl Database {
     pub(crate) const BOTH: [Maker; 2] =

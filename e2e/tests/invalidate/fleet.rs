@@ -18,13 +18,13 @@ use e2e::certificates::{Certificates, Folder};
 use e2e::invalidator::Invalidator;
 use e2e::rows::{self, Shared};
 use rustix::process::Signal;
-use testkit::database::{Brand, Mysqld, Postgres, Session};
+use testkit::database::{Brand, Mysqld, Postgres};
 use testkit::process::free_port;
 use testkit::rng::seed_from_env;
 use testkit::staleness::judge;
 use testkit::{Rng, Wire};
 
-use crate::database::Database;
+use crate::database::{Database, sessions};
 use crate::harness::Process;
 use crate::kills::rounds;
 use crate::standby::{nothing_waits, pair_of, wait_as_second};
@@ -180,11 +180,6 @@ impl Fleet {
 
     fn happen(&mut self, trouble: Trouble, rng: &mut Rng) {
         let pause = Duration::from_millis(rng.next_u64() % 150);
-        let again = |process: &mut Process| {
-            process.kill();
-            thread::sleep(pause);
-            process.restart();
-        };
         let worker = self.worker();
         match trouble {
             Trouble::Worker | Trouble::Standby => {
@@ -198,10 +193,10 @@ impl Fleet {
                 thread::sleep(pause * 3);
                 self.both[worker].signal(Signal::CONT);
             }
-            Trouble::Router(at) => again(&mut self.cluster.routers[at]),
+            Trouble::Router(at) => self.cluster.routers[at].kill_and_restart(pause),
             Trouble::Server => {
                 let at = (self.cluster.dead + 1 + rng.below(SERVERS - 1)) % SERVERS;
-                again(&mut self.cluster.servers[at]);
+                self.cluster.servers[at].kill_and_restart(pause);
             }
             Trouble::Database => self.database.write().unwrap().kill_and_restart(pause),
             Trouble::Connection => self.database.read().unwrap().kill_followers(),
@@ -260,9 +255,7 @@ fn campaign(brand: Option<Brand>) {
     wait_as_second(first, second);
     let database = Arc::new(RwLock::new(database));
     let shared = Shared::new();
-    let sessions = Arc::clone(&database);
-    let session: Arc<dyn Fn() -> Session + Send + Sync> =
-        Arc::new(move || sessions.read().unwrap().session());
+    let session = sessions(&database);
     let threads = rows::start(&shared, &session, &cluster.addresses(), seed, Duration::ZERO);
     let mut fleet = Fleet { database, cluster, both, shared, threads: threads.len() };
     let (mut read, mut late) = (0, 0);

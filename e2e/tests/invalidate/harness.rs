@@ -99,6 +99,12 @@ impl Process {
         self.child = spawn(&self.args);
         self.wait();
     }
+
+    pub(crate) fn kill_and_restart(&mut self, pause: Duration) {
+        self.kill();
+        thread::sleep(pause);
+        self.restart();
+    }
 }
 
 impl Drop for Process {

@@ -16,12 +16,12 @@ use std::time::Duration;
 use e2e::invalidator::Invalidator;
 use e2e::rows::{self, Shared};
 use testkit::Rng;
-use testkit::database::{Brand, Session};
+use testkit::database::Brand;
 use testkit::rng::seed_from_env;
 use testkit::staleness::judge;
 
 use crate::cut::{Faults, relay};
-use crate::database::Database;
+use crate::database::{Database, sessions};
 use crate::harness::Process;
 use crate::troubles::{self, Trouble};
 
@@ -117,9 +117,7 @@ fn campaign(database: Database) -> String {
     let shared = Shared::new();
     let mut world = World { database, clusters, invalidator, lines, troubles, faults, shared };
     world.invalidator.start(&[]);
-    let database = Arc::clone(&world.database);
-    let session: Arc<dyn Fn() -> Session + Send + Sync> =
-        Arc::new(move || database.read().unwrap().session());
+    let session = sessions(&world.database);
     let threads =
         rows::start(&world.shared, &session, &world.clusters.addresses(), seed, Duration::ZERO);
     let mut last = None;
@@ -163,11 +161,6 @@ fn campaign(database: Database) -> String {
 impl World {
     fn trouble(&mut self, round: u64, rng: &mut Rng) {
         let pause = Duration::from_millis(rng.next_u64() % 150);
-        let again = |process: &mut Process| {
-            process.kill();
-            thread::sleep(pause);
-            process.restart();
-        };
         // The first rounds take each once.
         let count = self.troubles.len() as u64;
         let turn = if round < count { round } else { rng.next_u64() % count };
@@ -179,8 +172,8 @@ impl World {
                 thread::sleep(pause);
                 self.invalidator.spawn(&[]);
             }
-            Trouble::Server(number) => again(&mut self.clusters.servers[number]),
-            Trouble::Proxy => again(&mut self.clusters.proxy),
+            Trouble::Server(number) => self.clusters.servers[number].kill_and_restart(pause),
+            Trouble::Proxy => self.clusters.proxy.kill_and_restart(pause),
             Trouble::Connection => database().kill_followers(),
             Trouble::Database => self.database.write().unwrap().kill_and_restart(pause),
             Trouble::Slow(number) => self.clusters.servers[number].stand_still(pause * 3),

@@ -11,11 +11,10 @@ use e2e::invalidator::Invalidator;
 use e2e::rows::{self, Shared};
 use rustix::process::Signal;
 use testkit::Rng;
-use testkit::database::Session;
 use testkit::rng::seed_from_env;
 use testkit::staleness::judge;
 
-use crate::database::Database;
+use crate::database::{Database, sessions};
 use crate::harness::{cache, fill, until_absent};
 use crate::kills::{Clusters, rounds};
 
@@ -194,9 +193,7 @@ fn campaign(database: Database) {
     wait_as_second(first, second);
     let database = Arc::new(RwLock::new(database));
     let shared = Shared::new();
-    let sessions = Arc::clone(&database);
-    let session: Arc<dyn Fn() -> Session + Send + Sync> =
-        Arc::new(move || sessions.read().unwrap().session());
+    let session = sessions(&database);
     let threads = rows::start(&shared, &session, &clusters.addresses(), seed, Duration::ZERO);
     let rounds = rounds(3);
     for round in 0..rounds {

@@ -150,12 +150,11 @@ fn reload_invalidator(container: &Container) -> Result<(), Failure> {
 fn watchdog(container: &Container, unit: &str) -> Result<(), Failure> {
     let kept = format!("{LOGIN}{USER}\\r\\nset still 7 0 5\\r\\nvalue\\r\\n");
     container.run(&ask(11211, &kept))?;
-    let starts = |script: &str| format!("systemctl show -P {script} {unit}");
-    let before = container.run(&starts("NRestarts"))?;
+    let restarts = format!("systemctl show -P NRestarts {unit}");
+    let before = container.run(&restarts)?;
     container.run(&format!("systemctl kill --kill-whom=main --signal=STOP {unit}"))?;
     container.run(&until(&format!(
-        "[ $({}) = {} ] && systemctl is-active -q {unit}",
-        starts("NRestarts"),
+        "[ $({restarts}) = {} ] && systemctl is-active -q {unit}",
         before.trim().parse().unwrap_or(0) + 1
     )))?;
     let get = ask(11211, &format!("{LOGIN}{USER}\\r\\nget still\\r\\n"));
