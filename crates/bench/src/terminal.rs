@@ -113,7 +113,8 @@ pub fn summary(result: &RunResult) -> String {
     text
 }
 
-/// Miss-ratio curves: a line for each server at each size, the longest for all missed.
+/// Miss-ratio curves: a line for each server at each size, with its resident memory; the longest is
+/// for all missed.
 #[must_use]
 pub fn curves(result: &HitrateResult) -> String {
     let mut text = String::new();
@@ -126,9 +127,10 @@ pub fn curves(result: &HitrateResult) -> String {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 40")]
             let bar = (ratio * BAR as f64).round() as usize;
             let mark = if point.failure.is_some() { " (ended early)" } else { "" };
+            let resident = point.resident_mb().map(|mb| format!("{mb:.0} MB")).unwrap_or_default();
             let _ = writeln!(
                 text,
-                "  {:16} {:>6.2} % {}{mark}",
+                "  {:16} {:>6.2} % {resident:>9} {}{mark}",
                 curve.name,
                 ratio * 100.0,
                 "#".repeat(bar)

@@ -286,6 +286,7 @@ impl HitrateArgs {
             memory_mb: *memory_mb,
             counts,
             seconds: 0.0,
+            resident_bytes: None,
             failure: None,
         });
         Curve { name: name.to_owned(), command: Vec::new(), points: points.collect() }
@@ -308,7 +309,8 @@ impl HitrateArgs {
             let what = || format!("{} {memory_mb} MB", curve.name);
             let point = run::watched(progress, &bar, &what, requests, || {
                 let address = running.address;
-                Ok(replay(address, contender.protocol, *memory_mb, workload, progress))
+                let point = replay(address, contender.protocol, *memory_mb, workload, progress);
+                Ok(Point { resident_bytes: running.resident_bytes(), ..point })
             })?;
             terminal::print(&row(&curve.name, &point));
             curve.points.push(point);
@@ -333,9 +335,11 @@ fn row(name: &str, point: &Point) -> String {
     let mut text = String::new();
     #[allow(clippy::cast_precision_loss, reason = "counts of one replay")]
     let rate = point.counts.gets as f64 / point.seconds.max(1e-9);
+    let resident = point.resident_mb().map(|mb| format!(", {mb:.0} MB resident"));
+    let resident = resident.unwrap_or_default();
     let _ = writeln!(
         text,
-        "{name:16} {:>7} MB  {:>6.2} % of {} gets missed, {rate:.0} gets a second",
+        "{name:16} {:>7} MB  {:>6.2} % of {} gets missed, {rate:.0} gets a second{resident}",
         point.memory_mb,
         point.counts.miss_ratio() * 100.0,
         point.counts.gets

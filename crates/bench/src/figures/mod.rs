@@ -23,7 +23,7 @@ mod table;
 
 use anyhow::{Context, Result, bail};
 
-use crate::hitrate::HitrateResult;
+use crate::hitrate::{HitrateResult, Point};
 use crate::result::RunResult;
 use crate::stages::StagesResult;
 use crate::sweep::SweepResult;
@@ -146,36 +146,46 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Miss-ratio curves.
+/// Miss-ratio curves: by the memory that each server was given, and by what it took.
 fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
+    let workload = hitrate.workload.source.describe();
+    let by_flag = miss_ratios(hitrate, "MB of memory", |point| f64::from(point.memory_mb))?;
+    let mut figures = vec![Figure {
+        title: "Miss ratio by memory".into(),
+        caption: format!(
+            "Gets that found nothing, of {workload}. No cache that holds keys and values in this much memory can be below Belady's bound (values of several sizes: very nearly)."
+        ),
+        svg: by_flag,
+    }];
+    let points = || hitrate.curves.iter().flat_map(|curve| &curve.points);
+    if points().any(|point| point.resident_bytes.is_some()) {
+        let resident =
+            |point: &Point| point.resident_mb().unwrap_or_else(|| f64::from(point.memory_mb));
+        figures.push(Figure {
+            title: "Miss ratio by resident memory".into(),
+            caption: "The same gets, by the memory that each server's process held after the replay. Curves that no server drew are by their size.".into(),
+            svg: miss_ratios(hitrate, "MB resident", resident)?,
+        });
+    }
+    Ok(figures)
+}
+
+/// The curves of a replay, by a memory in MB.
+fn miss_ratios(
+    hitrate: &HitrateResult,
+    label: &str,
+    memory: impl Fn(&Point) -> f64,
+) -> Result<String> {
+    let at = |point: &Point| (memory(point), point.counts.miss_ratio() * 100.0);
     let series: Vec<(&str, Vec<(f64, f64)>)> = hitrate
         .curves
         .iter()
-        .map(|curve| {
-            let points = curve.points.iter();
-            let at = |point: &crate::hitrate::Point| {
-                (f64::from(point.memory_mb), point.counts.miss_ratio() * 100.0)
-            };
-            (curve.name.as_str(), points.map(at).collect())
-        })
+        .map(|curve| (curve.name.as_str(), curve.points.iter().map(at).collect()))
         .collect();
     let sizes = hitrate.curves.first().map(|curve| curve.points.iter());
-    let log_x =
-        sizes.is_some_and(|points| axis::spans_much(points.map(|p| f64::from(p.memory_mb))));
-    Ok(vec![Figure {
-        title: "Miss ratio by memory".into(),
-        caption: format!(
-            "Gets that found nothing, of {}. No cache that holds keys and values in this much memory can be below Belady's bound (values of several sizes: very nearly).",
-            hitrate.workload.source.describe()
-        ),
-        svg: chart::lines(
-            "MB of memory",
-            "percent of gets missed",
-            &series,
-            chart::Axes { log_x, ..Default::default() },
-            None,
-        )?,
-    }])
+    let log_x = sizes.is_some_and(|points| axis::spans_much(points.map(&memory)));
+    let axes = chart::Axes { log_x, ..Default::default() };
+    chart::lines(label, "percent of gets missed", &series, axes, None)
 }
 
 /// Axes of a distribution by percentile.

@@ -100,6 +100,10 @@ pub struct Point {
     pub counts: Counts,
     /// Seconds that the replay took.
     pub seconds: f64,
+    /// Resident memory of the server after the replay, in bytes; nothing for a curve that no server
+    /// drew, and in older results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident_bytes: Option<u64>,
     /// The reason why the replay ended early, if it did: what was seen before is kept.
     pub failure: Option<String>,
 }
@@ -136,6 +140,15 @@ pub struct HitrateResult {
     pub curves: Vec<Curve>,
     /// The reason why the trace could not be read to its end.
     pub failure: Option<String>,
+}
+
+impl Point {
+    /// Resident memory of the server after the replay, in MB.
+    #[must_use]
+    pub fn resident_mb(&self) -> Option<f64> {
+        #[allow(clippy::cast_precision_loss, reason = "bytes of a machine's memory")]
+        self.resident_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20))
+    }
 }
 
 impl Source {

@@ -50,6 +50,7 @@ pub fn replay(
         memory_mb,
         counts,
         seconds: begun.elapsed().as_secs_f64(),
+        resident_bytes: None,
         failure: outcome.err().map(|error| format!("{error:#}")),
     }
 }

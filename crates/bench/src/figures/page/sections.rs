@@ -158,7 +158,13 @@ fn of_hitrate(html: &mut String, hitrate: &HitrateResult) {
         let _ = write!(html, "</tr>\n<tr><td>{}</td>", escaped(&curve.name));
         for point in &curve.points {
             let mark = if point.failure.is_some() { " (cut short)" } else { "" };
-            let _ = write!(html, "<td>{:.2}{mark}</td>", point.counts.miss_ratio() * 100.0);
+            let resident = point.resident_mb().map(|mb| format!("<br>{mb:.0} MB resident"));
+            let _ = write!(
+                html,
+                "<td>{:.2}{mark}{}</td>",
+                point.counts.miss_ratio() * 100.0,
+                resident.unwrap_or_default()
+            );
         }
     }
     let _ = writeln!(html, "</tr></table></div>");
