@@ -12,16 +12,18 @@ use std::{fs, io};
 /// How long `cargo xtask test` fuzzes, all targets together.
 const FUZZ_SECS: u64 = 60;
 
-/// Tests that wait more than they compute: for databases, time-outs, pauses. They run beside the
-/// others, which fill the processors.
-const WAITING: [&str; 12] = [
+/// Tests that wait more than they compute: for databases, browsers, time-outs, pauses. They run
+/// beside the others, which fill the processors.
+const WAITING: [&str; 14] = [
     "connections",
+    "console",
     "demo",
     "documents",
     "gutter",
     "invalidate",
     "libraries",
     "network",
+    "report",
     "rollout",
     "security",
     "soak",
