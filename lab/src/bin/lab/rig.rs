@@ -96,6 +96,7 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Comma
 /// The figures of a run of `holdall bench run`: of its row `all`, or of its only row.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
+    pub(crate) requests: f64,
     pub(crate) per_second: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
@@ -118,7 +119,9 @@ pub(crate) fn end(run: Child) -> Result<Row> {
     let numbers: Vec<f64> =
         line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
     match numbers[..] {
-        [_, per_second, _hits, _mean, p50_us, p99_us, ..] => Ok(Row { per_second, p50_us, p99_us }),
+        [requests, per_second, _hits, _mean, p50_us, p99_us, ..] => {
+            Ok(Row { requests, per_second, p50_us, p99_us })
+        }
         _ => bail!("not the figures of holdall bench: {line}"),
     }
 }

@@ -1,6 +1,7 @@
 //! The cost of being observed: a server and a proxy whose metrics are scraped each second and
 //! exported each second, with one request in 10,000 traced, beside two of which nobody asks
-//! anything. Closed loops, as many requests as each takes; they take turns.
+//! anything. Closed loops, as many requests as each takes; they take turns. The processor time that
+//! the program itself takes for a request is there, too: it depends less on a machine's neighbours.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +10,12 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
+use lab::compare::Spread;
+use processes::usage::cpu_time_of_live_threads;
 
-use crate::rig::{self, Running, free_port, median};
+use crate::rig::{self, Running, free_port};
 
 /// Throughput with metrics scraped and requests traced, beside throughput without.
 #[derive(Parser)]
@@ -39,49 +42,63 @@ pub(super) fn run(args: &[String]) -> ExitCode {
 }
 
 /// A server, and a proxy of it.
-struct Pair {
-    server: u16,
-    router: u16,
+type Pair = [Program; 2];
+
+struct Program {
+    port: u16,
+    pid: u32,
+}
+
+/// Requests a second, and microseconds of the program's processor time for each.
+struct Turn {
+    rate: f64,
+    cpu_us: f64,
 }
 
 fn compare(options: &Options) -> Result<()> {
     rig::build(&["-p", "holdall"])?;
     let mut running = Running::new();
     let pairs = [pair(&mut running, None)?, pair(&mut running, Some(&collector()?))?];
-    let common = ["--ratio", "0:1", "--keys", "20000", "-t", "1", "-c", "50"];
-    let load = |port: u16, words: &[&str]| {
-        let address = format!("127.0.0.1:{port}");
-        rig::run(&[&["-s", &address], &common[..], words].concat())
-    };
-    for pair in &pairs {
-        load(pair.server, &["--preload", "--time", "0.3"])?;
-        load(pair.router, &["--time", "0.3"])?;
+    for [server, proxy] in &pairs {
+        load(server, &["--preload", "--time", "0.3"])?;
+        load(proxy, &["--time", "0.3"])?;
     }
-    println!("| way | plain, gets/s | observed, gets/s | ratio (spread) |");
-    println!("| --- | ---: | ---: | ---: |");
-    for (name, port) in
-        [("server", (|pair| pair.server) as fn(&Pair) -> u16), ("proxy", |pair| pair.router)]
-    {
-        let (mut rates, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+    println!("| way | plain, gets/s | observed, gets/s | ratio (spread) | CPU, ratio (spread) |");
+    println!("| --- | ---: | ---: | ---: | ---: |");
+    for (way, name) in ["server", "proxy"].into_iter().enumerate() {
+        let mut turns: [Vec<Turn>; 2] = Default::default();
         for round in 0..options.rounds {
-            let mut now = [0.0; 2];
             // Who begins changes, so that a machine that slows down favours nobody.
             for turn in [round % 2, 1 - round % 2] {
-                let row = load(port(&pairs[turn]), &["--time", &options.seconds])?;
-                now[turn] = row.per_second;
-                rates[turn].push(row.per_second);
+                turns[turn].push(load(&pairs[turn][way], &["--time", &options.seconds])?);
             }
-            ratios.push(now[1] / now[0]);
         }
-        ratios.sort_by(f64::total_cmp);
-        let [plain, observed] = rates.map(median);
-        let (least, greatest) = (ratios[0], ratios[ratios.len() - 1]);
-        let ratio = median(ratios);
-        println!(
-            "| {name} | {plain:.0} | {observed:.0} | {ratio:.3} ({least:.3}..{greatest:.3}) |"
-        );
+        let [plain, observed] = &turns;
+        let of = |measure: fn(&Turn) -> f64| {
+            let ratios =
+                plain.iter().zip(observed).map(|(one, other)| measure(other) / measure(one));
+            Spread::of(ratios).map_or_else(String::new, |spread| {
+                format!("{:.3} ({:.3}..{:.3})", spread.median, spread.min, spread.max)
+            })
+        };
+        let rate = |turns: &[Turn]| {
+            Spread::of(turns.iter().map(|turn| turn.rate)).map_or(0.0, |spread| spread.median)
+        };
+        let (rates, cpu) = (of(|turn| turn.rate), of(|turn| turn.cpu_us));
+        println!("| {name} | {:.0} | {:.0} | {rates} | {cpu} |", rate(plain), rate(observed));
     }
     Ok(())
+}
+
+/// A closed loop of gets for some time.
+fn load(program: &Program, words: &[&str]) -> Result<Turn> {
+    let common = ["--ratio", "0:1", "--keys", "20000", "-t", "1", "-c", "50"];
+    let address = format!("127.0.0.1:{}", program.port);
+    let cpu = || cpu_time_of_live_threads(program.pid).context("the program has ended");
+    let before = cpu()?;
+    let row = rig::run(&[&["-s", &address], &common[..], words].concat())?;
+    let used = cpu()?.saturating_sub(before);
+    Ok(Turn { rate: row.per_second, cpu_us: used.as_secs_f64() * 1e6 / row.requests })
 }
 
 /// Starts a pair, observed if there is a collector.
@@ -93,22 +110,21 @@ fn pair(running: &mut Running, collector: Option<&str>) -> Result<Pair> {
     let (server_port, router_port) = (server.to_string(), router.to_string());
     let serve = ["serve", "-l", "127.0.0.1", "-p", &server_port, "-t", "1", "-u", "root"];
     let route = ["route", "--config", &config, "-p", &router_port, "--asynclog-disable"];
-    for (words, port, sampling) in
-        [(&serve[..], server, &[][..]), (&route[..], router, &["--trace-sample", ONE_IN][..])]
-    {
+    let mut start = |words: &[&str], port, sampling: &[&str]| {
         let Some(collector) = collector else {
-            running.start(words, port)?;
-            continue;
+            return Ok(Program { port, pid: running.start(words, port)? });
         };
         let status = free_port()?;
         let address = format!("127.0.0.1:{status}");
         let program = rig::program("holdall").display().to_string();
         let observed = ["--metrics", &address, "--otlp", collector];
         let words = [&VARIABLES[..], &[&program], words, &observed, sampling].concat();
-        running.start_program(&PathBuf::from("env"), &words, port)?;
+        // `env` becomes the program, and keeps its id.
+        let pid = running.start_program(&PathBuf::from("env"), &words, port)?;
         thread::spawn(move || scrape(status));
-    }
-    Ok(Pair { server, router })
+        anyhow::Ok(Program { port, pid })
+    };
+    Ok([start(&serve, server, &[])?, start(&route, router, &["--trace-sample", ONE_IN])?])
 }
 
 /// Reads the page of metrics each second.
