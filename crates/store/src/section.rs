@@ -125,7 +125,7 @@ impl<'s> Section<'s> {
         let hint = table.hint(hash);
         match hint.reference() {
             Some(chunk) => arena.prefetch_item(chunk),
-            None => table.candidates(hash, |chunk| arena.prefetch_item(chunk)),
+            None => table.overflow_candidates(hash, |chunk| arena.prefetch_item(chunk)),
         }
         hint
     }
@@ -353,7 +353,7 @@ impl<'s> Section<'s> {
         if is_newcomer { Part::Newcomers } else { Part::Proven }
     }
 
-    /// An insertion pays for its share of the table's growth: one split for eight insertions.
+    /// An insertion pays for its share of the table's growth: one split for ten insertions.
     fn help_growth(&self) {
         if self.store().table.wants_growth() {
             linked::grow_table(self.store());

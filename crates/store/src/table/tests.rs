@@ -63,9 +63,10 @@ fn check_against_model(seed: u64, hash: fn(u64) -> u64) {
     assert_eq!(table.items(), model.len());
     for (&key, &reference) in &model {
         assert_eq!(table.find(hash(key), |r| r == reference), Some(reference));
-        let mut is_candidate = false;
-        table.candidates(hash(key), |r| is_candidate |= r == reference);
-        assert!(is_candidate, "a hint leaves out what a lookup would find");
+        // The hint may be another item of this tag.
+        let mut is_seen = table.hint(hash(key)).reference().is_some();
+        table.overflow_candidates(hash(key), |r| is_seen |= r == reference);
+        assert!(is_seen, "hint and candidates leave out what a lookup would find");
     }
     model.iter().for_each(|(&key, &reference)| {
         let locked = table.lock(hash(key));
@@ -91,7 +92,7 @@ fn table_agrees_with_a_map_when_crowded() {
     (0..2).for_each(|seed| check_against_model(seed, |key| mix(key) & 0xf000_0000_0000_0007));
 }
 
-/// Growth keeps the load near eight items a bucket, and memory is what was asked for.
+/// Growth keeps the load near ten items a bucket, and memory is what was asked for.
 #[test]
 fn growth_follows_the_items() {
     let table = table(1, 1 << 16, 1);
@@ -111,7 +112,7 @@ fn growth_follows_the_items() {
     }
     assert!(!table.wants_growth());
     let load = 40_000 / table.buckets();
-    assert!((7..=8).contains(&load), "{load} items a bucket");
+    assert!((9..=10).contains(&load), "{load} items a bucket");
     assert_eq!(table.level(), table.buckets().ilog2());
     assert_eq!(asked, table.bytes());
     assert!(table.bytes() >= (table.buckets() + table.overflow_buckets()) * 64);
@@ -222,8 +223,8 @@ fn residents_are_never_missed_during_ten_doublings() {
     });
 }
 
-/// A lookup reads little more than one bucket: few items lie in overflow buckets at the design
-/// load.
+/// A lookup reads little more than one bucket. For hashes at random there are at most 30 overflow
+/// buckets for 100 others at the design load, half-way through a level.
 #[test]
 fn few_buckets_overflow() {
     let table = table(1, 1 << 16, 1);
@@ -234,6 +235,6 @@ fn few_buckets_overflow() {
             while table.split_one(|r| mix(u64::from(r)), |_| true) == Split::Done {}
         }
         let share = table.overflow_buckets() * 100 / table.buckets();
-        assert!(share < 25, "{items} items: overflow buckets are {share} % of {}", table.buckets());
+        assert!(share < 33, "{items} items: overflow buckets are {share} % of {}", table.buckets());
     }
 }
