@@ -53,22 +53,37 @@ const PATIENCE: usize = 300;
 /// be; `None` if nothing can be had.
 #[inline]
 pub(crate) fn take_for(thread: &Rc<ThreadState>, bytes: usize) -> Option<ChunkRef> {
-    let slabs = &thread.store.slabs;
     loop {
-        let class = slabs.class_for(bytes);
+        let class = thread.store.slabs.class_for(bytes);
         let chunk = take(thread, class)?;
-        if bytes <= slabs.class(class).chunk_bytes() {
+        if let Some(chunk) = if_it_holds(thread, class, chunk, bytes) {
             return Some(chunk);
         }
-        // The class was fitted to other sizes meanwhile (law 3 of `slabs::fitted`).
-        thread.free(chunk);
     }
+}
+
+/// The chunk, if these bytes fit into it. Otherwise the class was fitted to other sizes after it
+/// was looked up (law 3 of `slabs::fitted`), and the chunk is free again.
+#[inline]
+pub(crate) fn if_it_holds(
+    thread: &Rc<ThreadState>,
+    class: ClassId,
+    chunk: ChunkRef,
+    bytes: usize,
+) -> Option<ChunkRef> {
+    if bytes <= thread.store.slabs.class(class).chunk_bytes() {
+        return Some(chunk);
+    }
+    thread.free(chunk);
+    None
 }
 
 /// A chunk of the class, owned by the caller. Evicts if need be; `None` if nothing can be had.
 #[inline]
 pub(crate) fn take(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
-    open_if_full(thread, class);
+    if thread.is_time_to_look(class) {
+        open_if_full(thread, class);
+    }
     let (slabs, arena) = (&thread.store.slabs, &thread.store.arena);
     slabs.take(arena, thread.slot, class).or_else(|| take_slowly(thread, class))
 }

@@ -200,8 +200,10 @@ fn best_size(
 #[allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 mod tests {
     use super::*;
+    use crate::allocation::allocate;
     use crate::config::Config;
     use crate::store::Store;
+    use std::sync::Arc;
 
     /// The size chosen among chunks that are multiples of eight.
     fn chosen(mut seen: Vec<usize>, chunk_bytes: usize) -> Option<usize> {
@@ -234,6 +236,27 @@ mod tests {
     /// Law 2.
     #[test]
     fn a_class_changes_when_no_section_can_have_seen_a_page_of_it() {
+        let (store, first) = refitted();
+        assert_eq!(
+            (store.slabs.class_for(600), store.slabs.class(first).chunk_bytes()),
+            (first, 600)
+        );
+    }
+
+    /// Law 3.
+    #[test]
+    fn a_chunk_of_a_class_that_has_shrunk_goes_back() {
+        let (store, looked_up_for_640) = refitted();
+        let thread = &store.join().unwrap().thread;
+        let chunk = allocate::take(thread, looked_up_for_640).unwrap();
+        let held = |bytes| allocate::if_it_holds(thread, looked_up_for_640, chunk, bytes);
+        assert_eq!(held(600), Some(chunk));
+        assert_eq!(held(640), None, "it has 600 bytes");
+        assert_eq!(allocate::take(thread, looked_up_for_640), Some(chunk), "it is free again");
+    }
+
+    /// A store, and a class that was fitted to 640 bytes, and then to 600 as soon as law 2 let it.
+    fn refitted() -> (Arc<Store>, ClassId) {
         let config = Config { memory_bytes: 16 << 20, growth_factor: 2.0, ..Config::default() };
         let store = Store::new(config).unwrap();
         let (arena, budget, qsbr) = (&store.arena, &store.budget, &store.qsbr);
@@ -268,6 +291,7 @@ mod tests {
         assert!(!seen_by(600), "it has had a page since");
         grace();
         assert!(seen_by(600));
-        assert_eq!((slabs.class_for(600), slabs.class(first).chunk_bytes()), (first, 600));
+        drop(reader);
+        (store, first)
     }
 }
