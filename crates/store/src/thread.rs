@@ -53,6 +53,8 @@ pub(crate) struct ThreadState {
     uniques: UniqueBlock,
     /// The blocks in which the thread appends, by class and queue.
     own_blocks: Box<[[Cell<OwnBlock>; 2]]>,
+    /// Stores of each class, as far as [`is_time_to_look`](Self::is_time_to_look) counts them.
+    stores: Box<[Cell<u32>]>,
     /// Items touched in this section, for the strict LRU.
     pub touched: RefCell<Vec<ChunkRef>>,
     /// Deadlines of items linked or touched since the last announcement, for the transient ring.
@@ -66,6 +68,11 @@ pub(crate) struct ThreadState {
 const UNLINKED_TOGETHER: u32 = 16;
 /// Bytes of the memory limit for each byte of such items, so that a small store has few of them.
 const LIMIT_PER_UNLINKED: u64 = 1 << 13;
+
+/// Items of a class from which on its newest bags are looked at by one store in [`LOOK_EVERY`].
+/// They have 64 slots or more then, so a few beyond change nothing.
+const MANY_ITEMS: u64 = 1 << 12;
+const LOOK_EVERY: u32 = 8;
 
 impl ThreadState {
     /// State of the thread that has registered as `slot`.
@@ -86,6 +93,7 @@ impl ThreadState {
             free: RefCell::new(Vec::with_capacity(256)),
             uniques: UniqueBlock::default(),
             own_blocks: (0..store.slabs.count()).map(|_| Default::default()).collect(),
+            stores: (0..store.slabs.count()).map(|_| Cell::new(0)).collect(),
             touched: RefCell::new(Vec::new()),
             notes: RefCell::new(Vec::new()),
             observer: RefCell::new(None),
@@ -238,6 +246,14 @@ impl ThreadState {
     #[inline]
     pub(crate) fn own_block(&self, class: ClassId, part: Part) -> &Cell<OwnBlock> {
         &self.own_blocks[usize::from(class) - 1][part as usize]
+    }
+
+    /// `true` if this store of an item of the class should look whether the newest bags are full.
+    #[inline]
+    pub(crate) fn is_time_to_look(&self, class: ClassId) -> bool {
+        let stores = &self.stores[usize::from(class) - 1];
+        stores.set(stores.get().wrapping_add(1));
+        stores.get().is_multiple_of(LOOK_EVERY) || self.store.slabs.class(class).used() < MANY_ITEMS
     }
 
     /// The item of these bytes was unlinked: its memory is freed after a grace period.

@@ -132,7 +132,6 @@ fn open_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> bool {
 }
 
 /// Opens a new bag where the newest is full, unless another thread is at work on the list.
-#[inline]
 pub(crate) fn open_if_full(thread: &ThreadState, class: ClassId) {
     let store = &*thread.store;
     let list = store.list(class);
