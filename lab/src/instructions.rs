@@ -9,7 +9,8 @@
 //!
 //! Start, growth and end cancel out. Sampling is off: it goes by time, of which callgrind makes
 //! fifty times as much. What is left is the work of the worker's thread in user space: reading is
-//! one call, so the kernel's part is not in it. Keys are chosen by a fixed seed; the server's hash
+//! one call, so the kernel's part is not in it. No other thread has as many instructions, so the
+//! worker is known without symbols, which the packages' binary has not. Keys are chosen by a fixed seed; the server's hash
 //! is seeded anew each time, which moves a figure by well under one percent.
 
 use std::fmt::Write as _;
@@ -59,9 +60,6 @@ const KINDS: [Kind; 5] = [
     Kind { name: "multiget-key", units: 100, shape: Shape::Multiget },
     Kind { name: "set", units: 16, shape: Shape::Set },
 ];
-
-/// Only the worker's thread, of all the server's, runs this.
-const WORKER: &str = "net::worker::Worker<S>::";
 
 /// Keys stored, and bytes of each value.
 const KEYS: u32 = 10_000;
@@ -120,14 +118,9 @@ fn run(holdall: &Path, out: &Path, kind: Option<Kind>) -> Result<u64> {
         let _ = child.wait();
     }
     ended?;
-    let mut found = None;
-    for file in outputs(out)? {
-        let text = fs::read_to_string(file)?;
-        if text.contains(WORKER) {
-            found = Some(total(&text)?);
-        }
-    }
-    found.context("callgrind saw no worker: is the server stripped of its symbols?")
+    let totals = outputs(out)?.into_iter().map(|file| total(&fs::read_to_string(file)?));
+    let totals = totals.collect::<Result<Vec<_>>>()?;
+    totals.into_iter().max().context("callgrind has written nothing")
 }
 
 fn drive(child: &mut Child, port: u16, kind: Option<Kind>) -> Result<()> {

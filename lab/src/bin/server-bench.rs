@@ -113,6 +113,9 @@ struct ServerArgs {
 
 #[derive(Debug, Args)]
 struct InstructionsArgs {
+    /// The program to count; without it, `holdall` beside this program.
+    #[arg(long)]
+    holdall: Option<PathBuf>,
     /// Folder for callgrind's files.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -327,9 +330,9 @@ fn udp(args: &UdpArgs) -> Result<()> {
 
 /// Counts, and compares with what is recorded or records it.
 fn count_instructions(args: &InstructionsArgs) -> Result<()> {
-    let exe = std::env::current_exe()?;
-    let holdall = exe.with_file_name("holdall");
-    let figures = instructions::measure(&holdall, &args.out)?;
+    let beside = std::env::current_exe()?.with_file_name("holdall");
+    let holdall = args.holdall.as_ref().unwrap_or(&beside);
+    let figures = instructions::measure(holdall, &args.out)?;
     let text = instructions::to_text(&figures);
     print!("{text}");
     if args.record {
