@@ -18,7 +18,7 @@ pub use crate::codec::Compression;
 use crate::driver_guard;
 use crate::inbox::{Inbox, Limits};
 use crate::watch::{self, Planned};
-use routes::{Core, Plan, Spooler, TreeFlags, host_id};
+use routes::{Core, Plan, Spooler, Target, TreeFlags, host_id};
 use upstream::system::now;
 use upstream::{Login, Registry, Settings, Tls, Upstream, Window};
 
@@ -279,7 +279,7 @@ impl Builder {
         let discovery = Discovery::new(self.discovery_dir.take());
         let discovery = discovery.with_access(&self.discovery_access);
         self.discovery = Arc::new(discovery.map_err(|error| BuildError(error.to_string()))?);
-        let planned = self.plan()?;
+        let planned = self.plan(&[])?;
         let (plan, window) = (Arc::clone(&planned.plan), self.window);
         let registry = Registry::default();
         let count = u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1);
@@ -338,8 +338,9 @@ impl Builder {
         self.discovery_period
     }
 
-    /// The configuration, understood.
-    pub(crate) fn plan(&self) -> Result<Planned, BuildError> {
+    /// The configuration, understood. Servers that are `known` keep their addresses while their
+    /// names are not found.
+    pub(crate) fn plan(&self, known: &[Target]) -> Result<Planned, BuildError> {
         let mut params = Params::new(&self.default_route);
         params.set_number("hostid", i64::from(host_id()));
         let loaded = match &self.routes {
@@ -371,8 +372,9 @@ impl Builder {
         settings.tls = tls.map_err(|error| BuildError(error.to_string()))?;
         let workers = u32::try_from(self.threads).unwrap_or(1);
         let flags = TreeFlags { workers, ..TreeFlags::default() };
-        let plan = Plan::new(loaded.config, settings, flags)
+        let mut plan = Plan::new(loaded.config, settings, flags)
             .map_err(|flaws| BuildError(flaws.join("\n")))?;
+        plan.remember(known);
         Ok(Planned { is_dynamic: has_sources || plan.has_names(), plan: Arc::new(plan) })
     }
 
@@ -394,7 +396,7 @@ fn watch(inner: &Arc<Inner>, builder: Builder, planned: &Planned) -> std::io::Re
     let weak = Arc::downgrade(inner);
     let replace =
         move |plan: &Arc<Plan>| weak.upgrade().is_some_and(|inner| inner.replace(plan).is_ok());
-    watch::start(&inner.watch, period, planned, move || builder.plan().ok(), replace)
+    watch::start(&inner.watch, period, planned, move |known| builder.plan(known).ok(), replace)
 }
 
 impl Client {
@@ -411,7 +413,7 @@ impl Client {
     ///
     /// The faults of the new routes; everything stays as it was then.
     pub fn replace_routes(&self, builder: &Builder) -> Result<(), BuildError> {
-        let planned = builder.plan()?;
+        let planned = builder.plan(&self.inner.watch.targets())?;
         let failed = |error: &dyn fmt::Display| BuildError(error.to_string());
         self.inner.replace(&planned.plan).map_err(|error| failed(&error))?;
         watch(&self.inner, builder.clone(), &planned).map_err(|error| failed(&error))
@@ -464,7 +466,7 @@ mod tests {
 
     /// The names that certificates must have, of the servers as they are told.
     fn names(builder: Builder) -> Vec<String> {
-        let plan = builder.tls(upstream::TlsOptions::default()).plan().unwrap().plan;
+        let plan = builder.tls(upstream::TlsOptions::default()).plan(&[]).unwrap().plan;
         plan.targets().into_iter().map(|target| target.settings.server_name).collect()
     }
 
@@ -474,6 +476,6 @@ mod tests {
         assert_eq!(names(servers()), ["127.0.0.1", "::1"]);
         assert_eq!(names(servers().server_name("cache.example")), ["cache.example"; 2]);
         let wrong = servers().server_name("no name").tls(upstream::TlsOptions::default());
-        assert!(wrong.plan().unwrap_err().to_string().contains("cannot have this name"));
+        assert!(wrong.plan(&[]).unwrap_err().to_string().contains("cannot have this name"));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
-use routes::Plan;
+use routes::{Plan, Target};
 
 /// A configuration that was understood.
 #[derive(Clone, Debug)]
@@ -14,12 +14,6 @@ pub(crate) struct Planned {
     pub(crate) plan: Arc<Plan>,
     /// Its servers come from elsewhere, or have names whose addresses may change.
     pub(crate) is_dynamic: bool,
-}
-
-impl Planned {
-    fn membership(&self) -> String {
-        format!("{:?}", self.plan.targets())
-    }
 }
 
 /// The configuration that is watched.
@@ -35,30 +29,37 @@ struct State {
     /// Counts the configurations that were in use.
     generation: u64,
     /// Its servers with their addresses.
-    membership: String,
+    targets: Vec<Target>,
     /// Dropped, it ends the thread.
     alive: Option<Sender<()>>,
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("membership", &self.membership).finish_non_exhaustive()
+        f.debug_struct("State").field("targets", &self.targets).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// The servers of the configuration in use, with their addresses.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).targets.clone()
     }
 }
 
 /// A configuration that can be made again, and a client that takes it.
 trait Watched: Send + Sync {
-    fn plan(&self) -> Option<Planned>;
+    fn plan(&self, known: &[Target]) -> Option<Planned>;
     fn replace(&self, plan: &Arc<Plan>) -> bool;
 }
 
 impl<P, R> Watched for (P, R)
 where
-    P: Fn() -> Option<Planned> + Send + Sync,
+    P: Fn(&[Target]) -> Option<Planned> + Send + Sync,
     R: Fn(&Arc<Plan>) -> bool + Send + Sync,
 {
-    fn plan(&self) -> Option<Planned> {
-        self.0()
+    fn plan(&self, known: &[Target]) -> Option<Planned> {
+        self.0(known)
     }
 
     fn replace(&self, plan: &Arc<Plan>) -> bool {
@@ -67,8 +68,8 @@ where
 }
 
 /// Watches the servers of `planned`, which is in use from now on, in place of any other's. Every
-/// `period`, `plan` makes the configuration again. If its servers are others, `replace` takes it,
-/// and returns whether it could.
+/// `period`, `plan` makes the configuration again, of the servers so far. If its servers are
+/// others, `replace` takes it, and returns whether it could.
 ///
 /// # Errors
 ///
@@ -77,12 +78,12 @@ pub(crate) fn start(
     watch: &Arc<Watch>,
     period: Duration,
     planned: &Planned,
-    plan: impl Fn() -> Option<Planned> + Send + Sync + 'static,
+    plan: impl Fn(&[Target]) -> Option<Planned> + Send + Sync + 'static,
     replace: impl Fn(&Arc<Plan>) -> bool + Send + Sync + 'static,
 ) -> io::Result<()> {
     let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
     state.generation += 1;
-    state.membership = planned.membership();
+    state.targets = planned.plan.targets();
     state.watched = planned.is_dynamic.then(|| Arc::new((plan, replace)) as Arc<dyn Watched>);
     if !planned.is_dynamic || state.alive.is_some() {
         return Ok(());
@@ -100,19 +101,19 @@ pub(crate) fn start(
 
 /// Asks once. What fails changes nothing.
 fn look(watch: &Weak<Watch>) {
-    let (watched, generation) = {
+    let (watched, generation, known) = {
         let Some(watch) = watch.upgrade() else { return };
         let state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.watched.clone(), state.generation)
+        (state.watched.clone(), state.generation, state.targets.clone())
     };
     // No lock is held, and the client may end, while sources are asked.
     let Some(watched) = watched else { return };
-    let Some(planned) = watched.plan() else { return };
+    let Some(planned) = watched.plan(&known) else { return };
     let Some(watch) = watch.upgrade() else { return };
     let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
-    let fresh = planned.membership();
-    let is_other = fresh != state.membership && generation == state.generation;
+    let fresh = planned.plan.targets();
+    let is_other = fresh != state.targets && generation == state.generation;
     if is_other && watched.replace(&planned.plan) {
-        state.membership = fresh;
+        state.targets = fresh;
     }
 }

@@ -91,14 +91,15 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The present configuration.
-    pub(crate) fn read(&self) -> Result<Configuration, ConfigError> {
+    /// The present configuration. Servers that are `known` keep their addresses while their names
+    /// are not found.
+    pub(crate) fn read(&self, known: &[Target]) -> Result<Configuration, ConfigError> {
         let path = match self.source {
             Source::File(path) => path.as_path(),
             Source::Text(_) => Path::new(""),
         };
         let files = FileSources::beside(path);
-        understand(self, &text(self.source)?, files)
+        understand(self, &text(self.source)?, files, known)
     }
 
     /// The one that was kept. What the command line says is not taken from there.
@@ -107,7 +108,7 @@ impl Reader<'_> {
             Source::File(_) => Arc::clone(&kept.main),
             Source::Text(text) => text.as_str().into(),
         };
-        understand(self, &text, kept)
+        understand(self, &text, kept, &[])
     }
 }
 
@@ -115,6 +116,7 @@ fn understand(
     reader: &Reader<'_>,
     text: &Arc<str>,
     files: impl Sources,
+    known: &[Target],
 ) -> Result<Configuration, ConfigError> {
     let Reader { source, options, tls, discovery, counted } = *reader;
     let name = match source {
@@ -125,7 +127,8 @@ fn understand(
     let params = params(options);
     let loaded = load(&name, text, &params, &mut sources)?;
     let files = &loaded.config.files;
-    let warnings = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
+    let mut warnings: Vec<String> =
+        loaded.warnings.iter().map(|warning| warning.render(files)).collect();
     let imports = sources.read;
     let info = Arc::new(ConfigInfo::new(text, &imports, &loaded.config, &params));
     let snapshot = Snapshot { main: Arc::clone(text), imports };
@@ -135,6 +138,9 @@ fn understand(
     let mut plan =
         Plan::new(loaded.config, options.settings(tls)?, flags).map_err(ConfigError::Unusable)?;
     files.extend(options.tls.server_auth_file.iter().map(|path| path.display().to_string()));
+    plan.remember(known);
+    let fails = |why| format!("warning: {why}; what is asked of it fails until its name is found");
+    warnings.extend(plan.not_found().into_iter().map(fails));
     plan.count_pools(counted.clone());
     if let Some(path) = &options.runtime_vars_file {
         let name = path.display().to_string();

@@ -43,7 +43,7 @@ pub(crate) fn first(
     log: &impl Fn(&str),
 ) -> Result<(Configuration, bool), FirstError> {
     let options = reader.options;
-    let config = match reader.read() {
+    let config = match reader.read(&[]) {
         Ok(configuration) => {
             if options.validate_config != Some(Validate::Exit) {
                 keep(options, &configuration.snapshot, log);
@@ -176,7 +176,7 @@ fn take(
     shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
     let Watched { source, tls, discovery, counted, .. } = &*watched;
     let (options, tls) = (&shared.options, tls.as_ref());
-    let read = Reader { source, options, tls, discovery, counted }.read()?;
+    let read = Reader { source, options, tls, discovery, counted }.read(&watched.targets)?;
     if !is_changed && read.targets == watched.targets {
         return Ok(None);
     }

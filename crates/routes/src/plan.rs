@@ -32,12 +32,14 @@ use upstream::{Address, DestinationId, PoolCounts, Protocol, Settings, Tls, Upst
 
 pub use flags::{BigValues, Distances, TreeFlags};
 
-/// A configuration whose every route is known and whose every server has an address.
+/// A configuration whose every route is known and whose every server's name has been looked up.
 #[derive(Debug)]
 pub struct Plan {
     config: Config,
     settings: Settings,
     addresses: BTreeMap<String, Address>,
+    /// Why a server's name was not found, with its place, by the server.
+    not_found: BTreeMap<String, String>,
     flags: TreeFlags,
     /// What `weights_rv`, `index_range_rv` and `key_fraction_range_rv` stand for.
     variables: Variables,
@@ -58,14 +60,15 @@ pub struct VariableError {
 }
 
 impl Plan {
-    /// Checks `config`. Servers are used by `settings` where their pool says nothing.
+    /// Checks `config`. Servers are used by `settings` where their pool says nothing. A server
+    /// whose name is not found is one that cannot be connected to.
     ///
     /// # Errors
     ///
-    /// Everything that is not to be had here, or not to be found, each with its place.
+    /// Everything that is not to be had here, each with its place.
     pub fn new(config: Config, settings: Settings, flags: TreeFlags) -> Result<Self, Vec<String>> {
         let mut flaws = Vec::new();
-        let mut addresses = BTreeMap::new();
+        let (mut addresses, mut not_found) = (BTreeMap::new(), BTreeMap::new());
         for handle in &config.handles {
             if let Some(what) = missing(&handle.route) {
                 flaws.push(format!("{}: {what} is not supported", config.files.place(handle.at)));
@@ -78,20 +81,48 @@ impl Plan {
                 if let Some(what) = unusable(server, &settings) {
                     flaws.push(format!("{place}: {}: {what}", server.address));
                 }
-                match resolve(&server.address) {
-                    Ok(address) => drop(addresses.insert(server.address.to_string(), address)),
-                    Err(error) => flaws.push(format!("{place}: {}: {error}", server.address)),
-                }
+                let name = server.address.to_string();
+                let address = resolve(&server.address).unwrap_or_else(|error| {
+                    not_found.insert(name.clone(), format!("{place}: {name}: {error}"));
+                    Address::NotFound(name.clone())
+                });
+                addresses.insert(name, address);
             }
         }
         if flaws.is_empty() {
             let pairs = failover::pairs(&config);
             let variables = Variables::default();
             let (counted, buckets) = (BTreeMap::new(), Mutex::default());
-            Ok(Self { config, settings, addresses, flags, variables, counted, pairs, buckets })
+            Ok(Self {
+                config,
+                settings,
+                addresses,
+                not_found,
+                flags,
+                variables,
+                counted,
+                pairs,
+                buckets,
+            })
         } else {
             Err(flaws)
         }
+    }
+
+    /// Gives servers whose names are not found now the addresses that they had before.
+    pub fn remember(&mut self, before: &[Target]) {
+        let has_address = |target: &&Target| !matches!(target.address, Address::NotFound(_));
+        for target in before.iter().filter(has_address) {
+            if self.not_found.remove(&target.name).is_some() {
+                self.addresses.insert(target.name.clone(), target.address.clone());
+            }
+        }
+    }
+
+    /// The servers whose names are not found, each with its place and the reason.
+    #[must_use]
+    pub fn not_found(&self) -> Vec<String> {
+        self.not_found.values().cloned().collect()
     }
 
     /// Takes the values of runtime variables.

@@ -11,6 +11,8 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A socket in the file system.
     Unix(PathBuf),
+    /// `host:port` of a host that was not found. Connecting to it fails at once.
+    NotFound(String),
 }
 
 impl fmt::Display for Address {
@@ -19,6 +21,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::NotFound(name) => f.write_str(name),
         }
     }
 }

@@ -22,6 +22,7 @@ mod kills;
 mod large;
 mod lines;
 mod mysql;
+mod names;
 mod partitions;
 mod postgres;
 mod setup;

@@ -36,6 +36,7 @@ impl Destination {
             Address::Unix(path) => {
                 span.set("server.address", Value::Text(path.display().to_string()));
             }
+            Address::NotFound(name) => span.set("server.address", Value::Text(name.clone())),
         }
         let pool_name = self.counters.latencies().name(pool).to_owned();
         if !pool_name.is_empty() {

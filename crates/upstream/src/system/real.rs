@@ -51,6 +51,7 @@ impl Socket {
                 begun(connect(&socket, &SocketAddrUnix::new(path)?))?;
                 Ok(Self(socket))
             }
+            Address::NotFound(_) => Err(Errno::HOSTUNREACH),
         }
     }
 

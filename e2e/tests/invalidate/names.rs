@@ -1,0 +1,141 @@
+//! A router reaches its servers by names, and names come and go: the test is in a namespace of its
+//! own, whose file of hosts it writes.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use e2e::folder::Folder;
+use e2e::invalidator::{Invalidator, mysqld_source};
+use testkit::database::Mysqld;
+use testkit::{Router, Server};
+
+use crate::harness::{absent, fill};
+
+const OWN_NAME: &str = "names::a_name_that_is_not_found_keeps_no_other_servers_deletes_back";
+const SERVERS: usize = 3;
+const ROWS: usize = 60;
+
+/// The name of a server.
+fn name(server: usize) -> String {
+    format!("pod{server}.cache.test")
+}
+
+/// Covers a file of the system with one of the test's own.
+fn cover(own: &Path, system: &str) {
+    // Where it leads to another file, that is what is covered.
+    let system = fs::canonicalize(system).unwrap_or_else(|_| PathBuf::from(system));
+    let status = Command::new("mount").arg("--bind").arg(own).arg(&system).status();
+    assert!(status.unwrap().success(), "{} is not covered", system.display());
+}
+
+struct Rig {
+    database: Mysqld,
+    servers: [Server; SERVERS],
+    invalidator: Invalidator,
+    hosts: PathBuf,
+    keys: Vec<String>,
+    turn: u32,
+}
+
+impl Rig {
+    /// Gives names to addresses from now on. The file stays the same: it is the covering one.
+    fn know(hosts: &Path, lines: &[(&str, usize)]) {
+        let line = |(address, server): &(&str, usize)| format!("{address} {}\n", name(*server));
+        fs::write(hosts, lines.iter().map(line).collect::<String>()).unwrap();
+    }
+
+    /// Fills every server with all keys, and changes all rows.
+    fn change(&mut self) {
+        self.turn += 1;
+        let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        self.servers.iter().for_each(|server| fill(server, &keys));
+        self.database.sql(&format!("UPDATE items SET v = {}", self.turn));
+    }
+
+    fn gone(&self, server: usize) -> usize {
+        let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        absent(&self.servers[server], &keys).len()
+    }
+
+    /// Waits until each of these servers has lost keys; answers how many all of them have.
+    #[track_caller]
+    fn lose(&self, servers: &[usize]) -> usize {
+        self.until("keys are lost", || servers.iter().all(|server| self.gone(*server) > 0));
+        // All keys are one transaction, and so one batch.
+        self.invalidator.until("cluster:c0:waiting", |count| count == 0);
+        servers.iter().map(|server| self.gone(*server)).sum()
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < end, "never: {what}\n{}", self.invalidator.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_name_that_is_not_found_keeps_no_other_servers_deletes_back() {
+    if env::var_os("IN_NAMESPACE").is_some() {
+        return within();
+    }
+    let own = env::current_exe().unwrap();
+    let mut inner = Command::new("unshare");
+    inner.args(["--map-root-user", "--mount"]).arg(own).env("IN_NAMESPACE", "1");
+    inner.args(["--exact", OWN_NAME, "--nocapture"]);
+    assert!(inner.status().unwrap().success());
+}
+
+fn within() {
+    let folder = Folder::new("names");
+    let (hosts, resolvers) = (folder.path().join("hosts"), folder.path().join("resolv.conf"));
+    // The first server has no name yet, and where the second one's leads nobody listens.
+    Rig::know(&hosts, &[("127.0.0.9", 1), ("127.0.0.1", 2)]);
+    fs::write(&resolvers, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").unwrap();
+    cover(&hosts, "/etc/hosts");
+    cover(&resolvers, "/etc/resolv.conf");
+
+    // There is no other user in the namespace.
+    let servers = [0; SERVERS].map(|_| Server::holdall(&["-u", "root"]));
+    let members = servers.iter().enumerate();
+    let members = members.map(|(at, server)| format!("\"{}:{}\"", name(at), server.addr().port()));
+    let members = members.collect::<Vec<_>>().join(", ");
+    let config =
+        format!(r#"{{"pools": {{"A": {{"servers": [{members}]}}}}, "route": "PoolRoute|A"}}"#);
+    let spool = folder.path().join("spool");
+    fs::create_dir(&spool).unwrap();
+    let kept = ["-a", spool.to_str().unwrap(), "--discovery-period-ms", "100"];
+    let quick = ["-t", "500", "-r", "50", "--probe-timeout-max", "100", "--num-proxies", "1"];
+    let router = Router::start(&config, &[&kept[..], &quick].concat());
+
+    let database = Mysqld::mariadb(1, &[]);
+    database.sql("CREATE TABLE items (id INT PRIMARY KEY, v INT)");
+    database.sql(&format!("INSERT INTO items SELECT seq, 0 FROM seq_1_to_{ROWS}"));
+    let keys = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
+    let source = mysqld_source(&[&database], "");
+    let mut invalidator = Invalidator::new(&source, keys, &[router.addr()], "");
+    invalidator.start(&[]);
+    let keys = (1..=ROWS).map(|row| format!("item:{row}")).collect();
+    let mut rig = Rig { database, servers, invalidator, hosts, keys, turn: 0 };
+
+    rig.change();
+    let third = rig.lose(&[2]);
+    assert_eq!((rig.gone(0), rig.gone(1)), (0, 0), "they cannot be reached");
+
+    // The second one is found where it is now, though the third one's name is not found any more.
+    Rig::know(&rig.hosts, &[("127.0.0.1", 1)]);
+    rig.until("what was kept for it is executed", || rig.gone(1) > 0);
+    rig.change();
+    let both = rig.lose(&[1, 2]);
+    assert_eq!(rig.gone(2), third, "a server keeps its address");
+
+    Rig::know(&rig.hosts, &[("127.0.0.1", 0), ("127.0.0.1", 1)]);
+    rig.until("everything is executed", || rig.gone(0) + both == ROWS);
+    assert_eq!(rig.invalidator.stat("gaps"), Some(0));
+}
