@@ -34,7 +34,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   dist check    installs, runs, upgrades and removes each package in a clean root (as root)
   dist brief    pack and check of what `ci` tries: deb, rpm, image and tarball
   advisories    published advisories against dependencies (fetches their database)
-  databases     newer PostgreSQL and MariaDB, for `POSTGRES_HOME` and `MARIADB_HOME`
+  databases     newer PostgreSQL, MariaDB and MySQL, for `POSTGRES_HOME`, `MARIADB_HOME`, `MYSQL_HOME`
   loom          the models of the lock-free protocols
   memcached     Debian unstable's memcached, for `MEMCACHED_BIN`
   miri          the unsafe code under Miri (needs a nightly toolchain)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::gtid::Uuid;
+use crate::gtid::Origin;
 use crate::position::Position;
 
 /// A table as the log describes it at one moment.
@@ -95,8 +95,8 @@ pub enum Mark {
     },
     /// MySQL's transaction identifier.
     Gtid {
-        /// The server that committed first.
-        server: Uuid,
+        /// The server that committed first, and the tag.
+        origin: Origin,
         /// Its number there.
         number: u64,
     },

@@ -6,6 +6,7 @@
 //! ```text
 //! mariadb-gtid:0-1-4711,1-2-9        domain-server-sequence, one for each domain
 //! mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8
+//! mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8:tag:1-3     with tags (MySQL 8.3)
 //! file:mariadb-bin.000012:4711       the next event's place in a binary log
 //! lsn:0/16B3748                      PostgreSQL's log sequence number
 //! stream:orders/0=41,orders/1=7      the last message of each part of an input of lines
@@ -170,6 +171,8 @@ mod tests {
             "mariadb-gtid:0-1-4711,3-7-18446744073709551615",
             "mariadb-gtid:",
             "mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8",
+            "mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:a_tag:1-3:9:b:7",
+            "mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:a_tag:1",
             "file:mariadb-bin.000012:4711",
             "lsn:0/16B3748",
             "lsn:FF/FFFFFFFF",

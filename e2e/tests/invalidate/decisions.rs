@@ -130,8 +130,8 @@ fn what_the_log_would_not_carry_is_refused() {
 #[test]
 fn a_log_that_one_server_purged_is_read_from_the_next() {
     let (primary, replica) = (Mysqld::mariadb(1, &[]), Mysqld::mariadb(2, &[]));
-    primary.sql("RESET MASTER");
-    replica.sql("RESET MASTER");
+    primary.reset_log();
+    replica.reset_log();
     primary.sql("CREATE TABLE users (id INT PRIMARY KEY)");
     replica.follow(&primary);
     let server = cache();

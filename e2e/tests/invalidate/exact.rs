@@ -25,7 +25,7 @@ impl Databases {
     fn mysqld(brand: Brand) -> Self {
         let both = [Mysqld::start(brand, 1, &[]), Mysqld::start(brand, 2, &[])];
         // Both made their own user and database before; replication begins after that.
-        both.iter().for_each(|one| drop(one.sql("RESET MASTER")));
+        both.iter().for_each(Mysqld::reset_log);
         both[1].follow(&both[0]);
         both[0].sql("CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 0)");
         both[1].catch_up(&both[0].gtids());

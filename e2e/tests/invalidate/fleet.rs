@@ -149,12 +149,12 @@ fn secured(brand: Option<Brand>, files: &Certificates) -> (Database, String) {
     let (cert, key) = (files.path("server.crt"), files.path("server.key"));
     let verified = format!("verify-full\"\nsslrootcert = \"{}", files.path("ca.crt"));
     let (database, mode) = match brand {
-        Some(Brand::MySql) => (Database::mysql(), "disable"),
-        Some(Brand::MariaDb) => {
+        Some(brand) if !brand.has_tls() => (Database::mysql(), "disable"),
+        Some(brand) => {
             let own = [format!("--ssl-cert={cert}"), format!("--ssl-key={key}")];
             let fast = ["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"];
             let flags = [&fast[..], &[own[0].as_str(), own[1].as_str()]].concat();
-            (Database::Mysqld(Mysqld::mariadb(1, &flags)), verified.as_str())
+            (Database::Mysqld(Mysqld::start(brand, 1, &flags)), verified.as_str())
         }
         None => {
             let database = Postgres::start_with_tls(cert.as_ref(), key.as_ref(), &[]);

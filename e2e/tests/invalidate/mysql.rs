@@ -133,8 +133,8 @@ fn failover(brand: Brand) {
     let mut primary = Mysqld::start(brand, 1, flags);
     let replica = Mysqld::start(brand, 2, flags);
     // Both made their own user and database before; replication begins after that.
-    primary.sql("RESET MASTER");
-    replica.sql("RESET MASTER");
+    primary.reset_log();
+    replica.reset_log();
     primary.sql(USERS);
     replica.follow(&primary);
     let server = cache();
@@ -151,7 +151,8 @@ fn failover(brand: Brand) {
     until_absent(&server, &KEYS, &["user:1", "mail:a@x"], &invalidator);
     replica.catch_up(&primary.gtids());
     primary.kill();
-    replica.sql("STOP SLAVE; INSERT INTO users VALUES (2, 'b@x', '')");
+    replica.stop_following();
+    replica.sql("INSERT INTO users VALUES (2, 'b@x', '')");
     until_absent(&server, &KEYS, &["user:1", "user:2", "mail:a@x", "mail:b@x"], &invalidator);
 }
 
@@ -230,8 +231,7 @@ fn purged(brand: Brand) {
 /// Removes all files of the log but the newest, once the server noticed that nobody reads them any
 /// more.
 pub(crate) fn purge(database: &Mysqld) {
-    let newest = database.sql("SHOW MASTER STATUS");
-    let newest = newest.split('\t').next().unwrap();
+    let newest = database.log_file();
     let end = Instant::now() + Duration::from_secs(30);
     while database.sql("SHOW BINARY LOGS").lines().count() > 1 {
         assert!(Instant::now() < end, "the log stays");
@@ -343,4 +343,71 @@ fn two_followers(brand: Brand) {
     second.start(&[]);
     let said = first.ended();
     assert!(said.contains("server_id"), "{said}");
+}
+
+/// MySQL has tags from 8.3 on; `MYSQL_HOME` may be one.
+#[test]
+fn transactions_with_tags_are_positions() {
+    let database = Mysqld::start(Brand::MySql, 1, &[]);
+    let tagged = |statement: &str| {
+        let mut session = database.session();
+        session.run(&format!("SET gtid_next = 'AUTOMATIC:batch'; {statement}"))
+    };
+    database.sql(USERS);
+    if database.version() < (8, 3) {
+        assert!(tagged("INSERT INTO users VALUES (1, NULL, '')").is_none(), "it has tags");
+        return;
+    }
+    let server = cache();
+    let source = mysqld_source(&[&database], "");
+    let mut invalidator = Invalidator::new(&source, USER_KEYS, &[server.addr()], "");
+    assert!(tagged("INSERT INTO users VALUES (7, NULL, '')").is_some());
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+    invalidator.start(&[]);
+    let since = database.gtids();
+    fill(&server, &KEYS);
+    assert!(tagged("INSERT INTO users VALUES (1, NULL, '')").is_some());
+    database.sql("INSERT INTO users VALUES (2, NULL, '')");
+    until_absent(&server, &KEYS, &["user:1", "user:2"], &invalidator);
+    invalidator.until("checkpoints", |count| count > 0);
+    let kept = || fs::read_to_string(invalidator.checkpoint()).unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while !kept().contains(&format!("mysql-gtid:{}\n", database.gtids())) {
+        assert!(Instant::now() < end, "{} is not {}", kept(), database.gtids());
+        thread::sleep(Duration::from_millis(20));
+    }
+    // A restart leaves out what was read, and nothing else, whatever tag it has.
+    invalidator.kill();
+    fill(&server, &KEYS);
+    assert!(tagged("INSERT INTO users VALUES (3, NULL, '')").is_some());
+    invalidator.start(&[]);
+    until_absent(&server, &KEYS, &["user:3"], &invalidator);
+    invalidator.kill();
+    fill(&server, &KEYS);
+    invalidator.start(&["--since", &format!("mysql-gtid:{since}")]);
+    until_absent(&server, &KEYS, &KEYS[..3], &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0));
+}
+
+/// Compressed transactions: MySQL has them from 8.0.20 on.
+#[test]
+fn compressed_transactions_of_mysql_delete_their_keys() {
+    let database = Mysqld::start(Brand::MySql, 1, &[]);
+    if database.sql("SHOW VARIABLES LIKE 'binlog_transaction_compression'").trim().is_empty() {
+        assert!(database.version() < (8, 1), "its transactions can be compressed");
+        return;
+    }
+    database.sql("SET GLOBAL binlog_transaction_compression = ON");
+    database.sql(USERS);
+    let server = cache();
+    let source = mysqld_source(&[&database], "");
+    let mut invalidator = Invalidator::new(&source, USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    database.sql("BEGIN; INSERT INTO users VALUES (1, 'a@x', REPEAT('n', 9000)); INSERT INTO users VALUES (2, NULL, ''); COMMIT");
+    until_absent(&server, &KEYS, &["user:1", "user:2", "mail:a@x"], &invalidator);
+    fill(&server, &KEYS);
+    database.sql("UPDATE users SET mail = 'b@x' WHERE id = 1");
+    until_absent(&server, &KEYS, &["user:1", "mail:a@x", "mail:b@x"], &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0));
 }

@@ -1,5 +1,5 @@
-//! Databases that Debian does not have: jars at Maven Central carry them for Linux, for other
-//! projects' tests.
+//! Databases that Debian's stable release does not have: jars at Maven Central carry them for
+//! Linux, for other projects' tests; and unstable has MySQL.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -56,7 +56,8 @@ pub(super) fn mysql(steps: &mut Steps, tools: &Path) -> Result<(), Failure> {
 
 /// Puts newer databases below the tools, where they are not there.
 pub(crate) fn newer(steps: &mut Steps) -> Result<(), Failure> {
-    NEWER.iter().try_for_each(|jar| install(steps, &super::tools(), jar))
+    NEWER.iter().try_for_each(|jar| install(steps, &super::tools(), jar))?;
+    super::unstable::mysql(steps)
 }
 
 fn install(steps: &mut Steps, tools: &Path, jar: &Jar) -> Result<(), Failure> {

@@ -1,49 +1,70 @@
-//! Debian unstable's memcached, which is newer than the one that tests install, below `target/e2e`.
+//! Debian unstable's memcached and MySQL, which are newer than what tests install, below
+//! `target/e2e`.
 //!
-//! It comes with the C library that it was built for, so it runs beside an older Debian's.
+//! Each comes with the libraries that it was built for, so it runs beside an older Debian's.
 
 use std::fs;
+use std::path::Path;
 
 use super::apart::Apt;
 use crate::failure::Failure;
 use crate::install::tools;
 use crate::steps::{Steps, program};
 
-/// memcached, and the libraries that it is linked with.
-const PACKAGES: [&str; 10] = [
-    "memcached",
-    "libc6",
-    "libevent-2.1-7t64",
-    "libgcc-s1",
-    "liblua5.4-0",
-    "libsasl2-2",
-    "libssl3t64",
-    "libzstd1",
-    "zlib1g",
-    "libdb5.3t64",
-];
-
-/// Fetches the present one; `unstable/memcached` below the tools starts it.
+/// Fetches the present memcached; `unstable/memcached` below the tools starts it.
 pub(crate) fn memcached(steps: &mut Steps) -> Result<(), Failure> {
     let home = tools().join("unstable");
-    let (packages, root) = (home.join("packages"), home.join("root"));
-    fs::create_dir_all(&packages).map_err(Failure::path(&packages))?;
-    let apt = Apt::new(steps, &home, &[("deb", "unstable")])?;
-    let mut download = apt.get(&["download", "-q"]);
-    download.args(PACKAGES).current_dir(&packages);
-    steps.run("unstable, download", download)?;
-    let each = "for file in *.deb; do dpkg-deb -x \"$file\" ../root; done; rm ./*.deb";
-    let mut unpack = program("sh", ["-ec", each]);
-    unpack.current_dir(&packages);
-    steps.run("unstable, unpack", unpack)?;
-    let root = root.display();
+    fetch(steps, &home, "memcached")?;
     let script = home.join("memcached");
-    let libraries = format!("{root}/usr/lib/$(uname -m)-linux-gnu");
-    let text = format!(
-        "#!/bin/sh\nexec \"$(ls {root}/usr/lib64/ld-linux-*.so.* {root}/usr/lib/ld-linux-*.so.* \
-         2>/dev/null | head -n 1)\" --library-path \"{libraries}\" {root}/usr/bin/memcached \"$@\"\n"
-    );
-    fs::write(&script, &text).map_err(Failure::path(&script))?;
-    steps.run("unstable, executable", program("chmod", ["+x".as_ref(), script.as_os_str()]))?;
+    starter(steps, &script, "root", "usr/bin/memcached", "")?;
     steps.run("unstable, version", program(&script, ["-V"]))
+}
+
+/// Fetches MySQL where it is missing; `mysql-9/bin/mysqld` below the tools starts it.
+pub(super) fn mysql(steps: &mut Steps) -> Result<(), Failure> {
+    let home = tools().join("mysql-9");
+    let script = home.join("bin/mysqld");
+    if script.exists() {
+        return Ok(());
+    }
+    println!("MySQL 9, another database: {}", home.display());
+    fetch(steps, &home, "mysql-server-core")?;
+    let bin = home.join("bin");
+    fs::create_dir_all(&bin).map_err(Failure::path(&bin))?;
+    starter(steps, &script, "../root", "usr/sbin/mysqld", " \"--basedir=$root/usr\"")?;
+    steps.run("MySQL 9, version", program(&script, ["--no-defaults", "--version"]))
+}
+
+/// Unpacks a package, and all that it depends on, below `home/root`.
+fn fetch(steps: &mut Steps, home: &Path, package: &str) -> Result<(), Failure> {
+    fs::create_dir_all(home).map_err(Failure::path(home))?;
+    let apt = Apt::new(steps, home, &[("deb", "unstable")])?;
+    // Nothing is installed as far as this apt knows, so all of it is fetched.
+    let words = ["install", "-q", "-y", "--download-only", "--no-install-recommends", package];
+    steps.run("unstable, download", apt.get(&words))?;
+    let each = "for file in apt/archives/*.deb; do dpkg-deb -x \"$file\" root; done\n\
+                rm apt/archives/*.deb";
+    let mut unpack = program("sh", ["-ec", each]);
+    unpack.current_dir(home);
+    steps.run("unstable, unpack", unpack)
+}
+
+/// Writes a script that starts a program with the libraries of `root`, which is a path from the
+/// script's folder; `more` comes behind the script's own arguments.
+fn starter(
+    steps: &mut Steps,
+    script: &Path,
+    root: &str,
+    path: &str,
+    more: &str,
+) -> Result<(), Failure> {
+    let text = format!(
+        "#!/bin/sh\nroot=\"$(cd \"$(dirname \"$0\")/{root}\" && pwd)\"\n\
+         loader=\"$(ls \"$root\"/usr/lib64/ld-linux-*.so.* \"$root\"/usr/lib/ld-linux-*.so.* \
+         2>/dev/null | head -n 1)\"\n\
+         exec \"$loader\" --library-path \"$root/usr/lib/$(uname -m)-linux-gnu\" \
+         \"$root/{path}\" \"$@\"{more}\n"
+    );
+    fs::write(script, &text).map_err(Failure::path(script))?;
+    steps.run("unstable, executable", program("chmod", ["+x".as_ref(), script.as_os_str()]))
 }

@@ -15,7 +15,8 @@ use crate::process::free_port;
 pub enum Brand {
     /// MariaDB, Debian's package, or the one at `MARIADB_HOME`.
     MariaDb,
-    /// MySQL 8.0, which `cargo xtask install` puts below `E2E_TOOLS`.
+    /// MySQL 8.0, which `cargo xtask install` puts below `E2E_TOOLS`, or the one at `MYSQL_HOME`,
+    /// of 8.4 or later.
     MySql,
 }
 
@@ -42,12 +43,21 @@ impl Brand {
         }
     }
 
+    /// False for MySQL 8.0.15, whose build has no cipher in common with rustls.
+    #[must_use]
+    pub fn has_tls(self) -> bool {
+        self == Self::MariaDb || mysql_home().is_some()
+    }
+
     fn program(self) -> PathBuf {
         match self {
             Self::MariaDb => {
                 mariadb_home().map_or_else(|| "mariadbd".into(), |home| home.join("bin/mariadbd"))
             }
             Self::MySql => {
+                if let Some(home) = mysql_home() {
+                    return home.join("bin/mysqld");
+                }
                 let tools = env::var_os("E2E_TOOLS").map(PathBuf::from).unwrap_or_else(|| {
                     // TARGET/PROFILE/deps/TEST
                     let own = env::current_exe().expect("a test knows its own path");
@@ -61,14 +71,25 @@ impl Brand {
     }
 
     /// Flags that only this one has or needs.
-    const fn flags(self) -> &'static [&'static str] {
+    fn flags(self) -> &'static [&'static str] {
+        let is_new = mysql_home().is_some();
         match self {
-            Self::MariaDb => &["--plugin-load-add=ha_blackhole"],
+            Self::MariaDb => &["--plugin-load-add=ha_blackhole", "--innodb-log-file-size=32M"],
+            // Its users have passwords of the kind that is the default since 8.0. Debian's has a
+            // folder for files, which only its package makes.
+            Self::MySql if is_new => &[
+                "--gtid-mode=ON",
+                "--enforce-gtid-consistency=ON",
+                "--mysqlx=OFF",
+                "--secure-file-priv=",
+                "--innodb-redo-log-capacity=32M",
+            ],
             Self::MySql => &[
                 "--gtid-mode=ON",
                 "--enforce-gtid-consistency=ON",
                 "--default-authentication-plugin=mysql_native_password",
                 "--mysqlx=OFF",
+                "--innodb-log-file-size=32M",
             ],
         }
     }
@@ -96,7 +117,6 @@ impl Mysqld {
             "--character-set-server=utf8mb4".to_owned(),
             "--log-slave-updates".to_owned(),
             "--innodb-buffer-pool-size=32M".to_owned(),
-            "--innodb-log-file-size=32M".to_owned(),
             "--performance-schema=OFF".to_owned(),
             "--slave-net-timeout=5".to_owned(),
         ];
@@ -173,17 +193,76 @@ impl Mysqld {
         let port = primary.port;
         let by = match self.brand {
             Brand::MariaDb => "MASTER_USE_GTID=slave_pos",
+            // Its users' passwords are encrypted by a key of the server's.
+            Brand::MySql if self.has_new_words() => {
+                "MASTER_AUTO_POSITION=1, GET_MASTER_PUBLIC_KEY=1"
+            }
             Brand::MySql => "MASTER_AUTO_POSITION=1",
         };
-        self.sql(&format!(
+        self.replicate(&format!(
             "STOP SLAVE; CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='holdall', MASTER_PASSWORD='secret', \
              {by}, MASTER_CONNECT_RETRY=1; START SLAVE"
         ));
     }
 
+    /// Follows no other any more.
+    pub fn stop_following(&self) {
+        self.replicate("STOP SLAVE");
+    }
+
+    /// Empties its log, and begins again with the first transaction.
+    pub fn reset_log(&self) {
+        self.replicate("RESET MASTER");
+    }
+
+    /// The file of its log that is written now.
+    #[must_use]
+    pub fn log_file(&self) -> String {
+        let status = self.replicate("SHOW MASTER STATUS");
+        status.split_whitespace().next().unwrap_or_default().to_owned()
+    }
+
+    /// MySQL 8.4 knows the later words for replication alone.
+    fn has_new_words(&self) -> bool {
+        self.brand == Brand::MySql && mysql_home().is_some()
+    }
+
+    /// Runs statements about replication, which are given in the earlier words.
+    #[track_caller]
+    fn replicate(&self, statements: &str) -> String {
+        if !self.has_new_words() {
+            return self.sql(statements);
+        }
+        let words = [
+            ("RESET MASTER", "RESET BINARY LOGS AND GTIDS"),
+            ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"),
+            ("CHANGE MASTER TO", "CHANGE REPLICATION SOURCE TO"),
+            ("MASTER_", "SOURCE_"),
+            ("SLAVE", "REPLICA"),
+        ];
+        let replaced =
+            words.iter().fold(statements.to_owned(), |text, (old, new)| text.replace(old, new));
+        self.sql(&replaced)
+    }
+
+    /// The two first numbers of its version.
+    #[must_use]
+    pub fn version(&self) -> (u32, u32) {
+        let text = self.sql("SELECT VERSION()");
+        let mut numbers = text.trim().split(['.', '-']).map(str::parse);
+        let mut next = || numbers.next().and_then(Result::ok).expect("a version has numbers");
+        (next(), next())
+    }
+
+    /// True if its log has the rows that foreign keys change.
+    #[must_use]
+    pub fn logs_cascades(&self) -> bool {
+        self.brand == Brand::MySql && self.version() >= (9, 6)
+    }
+
     /// Delays what it follows by a number of seconds.
     pub fn lag(&self, secs: u32) {
-        self.sql(&format!("STOP SLAVE; CHANGE MASTER TO MASTER_DELAY={secs}; START SLAVE"));
+        self.replicate(&format!("STOP SLAVE; CHANGE MASTER TO MASTER_DELAY={secs}; START SLAVE"));
     }
 
     /// The identifiers of the transactions in its log.
@@ -229,6 +308,11 @@ impl Drop for Mysqld {
 /// The folder of another MariaDB than Debian's.
 fn mariadb_home() -> Option<PathBuf> {
     env::var_os("MARIADB_HOME").map(PathBuf::from)
+}
+
+/// The folder of another MySQL than that of `cargo xtask install`.
+fn mysql_home() -> Option<PathBuf> {
+    env::var_os("MYSQL_HOME").map(PathBuf::from)
 }
 
 /// A folder as a new server of this version needs it, made once and kept beside the test programs.

@@ -29,7 +29,7 @@ use super::server::Flavour;
 use super::statement::{Control, control, effect};
 use crate::change::{Change, Effect, Event, Mark};
 use crate::comment;
-use crate::gtid::Uuid;
+use crate::gtid::Origin;
 use crate::keys::Rules;
 use crate::position::Position;
 
@@ -64,10 +64,10 @@ struct Commented {
     needs_text: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Gtid {
     Maria { domain: u32, server: u32, sequence: u64 },
-    Mysql { server: Uuid, number: u64 },
+    Mysql { origin: Origin, number: u64 },
 }
 
 /// Characters of a statement that are kept, for an error message.
@@ -188,7 +188,7 @@ impl Decoder {
             }
             EventData::XidEvent(_) => self.commit(time_us),
             EventData::XaPrepareLogEvent(data) => self.prepared(&data, time_us)?,
-            EventData::GtidEvent(gtid) => self.mysql_gtid(&gtid)?,
+            EventData::GtidEvent(gtid) => self.mysql_gtid(&gtid),
             EventData::AnonymousGtidEvent(_) => {
                 self.rows.begin();
                 self.reading = None;
@@ -227,19 +227,13 @@ impl Decoder {
         }
     }
 
-    /// A tagged identifier is an error: a set without the tag would name another transaction as
-    /// read, and the server would leave that one out.
-    fn mysql_gtid(&mut self, gtid: &GtidEvent) -> io::Result<()> {
-        if gtid.is_tagged() && self.by == By::Gtid {
-            return Err(io::Error::other(
-                "its transaction identifier has a tag, which positions do not have: \
-                 use position = \"file\"",
-            ));
-        }
-        self.reading = Some(Gtid::Mysql { server: gtid.sid(), number: gtid.gno() });
+    /// The library reads both forms: `GTID_LOG_EVENT`, and `GTID_TAGGED_LOG_EVENT` of MySQL 8.3.
+    fn mysql_gtid(&mut self, gtid: &GtidEvent) {
+        let tag = gtid.tag().map(|tag| tag.as_str().to_owned()).unwrap_or_default();
+        let origin = Origin { server: gtid.sid(), tag };
+        self.reading = Some(Gtid::Mysql { origin, number: gtid.gno() });
         self.rows.begin();
         self.is_open = false;
-        Ok(())
     }
 
     /// Continues in the next file. A rotate event without a place in the log is sent at connect.
@@ -349,11 +343,13 @@ impl Decoder {
 
     /// Identifies the transaction being read to a visibility probe.
     fn mark(&self) -> Mark {
-        match (self.flavour, self.reading) {
+        match (self.flavour, &self.reading) {
             (Flavour::MariaDb, _) if !self.file.is_empty() => {
                 Mark::End { file: self.file.clone(), offset: self.offset }
             }
-            (Flavour::MySql, Some(Gtid::Mysql { server, number })) => Mark::Gtid { server, number },
+            (Flavour::MySql, Some(Gtid::Mysql { origin, number })) => {
+                Mark::Gtid { origin: origin.clone(), number: *number }
+            }
             _ => Mark::Unknown,
         }
     }
@@ -369,8 +365,8 @@ impl Decoder {
             (Position::MariaGtid(domains), Some(Gtid::Maria { domain, server, sequence })) => {
                 domains.insert(domain, (server, sequence));
             }
-            (Position::MysqlGtid(set), Some(Gtid::Mysql { server, number })) => {
-                set.insert(server, number)
+            (Position::MysqlGtid(set), Some(Gtid::Mysql { origin, number })) => {
+                set.insert(origin, number)
             }
             (Position::File { name, offset }, _) => {
                 name.clone_from(&self.file);
@@ -443,13 +439,14 @@ mod tests {
     use mysql_common::proto::MySerialize as _;
 
     use super::*;
+    use crate::gtid::Uuid;
 
     const SERVER: Uuid = [7; 16];
 
     /// Decodes events, each a type and a body, as MySQL's; the first five transactions are read.
     fn said(by: By, events: &[(u8, Vec<u8>)]) -> Vec<Event> {
         let mut from = crate::gtid::GtidSet::default();
-        (1..=5).for_each(|number| from.insert(SERVER, number));
+        (1..=5).for_each(|number| from.insert(Origin::untagged(SERVER), number));
         let from = Position::MysqlGtid(from);
         let mut decoder = Decoder::new(Flavour::MySql, by, &from, &Rules::default());
         let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
@@ -487,14 +484,37 @@ mod tests {
 
     #[test]
     fn a_tagged_identifier_is_taken_for_no_other() {
-        let gtid = body(&GtidEvent::new_tagged(SERVER, Tag::new("batch").unwrap(), 6));
+        let gtid = body(&GtidEvent::new_tagged(SERVER, Tag::new("batch").unwrap(), 3));
         let events = [(42, gtid), (2, statement("BEGIN")), (16, vec![1; 8])];
         let all = said(By::Gtid, &events);
-        let [Event::Gap { why }, Event::Commit { position, .. }] = &all[..] else {
-            panic!("{all:?}")
-        };
-        assert!(why.contains("has a tag"), "{why}");
-        assert_eq!(position.to_string(), "mysql-gtid:07070707-0707-0707-0707-070707070707:1-5");
+        let [Event::Commit { position, mark, .. }] = &all[..] else { panic!("{all:?}") };
+        let after = "mysql-gtid:07070707-0707-0707-0707-070707070707:1-5:batch:3";
+        assert_eq!(position.to_string(), after);
+        let origin = Origin { server: SERVER, tag: "batch".to_owned() };
+        assert_eq!(*mark, Mark::Gtid { origin, number: 3 });
         assert!(!said(By::File, &events).iter().any(|event| matches!(event, Event::Gap { .. })));
+    }
+
+    /// The bytes are put together by MySQL's description of its serialization: a version, the
+    /// length of all, the last field that must be understood, and fields behind their numbers.
+    /// Numbers have their length in the low bits of the first byte; those of the server are one
+    /// byte each.
+    #[test]
+    fn an_event_with_a_tag_is_read_as_mysql_describes_it() {
+        let number = |number: u8| number << 1;
+        // Flags; the server, each byte a number; the number, which has a sign; the tag.
+        let mut fields = vec![number(0), number(0), number(1)];
+        fields.extend(SERVER.map(number));
+        fields.extend([number(2), number(9 << 1), number(3), number(5)]);
+        fields.extend(b"batch");
+        // Both logical times, with their signs, and the time of the commit.
+        fields.extend([number(4), number(0), number(5), number(1 << 1), number(6), number(0)]);
+        let length = u8::try_from(3 + fields.len()).unwrap();
+        let mut body = vec![number(1), number(length), number(0)];
+        body.extend(fields);
+        let all = said(By::Gtid, &[(42, body), (2, statement("BEGIN")), (16, vec![1; 8])]);
+        let [Event::Commit { position, .. }] = &all[..] else { panic!("{all:?}") };
+        let after = "mysql-gtid:07070707-0707-0707-0707-070707070707:1-5:batch:9";
+        assert_eq!(position.to_string(), after);
     }
 }

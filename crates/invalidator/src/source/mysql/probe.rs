@@ -68,8 +68,8 @@ impl VisibilityProbe for MysqlProbe {
             (Mark::End { file, offset }, Seen::End { file: seen, offset: until }) => {
                 Some((number(file), *offset) <= (number(seen), *until))
             }
-            (Mark::Gtid { server, number }, Seen::Gtids(set)) => {
-                Some(set.contains(*server, *number))
+            (Mark::Gtid { origin, number }, Seen::Gtids(set)) => {
+                Some(set.contains(origin, *number))
             }
             _ => Some(false),
         }
@@ -84,6 +84,7 @@ fn number(file: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gtid::Origin;
     use crate::source::mysql::By;
 
     fn saw(seen: Seen, mark: &Mark) -> Option<bool> {
@@ -117,9 +118,12 @@ mod tests {
     #[test]
     fn what_is_executed_was_seen() {
         let mut set = GtidSet::default();
-        set.insert([7; 16], 3);
-        let mark = |number| Mark::Gtid { server: [7; 16], number };
-        assert_eq!(saw(Seen::Gtids(set.clone()), &mark(3)), Some(true));
-        assert_eq!(saw(Seen::Gtids(set), &mark(2)), Some(false));
+        let tagged = Origin { server: [7; 16], tag: "batch".to_owned() };
+        let untagged = Origin::untagged([7; 16]);
+        set.insert(untagged.clone(), 3);
+        let mark = |origin: &Origin, number| Mark::Gtid { origin: origin.clone(), number };
+        assert_eq!(saw(Seen::Gtids(set.clone()), &mark(&untagged, 3)), Some(true));
+        assert_eq!(saw(Seen::Gtids(set.clone()), &mark(&untagged, 2)), Some(false));
+        assert_eq!(saw(Seen::Gtids(set), &mark(&tagged, 3)), Some(false));
     }
 }

@@ -6,11 +6,12 @@ use mysql_async::prelude::Queryable as _;
 use mysql_async::{
     BinlogStream, BinlogStreamRequest, Conn, DriverError, Error, GnoInterval, OptsBuilder, Row, Sid,
 };
+use mysql_common::packets::{InvalidTag, Tag};
 use tokio::time::timeout;
 
 use super::{By, Settings, refused, tls};
 use crate::change::SourceError;
-use crate::gtid::GtidSet;
+use crate::gtid::{GtidSet, Origin};
 use crate::position::{Position, maria_domains, maria_text};
 use crate::source::ssl_mode::SslMode;
 
@@ -197,7 +198,10 @@ impl Server {
                 request
             }
             (Position::MysqlGtid(set), Flavour::MySql) => {
-                request.with_gtid().with_gtid_set(sids(set))
+                let sids = sids(set).map_err(|error| {
+                    SourceError::Wrong(format!("{name}: position {from}: {error}"))
+                })?;
+                request.with_gtid().with_gtid_set(sids)
             }
             (other, flavour) => {
                 return Err(SourceError::Wrong(format!(
@@ -221,11 +225,15 @@ async fn answer<T>(
 }
 
 /// MySQL's wire has intervals without their end.
-fn sids(set: &GtidSet) -> Vec<Sid<'static>> {
-    let one = |(uuid, intervals): (_, &[(u64, u64)])| {
-        intervals.iter().fold(Sid::new(uuid), |sid, (first, last)| {
-            sid.with_interval(GnoInterval::new(*first, last + 1))
-        })
+fn sids(set: &GtidSet) -> Result<Vec<Sid<'static>>, InvalidTag> {
+    let one = |(origin, intervals): (&Origin, &[(u64, u64)])| {
+        let mut sid = Sid::new(origin.server);
+        if !origin.tag.is_empty() {
+            sid = sid.with_tag(Tag::new(origin.tag.clone())?);
+        }
+        Ok(intervals
+            .iter()
+            .fold(sid, |sid, (first, last)| sid.with_interval(GnoInterval::new(*first, last + 1))))
     };
     set.iter().map(one).collect()
 }

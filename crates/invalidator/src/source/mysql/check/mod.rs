@@ -34,7 +34,8 @@ pub(super) async fn check(
     Ok(findings)
 }
 
-/// Transaction identifiers that cannot be positions.
+/// Transaction identifiers that cannot be positions, since there are none, or they have a form of
+/// a later version.
 async fn positions(server: &mut Server, by: By) -> Result<Option<Finding>, SourceError> {
     if by == By::File || server.flavour == Flavour::MariaDb {
         return Ok(None);
@@ -48,7 +49,7 @@ async fn positions(server: &mut Server, by: By) -> Result<Option<Finding>, Sourc
     let executed = server.text("SELECT @@GLOBAL.gtid_executed").await?.replace('\n', "");
     Ok(executed.parse::<GtidSet>().err().map(|_| {
         Finding::fatal(format!(
-            "its gtid_executed '{executed}' has tagged identifiers, which positions do not have: set position = \"file\" in [source]"
+            "its gtid_executed '{executed}' is not understood: set position = \"file\" in [source]"
         ))
     }))
 }
