@@ -151,3 +151,47 @@ fn a_log_that_one_server_purged_is_read_from_the_next() {
     until_absent(&server, &["user:2"], &["user:2"], &invalidator);
     assert_eq!(invalidator.stat("gaps"), Some(0));
 }
+
+/// Only MySQL logs the rows that a foreign key changes, from 9.6 on; `MYSQL_HOME` may be one.
+#[test]
+fn rows_that_a_foreign_key_changes_are_deleted_or_refused() {
+    Brand::ALL.into_iter().for_each(cascades);
+}
+
+fn cascades(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
+    database.sql(
+        "CREATE TABLE users (id INT PRIMARY KEY); CREATE TABLE pets (id INT PRIMARY KEY, owner INT, \
+         FOREIGN KEY (owner) REFERENCES users (id) ON DELETE CASCADE); \
+         INSERT INTO users VALUES (1), (2); INSERT INTO pets VALUES (7, 1)",
+    );
+    let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"\n\"shop.pets\" = \"pet:{id}\"";
+    let names = ["user:1", "user:2", "pet:7"];
+    let server = cache();
+    let follow = |more: &str| {
+        Invalidator::new(&mysqld_source(&[&database], more), keys, &[server.addr()], "")
+    };
+    if database.logs_cascades() {
+        let mut invalidator = follow("");
+        assert_eq!(invalidator.run("check", &[]), "ok\n");
+        invalidator.start(&[]);
+        fill(&server, &names);
+        database.sql("DELETE FROM users WHERE id = 1");
+        until_absent(&server, &names, &["user:1", "pet:7"], &invalidator);
+        return;
+    }
+    let said = follow("").refusal("check", &[]);
+    assert!(said.contains("table shop.pets: foreign key"), "{said}");
+    assert!(follow("").refusal("run", &[]).contains("unlogged_cascades"));
+    let mut invalidator = follow("unlogged_cascades = \"accept\"");
+    let said = invalidator.run("check", &[]);
+    assert!(said.contains("note: ") && said.contains("their keys may be old\nok\n"), "{said}");
+    invalidator.start(&[]);
+    fill(&server, &names);
+    database.sql("DELETE FROM users WHERE id = 1; DELETE FROM pets WHERE id = 7");
+    until_absent(&server, &names, &["user:1"], &invalidator);
+    // What a statement changes is in the log.
+    database.sql("INSERT INTO pets VALUES (7, 2)");
+    until_absent(&server, &names, &["user:1", "pet:7"], &invalidator);
+    assert!(invalidator.is_running());
+}

@@ -42,6 +42,8 @@ pub struct Source {
     pub(super) server_id: Option<u32>,
     #[serde(default)]
     pub(super) position: mysql::By,
+    #[serde(default)]
+    pub(super) unlogged_cascades: mysql::UnloggedCascades,
     #[serde(default = "check_every_ms")]
     pub(super) check_every_ms: u64,
     #[serde(default)]
@@ -147,6 +149,7 @@ impl Source {
             sslrootcert: self.sslrootcert.clone(),
             server_id: self.server_id.unwrap_or_default(),
             by: self.position,
+            unlogged_cascades: self.unlogged_cascades,
             check_every: Duration::from_millis(self.check_every_ms),
         })
     }

@@ -59,7 +59,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::source::mysql::By;
+    use crate::source::mysql::{By, UnloggedCascades};
 
     #[test]
     fn a_beat_is_a_row_and_where_needed_a_comment() {
@@ -71,6 +71,7 @@ mod tests {
             sslrootcert: None,
             server_id: 1,
             by: By::Gtid,
+            unlogged_cascades: UnloggedCascades::Refuse,
             check_every: Duration::MAX,
         };
         let rule = CanaryRule {

@@ -57,6 +57,17 @@ pub enum By {
     Gtid,
 }
 
+/// The treatment of foreign keys that change rows which the log does not carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnloggedCascades {
+    /// Their tables cannot be followed.
+    #[default]
+    Refuse,
+    /// Somebody else deletes the keys of such rows, or they may be old.
+    Accept,
+}
+
 /// The database, and the login there.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -75,6 +86,8 @@ pub struct Settings {
     pub server_id: u32,
     /// The form of positions.
     pub by: By,
+    /// The treatment of foreign keys that change rows which the log does not carry.
+    pub unlogged_cascades: UnloggedCascades,
     /// The interval of checks while the log is read.
     pub check_every: Duration,
 }

@@ -85,7 +85,7 @@ fn number(file: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::gtid::Origin;
-    use crate::source::mysql::By;
+    use crate::source::mysql::{By, UnloggedCascades};
 
     fn saw(seen: Seen, mark: &Mark) -> Option<bool> {
         let settings = Settings {
@@ -96,6 +96,7 @@ mod tests {
             sslrootcert: None,
             server_id: 1,
             by: By::Gtid,
+            unlogged_cascades: UnloggedCascades::Refuse,
             check_every: std::time::Duration::MAX,
         };
         let mut probe = MysqlProbe::new(settings, String::new());

@@ -25,6 +25,8 @@ pub(super) async fn check(
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == name);
         if !rules.is_canary(name) {
             findings.extend(table::check(server, name, &columns, &image, is_outbox).await?);
+            let unlogged = settings.unlogged_cascades;
+            findings.extend(table::cascades(server, name, unlogged).await?);
             continue;
         }
         // Its old rows do not matter, and a new one has all of its columns that changed.

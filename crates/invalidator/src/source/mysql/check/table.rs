@@ -1,5 +1,6 @@
 //! Checks of one table: the log has its rows, and its columns as queries give them.
 
+use super::super::UnloggedCascades;
 use super::super::server::{Flavour, Server, cell};
 use crate::change::SourceError;
 use crate::finding::Finding;
@@ -77,7 +78,6 @@ pub(super) async fn check(
             )));
         }
     }
-    findings.extend(cascades(server, table, &schema, &name).await?);
     Ok(findings)
 }
 
@@ -118,27 +118,34 @@ async fn kind(
 
 /// The storage engine changes rows by itself where a foreign key cascades, and logs nothing of it;
 /// from 9.6 on MySQL's server does it, and logs the rows.
-async fn cascades(
+pub(super) async fn cascades(
     server: &mut Server,
     table: &str,
-    schema: &str,
-    name: &str,
+    unlogged: UnloggedCascades,
 ) -> Result<Vec<Finding>, SourceError> {
     if server.flavour == Flavour::MySql && server.version >= (9, 6) {
         return Ok(Vec::new());
     }
+    let Some((schema, name)) = table.split_once('.') else { return Ok(Vec::new()) };
+    let (schema, name) = (quote(schema), quote(name));
     let query = format!(
         "SELECT constraint_name, referenced_table_name FROM information_schema.referential_constraints WHERE constraint_schema = {schema} \
          AND table_name = {name} AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT') OR update_rule IN ('CASCADE', 'SET NULL', \
          'SET DEFAULT'))"
     );
     let one = |row: &mysql_async::Row| {
-        Finding::fatal(format!(
-            "table {table}: foreign key {} changes rows when {} does, and the binary log does not carry such changes; change them by \
-             statements or a trigger",
+        let what = format!(
+            "table {table}: foreign key {} changes rows when {} does, and the binary log does not carry such changes",
             cell(row, 0),
             cell(row, 1)
-        ))
+        );
+        match unlogged {
+            UnloggedCascades::Refuse => Finding::fatal(format!(
+                "{what}; change them by statements or a trigger, or set unlogged_cascades = \"accept\" in [source] if their keys may \
+                 be old"
+            )),
+            UnloggedCascades::Accept => Finding::note(format!("{what}: their keys may be old")),
+        }
     };
     Ok(server.rows(&query).await?.iter().map(one).collect())
 }
