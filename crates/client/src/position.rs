@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// A place in a database's log, behind a write: a replica that has reached it shows the write.
 ///
-/// Texts are those of the invalidator's `--since`:
+/// Texts are those of the invalidator's `--since`, without a timeline:
 ///
 /// | database | text | where a writer finds it after its commit |
 /// | --- | --- | --- |

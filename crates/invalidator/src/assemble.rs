@@ -225,7 +225,7 @@ mod tests {
 
     fn assembler() -> Assembler {
         let rules = Rules { messages: Some("mc".to_owned()), ..Rules::default() };
-        Assembler::new(Keyer::new(rules), Position::Lsn(0), 10_000, KeyFiles::default())
+        Assembler::new(Keyer::new(rules), Position::of_lsn(0), 10_000, KeyFiles::default())
     }
 
     fn message(keys: &str) -> Event {
@@ -234,12 +234,12 @@ mod tests {
     }
 
     fn commit(at: u64) -> Event {
-        Event::Commit { position: Position::Lsn(at), committed_us: at, mark: Mark::Unknown }
+        Event::Commit { position: Position::of_lsn(at), committed_us: at, mark: Mark::Unknown }
     }
 
     fn said(keys: &[&'static str], at: u64, committed_us: u64) -> Vec<Output> {
         let keys = keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
-        let (position, mark) = (Position::Lsn(at), Mark::Unknown);
+        let (position, mark) = (Position::of_lsn(at), Mark::Unknown);
         vec![Output::Commit { file: None, keys, position, committed_us, mark }]
     }
 
@@ -247,7 +247,7 @@ mod tests {
         Event::Finish {
             xid: xid.to_owned(),
             is_committed,
-            position: Position::Lsn(at),
+            position: Position::of_lsn(at),
             committed_us: at,
             mark: Mark::Unknown,
         }
@@ -276,7 +276,7 @@ mod tests {
         assembler.push(commit(1));
         assembler.push(message("x"));
         assert_eq!(
-            assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::Lsn(2) }),
+            assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::of_lsn(2) }),
             []
         );
         assembler.push(message("a"));
@@ -289,7 +289,7 @@ mod tests {
     fn a_prepared_transaction_undone_deletes_nothing() {
         let mut assembler = assembler();
         assembler.push(message("x"));
-        assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::Lsn(2) });
+        assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::of_lsn(2) });
         assert_eq!(assembler.push(finish("t", false, 4)), said(&[], 4, 4));
     }
 

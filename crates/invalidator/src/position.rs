@@ -8,7 +8,8 @@
 //! mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8
 //! mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8:tag:1-3     with tags (MySQL 8.3)
 //! file:mariadb-bin.000012:4711       the next event's place in a binary log
-//! lsn:0/16B3748                      PostgreSQL's log sequence number
+//! lsn:0/16B3748@2                    PostgreSQL's log sequence number, and its timeline
+//! lsn:0/16B3748                      the same where the timeline is not known
 //! stream:orders/0=41,orders/1=7      the last message of each part of an input of lines
 //! stream:=41                         the same where it has no parts
 //! ```
@@ -30,7 +31,13 @@ pub enum Position {
         offset: u64,
     },
     /// PostgreSQL's log sequence number, of the end of a commit.
-    Lsn(u64),
+    Lsn {
+        /// The number.
+        lsn: u64,
+        /// The timeline of the log that has the commit; `None` in positions that a person or an
+        /// earlier version wrote.
+        timeline: Option<u32>,
+    },
     /// MariaDB: the last server id and sequence number of every domain.
     MariaGtid(BTreeMap<u32, (u32, u64)>),
     /// MySQL: the set of transactions seen.
@@ -46,11 +53,22 @@ pub enum Position {
 )]
 pub struct NotAPosition(pub String);
 
+impl Position {
+    /// A place in PostgreSQL's log of any timeline.
+    #[must_use]
+    pub const fn of_lsn(lsn: u64) -> Self {
+        Self::Lsn { lsn, timeline: None }
+    }
+}
+
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { name, offset } => write!(f, "file:{name}:{offset}"),
-            Self::Lsn(lsn) => write!(f, "lsn:{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff),
+            Self::Lsn { lsn, timeline } => {
+                write!(f, "lsn:{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff)?;
+                timeline.map_or(Ok(()), |timeline| write!(f, "@{timeline}"))
+            }
             Self::MariaGtid(domains) => write!(f, "mariadb-gtid:{}", maria_text(domains)),
             Self::MysqlGtid(set) => write!(f, "mysql-gtid:{set}"),
             Self::Stream(places) => write!(f, "stream:{}", stream_text(places)),
@@ -140,6 +158,14 @@ pub fn lsn(text: &str) -> Option<u64> {
     Some(u64::from(half(high)?) << 32 | u64::from(half(low)?))
 }
 
+fn lsn_and_timeline(text: &str) -> Option<Position> {
+    let Some((place, timeline)) = text.split_once('@') else {
+        return lsn(text).map(Position::of_lsn);
+    };
+    let timeline = number(timeline).filter(|timeline: &u32| *timeline > 0)?;
+    Some(Position::Lsn { lsn: lsn(place)?, timeline: Some(timeline) })
+}
+
 impl FromStr for Position {
     type Err = NotAPosition;
 
@@ -151,7 +177,7 @@ impl FromStr for Position {
                 let offset = number(offset)?;
                 (!name.is_empty()).then(|| Self::File { name: name.to_owned(), offset })
             }),
-            "lsn" => lsn(rest).map(Self::Lsn),
+            "lsn" => lsn_and_timeline(rest),
             "mariadb-gtid" => maria_domains(rest).map(Self::MariaGtid),
             "mysql-gtid" => rest.parse().ok().map(Self::MysqlGtid),
             "stream" => stream_places(rest).map(Self::Stream),
@@ -176,6 +202,8 @@ mod tests {
             "file:mariadb-bin.000012:4711",
             "lsn:0/16B3748",
             "lsn:FF/FFFFFFFF",
+            "lsn:0/16B3748@1",
+            "lsn:0/16B3748@4294967295",
             "stream:",
             "stream:=41",
             "stream:a%20b%3D%2C%C3%A9/0=41,b/1=",
@@ -199,6 +227,10 @@ mod tests {
             "lsn:0",
             "lsn:0/100000000",
             "lsn:+0/1",
+            "lsn:0/1@",
+            "lsn:0/1@0",
+            "lsn:0/1@+1",
+            "lsn:0/1@4294967296",
             "mysql-gtid:xyz:1",
             "oracle:5",
             "stream:41",

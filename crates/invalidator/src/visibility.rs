@@ -362,7 +362,7 @@ mod tests {
         async fn read(&self, mark: Mark, at: u64) {
             let key = Bytes::from(format!("k{at}"));
             let work = Some(ReadWork { file: None, rest: Work::Delete(vec![key]) });
-            let (position, read_at) = (Some(Position::Lsn(at)), Instant::now());
+            let (position, read_at) = (Some(Position::of_lsn(at)), Instant::now());
             let read = Read { work, mark, position, committed_us: at, read_at, room: None };
             self.reads.send(read).await.unwrap();
         }
@@ -384,7 +384,7 @@ mod tests {
         let mut world = World::start();
         for xid in 1..=3 {
             world.read(Mark::Xid(xid), u64::from(xid)).await;
-            let position = Some(Position::Lsn(u64::from(xid)));
+            let position = Some(Position::of_lsn(u64::from(xid)));
             let read_at = Instant::now();
             let mark = Mark::Unknown;
             let empty = Read { work: None, mark, position, committed_us: 0, read_at, room: None };
@@ -397,13 +397,13 @@ mod tests {
         assert_eq!(world.position(), None);
         *world.sight.lock() = Ok(vec![1, 2]);
         assert_eq!(world.out().await, [(1, true)]);
-        assert_eq!(world.position(), Some((2, Position::Lsn(2))));
+        assert_eq!(world.position(), Some((2, Position::of_lsn(2))));
         world.read(Mark::Unknown, 4).await;
         assert_eq!(world.out().await, [(4, false)]);
         assert_eq!(world.position(), None);
         *world.sight.lock() = Ok(vec![3]);
         assert_eq!(world.out().await, [(3, true)]);
-        assert_eq!(world.position(), Some((4, Position::Lsn(4))));
+        assert_eq!(world.position(), Some((4, Position::of_lsn(4))));
         assert_eq!(world.stats.unseen.load(Relaxed), 0);
     }
 
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(world.out().await, []);
         sleep(Duration::from_millis(600)).await;
         assert_eq!(world.out().await, [(1, false)]);
-        assert_eq!(world.position(), Some((1, Position::Lsn(1))));
+        assert_eq!(world.position(), Some((1, Position::of_lsn(1))));
         // It is asked again, and waited for when it answers.
         *world.sight.lock() = Ok(vec![2]);
         sleep(Duration::from_secs(1)).await;

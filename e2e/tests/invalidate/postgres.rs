@@ -256,3 +256,87 @@ fn a_standby_beside_the_primary_gets_no_slot_while_the_primary_restarts() {
     assert_eq!(invalidator.stat("gaps"), Some(0));
     assert!(invalidator.is_running());
 }
+
+/// Ends it well, with its position saved.
+fn end(invalidator: &mut Invalidator) {
+    invalidator.signal(rustix::process::Signal::TERM);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while invalidator.is_running() {
+        assert!(std::time::Instant::now() < end, "{}", invalidator.log());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// What the standby writes has positions that the primary used for other changes.
+#[test]
+fn a_standby_that_lacks_the_logs_end_is_a_gap_once_it_is_promoted() {
+    for flushes in [false, true] {
+        let mut primary = Postgres::start(&[]);
+        primary.sql(USERS);
+        primary.sql(FULL);
+        let standby = Postgres::standby_of(&primary, &[]);
+        let server = cache();
+        let both = format!("\"{}\", \"{}\"", primary.addr(), standby.addr());
+        let lines = source(&primary).replace(&format!("\"{}\"", primary.addr()), &both);
+        let more = if flushes { "[delivery]\non_gap = \"flush\"" } else { "" };
+        let mut invalidator = Invalidator::new(&lines, USER_KEYS, &[server.addr()], more);
+        invalidator.start(&[]);
+        standby.cut_off();
+        primary.sql(
+            "INSERT INTO users SELECT n, NULL, repeat('x', 1000) FROM generate_series(100, 2000) n",
+        );
+        fill(&server, &KEYS);
+        primary.sql("INSERT INTO users VALUES (3, NULL, '')");
+        until_absent(&server, &KEYS, &["user:3"], &invalidator);
+        end(&mut invalidator);
+        primary.kill();
+        standby.promote();
+        standby.sql("SELECT pg_create_logical_replication_slot('holdall', 'pgoutput')");
+        fill(&server, &KEYS);
+        standby.sql("INSERT INTO users VALUES (1, 'a@x', '')");
+        // Its log ends behind our position, as if it had all that lies before.
+        standby.sql(
+            "INSERT INTO users SELECT n, NULL, repeat('x', 1000) FROM generate_series(5000, 9000) n",
+        );
+        if flushes {
+            invalidator.start(&[]);
+            until_absent(&server, &KEYS, &KEYS, &invalidator);
+            fill(&server, &KEYS);
+            standby.sql("INSERT INTO users VALUES (2, NULL, '')");
+            until_absent(&server, &KEYS, &["user:2"], &invalidator);
+            assert_eq!(invalidator.stat("gaps"), Some(1));
+            end(&mut invalidator);
+            let kept = std::fs::read_to_string(invalidator.checkpoint()).unwrap();
+            assert!(kept.contains("@2\n"), "{kept}");
+        } else {
+            invalidator.spawn(&[]);
+            let said = invalidator.ended();
+            assert!(said.contains("it left that timeline at"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_has_all_of_the_log_is_followed_onto_its_new_timeline() {
+    let mut database = Postgres::start(&[]);
+    database.sql(USERS);
+    database.sql(FULL);
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    database.sql("INSERT INTO users VALUES (1, NULL, '')");
+    until_absent(&server, &KEYS, &["user:1"], &invalidator);
+    database.kill();
+    database.restart_on_new_timeline();
+    database.sql("INSERT INTO users VALUES (2, NULL, '')");
+    until_absent(&server, &KEYS, &["user:1", "user:2"], &invalidator);
+    end(&mut invalidator);
+    let kept = std::fs::read_to_string(invalidator.checkpoint()).unwrap();
+    assert!(kept.contains("@2\n"), "{kept}");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    database.sql("INSERT INTO users VALUES (3, NULL, '')");
+    until_absent(&server, &KEYS, &["user:3"], &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0));
+}

@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(parse(&stats.text(0)), Peer { is_working: true, ..Peer::default() });
         *stats.delivered_position.lock() = "lsn:0/5".to_owned();
         stats.is_lacking.store(true, std::sync::atomic::Ordering::Relaxed);
-        let position = Some(Position::Lsn(5));
+        let position = Some(Position::of_lsn(5));
         assert_eq!(parse(&stats.text(0)), Peer { is_working: true, position, is_lacking: true });
         assert_eq!(parse("ERROR\r\n"), Peer::default());
     }

@@ -186,7 +186,7 @@ impl Log {
             true => Mark::Xid(u32::try_from(at + 1).unwrap()),
             false => Mark::Unknown,
         };
-        let position = Position::Lsn(at + 1);
+        let position = Position::of_lsn(at + 1);
         self.pending.push(Event::Commit { position, committed_us: at, mark });
         if logged.is_garbled {
             self.pending.push(Event::Gap { why: "garbled".to_owned() });
@@ -214,15 +214,15 @@ impl ChangeSource for Log {
         }
         let state = self.truth.state.lock().unwrap();
         let at = match from {
-            Some(Position::Lsn(at)) if *at < state.purged => {
+            Some(Position::Lsn { lsn: at, .. }) if *at < state.purged => {
                 return Err(SourceError::Purged("purged".to_owned()));
             }
-            Some(Position::Lsn(at)) => *at,
+            Some(Position::Lsn { lsn: at, .. }) => *at,
             _ if self.truth.tells => state.seen,
             _ => state.log.len() as u64,
         };
         self.at = Some(at);
-        Ok(Position::Lsn(at))
+        Ok(Position::of_lsn(at))
     }
 
     async fn next(&mut self) -> Result<Event, SourceError> {

@@ -101,6 +101,33 @@ impl Postgres {
         database
     }
 
+    /// Has a standby receive nothing more.
+    pub fn cut_off(&self) {
+        // Each in a transaction of its own, as the server wants it.
+        self.sql("ALTER SYSTEM SET primary_conninfo = ''");
+        self.sql("SELECT pg_reload_conf()");
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.sql("SELECT count(*) FROM pg_stat_wal_receiver").trim() != "0" {
+            assert!(Instant::now() < end, "it still receives");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Makes a standby take writes, on a new timeline.
+    #[track_caller]
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()").trim(), "t");
+    }
+
+    /// Starts it again after [`Self::kill`], with all of its log, on a new timeline.
+    pub fn restart_on_new_timeline(&mut self) {
+        let signal = self.folder.0.join("data/standby.signal");
+        fs::write(&signal, "").expect("one's own folder");
+        own(&signal);
+        self.restart();
+        self.promote();
+    }
+
     fn wait(&mut self) {
         let (port, log) = (self.port.to_string(), self.folder.0.join("log"));
         let is_up = || {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::connection::EPOCH_US;
 use super::pgoutput::{Message, OldRow, Tuple, Value};
 use super::setup;
+use super::timeline::History;
 use crate::change::{Cell, Change, Effect, Event, Mark, Row, Table};
 use crate::keys::Rules;
 use crate::position::Position;
@@ -25,6 +26,8 @@ pub(super) struct Decoder {
     xid: u32,
     /// The end of the last transaction.
     position: u64,
+    /// Where positions lie.
+    history: History,
     has_new_table: bool,
     /// The prefix of messages that tell what the log does not show of tables.
     told_prefix: String,
@@ -52,6 +55,7 @@ impl Decoder {
             is_open: false,
             xid: 0,
             position: start,
+            history: History::default(),
             has_new_table: false,
             told_prefix: String::new(),
             was_told: false,
@@ -61,6 +65,16 @@ impl Decoder {
     /// Understands the messages of the event trigger of this slot.
     pub(super) fn listen_to(&mut self, slot: &str) {
         self.told_prefix = setup::message_prefix(slot);
+    }
+
+    /// Names the timelines of the log.
+    pub(super) fn set_history(&mut self, history: History) {
+        self.history = history;
+    }
+
+    /// The position after everything up to this place of the log.
+    pub(super) fn position_at(&self, lsn: u64) -> Position {
+        self.history.position(lsn)
     }
 
     /// Names the wanted table of each partition that is published by its own name.
@@ -122,7 +136,7 @@ impl Decoder {
                 self.is_open = false;
                 self.position = end;
                 let committed_us = u64::try_from(committed.saturating_add(EPOCH_US)).unwrap_or(0);
-                let (position, mark) = (Position::Lsn(end), Mark::Xid(self.xid));
+                let (position, mark) = (self.position_at(end), Mark::Xid(self.xid));
                 self.pending.push_back(Event::Commit { position, committed_us, mark });
             }
             Message::Relation { id, schema, name, columns } => {
@@ -164,7 +178,7 @@ impl Decoder {
                 if !is_transactional {
                     // It counts at once and has no commit of its own; one comes between
                     // transactions, never in one.
-                    let position = Position::Lsn(self.position);
+                    let position = self.position_at(self.position);
                     let mark = Mark::Unknown;
                     self.pending.push_back(Event::Commit { position, committed_us: 0, mark });
                 }

@@ -52,9 +52,9 @@ pub(super) enum Failure {
     ServerName(String),
 }
 
-/// `undefined_file`: a segment of the log is gone. A slot that lost its log is found when it is
-/// opened, by its status.
-const NO_SUCH_FILE: &str = "58P01";
+/// `undefined_file`: a segment of the log is gone, or a timeline's history. A slot that lost its
+/// log is found when it is opened, by its status.
+pub(super) const NO_SUCH_FILE: &str = "58P01";
 
 impl Failure {
     /// What follows for a source that reads at `server`.

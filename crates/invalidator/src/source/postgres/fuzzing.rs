@@ -26,5 +26,5 @@ pub(in crate::source) fn keys(bytes: &[u8]) -> Vec<Bytes> {
         decoder.push(message);
         events.extend(std::iter::from_fn(|| decoder.pop()));
     }
-    fuzzing::keys(Position::Lsn(0), events)
+    fuzzing::keys(Position::of_lsn(0), events)
 }

@@ -19,6 +19,7 @@ mod pgoutput;
 mod probe;
 mod settings;
 pub mod setup;
+mod timeline;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ use failure::Failure;
 pub use lock::PostgresLock;
 pub use probe::PostgresProbe;
 pub use settings::Settings;
+use timeline::{History, Stray};
 
 /// The silence after which the connection counts as dead. A server that lives sends something every
 /// two seconds.
@@ -112,8 +114,8 @@ impl PostgresSource {
     async fn open_at(
         &self,
         server: &str,
-        from: Option<u64>,
-    ) -> Result<(u64, Reading), SourceError> {
+        from: Option<(u64, Option<u32>)>,
+    ) -> Result<(Position, Reading), SourceError> {
         let settings = &self.settings;
         let failed = |failure: Failure| failure.at(server);
         let mut connection = Connection::open(settings, server, true).await.map_err(failed)?;
@@ -121,6 +123,11 @@ impl PostgresSource {
         if let Some(finding) = checked.fatal() {
             return Err(SourceError::Wrong(finding.clone().of(server).text));
         }
+        let history = History::of(&mut connection).await.map_err(failed)?;
+        if let Some((lsn, timeline)) = from {
+            leads_through(&mut connection, &history, server, lsn, timeline).await?;
+        }
+        let from = from.map(|(lsn, _)| lsn);
         let lacking = self.parts.as_ref().and_then(|parts| checked.lost_since(parts));
         let partitions = Partitions {
             settings: settings.clone(),
@@ -135,13 +142,15 @@ impl PostgresSource {
         started.await.map_err(failed)?;
         let mut decoder = Decoder::new(&self.rules, start);
         decoder.listen_to(&settings.slot);
+        let position = history.position(start);
+        decoder.set_history(history);
         let partitions = roots.is_some().then_some(partitions);
         decoder.set_roots(roots.unwrap_or_default());
         let recheck = self.recheck(server, checked.parts);
         let (end, read, reported_at) = (start, start, Instant::now());
         let reading =
             Reading { connection, decoder, partitions, recheck, lacking, end, read, reported_at };
-        Ok((start, reading))
+        Ok((position, reading))
     }
 
     fn recheck(&self, server: &str, parts: BTreeMap<String, String>) -> Recheck {
@@ -185,6 +194,32 @@ impl Partitions {
         };
         Ok(timeout(SILENCE_MAX, asked).await.map_err(|_| Failure::Silent)??.unwrap_or_default())
     }
+}
+
+/// Refuses a server whose log does not lead through this position: there its changes have positions
+/// that were passed already, and the server would leave them out.
+///
+/// One that may still come there has not lost anything: a standby that lags, or a server on a
+/// timeline that another one has left.
+async fn leads_through(
+    connection: &mut Connection,
+    history: &History,
+    server: &str,
+    lsn: u64,
+    timeline: Option<u32>,
+) -> Result<(), SourceError> {
+    let Some(stray) = history.strays_from(lsn, timeline) else { return Ok(()) };
+    let position = Position::Lsn { lsn, timeline };
+    let why = format!("{server}: {position} is not in its log: {stray}");
+    let may_come = match stray {
+        Stray::Old { .. } => true,
+        Stray::Short { .. } => {
+            let is_standby = connection.text("SELECT pg_is_in_recovery()::text").await;
+            is_standby.map_err(|failure| failure.at(server))? == "true"
+        }
+        Stray::Left { .. } | Stray::Other { .. } => false,
+    };
+    Err(if may_come { SourceError::Lost(why) } else { SourceError::Purged(why) })
 }
 
 /// Makes the slot where nothing was delivered yet. Returns the position at which reading begins.
@@ -236,8 +271,8 @@ async fn slot(
         _ if settings.is_shared => Ok(from.unwrap_or(confirmed).max(confirmed)),
         Some(from) if from < confirmed => Err(SourceError::Purged(format!(
             "{server}: slot {name} has confirmed {}, after {}",
-            Position::Lsn(confirmed),
-            Position::Lsn(from)
+            Position::of_lsn(confirmed),
+            Position::of_lsn(from)
         ))),
         Some(from) => Ok(from),
         // To begin at the present end, what waits in the slot is passed over.
@@ -272,7 +307,7 @@ impl ChangeSource for PostgresSource {
         self.reading = None;
         let from = match from {
             None => None,
-            Some(Position::Lsn(lsn)) => Some(*lsn),
+            Some(Position::Lsn { lsn, timeline }) => Some((*lsn, *timeline)),
             Some(other) => {
                 return Err(SourceError::Wrong(format!(
                     "position {other} means nothing to PostgreSQL"
@@ -284,10 +319,10 @@ impl ChangeSource for PostgresSource {
             let at = self.turn % self.settings.servers.len();
             let server = self.settings.servers[at].clone();
             match self.open_at(&server, from).await {
-                Ok((start, reading)) => {
-                    self.confirmed = self.confirmed.max(start);
+                Ok((position, reading)) => {
+                    self.confirm(&position);
                     self.reading = Some(reading);
-                    return Ok(Position::Lsn(start));
+                    return Ok(position);
                 }
                 Err(SourceError::Lost(why)) => reasons.push(why),
                 Err(SourceError::Purged(why)) => purged = Some(why),
@@ -329,7 +364,7 @@ impl ChangeSource for PostgresSource {
     }
 
     fn confirm(&mut self, position: &Position) {
-        if let Position::Lsn(lsn) = position {
+        if let Position::Lsn { lsn, .. } = position {
             self.confirmed = self.confirmed.max(*lsn);
         }
     }
@@ -385,7 +420,7 @@ impl Reading {
                         // Nothing of ours until here: the server need not keep it.
                         self.read = end;
                         self.report(confirmed).await?;
-                        return Ok(Event::Idle { position: Position::Lsn(end) });
+                        return Ok(Event::Idle { position: self.decoder.position_at(end) });
                     }
                     self.report(confirmed).await?;
                     return Ok(Event::Alive);
