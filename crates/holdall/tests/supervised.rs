@@ -137,6 +137,38 @@ fn the_invalidator_begins_again_by_a_configuration_that_can_be_used() {
     started.end(&scratch);
 }
 
+/// Some come when the process has no handlers yet, which would end it.
+#[test]
+fn the_invalidator_outlives_signals_that_come_while_it_begins_again() {
+    let scratch = Scratch::new();
+    let port = free_port();
+    let mut started = Supervised::start(&scratch, invalidator(&scratch, port));
+    let log = || fs::read_to_string(scratch.path("log")).unwrap();
+    started.manager.set_nonblocking(true).unwrap();
+    let mut begun = 0;
+    wait_for("twenty new processes", || {
+        for _ in 0..50 {
+            kill(started.child.id(), Signal::HUP);
+            std::thread::sleep(std::time::Duration::from_micros(50));
+            let mut word = [0; 256];
+            while let Ok(length) = started.manager.recv(&mut word) {
+                begun += usize::from(word[..length] == *b"READY=1\n");
+            }
+        }
+        assert_eq!(started.child.try_wait().unwrap(), None, "it ended: {}", log());
+        begun >= 20
+    });
+    // The next one is taken, as after a single one.
+    started.manager.set_nonblocking(false).unwrap();
+    kill(started.child.id(), Signal::HUP);
+    while !started.word().starts_with("RELOADING=1\n") {}
+    let address = ([127, 0, 0, 1], port).into();
+    wait_for("an answer", || http::try_get(address, "/livez").is_some());
+    kill(started.child.id(), Signal::TERM);
+    wait_for("the end", || started.child.try_wait().unwrap().is_some());
+    assert!(started.child.wait().unwrap().success(), "{}", log());
+}
+
 /// What was read from there and not delivered is in no file.
 #[test]
 fn an_invalidator_that_reads_stdin_does_not_begin_again() {

@@ -17,6 +17,7 @@ use crate::position::Position;
 use crate::restart_on_panic::{History, Start, begin_again};
 use crate::running::run;
 use crate::setup;
+use crate::signals::Signals;
 use crate::source::mysql::MysqlSource;
 use crate::source::postgres::PostgresSource;
 use crate::status;
@@ -164,6 +165,8 @@ enum Done {
 async fn command(command: Command) -> Result<Done, Failure> {
     let text = match command {
         Command::Run { config: path, since, on_gap, console, after_panics } => {
+            // First, since a SIGHUP may have come already.
+            let signals = Signals::catch()?;
             let mut config = Config::read(&path)?;
             logging::start(NAME, config.log_format, &config.log_filter);
             if let Some(gap) = on_gap {
@@ -186,7 +189,7 @@ async fn command(command: Command) -> Result<Done, Failure> {
                     Since::Position(position.map_err(|why| format!("--since: {why}"))?)
                 }
             };
-            let successor = run(&config, since, start).await?;
+            let successor = run(&config, since, start, signals).await?;
             return Ok(successor.map_or_else(|| Done::Said(String::new()), Done::Again));
         }
         Command::Flush { config, prefixes, clusters } => {

@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::signals::hold_hangup;
 use crate::stats::Stats;
 
 /// The first pause before a restart, and the longest, in milliseconds.
@@ -156,6 +157,7 @@ pub(crate) fn begin_again(arguments: &[OsString]) -> io::Error {
     // The path may lead to another file by now, or to none.
     let own = std::env::current_exe().ok().filter(|path| path.exists());
     let program = own.unwrap_or_else(|| Path::new("/proc/self/exe").to_owned());
+    hold_hangup();
     Command::new(program).arg0("holdall").args(arguments).exec()
 }
 

@@ -66,6 +66,7 @@ pub(crate) async fn run(
     config: &Config,
     since: Since,
     start: Start,
+    signals: Signals,
 ) -> Result<Option<Vec<OsString>>, Failure> {
     let plan = config.plan()?;
     let canary = config.canary().zip(plan.rules.canary.clone());
@@ -84,7 +85,7 @@ pub(crate) async fn run(
             let source = |_: &Since| MysqlSource::new(settings.clone(), plan.rules.clone());
             let parts: Parts<_, _, MysqlLock> =
                 Parts { source, canary: writer, lock, knows_position: false };
-            follow(config, parts, since, start).await
+            follow(config, parts, since, start, signals).await
         }
         Kind::Postgresql => {
             let settings = config.postgres()?;
@@ -104,7 +105,7 @@ pub(crate) async fn run(
             };
             let parts: Parts<_, _, PostgresLock> =
                 Parts { source, canary: writer, lock, knows_position: true };
-            follow(config, parts, since, start).await
+            follow(config, parts, since, start, signals).await
         }
         Kind::Ndjson | Kind::Debezium => {
             let settings = config.lines();
@@ -112,7 +113,7 @@ pub(crate) async fn run(
             let writer = || None::<(Duration, MysqlCanary)>;
             let parts: Parts<_, _, MysqlLock> =
                 Parts { source, canary: writer, lock: None, knows_position: false };
-            follow(config, parts, since, start).await
+            follow(config, parts, since, start, signals).await
         }
     }
 }
@@ -134,6 +135,7 @@ async fn follow<S, W, M, C, L>(
     parts: Parts<M, C, L>,
     since: Since,
     start: Start,
+    signals: Signals,
 ) -> Result<Option<Vec<OsString>>, Failure>
 where
     S: ChangeSource + 'static,
@@ -160,7 +162,6 @@ where
     let keep = Arc::new(KeptFile(config.checkpoint.clone()));
     let is_ending = Arc::new(AtomicBool::new(false));
     restart_on_panic(start.clone(), Arc::clone(&stats), Arc::clone(&is_ending), log);
-    let signals = Signals::catch()?;
     let _watchdog = tell_supervisor(Arc::clone(&stats))?;
     let is_reloading = Arc::new(AtomicBool::new(false));
     let reload = Reload::new(config, start.config.clone(), Arc::clone(&is_reloading));

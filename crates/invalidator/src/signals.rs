@@ -1,5 +1,6 @@
 //! Signals of `holdall invalidate run`: SIGTERM and SIGINT end it, SIGHUP has it go on by what the
-//! configuration says now.
+//! configuration says now. A SIGHUP that comes while one process takes the place of another waits
+//! for the new one.
 //!
 //! Each part of the pipeline is made of the configuration, so all of it begins again: the present
 //! process delivers what it read and saves its position, and a new one takes its place and number.
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use metrics::supervisor;
+use nix::sys::signal::SigSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -30,15 +32,20 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Catches them, and lets a SIGHUP come that waited for this process.
+    ///
     /// # Errors
     ///
     /// The system lets none be caught.
     pub(crate) fn catch() -> Result<Self, Failure> {
-        Ok(Self {
+        let caught = Self {
             term: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
-        })
+        };
+        // One thread that takes it is enough.
+        hangup().thread_unblock()?;
+        Ok(caught)
     }
 
     /// Sets a watch to true when a signal asks for the end, or for a new configuration that can be
@@ -69,6 +76,19 @@ impl Signals {
         });
         asked
     }
+}
+
+/// Makes a SIGHUP wait from now on, also over an exec by this thread, where handlers are gone and
+/// the signal would end the process.
+pub(crate) fn hold_hangup() {
+    // It refuses numbers alone that are no signals.
+    let _ = hangup().thread_block();
+}
+
+fn hangup() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(nix::sys::signal::Signal::SIGHUP);
+    set
 }
 
 /// What SIGHUP does.
