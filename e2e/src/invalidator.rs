@@ -83,6 +83,16 @@ impl Invalidator {
         said
     }
 
+    /// Runs another command to its end with `--json`; answers the document that it printed, and
+    /// whether it ended well.
+    #[must_use]
+    pub fn json(&self, word: &str) -> (String, bool) {
+        let output = self.command(word).arg("--json").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said, "", "{word}: all is in the document");
+        (String::from_utf8(output.stdout).unwrap(), output.status.success())
+    }
+
     /// Waits for it to end by itself, with a failure.
     pub fn ended(&mut self) -> String {
         let end = Instant::now() + Duration::from_secs(30);

@@ -10,7 +10,9 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
 use metrics::{Console, RunningConsole};
 
 use crate::config::{self, Config, Gap, Kind};
+use crate::finding::Finding;
 use crate::flush;
+use crate::json;
 use crate::message::{Failure, log};
 use crate::pipeline::Since;
 use crate::position::Position;
@@ -43,6 +45,7 @@ Examples:
   holdall invalidate flush --config invalidate.toml --prefix user:
                                                   empties all clusters of keys that begin so
   holdall invalidate status --config invalidate.toml    lag, batches and errors of the running one
+  holdall invalidate status --config invalidate.toml --json   the same for a program
 
 docs/invalidation.md has the configuration file.";
 
@@ -89,12 +92,18 @@ enum Command {
         /// The configuration file.
         #[arg(long)]
         config: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Prints the numbers of the running invalidator.
     Status {
         /// The configuration file, whose status port is asked.
         #[arg(long)]
         config: PathBuf,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -147,6 +156,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             let _ = io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
+        Ok(Done::Found(text)) => {
+            let _ = io::stdout().write_all(text.as_bytes());
+            ExitCode::FAILURE
+        }
         Err(why) => {
             logging::fatal(NAME, format, &why.to_string(), None);
             ExitCode::FAILURE
@@ -158,6 +171,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 enum Done {
     /// It printed this.
     Said(String),
+    /// It printed this for a program: there are faults.
+    Found(String),
     /// Another process takes this one's place, with these arguments.
     Again(Vec<OsString>),
 }
@@ -197,13 +212,15 @@ async fn command(command: Command) -> Result<Done, Failure> {
             flush::now(&config.network()?, &config.plan()?, &prefixes, &clusters).await?
         }
         Command::Setup(options) => setup::setup(&Config::read(&options.config)?, &options).await?,
-        Command::Check { config } => check(&Config::read(&config)?).await?,
-        Command::Status { config } => {
+        Command::Check { config, json } => return check(&Config::read(&config)?, json).await,
+        Command::Status { config, json } => {
             let config = Config::read(&config)?;
             let address = config
                 .status
                 .ok_or("the configuration names no status port: status = \"127.0.0.1:11290\"")?;
-            status::ask(&address).await.map_err(|error| format!("{address}: {error}"))?
+            let asked = status::ask(&address).await;
+            let text = asked.map_err(|error| format!("{address}: {error}"))?;
+            if json { format!("{:#}\n", json::status(&text)) } else { text }
         }
     };
     Ok(Done::Said(text))
@@ -220,7 +237,7 @@ fn beside(text: &str, config: &Config) -> Result<RunningConsole, Failure> {
     Ok(running.map_err(|error| format!("--console: it cannot be started: {error}"))?)
 }
 
-async fn check(config: &Config) -> Result<String, Failure> {
+async fn check(config: &Config, as_json: bool) -> Result<Done, Failure> {
     let plan = config.plan()?;
     let findings = match config.source.kind {
         Kind::MariaDb | Kind::MySql => {
@@ -235,14 +252,15 @@ async fn check(config: &Config) -> Result<String, Failure> {
         Kind::Ndjson | Kind::Debezium => Ok(Vec::new()),
     };
     let findings = findings?;
+    let has_fault = findings.iter().any(Finding::is_fault);
+    if as_json {
+        let text = format!("{:#}\n", json::check(&findings));
+        return Ok(if has_fault { Done::Found(text) } else { Done::Said(text) });
+    }
     let text = findings.iter().fold(String::new(), |mut text, finding| {
-        let is_fault = finding.is_fatal || finding.is_of_canary;
-        let _ = writeln!(text, "{}{}", if is_fault { "" } else { "note: " }, finding.text);
+        let note = if finding.is_fault() { "" } else { "note: " };
+        let _ = writeln!(text, "{note}{}", finding.text);
         text
     });
-    if findings.iter().any(|finding| finding.is_fatal || finding.is_of_canary) {
-        Err(text.trim_end().into())
-    } else {
-        Ok(text + "ok\n")
-    }
+    if has_fault { Err(text.trim_end().into()) } else { Ok(Done::Said(text + "ok\n")) }
 }

@@ -30,6 +30,11 @@ impl Finding {
         Self { is_fatal: false, is_of_canary: true, text }
     }
 
+    /// True for what has to be mended.
+    pub(crate) const fn is_fault(&self) -> bool {
+        self.is_fatal || self.is_of_canary
+    }
+
     /// This finding with the server's name in front.
     pub(crate) fn of(self, server: &str) -> Self {
         Self { text: format!("{server}: {}", self.text), ..self }

@@ -37,6 +37,7 @@ mod ended;
 pub mod finding;
 pub mod flush;
 pub mod gtid;
+mod json;
 
 mod kept;
 pub mod key_file;

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use e2e::invalidator::{Invalidator, mysqld_source};
+use serde_json::Value;
 use testkit::database::{Brand, Mysqld, Postgres};
 
 use crate::harness::{absent, cache, fill, until_absent};
@@ -194,4 +195,37 @@ fn cascades(brand: Brand) {
     database.sql("INSERT INTO pets VALUES (7, 2)");
     until_absent(&server, &names, &["user:1", "pet:7"], &invalidator);
     assert!(invalidator.is_running());
+}
+
+#[test]
+fn what_check_and_status_say_is_one_document_for_programs() {
+    let database = Mysqld::mariadb(1, &[]);
+    database.sql("CREATE TABLE users (id INT PRIMARY KEY)");
+    let (server, source) = (cache(), mysqld_source(&[&database], ""));
+    let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";
+    let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], "");
+    let json = |invalidator: &Invalidator, word: &str| -> (Value, bool) {
+        let (document, ended_well) = invalidator.json(word);
+        (serde_json::from_str(&document).expect("one document"), ended_well)
+    };
+    let good = serde_json::json!({"ok": true, "findings": []});
+    assert_eq!(json(&invalidator, "check"), (good, true));
+    invalidator.start(&[]);
+    database.sql("INSERT INTO users VALUES (1)");
+    invalidator.until("cluster:c0:delivered", |count| count == 1);
+    invalidator.until("checkpoints", |count| count > 0);
+    let (status, ended_well) = json(&invalidator, "status");
+    assert!(ended_well, "{status}");
+    assert_eq!(status["keys"], 1, "{status}");
+    assert_eq!(status["clusters"]["c0"]["delivered"], 1, "{status}");
+    let position = status["position"].as_str().unwrap();
+    assert!(position.starts_with("mariadb-gtid:0-1-"), "{status}");
+
+    let keys = "[keys.tables]\n\"shop.none\" = \"{id}\"";
+    let wrong = Invalidator::new(&source, keys, &[server.addr()], "");
+    let (found, ended_well) = json(&wrong, "check");
+    assert!(!ended_well && found["ok"] == false, "{found}");
+    let finding = &found["findings"][0];
+    assert_eq!((&finding["fault"], &finding["canary"]), (&true.into(), &false.into()), "{found}");
+    assert!(finding["text"].as_str().unwrap().contains("shop.none does not exist"), "{found}");
 }
