@@ -223,6 +223,12 @@ impl Fleet {
         until("nobody waits", &|| self.both.iter().any(|one| one.stat("working") == Some(0)));
     }
 
+    /// Times that one of both began to work.
+    fn turns(&self) -> usize {
+        let turns = |one: &Invalidator| one.log().matches("this invalidator works for").count();
+        self.both.iter().map(turns).sum()
+    }
+
     /// Lets the load rest, and judges what it saw. Answers how many reads there were, and for how
     /// many milliseconds values had been replaced where that is more than a second.
     fn judged(&self, version: u64) -> (usize, Vec<u64>) {
@@ -258,7 +264,7 @@ fn campaign(brand: Option<Brand>) {
     let session = sessions(&database);
     let threads = rows::start(&shared, &session, &cluster.addresses(), seed, Duration::ZERO);
     let mut fleet = Fleet { database, cluster, both, shared, threads: threads.len() };
-    let (mut read, mut late) = (0, 0);
+    let (mut read, mut late, mut takeovers) = (0, 0, 0);
     let rounds = rounds(TROUBLES.len() as u64);
     for round in 0..rounds {
         fleet.shared.go_on();
@@ -269,13 +275,21 @@ fn campaign(brand: Option<Brand>) {
         thread::sleep(Duration::from_millis(rng.next_u64() % 150));
         fleet.judged(10_000_000 + round * 2);
         // Nothing is wrong now but the dead server.
+        let turns = fleet.turns();
         fleet.shared.go_on();
         thread::sleep(Duration::from_millis(1200));
         let (reads, stale) = fleet.judged(10_000_001 + round * 2);
+        // Who lost the lock by the trouble may notice only now, and nobody works while the other
+        // starts.
+        let changed = fleet.turns() != turns;
         if !stale.is_empty() {
-            println!("{name}: in round {round}, after {trouble:?}: ages of {stale:?} ms");
+            let turn = if changed { ", in a takeover" } else { "" };
+            println!("{name}: in round {round}, after {trouble:?}{turn}: ages of {stale:?} ms");
         }
-        (read, late) = (read + reads, late + stale.len());
+        takeovers += usize::from(changed);
+        if !changed {
+            (read, late) = (read + reads, late + stale.len());
+        }
         if round % 10 == 9 {
             println!("{name}, SEED={seed}: {} rounds, 0 stale; {late} of {read} late", round + 1);
         }
@@ -287,7 +301,7 @@ fn campaign(brand: Option<Brand>) {
     let written = fleet.shared.written.load(Ordering::Relaxed);
     println!(
         "{name}, SEED={seed}: {rounds} rounds, {written} writes, 0 stale; beside the dead server {late} of \
-         {read} reads of a value replaced more than a second before"
+         {read} reads of a value replaced more than a second before, and {takeovers} rounds with a takeover"
     );
     assert!(written > 100 && read > 100, "the load did nothing");
     assert!(env::var_os("KILLS").is_none() || late == 0, "old values were read");
