@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use options::settings::Given;
-use options::{Environment, Invocation, Options, Refusal, Style};
+use options::{Cause, EXIT_USAGE, Environment, Invocation, Options, Refusal, Style};
 use serde_json::{Value, json};
 use tools::cli::Reach;
 use tools::{Connection, server_settings};
@@ -85,7 +85,6 @@ const GOOD: u8 = 0;
 const DIFFERENT: u8 = 1;
 /// A setting is wrong.
 const BROKEN: u8 = 2;
-const EXIT_USAGE: u8 = 64;
 
 /// The largest file of settings, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -99,14 +98,9 @@ pub fn interface() -> clap::Command {
 /// Runs the command; the arguments come after its name.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from("holdall config")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(line) {
+    let arguments: Arguments = match usage::parse("holdall config", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { GOOD });
-        }
+        Err(status) => return status,
     };
     ExitCode::from(match arguments.command {
         Command::Check { files, json } => check_files(&files, json),
@@ -186,9 +180,8 @@ fn settle(flags: Vec<OsString>) -> Result<(Options, Vec<Given>), Refusal> {
             Ok((*options, given))
         }
         Invocation::Print(_) => Err(Refusal {
-            status: EXIT_USAGE,
-            message: "the flags ask for a page".to_owned(),
             hint: Some("see holdall config --help".to_owned()),
+            ..Refusal::of_flag("the flags ask for a page".to_owned())
         }),
     }
 }
@@ -209,10 +202,10 @@ fn address_of(options: &Options) -> String {
 /// A wrong flag is a wrong command line; what a file or a variable says is a wrong setting.
 fn refused(refusal: &Refusal) -> u8 {
     eprint_error(&refusal.to_string());
-    // What is said of a file begins with its name.
-    let message = &refusal.message;
-    let is_of_flags = message.starts_with(['-', '\'']) || message.starts_with("unknown ");
-    if is_of_flags { EXIT_USAGE } else { BROKEN }
+    match refusal.cause {
+        Cause::Flag => EXIT_USAGE,
+        Cause::Setting => BROKEN,
+    }
 }
 
 fn eprint_error(message: &str) {

@@ -27,8 +27,6 @@ use crate::routes::Source;
 use crate::server::{Console, serve};
 use crate::tier::Tier;
 
-const EXIT_USAGE: u8 = 64;
-
 /// Between two attempts to bind the address that a process before this one still has.
 const BIND_EACH: Duration = Duration::from_secs(1);
 
@@ -93,21 +91,17 @@ pub fn interface() -> clap::Command {
 /// Runs the command; the arguments come after its name.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from("holdall console")).chain(arguments);
-    match Args::try_parse_from(line) {
-        Ok(arguments) => run(&arguments).map_or_else(
-            |error| {
-                note(&format!("{error:#}"));
-                ExitCode::from(error.downcast_ref().map_or(1, TargetsError::status))
-            },
-            |()| ExitCode::SUCCESS,
-        ),
-        Err(error) => {
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 })
-        }
-    }
+    let arguments: Args = match usage::parse("holdall console", arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
+    run(&arguments).map_or_else(
+        |error| {
+            note(&format!("{error:#}"));
+            ExitCode::from(error.downcast_ref().map_or(1, TargetsError::status))
+        },
+        |()| ExitCode::SUCCESS,
+    )
 }
 
 fn run(arguments: &Args) -> Result<()> {

@@ -114,8 +114,7 @@ fn number(text: &str, range: RangeInclusive<f64>) -> Result<f64> {
     number.with_context(|| format!("{} to {}", range.start(), range.end()))
 }
 
-/// The command line is wrong.
-const EXIT_USAGE: u8 = 64;
+const NAME: &str = "holdall demo";
 
 /// The command line, for manual pages and completions.
 #[must_use]
@@ -130,17 +129,13 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if arguments.next_if(|word| word == CHILD).is_some() {
         return become_child(arguments);
     }
-    let line: Vec<OsString> =
-        std::iter::once(OsString::from("holdall demo")).chain(arguments).collect();
-    let parsed = match Arguments::try_parse_from(&line) {
+    let words: Vec<OsString> = arguments.collect();
+    let parsed: Arguments = match usage::parse(NAME, words.iter().cloned()) {
         Ok(parsed) => parsed,
-        Err(error) => {
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
-        }
+        Err(status) => return status,
     };
-    let command = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words = words.iter().map(|word| word.to_string_lossy().into_owned());
+    let command = std::iter::once(NAME.to_owned()).chain(words).collect();
     match done(parsed, command) {
         Ok(code) => code,
         Err(error) => {

@@ -32,7 +32,7 @@ const START_MAX: Duration = Duration::from_secs(180);
 pub(crate) fn become_child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent =
         arguments.next().and_then(|word| word.to_str()?.parse().ok()).and_then(Pid::from_raw);
-    let Some(program) = arguments.next() else { return ExitCode::from(64) };
+    let Some(program) = arguments.next() else { return ExitCode::from(usage::EXIT_USAGE) };
     let is_tied = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
     // A parent that ended before cannot send the signal any more.
     if !is_tied || parent.is_none() || getppid() != parent {

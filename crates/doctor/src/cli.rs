@@ -54,7 +54,6 @@ command line. docs/doctor.md lists the checks.";
 
 const EXIT_WARNING: u8 = 1;
 const EXIT_FAILURE: u8 = 2;
-const EXIT_USAGE: u8 = 64;
 
 /// The command line, for manual pages and completions.
 #[must_use]
@@ -65,14 +64,9 @@ pub fn interface() -> clap::Command {
 /// Runs the command; the arguments come after `doctor`.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from("holdall doctor")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(line) {
+    let arguments: Arguments = match usage::parse("holdall doctor", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
-        }
+        Err(status) => return status,
     };
     match run(&arguments, &Host::at(Path::new(&arguments.root))) {
         Ok((shown, status)) => match io::stdout().lock().write_all(shown.as_bytes()) {
@@ -84,7 +78,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn refused(why: &dyn std::fmt::Display) -> ExitCode {
-    // As above.
+    // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr(), "holdall doctor: {why}");
     ExitCode::from(EXIT_FAILURE)
 }

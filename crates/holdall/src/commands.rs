@@ -122,20 +122,13 @@ pub(crate) fn unavailable(name: &str) -> String {
     refusal(&COMMANDS, name)
 }
 
-/// The text of `holdall version`: what a report of a fault should name.
-pub(crate) fn version() -> String {
-    let mut features: Vec<&str> =
-        COMMANDS.iter().filter(|command| command.is_built).map(|command| command.feature).collect();
+/// The features of this build, in their order.
+pub(crate) fn features() -> Vec<&'static str> {
+    let built = COMMANDS.iter().filter(|command| command.is_built);
+    let mut features: Vec<&str> = built.map(|command| command.feature).collect();
     features.sort_unstable();
     features.dedup();
-    let libc = if cfg!(target_env = "musl") { "musl, static" } else { "glibc" };
-    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-    format!(
-        "holdall {}\ncommit    {}\nfeatures  {}\nsystem    {os} {arch}, {libc}\n",
-        env!("CARGO_PKG_VERSION"),
-        option_env!("HOLDALL_COMMIT").unwrap_or("unknown"),
-        features.join(" "),
-    )
+    features
 }
 
 /// The line for `--version` behind a command that reads its words by itself.
@@ -189,13 +182,10 @@ fn refusal(commands: &[Command], name: &str) -> String {
         }
         _ => {
             let built = commands.iter().filter(|command| command.is_built);
-            let distance = |known: &str| strsim::osa_distance(name, known);
             let built = built.map(|command| command.name).chain(ALWAYS.map(|(name, _)| name));
-            let near = built.min_by_key(|known| distance(known));
-            match near.filter(|known| distance(known) <= known.len() / 3) {
-                Some(near) => format!("there is no command '{name}'; did you mean {near}?"),
-                None => format!("there is no command '{name}'; see holdall --help"),
-            }
+            let hint = usage::hint(name, built);
+            let hint = hint.unwrap_or_else(|| "see holdall --help".to_owned());
+            format!("there is no command '{name}'; {hint}")
         }
     }
 }

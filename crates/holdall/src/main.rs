@@ -6,6 +6,7 @@
 
 mod commands;
 mod interface;
+mod version;
 
 #[cfg(not(target_env = "musl"))]
 use std::alloc::System as Inner;
@@ -26,9 +27,7 @@ use reserve::{Allocator, Mapped};
 use router::options::Parser;
 #[cfg(feature = "serve")]
 use server::run::Settled;
-
-/// The status of a command line that cannot be used, as in `sysexits.h`.
-const EXIT_USAGE: u8 = 64;
+use usage::EXIT_USAGE;
 
 /// What clients cause to be allocated must not end the server when the system refuses it, and what
 /// they made it hold must not stay when they have gone.
@@ -96,10 +95,25 @@ fn main() -> ExitCode {
         Some("completions") => completions(&arguments.collect::<Vec<_>>()),
         Some("man") => man(&arguments.collect::<Vec<_>>()),
         Some("-h" | "--help" | "help") => print(&commands::help()),
-        Some("version") => print(&commands::version()),
+        Some("version") => version(&text(arguments).collect::<Vec<_>>()),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),
         Some(other) => fail("holdall", &commands::unavailable(other), EXIT_USAGE),
         None => fail("holdall", "a command is missing; see holdall --help", EXIT_USAGE),
+    }
+}
+
+/// Says what this program is.
+fn version(words: &[String]) -> ExitCode {
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => print(&version::text()),
+        ["--json"] => print(&version::object()),
+        ["-h" | "--help"] => print(version::HELP),
+        ["-V" | "--version"] => print(&commands::version_of("version")),
+        ["--json", word, ..] | [word, ..] => {
+            let hint = usage::hint(word, ["--json", "--help", "--version"]);
+            let hint = hint.unwrap_or_else(|| "see holdall version --help".to_owned());
+            fail("holdall version", &format!("there is no {word}; {hint}"), EXIT_USAGE)
+        }
     }
 }
 
@@ -200,9 +214,7 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
                     Ok(Settled { options: *options, given, files })
                 }
                 // What it printed it would have printed at the start.
-                Invocation::Print(message) => {
-                    Err(Refusal { status: EXIT_USAGE, message, hint: None })
-                }
+                Invocation::Print(message) => Err(Refusal::of_flag(message)),
             };
             let format = options.log_format;
             let settled = Settled { options: *options, given, files };
@@ -267,7 +279,6 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Arguments as text; what is no text names no file of ours.
-#[cfg(any(feature = "route", feature = "invalidate"))]
 fn text(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = String> {
     arguments.map(|argument| argument.to_string_lossy().into_owned())
 }

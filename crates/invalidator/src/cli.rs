@@ -109,9 +109,6 @@ enum Command {
 
 const NAME: &str = "holdall invalidate";
 
-/// The exit status for a wrong command line.
-const EXIT_USAGE: u8 = 64;
-
 /// The command line, for manual pages and completions.
 #[must_use]
 pub fn interface() -> clap::Command {
@@ -121,14 +118,9 @@ pub fn interface() -> clap::Command {
 /// Runs the command; the arguments come after `invalidate`.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from(NAME)).chain(arguments);
-    let parsed = match Arguments::try_parse_from(line) {
+    let parsed: Arguments = match usage::parse(NAME, arguments) {
         Ok(parsed) => parsed,
-        Err(error) => {
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
-        }
+        Err(status) => return status,
     };
     // The other commands are a person's.
     let format = match &parsed.command {

@@ -114,7 +114,6 @@ enum From {
 const GOOD: u8 = 0;
 const FAILED: u8 = 1;
 const BROKEN: u8 = 2;
-const EXIT_USAGE: u8 = 64;
 
 /// The command line, for manual pages and completions.
 #[must_use]
@@ -125,14 +124,9 @@ pub fn interface() -> clap::Command {
 /// Runs the command; the arguments come after its name.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from("holdall migrate")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(line) {
+    let arguments: Arguments = match usage::parse("holdall migrate", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { GOOD });
-        }
+        Err(status) => return status,
     };
     ExitCode::from(match arguments.from {
         From::Memcached { address, out, reach } => {

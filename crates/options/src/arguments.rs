@@ -68,7 +68,7 @@ fn refusal_of(style: Style, error: &clap::Error) -> Refusal {
             text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         }
     };
-    Refusal { status: unknown_status(style), message, hint }
+    Refusal { status: unknown_status(style), hint, ..Refusal::of_flag(message) }
 }
 
 /// The exit status for what is unknown: memcached's, under its name.
@@ -119,7 +119,7 @@ pub(crate) fn apply(
                 for list in values(matches, flag.long) {
                     extended::apply(&list, draft, warnings).map_err(|(status, message)| {
                         let status = if status == 1 { unknown_status(style) } else { status };
-                        Refusal::new(status, message)
+                        Refusal { status, ..Refusal::of_flag(message) }
                     })?;
                 }
             }
@@ -149,7 +149,7 @@ pub(crate) fn values(matches: &ArgMatches, id: &str) -> Vec<String> {
 }
 
 fn wrong(flag: &Flag, reason: impl Display) -> Refusal {
-    Refusal::usage(format!("{}: {reason}", name_of(flag)))
+    Refusal::of_flag(format!("{}: {reason}", name_of(flag)))
 }
 
 fn name_of(flag: &Flag) -> String {

@@ -20,9 +20,9 @@ pub(crate) enum BadValue {
     #[error("'{text}' is not one of {choices}")]
     NotOneOf { text: String, choices: &'static str },
     #[error("{text} is too small: the least is {least}")]
-    TooSmall { text: String, least: u64 },
+    TooSmall { text: String, least: String },
     #[error("{text} is too large: the most is {most}")]
-    TooLarge { text: String, most: u64 },
+    TooLarge { text: String, most: String },
     #[error("{0} is over 1")]
     OverOne(String),
     #[error("needs a value: ={0}")]

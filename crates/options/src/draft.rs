@@ -8,9 +8,8 @@ use store::Automove;
 
 use super::bad_value::BadValue;
 use super::listen::{Endpoint, Interface};
-use super::{
-    Affinity, Environment, Eviction, Options, PORT, Protocol, Refusal, Sources, Style, UnixSocket,
-};
+use super::refusal::Conflict;
+use super::{Affinity, Environment, Eviction, Options, PORT, Protocol, Sources, Style, UnixSocket};
 
 /// The options so far, and whatever needs the others to be decided.
 #[derive(Clone, Debug)]
@@ -96,22 +95,23 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// A refusal with memcached's exit status for usage errors: for one, an item limit that does
-    /// not fit the memory limit.
+    /// What does not go together: for one, an item limit that does not fit the memory limit.
     pub(crate) fn resolve(
         mut self,
         environment: &Environment,
         warnings: &mut Vec<String>,
-    ) -> Result<Options, Refusal> {
+    ) -> Result<Options, Conflict> {
         self.resolve_listeners(warnings);
-        self.resolve_item_limit()?;
+        self.resolve_item_limit(warnings)?;
         self.resolve_tls(warnings)?;
         self.resolve_login(environment, warnings)?;
         let threads =
             self.threads.unwrap_or_else(|| environment.cpus.clamp(1, THREADS_DEFAULT_MAX));
-        if threads > THREADS_SENSIBLE_MAX {
+        // Where the number of processors is not known it is 0.
+        if self.threads.is_some() && environment.cpus > 0 && threads > environment.cpus {
             warnings.push(format!(
-                "{threads} worker threads are many: more than there are CPUs only cost time"
+                "-t: {threads} worker threads for {} processors only cost time",
+                environment.cpus
             ));
         }
         self.options.threads = threads;
@@ -157,20 +157,20 @@ impl Draft {
 
     /// A listener that was meant to be encrypted must not come up plain. Datagrams are never
     /// encrypted, in memcached neither.
-    fn resolve_tls(&mut self, warnings: &mut Vec<String>) -> Result<(), Refusal> {
+    fn resolve_tls(&mut self, warnings: &mut Vec<String>) -> Result<(), Conflict> {
         let tcp = &self.options.tcp;
         if !self.tls {
             let is_meant = tcp.iter().any(|endpoint| endpoint.tls != TlsMode::Plain);
-            return if is_meant { Err(usage("-l: TLS needs -Z")) } else { Ok(()) };
+            return if is_meant { Err(Conflict::new("-l", "TLS needs -Z")) } else { Ok(()) };
         }
         let tls = &self.tls_options;
         if tls.chain_cert.as_os_str().is_empty() || tls.key.as_os_str().is_empty() {
-            return Err(usage("-Z: needs -o ssl_chain_cert=FILE,ssl_key=FILE"));
+            return Err(Conflict::new("-Z", "needs -o ssl_chain_cert=FILE,ssl_key=FILE"));
         }
         let requires = tls.verify == Verify::Require
             || tcp.iter().any(|endpoint| endpoint.tls == TlsMode::Mutual);
         if requires && tls.ca_cert.is_none() {
-            return Err(usage("-Z: clients' certificates need -o ssl_ca_cert=FILE"));
+            return Err(Conflict::new("-Z", "clients' certificates need -o ssl_ca_cert=FILE"));
         }
         if tls.verify == Verify::Request && tls.ca_cert.is_none() {
             let warning =
@@ -190,22 +190,27 @@ impl Draft {
         &mut self,
         environment: &Environment,
         warnings: &mut Vec<String>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Conflict> {
         let options = &mut self.options;
         let sasl_users = absolute("MEMCACHED_SASL_PWDB", environment.sasl_users.as_ref())?;
         options.token_login = options.auth.users.is_some();
         if options.sasl && !options.token_login {
             if sasl_users.is_none() {
-                return Err(usage("-S: name the file of users by MEMCACHED_SASL_PWDB or -Y"));
+                return Err(Conflict::new(
+                    "-S",
+                    "name the file of users by MEMCACHED_SASL_PWDB or -Y",
+                ));
             }
             options.auth.users = sasl_users;
         } else if options.sasl && sasl_users.is_some() {
             warnings.push("MEMCACHED_SASL_PWDB has no effect: -Y names the users".to_owned());
         }
         options.protocol = match (options.sasl, options.token_login, options.protocol) {
-            (true, false, Protocol::Ascii) => return Err(usage("-S: text has no SASL; use -Y")),
+            (true, false, Protocol::Ascii) => {
+                return Err(Conflict::new("-S", "text has no SASL; use -Y"));
+            }
             (false, true, Protocol::Binary) => {
-                return Err(usage("-Y: the binary protocol needs -S as well"));
+                return Err(Conflict::new("-Y", "the binary protocol needs -S as well"));
             }
             (true, false, _) => Protocol::Binary,
             (false, true, _) => Protocol::Ascii,
@@ -213,40 +218,42 @@ impl Draft {
         };
         if options.auth.users.is_none() {
             if options.auth.rights.is_some() {
-                return Err(usage("-o rights: needs users, by -Y or -S"));
+                return Err(Conflict::new("-o rights", "needs users, by -Y or -S"));
             }
         } else if !options.udp.is_empty() {
-            return Err(usage("-U: there is no login over UDP"));
+            return Err(Conflict::new("-U", "there is no login over UDP"));
         }
         Ok(())
     }
 
-    /// A limit that was asked for must fit; the default shrinks to fit.
-    fn resolve_item_limit(&mut self) -> Result<(), Refusal> {
+    /// A limit that was asked for must fit; the default shrinks to fit, and says so.
+    fn resolve_item_limit(&mut self, warnings: &mut Vec<String>) -> Result<(), Conflict> {
         let half = self.options.memory_bytes / 2;
         match self.item_bytes_max {
             Some(bytes) if bytes > half => {
-                Err(usage("-I: an item cannot be larger than half of -m"))
+                Err(Conflict::new("-I", "an item cannot be larger than half of -m"))
             }
             Some(bytes) => {
                 self.options.item_bytes_max = bytes;
                 Ok(())
             }
-            None => {
-                self.options.item_bytes_max = self.options.item_bytes_max.min(half);
+            None if self.options.item_bytes_max > half => {
+                self.options.item_bytes_max = half;
+                warnings.push(format!(
+                    "-m: items over {} kB are refused, since an item has at most half of -m",
+                    half >> 10
+                ));
                 Ok(())
             }
+            None => Ok(()),
         }
     }
 }
 
-fn usage(message: &str) -> Refusal {
-    Refusal::usage(message.to_owned())
-}
-
 /// The path in a variable of the environment, made absolute.
-fn absolute(name: &str, path: Option<&PathBuf>) -> Result<Option<PathBuf>, Refusal> {
-    path.map(std::path::absolute).transpose().map_err(|error| usage(&format!("{name}: {error}")))
+fn absolute(name: &'static str, path: Option<&PathBuf>) -> Result<Option<PathBuf>, Conflict> {
+    let path = path.map(std::path::absolute).transpose();
+    path.map_err(|error| Conflict::new(name, error.to_string()))
 }
 
 fn defaults(style: Style) -> Options {
@@ -319,9 +326,6 @@ fn defaults(style: Style) -> Options {
 
 /// Workers when `-t` is absent: one a CPU, up to memcached's default.
 const THREADS_DEFAULT_MAX: usize = 4;
-
-/// memcached warns above this.
-const THREADS_SENSIBLE_MAX: usize = 64;
 
 /// Enough that two writers seldom want one stripe.
 const STRIPES_PER_THREAD: usize = 64;

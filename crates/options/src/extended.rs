@@ -492,11 +492,8 @@ pub(crate) fn apply(
         };
         let Some(option) = EXTENDED.iter().find(|option| option.name == name) else {
             let names = EXTENDED.iter().map(|option| option.name);
-            let distance = |known: &&str| strsim::osa_distance(name, known);
-            let near =
-                names.min_by_key(distance).filter(|known| distance(known) <= known.len() / 3);
-            let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            return Err((1, format!("unknown option -o {name}{meant}")));
+            let hint = usage::hint(name, names).map(|hint| format!("; {hint}"));
+            return Err((1, format!("unknown option -o {name}{}", hint.unwrap_or_default())));
         };
         apply_one(option, value, draft, warnings)
             .map_err(|reason| (super::EXIT_USAGE, format!("-o {name}: {reason}")))?;

@@ -5,9 +5,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::Style;
 use super::draft::Draft;
+use super::refusal::Conflict;
 use super::settings::{self, Kind, Setting, settings};
-use super::{Refusal, Style};
 
 /// A fault of a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub fn check(text: &str) -> Vec<Fault> {
             let _ = setting.map(|setting| setting.apply(&mut draft, &entry.values));
         }
         let resolved = draft.resolve(&super::Environment::default(), &mut Vec::new());
-        faults.extend(resolved.err().map(|refusal| fault_of(&refusal, &entries, &known)));
+        faults.extend(resolved.err().map(|conflict| fault_of(&conflict, &entries, &known)));
     }
     faults.sort_by_key(|fault| fault.span.start);
     faults
@@ -146,16 +147,15 @@ fn wanted(kind: Kind) -> &'static str {
     }
 }
 
-/// A refusal of all settings together, which begins with the flag that is at fault.
-fn fault_of(refusal: &Refusal, entries: &[Entry], known: &[Setting]) -> Fault {
-    let flag = refusal.message.split(':').next().unwrap_or_default();
-    let is_of = |setting: &&Setting| setting.flag.split(", ").any(|name| name == flag);
-    let key = known.iter().find(is_of).map(|setting| setting.key.as_str());
+/// The fault of settings that do not go together.
+fn fault_of(conflict: &Conflict, entries: &[Entry], known: &[Setting]) -> Fault {
+    let flag = conflict.name;
+    let setting = known.iter().find(|setting| setting.is_called(flag));
+    let key = setting.map(|setting| setting.key.as_str());
     let entry = entries.iter().find(|entry| Some(entry.key.as_str()) == key);
-    let hint = key.map(|key| format!("{flag} is {key} in this file"));
     Fault {
         span: entry.map(|entry| entry.span.clone()).unwrap_or_default(),
-        message: refusal.message.clone(),
-        hint,
+        message: conflict.to_string(),
+        hint: key.map(|key| format!("{flag} is {key} in this file")),
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
@@ -15,6 +16,7 @@ use super::arguments::{apply, is_given, refuse, split, values};
 use super::conf::{self, Content};
 use super::draft::Draft;
 use super::extended::{EXTENDED, Value};
+use super::refusal::Conflict;
 use super::settings::{self, Given, Kind, Origin, Setting, settings};
 use super::table::{Meaning, flags};
 use super::{Environment, Refusal, Style, file};
@@ -55,7 +57,7 @@ impl Layers {
             files.extend(environment.variables.iter().find(named).map(|(_, file)| file.clone()));
         }
         if files.len() > 1 && files.iter().any(|file| is_toml(file)) {
-            return Err(Refusal::usage(
+            return Err(Refusal::of_flag(
                 "--config: beside a .toml file there can be no other".to_owned(),
             ));
         }
@@ -63,8 +65,10 @@ impl Layers {
         for name in &files {
             let path = environment.folder.join(name);
             self.files.push((path.clone(), Stamp::of(&path)));
-            let text = files::read_text(&path, FILE_BYTES_MAX)
-                .map_err(|error| Refusal::new(1, format!("--config {name}: {error}")))?;
+            let text = files::read_text(&path, FILE_BYTES_MAX).map_err(|error| {
+                let message = format!("--config {name}: {error}");
+                Refusal { status: 1, ..Refusal::of_setting(message) }
+            })?;
             if is_toml(name) {
                 lower.extend(self.of_toml(name, &text)?);
             } else {
@@ -83,6 +87,20 @@ impl Layers {
             let _ = setting.map(|setting| setting.apply(draft, &given.values));
         }
         Ok(())
+    }
+
+    /// The refusal of settings that do not go together: of the command line, unless a place below
+    /// it gives the one that is at fault.
+    pub(crate) fn refusal(&self, conflict: &Conflict) -> Refusal {
+        let setting = self.known.iter().find(|setting| setting.is_called(conflict.name));
+        let given = setting.and_then(|setting| self.given.get(&setting.key));
+        match given.map(|given| &given.origin) {
+            Some(Origin::Flag) => Refusal::of_flag(conflict.to_string()),
+            Some(place @ (Origin::File { .. } | Origin::Environment(_))) => {
+                Refusal::of_setting(format!("{place}: {conflict}"))
+            }
+            Some(Origin::Default) | None => Refusal::of_setting(conflict.to_string()),
+        }
     }
 
     /// What was given and counts, and the files that were read.
@@ -113,7 +131,7 @@ impl Layers {
             let values = vec![value.clone()];
             setting
                 .apply(&mut Draft::new(Style::Holdall), &values)
-                .map_err(|wrong| Refusal::usage(format!("{name}: {wrong}")))?;
+                .map_err(|wrong| Refusal::of_setting(format!("{name}: {wrong}")))?;
             given.push(Given { key, values, origin: Origin::Environment(name) });
         }
         Ok(given)
@@ -125,7 +143,7 @@ impl Layers {
             let (line, column) = files::place(text, fault.span.start);
             let message = fault.message.lines().next().unwrap_or_default();
             let message = format!("{name}:{line}:{column}: {message}");
-            return Err(Refusal { hint: fault.hint.clone(), ..Refusal::usage(message) });
+            return Err(Refusal { hint: fault.hint.clone(), ..Refusal::of_setting(message) });
         }
         let given = |entry: file::Entry| {
             let (line, _) = files::place(text, entry.span.start);
@@ -146,11 +164,12 @@ impl Layers {
         warnings: &mut Vec<String>,
     ) -> Result<(), Refusal> {
         let of_flags_count = self.given.get("listen").map_or(0, |given| given.values.len());
-        let lines = conf::lines(text)
-            .map_err(|(number, reason)| Refusal::usage(format!("{name}:{number}: {reason}")))?;
+        let at = |number, reason: &dyn Display| {
+            Refusal::of_setting(format!("{name}:{number}: {reason}"))
+        };
+        let lines = conf::lines(text).map_err(|(number, reason)| at(number, &reason))?;
         for line in lines {
-            let place =
-                |refusal: Refusal| Refusal::usage(format!("{name}:{}: {refusal}", line.number));
+            let place = |refusal: Refusal| at(line.number, &refusal);
             let words = match line.content {
                 Content::Directive(word) => {
                     let number = line.number;

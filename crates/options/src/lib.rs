@@ -48,7 +48,8 @@ pub use listen::Endpoint;
 pub use log_format::log_format;
 pub use parse::{Invocation, interface, parse};
 pub use proto::COMPATIBLE_VERSION;
-pub use refusal::Refusal;
+pub use refusal::{Cause, Refusal};
+pub use usage::EXIT_USAGE;
 
 /// Longest pause of a crawl, in microseconds, as in memcached.
 pub const CRAWLER_SLEEP_MICROS_MAX: u32 = 1_000_000;
@@ -279,9 +280,6 @@ impl Environment {
         }
     }
 }
-
-/// Exit status of a usage error, `EX_USAGE` of `sysexits.h`, as memcached has it.
-pub const EXIT_USAGE: u8 = 64;
 
 /// memcached's TCP and UDP port.
 pub const PORT: u16 = 11211;

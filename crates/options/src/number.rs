@@ -18,8 +18,9 @@ pub(crate) fn number<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
 ) -> Result<T, BadValue> {
     let value = digits(text).ok_or_else(|| BadValue::NotANumber(text.to_owned()))?;
-    let too_large = |_| BadValue::TooLarge { text: text.to_owned(), most: *range.end() };
-    T::try_from(within(value, text, &range)?).map_err(too_large)
+    let value = within(value, text, &range, |bound| bound.to_string())?;
+    let most = || range.end().to_string();
+    T::try_from(value).map_err(|_| BadValue::TooLarge { text: text.to_owned(), most: most() })
 }
 
 /// Reads a byte count: a number with an optional suffix `k`, `m` or `g` (1024 based, either case).
@@ -27,18 +28,35 @@ pub(crate) fn number<T: TryFrom<u64>>(
 ///
 /// # Errors
 ///
-/// Those of [`number`]; `range` is in bytes.
+/// Those of [`number`]; `range` is in bytes. A refusal names the bound in the unit of `text`.
 pub(crate) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<u64, BadValue> {
-    let (body, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, unit),
+    let suffix = text.as_bytes().last().map(u8::to_ascii_lowercase);
+    let suffix = SUFFIXES.iter().find(|(letter, _)| Some(*letter) == suffix);
+    let (body, unit) = match suffix {
+        Some((_, unit)) => (&text[..text.len() - 1], *unit),
+        None => (text, unit),
     };
-    let value = digits(body)
-        .and_then(|count| count.checked_mul(unit))
-        .ok_or_else(|| BadValue::NotASize(text.to_owned()))?;
-    within(value, text, &range)
+    let count = digits(body).ok_or_else(|| BadValue::NotASize(text.to_owned()))?;
+    let told = |bound: u64| match suffix {
+        None if bound.is_multiple_of(unit) => (bound / unit).to_string(),
+        _ => with_suffix(bound),
+    };
+    match count.checked_mul(unit) {
+        Some(value) => within(value, text, &range, told),
+        None => Err(BadValue::TooLarge { text: text.to_owned(), most: told(*range.end()) }),
+    }
+}
+
+/// Letters behind sizes, and the bytes that they stand for.
+const SUFFIXES: [(u8, u64); 3] = [(b'k', 1 << 10), (b'm', 1 << 20), (b'g', 1 << 30)];
+
+/// A number of bytes with the largest suffix that leaves a whole number.
+fn with_suffix(bytes: u64) -> String {
+    let fitting = SUFFIXES.iter().rev().find(|(_, unit)| bytes.is_multiple_of(*unit));
+    fitting.map_or_else(
+        || bytes.to_string(),
+        |(letter, unit)| format!("{}{}", bytes / unit, char::from(*letter)),
+    )
 }
 
 /// Reads an octal access mode of at most nine bits, as `-a` takes it.
@@ -71,12 +89,19 @@ fn digits(text: &str) -> Option<u64> {
     if is_plain { text.parse().ok() } else { None }
 }
 
-fn within(value: u64, text: &str, range: &RangeInclusive<u64>) -> Result<u64, BadValue> {
+/// The value, if it is in the range; `told` writes a bound as the refusal has it.
+fn within(
+    value: u64,
+    text: &str,
+    range: &RangeInclusive<u64>,
+    told: impl Fn(u64) -> String,
+) -> Result<u64, BadValue> {
+    let text = text.to_owned();
     if value < *range.start() {
-        return Err(BadValue::TooSmall { text: text.to_owned(), least: *range.start() });
+        return Err(BadValue::TooSmall { text, least: told(*range.start()) });
     }
     if value > *range.end() {
-        return Err(BadValue::TooLarge { text: text.to_owned(), most: *range.end() });
+        return Err(BadValue::TooLarge { text, most: told(*range.end()) });
     }
     Ok(value)
 }

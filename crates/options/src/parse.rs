@@ -57,7 +57,8 @@ pub fn parse(
     for extra in values(&matches, EXTRA) {
         warnings.push(format!("'{extra}' is not a flag and has no effect"));
     }
-    let options = draft.resolve(environment, &mut warnings)?;
+    let options =
+        draft.resolve(environment, &mut warnings).map_err(|conflict| layers.refusal(&conflict))?;
     let mut seen = std::collections::BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     let (given, files) = layers.into_given();

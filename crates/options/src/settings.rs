@@ -159,12 +159,15 @@ pub(crate) fn why_not(key: &str) -> Option<&'static str> {
 
 /// The known name that is nearest to one that is not.
 pub(crate) fn nearest(key: &str, known: &[Setting]) -> Option<String> {
-    let distance = |known: &&Setting| strsim::osa_distance(key, &known.key);
-    let near = known.iter().min_by_key(distance)?;
-    (strsim::osa_distance(key, &near.key) <= near.key.len() / 3).then(|| near.key.clone())
+    usage::nearest(key, known.iter().map(|setting| &*setting.key)).map(str::to_owned)
 }
 
 impl Setting {
+    /// True for the flag of this setting, in its short or its long form.
+    pub(crate) fn is_called(&self, flag: &str) -> bool {
+        self.flag.split(", ").any(|name| name == flag)
+    }
+
     /// Puts values into the draft, in place of what is there.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ impl Folder {
     fn parse(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Run, Refusal> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let environment = Environment {
-            cpus: 2,
+            cpus: 8,
             variables: variables.iter().map(owned).collect(),
             folder: self.0.clone(),
             ..Environment::default()
@@ -133,6 +133,42 @@ fn the_first_fault_of_a_file_refuses_the_start() {
     let two = ["--config", "server.toml", "--config", "x.conf"];
     assert_eq!(folder.parse(&two, &[]).unwrap_err().status, EXIT_USAGE);
     assert_eq!(folder.parse(&["--config", "none.toml"], &[]).unwrap_err().status, 1);
+}
+
+/// Whatever the words of the refusal are.
+#[test]
+fn a_refusal_says_whether_a_flag_or_a_setting_is_wrong() {
+    let files = [
+        ("wrong.toml", "memory_limit = \"x\"\n"),
+        ("wrong.conf", "-m x\n"),
+        ("large.toml", "port = 1\nmax_item_size = \"40m\"\n"),
+        ("small.toml", "memory_limit = 2\n"),
+    ];
+    let folder = Folder::new("causes", &files);
+    let refusal =
+        |arguments: &[&str], variables: &[_]| folder.parse(arguments, variables).unwrap_err();
+    for arguments in [
+        &["-m", "x"][..],
+        &["--memry-limit"],
+        &["word"],
+        &["-o", "stripe=4"],
+        &["-I", "40m"],
+        &["--config", "wrong.toml", "--config", "wrong.conf"],
+        // What the command line asks for does not fit what the file has.
+        &["--config", "small.toml", "-I", "2m"],
+    ] {
+        assert_eq!(refusal(arguments, &[]).cause, Cause::Flag, "{arguments:?}");
+    }
+    for file in ["wrong.toml", "wrong.conf", "none.toml", "large.toml"] {
+        let refusal = refusal(&["--config", file], &[]);
+        assert_eq!(refusal.cause, Cause::Setting, "{file}");
+    }
+    assert_eq!(refusal(&[], &[("MEMORY_LIMIT", "x")]).cause, Cause::Setting);
+    let unfit = refusal(&["--config", "large.toml"], &[]).message;
+    assert_eq!(unfit, "large.toml:2: -I: an item cannot be larger than half of -m");
+    let unfit = refusal(&[], &[("MAX_ITEM_SIZE", "40m")]);
+    let want = "HOLDALL_MAX_ITEM_SIZE: -I: an item cannot be larger than half of -m";
+    assert_eq!((unfit.cause, unfit.message.as_str()), (Cause::Setting, want));
 }
 
 #[test]

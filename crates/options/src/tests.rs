@@ -86,6 +86,13 @@ fn operators_flags_are_read_whole_or_refused() {
         (["--console", "8811,actions"], "--console: '8811' is not an address and a port"),
         (["--otlp", "c:4318"], "--otlp: 'c:4318' is not an address that begins with http://"),
         (["--drain", "3601"], "--drain: 3601 is too large: the most is 3600"),
+        // In the unit that was typed.
+        (["-m", "0"], "-m (--memory-limit): 0 is too small: the least is 1"),
+        (["-m", "512k"], "-m (--memory-limit): 512k is too small: the least is 1m"),
+        (["-m", "99999999g"], "-m (--memory-limit): 99999999g is too large: the most is 16384g"),
+        (["-I", "1023"], "-I (--max-item-size): 1023 is too small: the least is 1024"),
+        (["-I", "2g"], "-I (--max-item-size): 2g is too large: the most is 1g"),
+        (["-I", "99999999999999g"], "-I (--max-item-size): 99999999999999g is too large"),
     ] {
         let refusal = refused(&arguments);
         assert!(refusal.to_string().starts_with(message), "{refusal:?}");
@@ -355,7 +362,18 @@ fn sizes_have_memcacheds_units() {
     assert_eq!(options(&["-m", "16777216"]).memory_bytes, 1 << 44);
     assert_eq!(options(&["-I", "2m"]).item_bytes_max, 2 << 20);
     assert_eq!(options(&["-I", "65536"]).item_bytes_max, 65536);
+}
+
+#[test]
+fn what_costs_or_is_less_than_expected_is_warned_of() {
+    let warnings = |arguments: &[&str]| run(Style::Holdall, arguments).1;
+    assert_eq!(warnings(&["-t", "3"]), ["-t: 3 worker threads for 2 processors only cost time"]);
+    assert!(warnings(&["-t", "2"]).is_empty());
     assert_eq!(options(&["-m", "1"]).item_bytes_max, 512 << 10, "the default shrinks to fit");
+    let less = "-m: items over 512 kB are refused, since an item has at most half of -m";
+    assert_eq!(warnings(&["-m", "1"]), [less]);
+    assert!(warnings(&["-m", "1", "-I", "512k"]).is_empty());
+    assert!(warnings(&["-m", "2"]).is_empty());
 }
 
 #[test]

@@ -17,7 +17,6 @@ mod json;
 pub mod lint;
 mod load;
 mod macros;
-mod near;
 mod params;
 mod parse;
 pub mod select;

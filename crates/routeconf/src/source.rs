@@ -102,6 +102,17 @@ impl Diagnostic {
         self
     }
 
+    /// Asks whether the known name that is nearest to a wrong one was meant, in place of another
+    /// hint. Where none is near, the hint stays.
+    pub(crate) fn meant<'n>(
+        mut self,
+        name: &str,
+        known: impl IntoIterator<Item = &'n str>,
+    ) -> Self {
+        self.hint = usage::hint(name, known).or(self.hint);
+        self
+    }
+
     /// `file:line:column: error: message (hint)`, with what is not printable escaped.
     #[must_use]
     pub fn render(&self, files: &Files) -> String {

@@ -157,7 +157,7 @@ fn wrong_calls_say_what_is_wrong() {
     fails(
         "",
         r#""@adds(@int(1),@int(2))""#,
-        "there is no macro 'adds', in macro 'show' at m.json:6:104 (did you mean '@add'?)",
+        "there is no macro 'adds', in macro 'show' at m.json:6:104 (did you mean @add?)",
     );
     fails("", r#""@add(@int(1))""#, "'add' takes 2 arguments, not 1");
     fails("", r#""@add(@int(1),x)""#, "an integer is due, not a string, in macro 'add' at m.json:");

@@ -368,15 +368,15 @@ fn every_route_handle() {
 #[test]
 fn errors_say_where_and_what_else() {
     for (text, error) in [
-        (with_pools("\"PolRoute|A\""), "m.json:2:67: error: there is no route handle 'PolRoute' (did you mean 'PoolRoute'?)"),
+        (with_pools("\"PolRoute|A\""), "m.json:2:67: error: there is no route handle 'PolRoute' (did you mean PoolRoute?)"),
         (with_pools("\"A\""), "m.json:2:67: error: there is no route handle 'A' (for the pool of that name write 'PoolRoute|A')"),
-        (with_pools("\"PoolRoute|AA\""), "m.json:2:67: error: there is no pool 'AA' (did you mean 'A'?)"),
+        (with_pools("\"PoolRoute|AA\""), "m.json:2:67: error: there is no pool 'AA' (did you mean A?)"),
         (with_pools("{\"type\": \"SRRoute\"}"), "m.json:2:76: error: SRRoute is not offered: it asks Meta's Service Router, which is not published; use a PoolRoute"),
         (with_pools("{\"type\": \"HashRoute\"}"), "m.json:2:67: error: HashRoute needs 'children'"),
-        (with_pools("{\"type\": \"HashRoute\", \"children\": [\"NullRoute\", \"DevNullRoute\"], \"hash_func\": \"ketama\"}"), "m.json:2:145: error: there is no hash function 'ketama' (did you mean 'Ketama'?)"),
+        (with_pools("{\"type\": \"HashRoute\", \"children\": [\"NullRoute\", \"DevNullRoute\"], \"hash_func\": \"ketama\"}"), "m.json:2:145: error: there is no hash function 'ketama' (did you mean Ketama?)"),
         (with_pools("{\"type\": \"MigrateRoute\", \"from\": \"NullRoute\", \"to\": \"NullRoute\", \"start_time\": \"now\"}"), "m.json:2:146: error: 'start_time' of MigrateRoute is an integer of at least 0, not 'now'"),
         (with_pools("{\"type\": \"KeySplitRoute\", \"destination\": \"NullRoute\", \"replicas\": 1, \"all_sync\": true}"), "m.json:2:133: error: 'replicas' of KeySplitRoute is an integer from 2 to 1000, not 1"),
-        (with_pools("{\"type\": \"FailoverRoute\", \"children\": [\"NullRoute\"], \"failover_errors\": [\"tkoo\"]}"), "m.json:2:140: error: there is no result 'tkoo' that is a failure (did you mean 'tko'?)"),
+        (with_pools("{\"type\": \"FailoverRoute\", \"children\": [\"NullRoute\"], \"failover_errors\": [\"tkoo\"]}"), "m.json:2:140: error: there is no result 'tkoo' that is a failure (did you mean tko?)"),
         (with_pools("7"), "m.json:2:67: error: a route is an object, a list or a string, not an integer"),
         (r#"{"pools": {"A": {"servers": ["host"]}}, "route": "PoolRoute|A"}"#.into(), "m.json:1:30: error: the server 'host' has no port (write 'host:11211')\nm.json:1:30: error: there is no pool 'A'"),
         (r#"{"pools": {"A": {"servers": ["h:1:caret"]}}, "route": "NullRoute"}"#.into(), "m.json:1:30: error: the protocol 'caret' is Meta's own; no open server speaks it (write 'ascii')"),
@@ -406,6 +406,6 @@ fn what_nobody_reads_is_warned_of() {
     .unwrap();
     assert_eq!(
         loaded.warnings[0].render(&loaded.config.files),
-        "m.json:2:115: warning: PoolRoute has no 'asynclogg'; it is ignored (did you mean 'asynclog'?)"
+        "m.json:2:115: warning: PoolRoute has no 'asynclogg'; it is ignored (did you mean asynclog?)"
     );
 }

@@ -60,18 +60,18 @@ pub fn main(
                     Some("text") => Format::Text,
                     Some("as1") => Format::Lines(Version::One),
                     Some("as2") => Format::Lines(Version::Two),
-                    _ => return usage(err, "--format is text, as1 or as2"),
+                    _ => return refuse(err, "--format is text, as1 or as2"),
                 };
             }
             "--json" => format = Format::Json,
             flag if flag.starts_with('-') => {
-                return usage(err, &unknown(flag));
+                return refuse(err, &unknown(flag));
             }
             path => paths.push(PathBuf::from(path)),
         }
     }
     if paths.is_empty() {
-        return usage(err, "a file or folder is missing");
+        return refuse(err, "a file or folder is missing");
     }
     let mut show = Show { format, out, err, is_bad: false };
     for path in &paths {
@@ -87,18 +87,16 @@ pub fn main(
 
 /// A flag that there is not, with the one that was perhaps meant.
 fn unknown(flag: &str) -> String {
-    let distance = |known: &&str| strsim::osa_distance(flag, known);
-    let near = ["--format", "--json", "--help", "--version"].into_iter().min_by_key(distance);
-    match near.filter(|known| distance(known) <= known.len() / 3) {
-        Some(near) => format!("there is no flag {flag}; did you mean {near}?"),
+    match usage::hint(flag, ["--format", "--json", "--help", "--version"]) {
+        Some(hint) => format!("there is no flag {flag}; {hint}"),
         None => format!("there is no flag {flag}"),
     }
 }
 
-fn usage(err: &mut dyn Write, message: &str) -> u8 {
+fn refuse(err: &mut dyn Write, message: &str) -> u8 {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(err, "holdall spool: {message}; see holdall spool --help");
-    64
+    usage::EXIT_USAGE
 }
 
 fn status(written: io::Result<()>) -> u8 {

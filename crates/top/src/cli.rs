@@ -17,8 +17,6 @@ use crate::row::{Health, Row};
 use crate::view;
 use plan::{TargetsError, targets};
 
-const EXIT_USAGE: u8 = 64;
-
 /// Shows the servers, proxies and invalidators of a tier: rates, hit ratio, latency, memory,
 /// evictions, hot keys, and who is away.
 #[derive(Debug, Parser)]
@@ -76,19 +74,15 @@ pub fn interface() -> clap::Command {
 /// Runs the command; the arguments come after its name.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from("holdall top")).chain(arguments);
-    match Args::try_parse_from(line) {
-        Ok(arguments) => run(&arguments).unwrap_or_else(|error| {
-            // Nobody is left to tell when the stream is closed.
-            let _ = writeln!(io::stderr(), "holdall top: {error:#}");
-            ExitCode::from(error.downcast_ref().map_or(1, TargetsError::status))
-        }),
-        Err(error) => {
-            // As above.
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 })
-        }
-    }
+    let arguments: Args = match usage::parse("holdall top", arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
+    run(&arguments).unwrap_or_else(|error| {
+        // Nobody is left to tell when the stream is closed.
+        let _ = writeln!(io::stderr(), "holdall top: {error:#}");
+        ExitCode::from(error.downcast_ref().map_or(1, TargetsError::status))
+    })
 }
 
 fn run(arguments: &Args) -> Result<ExitCode> {

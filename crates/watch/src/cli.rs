@@ -79,15 +79,9 @@ pub fn interface() -> clap::Command {
 /// Runs it. Ends with 0, 64 for a wrong command line, and 1 when nobody tells anything any more.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from("holdall watch")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(line) {
+    let arguments: Arguments = match usage::parse("holdall watch", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let is_help = !error.use_stderr();
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            return ExitCode::from(if is_help { 0 } else { 64 });
-        }
+        Err(status) => return status,
     };
     let (sender, told) = sync_channel(LINES_MAX);
     for address in &arguments.addresses {

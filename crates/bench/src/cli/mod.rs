@@ -71,15 +71,9 @@ pub fn interface() -> clap::Command {
 /// Runs `holdall bench` with the words after it.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(
-        std::iter::once(OsString::from("holdall bench")).chain(arguments),
-    ) {
+    let cli: Cli = match usage::parse("holdall bench", arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            // A reader that went away, as `head` does, is no failure.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
-        }
+        Err(status) => return status,
     };
     let outcome = match cli.command {
         Command::Agent(args) => agent::run(&args),

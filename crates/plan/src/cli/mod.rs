@@ -67,8 +67,6 @@ docs/deployment.md has the topology file, docs/sizing.md the file of the load.";
 
 /// The file is wrong.
 const EXIT_TOPOLOGY: u8 = 2;
-/// The command line is wrong.
-const EXIT_USAGE: u8 = 64;
 
 /// The command line, for manual pages and completions.
 #[must_use]
@@ -79,21 +77,16 @@ pub fn interface() -> clap::Command {
 /// Runs the command; the arguments come after `plan`.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from("holdall plan")).chain(arguments);
-    let arguments = match Arguments::try_parse_from(line) {
+    let arguments: Arguments = match usage::parse("holdall plan", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
-        }
+        Err(status) => return status,
     };
     match (arguments.task, arguments.emit) {
         (Some(Task::Size(arguments)), _) => size::main(&arguments),
         (Some(Task::Advise(arguments)), _) => advise::main(&arguments),
         (None, Some(arguments)) => emitted(&arguments),
         // Clap refuses a line without either.
-        (None, None) => ExitCode::from(EXIT_USAGE),
+        (None, None) => ExitCode::from(usage::EXIT_USAGE),
     }
 }
 

@@ -26,13 +26,11 @@ pub const STATUS_GOOD: u8 = 0;
 pub const STATUS_WARNINGS: u8 = 1;
 /// The configuration cannot be used.
 pub const STATUS_BROKEN: u8 = 2;
-/// The arguments are wrong.
-pub const STATUS_USAGE: u8 = 64;
 
 impl Said {
     fn usage(command: &str, message: &str) -> Self {
         let err = format!("holdall {command}: {message}; see holdall {command} --help\n");
-        Self { out: String::new(), err, status: STATUS_USAGE }
+        Self { out: String::new(), err, status: usage::EXIT_USAGE }
     }
 
     fn version(command: &str) -> Self {
@@ -47,10 +45,8 @@ impl Said {
 
 /// A flag that there is not, with the one that was perhaps meant.
 fn unknown(name: &str, known: &[&str]) -> String {
-    let distance = |flag: &&&str| strsim::osa_distance(name, flag);
-    let near = known.iter().min_by_key(distance);
-    match near.filter(|flag| strsim::osa_distance(name, flag) <= flag.len() / 3) {
-        Some(near) => format!("there is no flag {name}; did you mean {near}?"),
+    match usage::hint(name, known.iter().copied()) {
+        Some(hint) => format!("there is no flag {name}; {hint}"),
         None => format!("there is no flag {name}"),
     }
 }

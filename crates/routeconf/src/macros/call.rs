@@ -4,7 +4,6 @@
 use crate::json::{Node, Value};
 use crate::macros::builtins::BUILTINS;
 use crate::macros::{Expander, Scope};
-use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
 
 /// The place of an unescaped character.
@@ -137,8 +136,8 @@ impl Expander<'_> {
         let error = Diagnostic::error(at, format!("there is no macro '{name}'"));
         let known = self.macros.keys().map(|name| &**name);
         let known = known.chain(BUILTINS.iter().map(|builtin| builtin.name));
-        match near(name, known) {
-            Some(near) => error.hint(format!("did you mean '@{near}'?")),
+        match usage::nearest(name, known) {
+            Some(near) => error.hint(format!("did you mean @{near}?")),
             None => error.hint("a backslash before the @ makes it a character"),
         }
     }

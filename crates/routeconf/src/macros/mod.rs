@@ -17,7 +17,6 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use crate::json::{self, Map, Node, Value};
-use crate::near::near;
 use crate::params::{ParamValue, Params};
 use crate::source::{At, Diagnostic, Fallible, Files, Sources, fail};
 use builtins::{BUILTINS, Builtin};
@@ -238,11 +237,8 @@ impl<'s> Expander<'s> {
         match self.consts.insert(name.into(), Const::Expanding) {
             None => {
                 self.consts.remove(name);
-                let mut error = Diagnostic::error(at, format!("there is no parameter '{name}'"));
-                if let Some(near) = near(name, self.consts.keys().map(|name| &**name)) {
-                    error = error.hint(format!("did you mean '{near}'?"));
-                }
-                Err(Box::new(error))
+                let error = Diagnostic::error(at, format!("there is no parameter '{name}'"));
+                Err(Box::new(error.meant(name, self.consts.keys().map(|name| &**name))))
             }
             Some(Const::Expanding) => fail(at, format!("the constant '{name}' is made of itself")),
             Some(Const::Ready(node)) => {

@@ -9,7 +9,6 @@ use crate::ast::{
 };
 use crate::count::count;
 use crate::json::{Node, Value};
-use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
 
 const POLICIES: [&str; 4] =
@@ -198,10 +197,7 @@ impl Builder<'_> {
 
 fn unknown_policy(name: &str, at: At) -> Diagnostic {
     let error = Diagnostic::error(at, format!("there is no failover policy '{name}'"));
-    match near(name, POLICIES.into_iter()) {
-        Some(near) => error.hint(format!("did you mean '{near}'?")),
-        None => error.hint(format!("known are {}", POLICIES.join(", "))),
-    }
+    error.hint(format!("known are {}", POLICIES.join(", "))).meant(name, POLICIES)
 }
 
 /// Failures of mcrouter that no request has here.
@@ -254,9 +250,6 @@ impl Builder<'_> {
         let error =
             Diagnostic::error(node.at, format!("there is no result '{text}' that is a failure"));
         let known = Failure::ALL.into_iter().map(Failure::name);
-        Err(Box::new(match near(&name, known.chain(NEVER)) {
-            Some(near) => error.hint(format!("did you mean '{near}'?")),
-            None => error,
-        }))
+        Err(Box::new(error.meant(&name, known.chain(NEVER))))
     }
 }

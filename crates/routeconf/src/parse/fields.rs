@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 
 use crate::json::{Map, Node, Value};
-use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
 
 /// An object that is being read.
@@ -176,10 +175,7 @@ impl<'n> Fields<'n> {
             }
             let message = format!("{} has no '{name}'; it is ignored", self.what);
             let warning = Diagnostic::warning(node.at, message);
-            findings.push(match near(name, asked.iter().copied()) {
-                Some(near) => warning.hint(format!("did you mean '{near}'?")),
-                None => warning,
-            });
+            findings.push(warning.meant(name, asked.iter().copied()));
         }
     }
 }

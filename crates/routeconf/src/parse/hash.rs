@@ -8,7 +8,6 @@ use super::Builder;
 use super::fields::{Fields, as_number};
 use crate::ast::{Hash, HashFunction, KeyPart, Member, Pool, ServerAddress};
 use crate::json::{Node, Value};
-use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
 
 const FUNCTIONS: [&str; 11] = [
@@ -186,10 +185,7 @@ fn unknown_function(name: &str, at: At) -> Diagnostic {
         return error.hint(format!("use a {name}Route over 'Pool|NAME'"));
     }
     let error = Diagnostic::error(at, format!("there is no hash function '{name}'"));
-    match near(name, FUNCTIONS.into_iter()) {
-        Some(near) => error.hint(format!("did you mean '{near}'?")),
-        None => error.hint(format!("known are {}", FUNCTIONS.join(", "))),
-    }
+    error.hint(format!("known are {}", FUNCTIONS.join(", "))).meant(name, FUNCTIONS)
 }
 
 /// A number, or a text as memcached's proxy takes it: its XXH3.
@@ -231,10 +227,8 @@ fn key_hash(fields: &Fields<'_>, default: KeyHash) -> Fallible<KeyHash> {
     let error =
         Diagnostic::error(fields.place("key_hash"), format!("there is no hash '{name}' of keys"));
     let known = KeyHash::ALL.into_iter().map(|(name, _)| name);
-    Err(Box::new(match near(name, known.clone()) {
-        Some(near) => error.hint(format!("did you mean '{near}'?")),
-        None => error.hint(format!("known are {}", known.collect::<Vec<_>>().join(", "))),
-    }))
+    let list = known.clone().collect::<Vec<_>>().join(", ");
+    Err(Box::new(error.hint(format!("known are {list}")).meant(name, known)))
 }
 
 fn tags(fields: &Fields<'_>, children: usize) -> Fallible<Vec<String>> {

@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 use crate::ast::{Config, Entry, Handle, Listener, Pool, PoolId, PrefixRoute, Route, RouteId};
 use crate::json::{Node, Value};
-use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, Files, Severity, Sources, fail};
 use fields::Fields;
 
@@ -368,13 +367,12 @@ impl<'s> Builder<'s> {
         }
         let error = Diagnostic::error(at, format!("there is no route handle '{kind}'"));
         let names = self.named.keys().map(String::as_str);
-        match near(kind, handles::KINDS.iter().copied().chain(names)) {
-            Some(near) => error.hint(format!("did you mean '{near}'?")),
-            None if self.pool_ids.contains_key(kind) => {
-                error.hint(format!("for the pool of that name write 'PoolRoute|{kind}'"))
-            }
-            None => error,
-        }
+        let error = if self.pool_ids.contains_key(kind) {
+            error.hint(format!("for the pool of that name write 'PoolRoute|{kind}'"))
+        } else {
+            error
+        };
+        error.meant(kind, handles::KINDS.iter().copied().chain(names))
     }
 }
 

@@ -8,7 +8,6 @@ use super::{Builder, owned};
 use crate::ast::{Member, Pool, PoolId, Protocol, Security, TkoTracker};
 use crate::count::count;
 use crate::json::{self, Node, Value};
-use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
 
 /// Servers of a pool, at most: what Ch3 can name is more than any router can connect to.
@@ -38,10 +37,7 @@ impl Builder<'_> {
 
     fn no_pool(&self, name: &str, at: At) -> Diagnostic {
         let error = Diagnostic::error(at, format!("there is no pool '{name}'"));
-        match near(name, self.pool_nodes.keys().map(String::as_str)) {
-            Some(near) => error.hint(format!("did you mean '{near}'?")),
-            None => error,
-        }
+        error.meant(name, self.pool_nodes.keys().map(String::as_str))
     }
 
     /// The pool of that name, built the first time.

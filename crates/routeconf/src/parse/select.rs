@@ -4,7 +4,6 @@ use super::fields::Fields;
 use super::{Builder, owned};
 use crate::ast::{Command, CommandClass, Condition, Route};
 use crate::json::Value;
-use crate::near::near;
 use crate::source::{Diagnostic, Fallible, fail};
 
 const CLASSES: [(&str, CommandClass); 4] = [
@@ -25,10 +24,7 @@ impl Builder<'_> {
             let Some(operation) = Command::by_name(name) else {
                 let error = Diagnostic::error(node.at, format!("there is no command '{name}'"));
                 let known = Command::named().map(Command::name);
-                return Err(Box::new(match near(name, known) {
-                    Some(near) => error.hint(format!("did you mean '{near}'?")),
-                    None => error,
-                }));
+                return Err(Box::new(error.meant(name, known)));
             };
             policies.push((operation, self.route(node)?));
         }

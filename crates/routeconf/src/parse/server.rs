@@ -2,7 +2,6 @@
 //! `unix:/path`.
 
 use crate::ast::{Protocol, Security, Server, ServerAddress};
-use crate::near::near;
 use crate::source::{At, Diagnostic, Fallible, fail};
 
 /// What a pool says for all of its servers.
@@ -109,8 +108,8 @@ pub(crate) fn parse_protocol(name: &str, at: At) -> Fallible<Protocol> {
         }
         other => {
             let error = Diagnostic::error(at, format!("there is no protocol '{name}'"));
-            let near = near(other, ["ascii", "binary", "meta"].into_iter()).unwrap_or("ascii");
-            Err(Box::new(error.hint(format!("did you mean '{near}'?"))))
+            let error = error.hint("known are ascii, binary, meta");
+            Err(Box::new(error.meant(other, ["ascii", "binary", "meta"])))
         }
     }
 }

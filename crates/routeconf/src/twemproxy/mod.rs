@@ -12,7 +12,6 @@ use crate::ast::{
 };
 use crate::count::count;
 use crate::json::{Map, Node};
-use crate::near::near;
 use crate::parse::port_of;
 use crate::source::{At, Diagnostic, Fallible, Files, fail};
 
@@ -189,10 +188,7 @@ impl Settings<'_> {
                     node.at,
                     format!("the pool '{}' has no setting '{key}'", self.name),
                 );
-                return Err(Box::new(match near(key, KEYS.into_iter()) {
-                    Some(near) => error.hint(format!("did you mean '{near}'?")),
-                    None => error,
-                }));
+                return Err(Box::new(error.meant(key, KEYS)));
             }
         }
         Ok(())
@@ -277,10 +273,7 @@ impl Settings<'_> {
             _ => {
                 let error = Diagnostic::error(node.at, format!("there is no hash '{name}'"));
                 let known = KeyHash::ALL.into_iter().map(|(name, _)| name);
-                Err(Box::new(match near(name, known) {
-                    Some(near) => error.hint(format!("did you mean '{near}'?")),
-                    None => error,
-                }))
+                Err(Box::new(error.meant(name, known)))
             }
         }
     }

@@ -16,8 +16,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::connection::{Error, Options};
 use commands::{BigKeysArgs, CopyArgs, DumpArgs, KeysArgs, LatencyArgs, PingArgs, RestoreArgs};
 
-const EXIT_USAGE: u8 = 64;
-
 /// The way to servers, the same for every command.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Reach {
@@ -67,36 +65,30 @@ pub fn interface(name: &str) -> Option<clap::Command> {
 /// Runs one of these commands; the arguments come after its name.
 #[must_use]
 pub fn main(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let line = std::iter::once(OsString::from(format!("holdall {name}"))).chain(arguments);
     match name {
-        "ping" => run(name, line, look::ping),
-        "latency" => run(name, line, look::latency),
-        "keys" => run(name, line, look::keys),
-        "bigkeys" => run(name, line, look::big_keys),
-        "dump" => run(name, line, copy::dump),
-        "restore" => run(name, line, copy::restore),
-        _ => run(name, line, copy::copy),
+        "ping" => run(name, arguments, look::ping),
+        "latency" => run(name, arguments, look::latency),
+        "keys" => run(name, arguments, look::keys),
+        "bigkeys" => run(name, arguments, look::big_keys),
+        "dump" => run(name, arguments, copy::dump),
+        "restore" => run(name, arguments, copy::restore),
+        _ => run(name, arguments, copy::copy),
     }
 }
 
 fn run<P: Parser>(
     name: &str,
-    line: impl Iterator<Item = OsString>,
+    arguments: impl Iterator<Item = OsString>,
     command: impl FnOnce(P) -> Result<ExitCode, Error>,
 ) -> ExitCode {
-    let parsed = P::command().try_get_matches_from(line).and_then(|m| P::from_arg_matches(&m));
-    match parsed {
+    match usage::parse(&format!("holdall {name}"), arguments) {
         Ok(arguments) => command(arguments).unwrap_or_else(|error| failed(name, &error)),
-        Err(error) => {
-            // Nobody is left to tell when the stream is closed.
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 })
-        }
+        Err(status) => status,
     }
 }
 
 fn failed(name: &str, error: &Error) -> ExitCode {
-    // As above.
+    // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr(), "holdall {name}: {error}");
     ExitCode::FAILURE
 }
