@@ -266,20 +266,35 @@ impl RunResult {
     }
 }
 
+/// Seconds below which a run has no shares of time, and nothing happens so often a second: a tick
+/// of the kernel's clock.
+const SECONDS_MIN: f64 = 0.01;
+
 /// Share of its time for which a thread may wait for a processor before its figures are doubted.
 const WAIT_MAX: f64 = 0.25;
 
 impl RunResult {
+    /// Context switches of the machine a second, its warm-up included; `None` where the kernel does
+    /// not tell, or the run ended at once.
+    #[must_use]
+    pub fn switches_rate(&self) -> Option<f64> {
+        let cpu = self.cpu.filter(|_| self.seconds >= SECONDS_MIN)?;
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        Some(cpu.switches as f64 / (self.seconds + self.spec.warm_up))
+    }
+
     /// Whose threads were ready to run and had no processor, and for how long.
     fn starved(&self) -> Vec<String> {
-        let Some(series) = &self.cpu_series else { return Vec::new() };
+        let Some(series) = self.cpu_series.as_ref().filter(|_| self.seconds >= SECONDS_MIN) else {
+            return Vec::new();
+        };
         let sides = [(Side::Generator, "the generator"), (Side::Server, "a server")];
         let waits = sides.map(|(side, name)| {
             let threads = series.threads.iter().filter(|thread| thread.side == side);
             (threads.map(|thread| thread.whole.waited_us).max().unwrap_or_default(), name)
         });
         #[allow(clippy::cast_precision_loss, reason = "times of one run")]
-        let shares = waits.map(|(wait, name)| (wait as f64 / 1e6 / self.seconds.max(1e-9), name));
+        let shares = waits.map(|(wait, name)| (wait as f64 / 1e6 / self.seconds, name));
         let starved = shares.into_iter().filter(|(share, _)| *share > WAIT_MAX);
         let words = starved.map(|(share, name)| {
             format!(
@@ -388,6 +403,17 @@ mod tests {
         assert!(said(0, "no request was answered"));
         assert!(said(500_000, "a thread of a server waited 50 % of the time for a processor"));
         assert!(!said(100_000, "for a processor"));
+    }
+
+    #[test]
+    fn a_run_that_ends_at_once_has_no_rate_of_switches() {
+        let cpu = Some(CpuTimes { switches: 240, ..CpuTimes::default() });
+        let mut result = RunResult { cpu, ..result(1_000_000) };
+        result.spec.warm_up = 1.0;
+        assert_eq!(result.switches_rate(), Some(120.0));
+        result.seconds = 0.0;
+        assert_eq!(result.switches_rate(), None);
+        assert!(!result.doubts().iter().any(|doubt| doubt.contains("for a processor")));
     }
 
     #[test]

@@ -92,16 +92,13 @@ impl Sampler {
             loop {
                 let is_over = ended.recv_timeout(interval) != Err(RecvTimeoutError::Timeout);
                 let now = Reading::take(&servers)?;
-                // The rest of a second says little.
-                if !is_over || series.machine.is_empty() {
-                    series.add(&last, &now, begun.elapsed().as_secs_f64());
-                    tell(now.machine - last.machine);
-                    last = now.clone();
-                }
+                let end = begun.elapsed().as_secs_f64();
                 if is_over {
-                    series.finish(&first, &now);
-                    return Some(series);
+                    return series.finished(&first, &last, &now, end);
                 }
+                series.add(&last, &now, end);
+                tell(now.machine - last.machine);
+                last = now;
             }
         });
         Self { end, thread }
@@ -168,8 +165,21 @@ impl CpuSeries {
         }
     }
 
-    fn finish(&mut self, first: &Reading, last: &Reading) {
-        self.processors = each(first, last);
+    /// With what came since `last`, unless the kernel's clock did not tick; `None` if it never did.
+    fn finished(
+        mut self,
+        first: &Reading,
+        last: &Reading,
+        now: &Reading,
+        end: f64,
+    ) -> Option<Self> {
+        if (now.machine - last.machine).total() > 0 {
+            self.add(last, now, end);
+        }
+        if self.machine.is_empty() {
+            return None;
+        }
+        self.processors = each(first, now);
         for series in &mut self.threads {
             series.slices.resize(self.machine.len(), (0, 0, 0, 0));
             let whole = series.slices.iter().fold((0, 0, 0, 0), |sum, slice| {
@@ -183,6 +193,7 @@ impl CpuSeries {
         self.threads.sort_by_key(|series| (series.side == Side::Generator, series.whole.tid));
         // Threads that slept all the time are noise.
         self.threads.retain(|series| series.whole.ticks() > 0 || series.whole.switches > 0);
+        Some(self)
     }
 
     /// Seconds that the slices cover.
@@ -239,6 +250,30 @@ mod tests {
         let busy = series.threads.iter().map(|thread| thread.whole.ticks()).max();
         assert!(busy > Some(4), "{:?}", series.threads);
         assert!(series.threads.iter().all(|thread| thread.slices.len() == series.machine.len()));
+    }
+
+    /// A machine that was busy for a number of ticks, and a thread that switched as often.
+    fn reading(ticks: u64) -> Reading {
+        let thread = ThreadUse { tid: 1, switches: ticks, ..ThreadUse::default() };
+        let machine = CpuTimes { user: ticks, switches: ticks, ..CpuTimes::default() };
+        Reading { machine, processors: vec![machine], threads: vec![(Side::Server, thread)] }
+    }
+
+    #[test]
+    fn the_last_part_of_a_second_counts_as_far_as_the_clock_ticked() {
+        let (first, second, last) = (reading(0), reading(100), reading(130));
+        let mut series = CpuSeries::default();
+        series.add(&first, &second, 1.0);
+        let whole = series.clone().finished(&first, &second, &last, 1.3).unwrap();
+        assert_eq!(
+            whole.machine.iter().map(|slice| slice.times.user).collect::<Vec<_>>(),
+            [100, 30]
+        );
+        assert_eq!((whole.seconds(), whole.threads[0].whole.switches), (1.3, 130));
+        let whole = series.finished(&first, &second, &second, 1.001).unwrap();
+        assert_eq!((whole.machine.len(), whole.seconds()), (1, 1.0));
+        let none = CpuSeries::default().finished(&first, &first, &first, 1e-6);
+        assert!(none.is_none(), "a run without a tick has no shares of time");
     }
 
     #[test]

@@ -77,13 +77,11 @@ pub fn summary(result: &RunResult) -> String {
     }
     if let Some(cpu) = &result.cpu {
         let shares = cpu.shares().map(|(name, share)| format!("{name} {share:.0} %"));
-        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-        let switches = cpu.switches as f64 / result.seconds.max(1e-9);
-        let _ = writeln!(
-            text,
-            "\nthis machine: {}; {switches:.0} context switches a second",
-            shares.join(", ")
-        );
+        let _ = write!(text, "\nthis machine: {}", shares.join(", "));
+        let _ = match result.switches_rate() {
+            Some(rate) => writeln!(text, "; {rate:.0} context switches a second"),
+            None => writeln!(text),
+        };
     }
     processors(&mut text, result);
     threads(&mut text, result);

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Result, ensure};
@@ -228,7 +229,7 @@ impl HitrateArgs {
     ) -> Result<(Vec<Curve>, Footprint, Option<String>)> {
         let bar = ProgressBar::new(0);
         run::watched(progress, &bar, &|| "reading the trace".to_owned(), 0, || {
-            let (mut spool, mut failure) = (Spool::new()?, None);
+            let (mut spool, mut failure) = (Spool::new(Arc::clone(&progress.stop))?, None);
             for request in workload.requests()? {
                 match request {
                     Ok(request) => spool.push(&request)?,

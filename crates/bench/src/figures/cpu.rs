@@ -165,20 +165,20 @@ pub(super) fn machine(sweep: &SweepResult) -> Result<Option<Figure>> {
 
 /// Context switches, where the kernel told them.
 pub(super) fn switches_by_point(sweep: &SweepResult) -> Result<Option<Figure>> {
-    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-    let rate = |point: &Point, count: u64| count as f64 / covered(point);
-    let of_machine = |point: &Point| Some((point.at, rate(point, point.result.cpu?.switches)));
+    let of_machine = |point: &Point| Some((point.at, point.result.switches_rate()?));
     let machine: Vec<_> = sweep.points.iter().filter_map(of_machine).collect();
     if machine.is_empty() {
         return Ok(None);
     }
     let mut lines = vec![("machine", machine)];
     let of_server = |point: &Point| {
-        let sum = point.threads.iter().map(|thread| thread.switches).sum();
-        (point.at, rate(point, sum))
+        let sum = point.threads.iter().map(|thread| thread.switches).sum::<u64>();
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        let rate = sum as f64 / covered(point);
+        point.result.switches_rate().map(|_| (point.at, rate))
     };
     if sweep.points.iter().any(|point| !point.threads.is_empty()) {
-        lines.push(("server", sweep.points.iter().map(of_server).collect()));
+        lines.push(("server", sweep.points.iter().filter_map(of_server).collect()));
     }
     let label = sweep.over.label();
     let log_x = super::axis::spans_much(sweep.points.iter().map(|point| point.at));

@@ -14,8 +14,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::belady_sizes::BySize;
 use super::future::{Future, Met};
@@ -28,6 +30,8 @@ use super::{Counts, Footprint};
 pub struct Spool {
     file: BufWriter<File>,
     requests: u64,
+    /// Set from outside to end the work.
+    stop: Arc<AtomicBool>,
 }
 
 /// A spooled trace whose next uses are known.
@@ -35,6 +39,7 @@ pub struct Spool {
 pub struct Known {
     file: File,
     requests: u64,
+    stop: Arc<AtomicBool>,
     /// The items that the trace asks for.
     pub footprint: Footprint,
 }
@@ -52,16 +57,17 @@ const TOO_LONG: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;
 
 impl Spool {
-    /// An empty one, in a file of the folder for temporary files that has no name.
+    /// An empty one, in a file of the folder for temporary files that has no name. Once `stop` is
+    /// true, what takes long ends with an error.
     ///
     /// # Errors
     ///
     /// When the file cannot be made.
-    pub fn new() -> Result<Self> {
+    pub fn new(stop: Arc<AtomicBool>) -> Result<Self> {
         let folder = std::env::temp_dir();
         let file = tempfile::tempfile_in(&folder)
             .with_context(|| format!("{}: no file for the trace", folder.display()))?;
-        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), requests: 0 })
+        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), requests: 0, stop })
     }
 
     /// Adds the next request.
@@ -92,7 +98,7 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or written.
+    /// When the file cannot be read or written, or it was stopped.
     pub fn known(self) -> Result<Known> {
         let file = self.file.into_inner().context("the trace could not be spooled")?;
         let mut next_of: HashMap<u64, u64> = HashMap::new();
@@ -100,6 +106,7 @@ impl Spool {
         let mut end = self.requests;
         let mut block = vec![0; BLOCK * RECORD];
         while end > 0 {
+            go_on(&self.stop)?;
             let begin = end.saturating_sub(BLOCK as u64);
             let length = usize::try_from(end - begin)? * RECORD;
             file.read_exact_at(&mut block[..length], begin * RECORD as u64)?;
@@ -117,7 +124,7 @@ impl Spool {
             file.write_all_at(&block[..length], begin * RECORD as u64)?;
             end = begin;
         }
-        Ok(Known { file, requests: self.requests, footprint })
+        Ok(Known { file, requests: self.requests, stop: self.stop, footprint })
     }
 }
 
@@ -127,7 +134,7 @@ impl Known {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read.
+    /// When the file cannot be read, or the work was stopped.
     pub fn bound(
         &mut self,
         capacities: &[u64],
@@ -141,7 +148,7 @@ impl Known {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read.
+    /// When the file cannot be read, or the work was stopped.
     pub fn bound_with_sizes(
         &mut self,
         capacities: &[u64],
@@ -163,6 +170,7 @@ impl Known {
         let mut block = vec![0; BLOCK * RECORD];
         let mut at = 0;
         while at < self.requests {
+            go_on(&self.stop)?;
             let records = usize::try_from((self.requests - at).min(BLOCK as u64))?;
             self.file.read_exact(&mut block[..records * RECORD])?;
             for record in block[..records * RECORD].chunks_exact(RECORD) {
@@ -180,6 +188,12 @@ impl Known {
         }
         Ok(caches.into_iter().map(F::counts).collect())
     }
+}
+
+/// Relaxed: a flag that is seen late costs a block.
+fn go_on(stop: &AtomicBool) -> Result<()> {
+    ensure!(!stop.load(Ordering::Relaxed), "interrupted");
+    Ok(())
 }
 
 fn parts(record: &[u8]) -> (u64, u32, u8) {
@@ -239,7 +253,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     fn known(trace: &[(u64, u32, Action)]) -> Known {
-        let mut spool = Spool::new().unwrap();
+        let mut spool = Spool::new(Arc::default()).unwrap();
         for (id, value_bytes, action) in trace {
             spool
                 .push(&Request {
@@ -251,6 +265,23 @@ mod tests {
                 .unwrap();
         }
         spool.known().unwrap()
+    }
+
+    #[test]
+    fn work_that_was_stopped_ends_with_an_error() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let request = Request { id: 1, key_bytes: 1, value_bytes: 1, action: Action::Get };
+        let spool = || {
+            let mut spool = Spool::new(Arc::clone(&stop)).unwrap();
+            spool.push(&request).unwrap();
+            spool
+        };
+        let mut known = spool().known().unwrap();
+        assert!(known.bound(&[100], 0, 0).is_ok());
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(known.bound(&[100], 0, 0).unwrap_err().to_string(), "interrupted");
+        assert!(known.bound_with_sizes(&[100], 0, 0).is_err());
+        assert_eq!(spool().known().unwrap_err().to_string(), "interrupted");
     }
 
     fn hits(trace: &[u64], capacity: u64) -> u64 {

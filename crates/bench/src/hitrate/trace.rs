@@ -98,10 +98,10 @@ pub fn open(path: &Path, format: Format) -> Result<Requests> {
     let name = named();
     let requests: Requests = match format {
         Format::Oracle => Box::new(Oracle { reader }),
-        Format::Twitter => Box::new(Lines::new(reader, Columns::TWITTER)),
+        Format::Twitter => Box::new(Lines::new(reader, Columns::TWITTER, 0)),
         Format::Csv => {
-            let columns = Columns::of_csv(&mut reader).with_context(|| name.clone())?;
-            Box::new(Lines::new(reader, columns))
+            let (columns, taken) = Columns::of_csv(&mut reader).with_context(|| name.clone())?;
+            Box::new(Lines::new(reader, columns, taken))
         }
     };
     let mut is_over = false;
@@ -164,8 +164,9 @@ impl Columns {
     const TWITTER: Self =
         Self { key: 1, key_bytes: Some(2), value_bytes: 3, action: Some(5), count: 7 };
 
-    /// By the first line; one that names columns is taken away.
-    fn of_csv(reader: &mut BufReader<File>) -> Result<Self> {
+    /// By the first line; one that names columns is taken away. The second number counts the lines
+    /// that were taken.
+    fn of_csv(reader: &mut BufReader<File>) -> Result<(Self, u64)> {
         let head = reader.fill_buf()?;
         let end = head.iter().position(|byte| *byte == b'\n').unwrap_or(head.len());
         let line = String::from_utf8_lossy(&head[..end]).trim().to_lowercase();
@@ -178,13 +179,19 @@ impl Columns {
                 let skipped = (end + 1).min(reader.buffer().len());
                 reader.consume(skipped);
                 let action = find(&["op", "operation"]);
-                Ok(Self { key, key_bytes: find(&["key_size"]), value_bytes, action, count })
+                let columns =
+                    Self { key, key_bytes: find(&["key_size"]), value_bytes, action, count };
+                Ok((columns, 1))
             }
             (_, _, 2) => {
-                Ok(Self { key: 0, key_bytes: None, value_bytes: 1, action: None, count: 2 })
+                let columns =
+                    Self { key: 0, key_bytes: None, value_bytes: 1, action: None, count: 2 };
+                Ok((columns, 0))
             }
             (_, _, 3) => {
-                Ok(Self { key: 1, key_bytes: None, value_bytes: 2, action: None, count: 3 })
+                let columns =
+                    Self { key: 1, key_bytes: None, value_bytes: 2, action: None, count: 3 };
+                Ok((columns, 0))
             }
             (_, _, count) => bail!(
                 "{count} columns, and no first line that names them: key, size and, if wanted, op are needed"
@@ -197,12 +204,14 @@ struct Lines {
     reader: BufReader<File>,
     columns: Columns,
     line: Vec<u8>,
+    /// The number of the line in the file, from 1 on.
     number: u64,
 }
 
 impl Lines {
-    fn new(reader: BufReader<File>, columns: Columns) -> Self {
-        Self { reader, columns, line: Vec::new(), number: 0 }
+    /// The lines behind the first `taken` ones of the file.
+    fn new(reader: BufReader<File>, columns: Columns, taken: u64) -> Self {
+        Self { reader, columns, line: Vec::new(), number: taken }
     }
 
     fn parse(&self) -> Result<Request> {
@@ -354,6 +363,8 @@ mod tests {
             (Format::Csv, "", "empty"),
             (Format::Csv, "1,2,3,4,5\n", "5 columns"),
             (Format::Csv, "1,10\n1,x\n", "line 2: \"x\" is no number"),
+            (Format::Csv, "key,size\n1,10\n1,x\n", "line 3: \"x\" is no number"),
+            (Format::Csv, "key,size\n\n1,10\n2,2", "line 4: the trace was cut short"),
             (Format::Twitter, "0,a,1,9,1,frob,0\n", "\"frob\" is no operation"),
             (Format::Twitter, "0,a,1,9\n", "4 columns where 7"),
             (Format::Oracle, "\x1f\u{8b}", "cut short"),
