@@ -10,17 +10,29 @@ use super::{EXIT_PARTIAL, run};
 use crate::memtier::{
     FlagError, Invocation, Parsed, Program, hdr_files, json, mcblaster_text, table,
 };
+use crate::result::RunResult;
 use crate::terminal;
 
 /// Does what a parsed command line asks for.
 pub(super) fn run(parsed: Result<Parsed, FlagError>) -> Result<ExitCode> {
-    match parsed? {
-        Parsed::Print(text) => {
+    match parsed {
+        Ok(Parsed::Print(text)) => {
             terminal::print(&text);
             Ok(ExitCode::SUCCESS)
         }
-        Parsed::Run(invocation) => measured(&invocation),
+        Ok(Parsed::Run(invocation)) => measured(&invocation),
+        Err(error) if error.is_usage() => {
+            terminal::eprint_error(&error.to_string());
+            Ok(ExitCode::from(usage::EXIT_USAGE))
+        }
+        Err(error) => Err(error.into()),
     }
+}
+
+/// The warning of a run in which more keys were missed than it was to be, in percent.
+fn too_many_misses(result: &RunResult, most: f64) -> Option<String> {
+    let missed = 100.0 - result.hit_percent()?;
+    (missed > most).then(|| format!("{missed:.2} % of the keys were not found, more than {most} %"))
 }
 
 fn measured(invocation: &Invocation) -> Result<ExitCode> {
@@ -36,6 +48,10 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
         let result = run::measure(&invocation.spec)?;
         for doubt in result.doubts() {
             terminal::eprint_error(&format!("doubt: {doubt}"));
+        }
+        let misses = invocation.misses_max.and_then(|most| too_many_misses(&result, most));
+        if let Some(misses) = misses {
+            terminal::eprint_error(&format!("warning: {misses}"));
         }
         let is_over = result.failure.is_some();
         results.push(result);

@@ -83,6 +83,12 @@ pub enum FlagError {
 }
 
 impl FlagError {
+    /// True if the command line is wrong; false if it names a server that is not found.
+    #[must_use]
+    pub const fn is_usage(&self) -> bool {
+        !matches!(self, Self::Lookup { .. } | Self::NoAddress(_))
+    }
+
     /// The value `text` of `flag` is not of this form.
     pub(super) fn value(flag: &str, text: &str, form: &'static str) -> Self {
         Self::Value { flag: flag.to_owned(), text: text.to_owned(), form }

@@ -1,6 +1,7 @@
 //! memtier_benchmark's flags in one table, and a command line read by it as getopt_long reads it.
 //!
-//! Source: `memtier_benchmark --help` and README of version 2.
+//! Source: `memtier_benchmark --help` and README of version 2, and the manual page of June 2026,
+//! which has the flags of 2.5.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ use Use::{Done, Refused, Warned};
 /// Long name, short name, whether a value follows, what it does here.
 type Flag = (&'static str, Option<char>, bool, Use);
 
-pub(super) const FLAGS: [Flag; 96] = [
+pub(super) const FLAGS: [Flag; 110] = [
     ("server", Some('s'), true, Done),
     ("host", Some('h'), true, Done),
     ("port", Some('p'), true, Done),
@@ -53,7 +54,10 @@ pub(super) const FLAGS: [Flag; 96] = [
     ("realtime-latencies", None, false, Warned),
     ("latency-window", None, true, Warned),
     ("command-stats-breakdown", None, true, Warned),
+    ("command-miss-tracking", None, true, Warned),
+    ("miss-rate-threshold", None, true, Done),
     ("cluster-mode", None, false, Refused),
+    ("transaction", None, false, Refused),
     ("requests", Some('n'), true, Done),
     ("clients", Some('c'), true, Done),
     ("threads", Some('t'), true, Done),
@@ -72,6 +76,7 @@ pub(super) const FLAGS: [Flag; 96] = [
     ("max-retry-queue", None, true, Refused),
     ("failed-keys-file", None, true, Refused),
     ("connection-timeout", None, true, Warned),
+    ("connection-stage-timeout", None, true, Warned),
     ("thread-conn-start-min-jitter-micros", None, true, Warned),
     ("thread-conn-start-max-jitter-micros", None, true, Warned),
     ("multi-key-get", None, true, Done),
@@ -87,6 +92,10 @@ pub(super) const FLAGS: [Flag; 96] = [
     ("statsd-prefix", None, true, Refused),
     ("statsd-run-label", None, true, Refused),
     ("graphite-port", None, true, Refused),
+    ("prometheus-port", None, true, Refused),
+    ("prometheus-bind-addr", None, true, Refused),
+    ("prometheus-run-label", None, true, Refused),
+    ("prometheus-latency-buckets", None, true, Refused),
     ("data-size", Some('d'), true, Done),
     ("data-offset", None, true, Refused),
     ("random-data", Some('R'), false, Warned),
@@ -112,6 +121,12 @@ pub(super) const FLAGS: [Flag; 96] = [
     ("command", None, true, Refused),
     ("command-ratio", None, true, Refused),
     ("command-key-pattern", None, true, Refused),
+    ("command-is-read", None, false, Refused),
+    ("read-preference", None, true, Refused),
+    ("read-preference-fallback", None, true, Refused),
+    ("read-server", None, true, Refused),
+    ("replica-clients", None, true, Refused),
+    ("replicas-per-shard", None, true, Refused),
     ("monitor-input", None, true, Refused),
     ("monitor-pattern", None, true, Refused),
     ("scan-incremental-iteration", None, false, Refused),

@@ -68,6 +68,7 @@ pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, FlagError> {
         all_runs: false,
         hides_histogram: false,
         percentiles: json::PERCENTILES.to_vec(),
+        misses_max: None,
         warnings,
     })))
 }
@@ -87,6 +88,9 @@ fn gather(mut words: impl Iterator<Item = String>) -> Result<Option<Gathered>, F
         };
         if matches!(letters, "h" | "-help") {
             return Ok(None);
+        }
+        if letters.starts_with('-') {
+            return Err(FlagError::Unknown(word));
         }
         while let Some(letter) = letters.chars().next() {
             letters = &letters[letter.len_utf8()..];

@@ -58,6 +58,8 @@ pub struct Invocation {
     pub hides_histogram: bool,
     /// Percentiles that are told.
     pub percentiles: Vec<f64>,
+    /// Percent of keys that are not found above which it is said.
+    pub misses_max: Option<f64>,
     /// Flags that were accepted and change nothing.
     pub warnings: Vec<String>,
 }

@@ -95,6 +95,7 @@ impl Gathered {
             all_runs: self.has("print-all-runs"),
             hides_histogram: self.has("hide-histogram"),
             percentiles: self.percentiles()?,
+            misses_max: self.misses_max()?,
             warnings: std::mem::take(&mut self.warnings),
         })
     }
@@ -189,6 +190,15 @@ impl Gathered {
                 Err(FlagError::Misused("--cert and --key are shown in TLS: --tls"))
             }
             _ => Err(FlagError::Misused("--cert and --key go together")),
+        }
+    }
+
+    fn misses_max(&self) -> Result<Option<f64>, FlagError> {
+        const NAME: &str = "miss-rate-threshold";
+        let Some(text) = self.text(NAME) else { return Ok(None) };
+        match text.parse() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Some(percent)),
+            _ => Err(FlagError::value(&format!("--{NAME}"), text, "a percentage")),
         }
     }
 

@@ -23,6 +23,17 @@ pub(super) fn why(flag: &str) -> &'static str {
         "statsd-host" | "statsd-port" | "statsd-prefix" | "statsd-run-label" | "graphite-port" => {
             "nothing is sent to StatsD; --json-out-file has each second"
         }
+        "prometheus-port"
+        | "prometheus-bind-addr"
+        | "prometheus-run-label"
+        | "prometheus-latency-buckets" => {
+            "nothing is served to Prometheus; --json-out-file has each second"
+        }
+        "read-preference"
+        | "read-preference-fallback"
+        | "read-server"
+        | "replica-clients"
+        | "replicas-per-shard" => "gets and sets go to the same servers; replicas are not asked",
         "data-offset" | "wait-ratio" | "num-slaves" | "wait-timeout" => {
             "SETRANGE, GETRANGE and WAIT of Redis are not sent"
         }
@@ -34,6 +45,8 @@ pub(super) fn why(flag: &str) -> &'static str {
         "command"
         | "command-ratio"
         | "command-key-pattern"
+        | "command-is-read"
+        | "transaction"
         | "monitor-input"
         | "monitor-pattern"
         | "scan-incremental-iteration"

@@ -29,7 +29,7 @@ fn asked(run: &Invocation) -> String {
 }
 
 /// memtier_benchmark's flags that are done: what each is tried beside, and the flag with a value.
-const DONE: [(&str, &str); 45] = [
+const DONE: [(&str, &str); 46] = [
     ("", "--server=127.0.0.2"),
     ("", "--host=127.0.0.2"),
     ("", "--port=1"),
@@ -52,6 +52,7 @@ const DONE: [(&str, &str); 45] = [
     ("", "--hide-histogram"),
     ("--run-count=3", "--print-all-runs"),
     ("", "--print-percentiles=50,99.99"),
+    ("", "--miss-rate-threshold=0.5"),
     ("", "--requests=7"),
     ("", "--clients=7"),
     ("", "--threads=7"),
