@@ -183,6 +183,13 @@ impl<F: Sources> Sources for Discovered<'_, F> {
 mod tests {
     use super::*;
 
+    /// Those that `holdall check` and `holdall explain` know without asking them.
+    #[test]
+    fn the_sources_are_those_that_are_known_offline() {
+        let known = routeconf::cli::DISCOVERED.map(|(scheme, _)| scheme);
+        assert_eq!(SOURCES.map(|(scheme, _)| scheme), known);
+    }
+
     #[test]
     fn what_was_found_outlives_the_program() {
         let folder = std::env::temp_dir().join(format!("discovery-{}", std::process::id()));

@@ -1,8 +1,13 @@
 //! `holdall check` and `holdall explain`, as a user runs them.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+mod common;
+
+use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use common::Scratch;
 
 /// Standard output with standard error behind it, and the exit status.
 fn run(arguments: &[&str]) -> (String, i32) {
@@ -82,4 +87,63 @@ fn a_fifth_server_takes_a_fifth_of_the_keys() {
     let share: f64 = line.split(' ').next().unwrap().parse().unwrap();
     assert!((19.0..21.0).contains(&share), "{text}");
     assert!(text.contains("10.0.0.1:11211 -> 10.0.0.5:11211"), "{text}");
+}
+
+/// Where servers are not listed but asked for by a running proxy, which these commands are not.
+#[test]
+fn sources_of_servers_are_known_and_not_asked() {
+    let sources = [
+        "dns:cache:11211",
+        "srv:_memcached._tcp.example.com",
+        "etcd:a:1,b:2/cache/",
+        "etcd+tls:a:1/cache",
+        "elasticache:x.cfg:11211",
+        "elasticache+tls:x.cfg:11211",
+    ];
+    for source in sources {
+        let scratch = Scratch::new();
+        let config =
+            |pool: &str| format!(r#"{{"pools": {{"A": "{pool}"}}, "route": "PoolRoute|A"}}"#);
+        fs::write(scratch.path("a.json"), config(source)).unwrap();
+        fs::write(scratch.path("b.json"), config("srv:another")).unwrap();
+        let (a, b) = (&scratch.text("a.json"), &scratch.text("b.json"));
+        let note = format!("holdall check: {a}: {source} is not asked: its servers count as one\n");
+        assert_eq!(run(&["check", a]), (note, 0));
+        let (text, status) = run(&["explain", "key", "--config", a]);
+        assert_eq!(status, 0, "{text}");
+        assert!(text.contains(&format!("get key is answered by {source}\n")), "{text}");
+        let (text, _) = run(&["explain", "key", "--config", a, "--diff", b]);
+        assert!(text.contains(&format!("100.00 %  {source} -> srv:another")), "{text}");
+    }
+    for wrong in ["dns:cache", "dns::1", "etcd:a:1", "elasticache:x.cfg:port", "srv:"] {
+        let scratch = Scratch::new();
+        let config = format!(r#"{{"pools": {{"A": "{wrong}"}}, "route": "PoolRoute|A"}}"#);
+        fs::write(scratch.path("a.json"), config).unwrap();
+        let (text, status) = run(&["check", &scratch.text("a.json")]);
+        assert!(status == 2 && text.contains("is expected"), "{wrong}: {text}");
+    }
+}
+
+#[test]
+fn what_plan_writes_is_checked_and_explained_as_it_is() {
+    let scratch = Scratch::new();
+    let topology = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/topology.toml");
+    let (out, topology) = (scratch.text("out"), topology.display().to_string());
+    let (text, status) = run(&["plan", &topology, "--emit", "systemd", "--out", &out]);
+    assert_eq!(status, 0, "{text}");
+    let hosts = fs::read_dir(&out).unwrap().map(|host| host.unwrap().path());
+    let files = hosts.map(|host| host.join("etc/holdall/routes.json"));
+    let files: Vec<_> = files.filter(|file| file.exists()).collect();
+    assert!(files.len() >= 2, "{files:?}");
+    for file in files.iter().map(|file| file.to_str().unwrap()) {
+        let (text, status) = run(&["check", file]);
+        assert_eq!(status, 0, "{text}");
+        assert!(text.contains("read as by --route-prefix /"), "{text}");
+        let prefix = text.trim_end().rsplit(' ').next().unwrap();
+        assert_eq!(run(&["check", file, "--route-prefix", prefix]), (String::new(), 0));
+        let (text, status) = run(&["explain", "key", "--config", file]);
+        assert!(status == 0 && text.contains("get key is answered by 1"), "{text}");
+        // A prefix that was asked for is not another.
+        assert_eq!(run(&["check", file, "--route-prefix", "/no/where/"]).1, 2);
+    }
 }

@@ -129,9 +129,18 @@ fn json(node: &Node) -> serde_json::Value {
 ///
 /// That the file cannot be read, or as for [`load`].
 pub fn load_file(path: &Path, params: &Params) -> Result<Loaded, Rejected> {
+    load_path(path, |_| params.clone(), &mut FileSources::beside(path))
+}
+
+/// As [`load_file`], with parameters that the text decides.
+pub(crate) fn load_path(
+    path: &Path,
+    params: impl FnOnce(&str) -> Params,
+    sources: &mut dyn Sources,
+) -> Result<Loaded, Rejected> {
     let name = path.display().to_string();
     match FileSources::read_path(path) {
-        Ok(text) => load(&name, &text, params, &mut FileSources::beside(path)),
+        Ok(text) => load(&name, &text, &params(&text), sources),
         Err(error) => {
             let mut files = Files::default();
             let at = At { file: files.add(&name), line: 0, column: 0 };

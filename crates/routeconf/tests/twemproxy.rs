@@ -65,6 +65,23 @@ fn settings_that_change_nothing_are_warned_of() {
     );
 }
 
+/// One look tells all.
+#[test]
+fn every_wrong_setting_is_told() {
+    let text = "a:\n  listen: x\n  hsh: fnv1a_64\n  timout: 1\n  server_retry_timeout: soon\n  \
+                auto_eject_hosts: perhaps\n  servers: [ 'h:1:1' ]\nb:\n  listen: y\n  \
+                distribution: far\n  servers: [ 'h:1:1' ]\n";
+    let told: Vec<String> = read(text).unwrap_err().render().lines().map(str::to_owned).collect();
+    let want = [
+        "n.yml:3:8: error: the pool 'a' has no setting 'hsh' (did you mean hash?)",
+        "n.yml:4:11: error: the pool 'a' has no setting 'timout' (did you mean timeout?)",
+        "n.yml:5:25: error: 'server_retry_timeout' is a number from 0 to 4294967295, not 'soon'",
+        "n.yml:6:21: error: 'auto_eject_hosts' is true or false",
+        "n.yml:10:17: error: 'distribution' is ketama, modula or random",
+    ];
+    assert_eq!(told, want);
+}
+
 #[test]
 fn errors_say_where() {
     for (text, error) in [
@@ -94,7 +111,8 @@ fn errors_say_where() {
         ),
         (
             "a:\n  listn: x\n  servers: [ 'h:1:1' ]",
-            "n.yml:2:10: error: the pool 'a' has no setting 'listn' (did you mean listen?)",
+            "n.yml:2:3: error: the pool 'a' needs 'listen'\n\
+             n.yml:2:10: error: the pool 'a' has no setting 'listn' (did you mean listen?)",
         ),
         (
             "a:\n  listen: x\n  servers: [ 'h:1:1', 'h:1:2' ]",

@@ -4,14 +4,18 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::offline;
 use super::{STATUS_BROKEN, STATUS_GOOD, STATUS_WARNINGS, Said, Words};
 use crate::lint::lint;
-use crate::{Diagnostic, Files, Params, load_file};
+use crate::{Diagnostic, Files, Loaded, Rejected};
 
 const HELP: &str = "\
 Checks a router configuration: mcrouter's language, or twemproxy's YAML.
 
 Usage: holdall check FILE.. [--json] [--route-prefix /REGION/CLUSTER/]
+
+Servers and sources of servers (dns:, srv:, etcd:, elasticache:) are not asked. Without --route-prefix, where no route has the
+prefix /././, that of the first route counts.
 
 Each finding is one line: file:line:column: error or warning: what (what to do); with --json an object of file, line, column,
 severity, message and hint, in an array.
@@ -39,12 +43,14 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
     if words.words.is_empty() {
         return Said::usage("check", "a file is missing");
     }
-    let params = words.flag("--route-prefix").map_or_else(Params::default, Params::new);
     let (mut said, mut objects) = (Said::default(), Vec::new());
     for file in &words.words {
-        let (files, findings, status) = one(Path::new(file), &params);
+        let (loaded, assumed) = offline::read(Path::new(file), words.flag("--route-prefix"));
+        said.err.push_str(&assumed.notes("check", file));
+        let (files, findings, status) = found(loaded);
         said.status = said.status.max(status);
-        for finding in findings {
+        for mut finding in findings {
+            finding.message = assumed.named(finding.message);
             if words.json {
                 objects.push(object(&finding, &files));
             } else {
@@ -70,8 +76,8 @@ fn object(finding: &Diagnostic, files: &Files) -> Value {
     })
 }
 
-fn one(path: &Path, params: &Params) -> (Files, Vec<Diagnostic>, u8) {
-    match load_file(path, params) {
+fn found(loaded: Result<Loaded, Rejected>) -> (Files, Vec<Diagnostic>, u8) {
+    match loaded {
         Err(rejected) => (rejected.files, rejected.findings, STATUS_BROKEN),
         Ok(loaded) => {
             let mut findings = loaded.warnings;

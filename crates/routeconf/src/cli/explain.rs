@@ -7,22 +7,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::draw::{bar, tree};
 use super::explain_json;
+use super::offline::{self, Assumed};
 use super::sample::{Moves, SAMPLE, sample, server_of};
 use super::{STATUS_BROKEN, STATUS_GOOD, Said, Words};
 use crate::ast::{Command, Config};
 use crate::interval::exact_interval;
 use crate::walk::{Question, Walker};
-use crate::{Params, load_file};
 
 const HELP: &str = "\
 Shows the way of a key through a router configuration, and its server. Asks nobody.
+
+A source of servers (dns:, srv:, etcd:, elasticache:) is not asked, and counts as one server.
 
 Usage: holdall explain KEY --config FILE [--op get] [--diff FILE] [--route-prefix /REGION/CLUSTER/] [--json]
 
   --config FILE        mcrouter's language, or twemproxy's YAML
   --op OP              the command: get, set, delete, add, lease-get, incr, .. (default get)
   --diff FILE          another configuration: which share of keys like KEY would move to another server
-  --route-prefix P     the prefix of keys without one (default /././)
+  --route-prefix P     the prefix of keys without one (default /././, or where no route has that the first one's)
   --json               prints JSON
 
 With --diff 100,000 keys are tried, which are KEY with a number behind it (before |#|). The interval is exact
@@ -58,14 +60,21 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     let Some(operation) = Command::by_name(name) else {
         return Err(wrong(&format!("there is no command '{name}'")));
     };
-    let params = words.flag("--route-prefix").map_or_else(Params::default, Params::new);
+    let prefix = words.flag("--route-prefix");
     let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
     let question = Question { operation, key: key.as_bytes(), host_id: 0, client: None, now_secs };
-    let old = read(file, &params)?;
-    let new = words.flag("--diff").map(|file| read(file, &params)).transpose()?;
+    let other = words.flag("--diff");
+    let (old, assumed) = read(file, prefix)?;
+    let (new, of_other) = other.map(|file| read(file, prefix)).transpose()?.unzip();
+    let of_other = of_other.unwrap_or_default();
+    let err = assumed.notes("explain", file) + &of_other.notes("explain", other.unwrap_or(""));
+    let said = |out| {
+        let out = of_other.named(assumed.named(out));
+        Ok(Said { out, err, status: STATUS_GOOD })
+    };
     if words.json {
         let json = explain_json::explained(&old, new.as_ref(), &question);
-        return Ok(Said { out: format!("{json:#}\n"), err: String::new(), status: STATUS_GOOD });
+        return said(format!("{json:#}\n"));
     }
     let mut out = String::new();
     let walker = Walker::new(&old);
@@ -92,12 +101,13 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     if let Some(new) = &new {
         difference(&old, new, &question, &mut out);
     }
-    Ok(Said { out, err: String::new(), status: STATUS_GOOD })
+    said(out)
 }
 
-fn read(file: &str, params: &Params) -> Result<Config, Said> {
-    match load_file(Path::new(file), params) {
-        Ok(loaded) => Ok(loaded.config),
+fn read(file: &str, prefix: Option<&str>) -> Result<(Config, Assumed), Said> {
+    let (loaded, assumed) = offline::read(Path::new(file), prefix);
+    match loaded {
+        Ok(loaded) => Ok((loaded.config, assumed)),
         Err(rejected) => {
             let err = format!("{}\n", rejected.render());
             Err(Said { out: String::new(), err, status: STATUS_BROKEN })

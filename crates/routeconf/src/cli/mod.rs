@@ -4,10 +4,12 @@ mod check;
 mod draw;
 mod explain;
 mod explain_json;
+mod offline;
 mod sample;
 
 pub use check::check;
 pub use explain::explain;
+pub use offline::DISCOVERED;
 
 /// The output and exit status of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

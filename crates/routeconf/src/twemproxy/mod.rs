@@ -93,7 +93,7 @@ fn pool(
         );
     };
     let settings = Settings { map, at: node.at, name };
-    settings.unknown()?;
+    findings.extend(settings.unknown());
     findings.extend(settings.unused());
     if settings.truth("redis")? || map.get("redis_auth").is_some() {
         return fail(
@@ -101,24 +101,15 @@ fn pool(
             format!("the pool '{name}' is for Redis; only memcached's protocols are spoken here"),
         );
     }
-    let servers = settings.servers(findings)?;
-    let hash = settings.hash(&servers)?;
-    let eject = settings.truth("auto_eject_hosts")?;
-    let (limit, retry) = (
-        settings.number("server_failure_limit")?.unwrap_or(2),
-        settings.number("server_retry_timeout")?.unwrap_or(30_000),
-    );
-    let limit = u32::try_from(limit.max(1)).unwrap_or(u32::MAX);
-    settings.number("server_connections")?;
-    settings.truth("preconnect")?;
+    let Some(read) = settings.read(findings) else { return Ok(()) };
     let id = PoolId(count(config.pools.len()));
-    let places = 0..count(servers.len());
+    let places = 0..count(read.servers.len());
     config.pools.push(Pool {
         name: name.to_owned(),
-        members: servers.into_iter().map(Member::Server).collect(),
+        members: read.servers.into_iter().map(Member::Server).collect(),
         weights: None,
         tags: None,
-        server_timeout_ms: settings.number("timeout")?,
+        server_timeout_ms: read.timeout,
         connect_timeout_ms: None,
         region: String::new(),
         cluster: String::new(),
@@ -126,10 +117,10 @@ fn pool(
         tko_tracker: None,
         error_on_empty: true,
         is_fanned_out: false,
-        eject: eject.then_some((limit, retry)),
+        eject: read.eject,
         at: node.at,
     });
-    let route = match hash {
+    let route = match read.hash {
         Some(hash) => add(config, Route::Pool(Box::new(plain(id, hash))), node.at),
         None => {
             let children = places
@@ -138,13 +129,9 @@ fn pool(
             add(config, Route::Random(children), node.at)
         }
     };
-    let listen = settings.need("listen")?;
-    let Some(listen) = listen.as_str() else {
-        return fail(listen.at, "'listen' is an address or a path");
-    };
     config.listeners.push(Listener {
         name: name.to_owned(),
-        listen: Some(listen.split_whitespace().next().unwrap_or_default().to_owned()),
+        listen: Some(read.listen),
         entry: Entry::Plain(route),
         at: node.at,
     });
@@ -173,6 +160,22 @@ fn plain(pool: PoolId, hash: Hash) -> PoolRoute {
     }
 }
 
+/// What a pool's settings say.
+struct Read {
+    servers: Vec<Server>,
+    /// `None` for a random server each time.
+    hash: Option<Hash>,
+    /// Failures after which a server is left out, and for how many milliseconds.
+    eject: Option<(u32, u64)>,
+    timeout: Option<u64>,
+    listen: String,
+}
+
+/// The value, if it is right; what is wrong with it goes to the findings.
+fn noted<T>(value: Fallible<T>, findings: &mut Vec<Diagnostic>) -> Option<T> {
+    value.map_err(|error| findings.push(*error)).ok()
+}
+
 /// The settings of one pool.
 struct Settings<'n> {
     map: &'n Map,
@@ -181,17 +184,45 @@ struct Settings<'n> {
 }
 
 impl Settings<'_> {
-    fn unknown(&self) -> Fallible<()> {
-        for (key, node) in self.map.members() {
-            if !KEYS.contains(&&**key) {
-                let error = Diagnostic::error(
-                    node.at,
-                    format!("the pool '{}' has no setting '{key}'", self.name),
-                );
-                return Err(Box::new(error.meant(key, KEYS)));
-            }
+    /// Reads all settings, so that one look finds all that is wrong; `None` if something is.
+    fn read(&self, findings: &mut Vec<Diagnostic>) -> Option<Read> {
+        let servers = self.servers(findings);
+        let servers = noted(servers, findings);
+        let hash = servers.as_ref().and_then(|servers| noted(self.hash(servers), findings));
+        let is_ejecting = noted(self.truth("auto_eject_hosts"), findings);
+        let limit = noted(self.number("server_failure_limit"), findings);
+        let retry = noted(self.number("server_retry_timeout"), findings);
+        let timeout = noted(self.number("timeout"), findings);
+        let connections = noted(self.number("server_connections"), findings);
+        let preconnect = noted(self.truth("preconnect"), findings);
+        let listen = noted(self.listen(), findings);
+        let _ = (connections?, preconnect?);
+        let limit = u32::try_from(limit?.unwrap_or(2).max(1)).unwrap_or(u32::MAX);
+        let eject = (limit, retry?.unwrap_or(30_000));
+        Some(Read {
+            servers: servers?,
+            hash: hash?,
+            eject: is_ejecting?.then_some(eject),
+            timeout: timeout?,
+            listen: listen?,
+        })
+    }
+
+    /// An error for each setting that there is not.
+    fn unknown(&self) -> impl Iterator<Item = Diagnostic> {
+        let unknown = self.map.members().iter().filter(|(key, _)| !KEYS.contains(&&***key));
+        unknown.map(|(key, node)| {
+            let message = format!("the pool '{}' has no setting '{key}'", self.name);
+            Diagnostic::error(node.at, message).meant(key, KEYS)
+        })
+    }
+
+    fn listen(&self) -> Fallible<String> {
+        let listen = self.need("listen")?;
+        match listen.as_str() {
+            Some(text) => Ok(text.split_whitespace().next().unwrap_or_default().to_owned()),
+            None => fail(listen.at, "'listen' is an address or a path"),
         }
-        Ok(())
     }
 
     /// A warning for each setting that changes nothing.
@@ -272,8 +303,9 @@ impl Settings<'_> {
             Some(hash) if hash != KeyHash::Murmur3 => Ok(hash),
             _ => {
                 let error = Diagnostic::error(node.at, format!("there is no hash '{name}'"));
-                let known = KeyHash::ALL.into_iter().map(|(name, _)| name);
-                Err(Box::new(error.meant(name, known)))
+                let known = KeyHash::ALL.into_iter();
+                let known = known.filter(|(_, hash)| *hash != KeyHash::Murmur3);
+                Err(Box::new(error.meant(name, known.map(|(name, _)| name))))
             }
         }
     }

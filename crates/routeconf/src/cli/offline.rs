@@ -1,0 +1,126 @@
+//! Configurations as `holdall check` and `holdall explain` read them: nobody is asked, and what
+//! `holdall route` has by a flag comes from the configuration where it can.
+
+use std::io;
+use std::path::Path;
+
+use crate::json::{self, Node};
+use crate::load::load_path;
+use crate::source::{FileSources, Sources};
+use crate::{Files, Loaded, Params, Rejected};
+
+/// Sources that a running proxy asks for servers, each with the form of what follows. The crate
+/// `discovery` asks them; a test there compares the two lists.
+pub const DISCOVERED: [(&str, &str); 6] = [
+    ("dns:", "NAME:PORT"),
+    ("elasticache:", "HOST:PORT"),
+    ("elasticache+tls:", "HOST:PORT"),
+    ("etcd:", "HOST:PORT/PREFIX"),
+    ("etcd+tls:", "HOST:PORT/PREFIX"),
+    ("srv:", "NAME"),
+];
+
+/// What was assumed to read a configuration.
+#[derive(Debug, Default)]
+pub(super) struct Assumed {
+    /// Sources that were not asked; each stands as one server.
+    sources: Vec<String>,
+    /// The prefix that was taken from the configuration.
+    prefix: Option<String>,
+}
+
+/// Reads the file, with the prefix of `--route-prefix` if it was given.
+pub(super) fn read(path: &Path, prefix: Option<&str>) -> (Result<Loaded, Rejected>, Assumed) {
+    let mut sources = Unasked { files: FileSources::beside(path), names: Vec::new() };
+    let mut taken = None;
+    let params = |text: &str| {
+        taken = if prefix.is_none() { first_prefix(text) } else { None };
+        prefix.or(taken.as_deref()).map_or_else(Params::default, Params::new)
+    };
+    let loaded = load_path(path, params, &mut sources);
+    (loaded, Assumed { sources: sources.names, prefix: taken })
+}
+
+impl Assumed {
+    /// What people should know of it, a line each.
+    pub(super) fn notes(&self, command: &str, path: &str) -> String {
+        let prefix = self.prefix.iter().map(|prefix| {
+            format!("no route has the prefix /././: read as by --route-prefix {prefix}")
+        });
+        let sources = self.sources.iter();
+        let sources = sources.map(|name| format!("{name} is not asked: its servers count as one"));
+        let notes = prefix.chain(sources);
+        notes.map(|note| format!("holdall {command}: {path}: {note}\n")).collect()
+    }
+
+    /// The text with each source in place of the server that stands for it.
+    pub(super) fn named(&self, text: String) -> String {
+        self.sources.iter().fold(text, |text, name| text.replace(&stand_in(name), name))
+    }
+}
+
+/// The address of the server that stands for a source, which no other source has. No host has such
+/// a name (RFC 6761).
+fn stand_in(source: &str) -> String {
+    let code: String = source.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("{code}.invalid:1")
+}
+
+/// Files; and for each source one server.
+struct Unasked {
+    files: FileSources,
+    names: Vec<String>,
+}
+
+impl Sources for Unasked {
+    fn read(&mut self, name: &str) -> io::Result<(String, String)> {
+        let known = DISCOVERED
+            .iter()
+            .find_map(|(scheme, form)| name.strip_prefix(scheme).map(|rest| (rest, scheme, form)));
+        let Some((rest, scheme, form)) = known else { return self.files.read(name) };
+        if !has_form(rest, form) {
+            return Err(io::Error::other(format!("{scheme}{form} is expected")));
+        }
+        if !self.names.iter().any(|known| known == name) {
+            self.names.push(name.to_owned());
+        }
+        Ok((serde_json::json!({ "servers": [stand_in(name)] }).to_string(), name.to_owned()))
+    }
+}
+
+/// Whether a source's text has what its form names; the source itself judges the rest.
+fn has_form(text: &str, form: &str) -> bool {
+    let has_port = |text: &str| {
+        let (host, port) = text.rsplit_once(':').unwrap_or_default();
+        !host.is_empty() && port.parse::<u16>().is_ok()
+    };
+    match (form.contains('/'), form.contains(':')) {
+        // Of several addresses the last stands before the prefix.
+        (true, _) => text.split_once('/').is_some_and(|(address, _)| has_port(address)),
+        (false, true) => has_port(text),
+        (false, false) => !text.is_empty(),
+    }
+}
+
+/// The prefix of the first route, where routes have prefixes and none has the usual one.
+fn first_prefix(text: &str) -> Option<String> {
+    let mut files = Files::default();
+    let root = json::parse(text, files.add(""), &mut Vec::new()).ok()?;
+    let routes = root.as_object()?.get("routes")?;
+    let prefixes: Vec<&str> = match (routes.as_object(), routes.as_array()) {
+        (Some(map), _) => map.members().keys().map(|prefix| &**prefix).collect(),
+        (None, Some(list)) => {
+            let aliases = list.iter().filter_map(aliases).flatten();
+            aliases.filter_map(Node::as_str).collect()
+        }
+        (None, None) => return None,
+    };
+    let usual = Params::default();
+    let is_usual = |prefix: &&str| Params::new(prefix).default_route() == usual.default_route();
+    let first = prefixes.first().filter(|prefix| prefix.starts_with('/'))?;
+    (!prefixes.iter().any(is_usual)).then(|| (*first).to_owned())
+}
+
+fn aliases(route: &Node) -> Option<&[Node]> {
+    route.as_object()?.get("aliases")?.as_array()
+}
