@@ -87,10 +87,12 @@ impl Drop for Watch {
     }
 }
 
-/// Asks `addr` again and again, while `holdall watch --json` looks at it; returns the first look
-/// that has all of `operations`.
-fn look(addr: SocketAddr, operations: &[&str]) -> Value {
-    let command = ["watch", &addr.to_string(), "--json", "--interval", "0.3"];
+/// Asks `addr` again and again, while `holdall watch --json` looks at it and at `others`; returns
+/// the first look that has all of `operations`.
+fn look(addr: SocketAddr, others: &[SocketAddr], operations: &[&str]) -> Value {
+    let all: Vec<String> = others.iter().chain([&addr]).map(ToString::to_string).collect();
+    let all = all.iter().map(String::as_str);
+    let command = ["watch", "--json", "--interval", "0.3"].into_iter().chain(all);
     let child = Command::new(holdall_path()).args(command).stdout(Stdio::piped()).spawn();
     let mut watch = Watch(child.unwrap());
     let lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
@@ -160,7 +162,7 @@ fn every_eviction_is_reported() {
 #[test]
 fn holdall_watch_sums_up_what_the_proxy_tells() {
     let (server, router) = routed(&["--num-proxies", "2"]);
-    let look = look(router.addr(), &["get", "set", "delete"]);
+    let look = look(router.addr(), &[], &["get", "set", "delete"]);
     assert_eq!(row(&look, "keys", "hit").unwrap()["hit_ratio"], 1.0, "{look}");
     assert_eq!(row(&look, "keys", "miss").unwrap()["hit_ratio"], 0.0, "{look}");
     assert!(row(&look, "keys", "other").unwrap()["hit_ratio"].is_null(), "{look}");
@@ -173,11 +175,32 @@ fn holdall_watch_sums_up_what_the_proxy_tells() {
 #[test]
 fn holdall_watch_sums_up_what_a_server_tells() {
     let server = Launch::new(Kind::Holdall).start();
-    let look = look(server.addr(), &["get", "set", "delete"]);
+    let look = look(server.addr(), &[], &["get", "set", "delete"]);
     assert_eq!(row(&look, "keys", "hit").unwrap()["hit_ratio"], 1.0, "{look}");
     assert_eq!(row(&look, "keys", "miss").unwrap()["hit_ratio"], 0.0, "{look}");
     assert!(look["total"]["p50_us"].is_null() && look["pools"] == Value::Array(vec![]), "{look}");
     assert!(row(&look, "servers", &server.addr().to_string()).is_some(), "{look}");
+}
+
+/// It knows neither deletions nor proxies.
+#[test]
+fn holdall_watch_sums_up_what_a_memcached_tells() {
+    let server = Launch::new(Kind::Memcached).start();
+    let look = look(server.addr(), &[], &["get", "set"]);
+    assert_eq!(row(&look, "keys", "hit").unwrap()["hit_ratio"], 1.0, "{look}");
+    assert!(row(&look, "servers", &server.addr().to_string()).is_some(), "{look}");
+}
+
+#[test]
+fn a_request_that_proxy_and_server_tell_of_counts_once() {
+    let (server, router) = routed(&[]);
+    let look = look(router.addr(), &[server.addr()], &["get", "set"]);
+    let pool = row(&look, "pools", "all").unwrap();
+    let per_second = |row: &Value| row["per_second"].as_f64().unwrap();
+    // The proxy counts for the pool, and the server for everything else.
+    assert!(per_second(&look["total"]) < 1.5 * per_second(pool), "{look}");
+    assert!(pool["p99_us"].is_u64(), "{look}");
+    assert!(look["total"]["p99_us"].is_null(), "the server tells no times: {look}");
 }
 
 #[test]

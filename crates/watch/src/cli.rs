@@ -1,8 +1,9 @@
 //! `holdall watch`: connects to servers and proxies, and shows what they tell.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -65,6 +66,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a connection tells.
 enum Told {
+    /// The server at this address is watched from now on.
+    Begun(Arc<str>, SocketAddr),
     Line(Arc<str>, Line),
     /// It has ended, for this reason.
     End(Arc<str>, String),
@@ -106,29 +109,47 @@ fn follow(address: &Arc<str>, sender: &SyncSender<Told>) {
     let _ = sender.send(Told::End(Arc::clone(address), why));
 }
 
+/// What is watched, the most that a server may know first: memcached before 1.6.23 knows no
+/// `deletions`, and no memcached without a proxy in it knows `proxyreqs`.
+const WATCHED: [&str; 3] = [
+    "watch fetchers mutations deletions proxyreqs\r\n",
+    "watch fetchers mutations deletions\r\n",
+    "watch fetchers mutations\r\n",
+];
+
 fn read(address: &Arc<str>, sender: &SyncSender<Told>) -> io::Result<()> {
     let mut stream = connect(address)?;
+    let peer = stream.peer_addr()?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"watch fetchers mutations deletions proxyreqs\r\n")?;
-    let mut lines = BufReader::new(stream);
+    let mut lines = BufReader::new(stream.try_clone()?);
     let mut line = Vec::new();
-    let mut is_first = true;
+    let mut answer = String::new();
+    for command in WATCHED {
+        stream.write_all(command.as_bytes())?;
+        line.clear();
+        if lines.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        String::from_utf8_lossy(&line).trim_end().clone_into(&mut answer);
+        // Another word is a refusal, which fewer kinds would not change.
+        if answer != "ERROR" {
+            break;
+        }
+    }
+    if answer != "OK" {
+        return Err(io::Error::other(format!("it cannot be watched: it answers {answer:?}")));
+    }
+    stream.set_read_timeout(None)?;
+    if sender.send(Told::Begun(Arc::clone(address), peer)).is_err() {
+        return Ok(());
+    }
     loop {
         line.clear();
         if lines.read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&line);
-        let text = text.trim_end();
-        if is_first && text != "OK" {
-            return Err(io::Error::other(format!("does not let itself be watched: {text:?}")));
-        }
-        if is_first {
-            is_first = false;
-            lines.get_ref().set_read_timeout(None)?;
-            continue;
-        }
-        if sender.send(Told::Line(Arc::clone(address), line::read(text))).is_err() {
+        if sender.send(Told::Line(Arc::clone(address), line::read(text.trim_end()))).is_err() {
             return Ok(());
         }
     }
@@ -149,16 +170,28 @@ fn connect(address: &str) -> io::Result<TcpStream> {
 fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     let (mut left, mut looks) = (arguments.addresses.len(), 0);
+    // Who is watched, as it was typed and as a proxy names it.
+    let mut watched: BTreeMap<Arc<str>, String> = BTreeMap::new();
     while arguments.count.is_none_or(|count| looks < count) {
         let mut interval = Interval::default();
         let began = Instant::now();
         let end = began + Duration::from_secs_f64(arguments.interval);
         while let Some(wait) = end.checked_duration_since(Instant::now()) {
             match told.recv_timeout(wait) {
-                Ok(Told::Line(from, Line::Request(seen))) => interval.add(&seen, &from),
+                Ok(Told::Begun(address, peer)) => {
+                    watched.insert(address, peer.to_string());
+                }
+                Ok(Told::Line(from, Line::Request(seen))) => {
+                    let is_asked = |(typed, peer): (&Arc<str>, &String)| {
+                        **typed == *seen.server || *peer == seen.server
+                    };
+                    let is_told_by_server = watched.iter().any(is_asked);
+                    interval.add(&seen, &from, is_told_by_server);
+                }
                 Ok(Told::Line(_, Line::Skipped(count))) => interval.skipped += count,
                 Ok(Told::Line(_, Line::Other)) => {}
                 Ok(Told::End(from, why)) => {
+                    watched.remove(&from);
                     eprint_error(&format!("{from}: {why}"));
                     left -= 1;
                 }

@@ -34,14 +34,18 @@ pub(crate) struct Sum {
 }
 
 impl Interval {
-    /// A request, which `from` told of.
-    pub(crate) fn add(&mut self, seen: &Seen, from: &str) {
-        self.seen += 1;
-        self.total.add(seen);
-        sum(&mut self.operations, &seen.operation).add(seen);
+    /// A request, which `from` told of. One that a proxy forwarded to a server that is watched,
+    /// too, is counted for its pool alone: that server tells of it as well.
+    pub(crate) fn add(&mut self, seen: &Seen, from: &str, is_told_by_server: bool) {
         if !seen.pool.is_empty() {
             sum(&mut self.pools, &seen.pool).add(seen);
         }
+        if is_told_by_server {
+            return;
+        }
+        self.seen += 1;
+        self.total.add(seen);
+        sum(&mut self.operations, &seen.operation).add(seen);
         let server = if seen.server.is_empty() { from } else { &seen.server };
         sum(&mut self.servers, server).add(seen);
         if self.keys.len() < KEYS_MAX || self.keys.contains_key(&seen.key) {
@@ -128,13 +132,17 @@ mod tests {
             weight,
             ..Seen::default()
         };
-        interval.add(&get("one", true, 3), "here");
-        interval.add(&get("two", false, 1), "here");
+        interval.add(&get("one", true, 3), "here", false);
+        interval.add(&get("two", false, 1), "here", false);
         interval.skipped = 2;
         assert_eq!((interval.total.requests, interval.requests()), (4, 8.0));
         assert_eq!(interval.total.hit_ratio(), Some(0.75));
         assert_eq!(interval.pools["A"].quantile_us(0.99), Some(100));
         assert_eq!(largest(&interval.keys, 1)[0].0, "one");
         assert!(interval.servers.contains_key("here"));
+        // The server will tell of this one.
+        interval.add(&get("one", true, 1), "proxy", true);
+        assert_eq!((interval.total.requests, interval.seen), (4, 2));
+        assert_eq!((interval.pools["A"].requests, interval.keys["one"].requests), (5, 3));
     }
 }
