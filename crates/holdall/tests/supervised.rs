@@ -4,6 +4,8 @@
 mod common;
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
@@ -167,6 +169,43 @@ fn the_invalidator_outlives_signals_that_come_while_it_begins_again() {
     kill(started.child.id(), Signal::TERM);
     wait_for("the end", || started.child.try_wait().unwrap().is_some());
     assert!(started.child.wait().unwrap().success(), "{}", log());
+}
+
+/// The command with a socket that systemd opened for it.
+fn with_socket(command: &Command, socket: TcpListener) -> Command {
+    let activate = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(activate).arg(command.get_program()).args(command.get_args());
+    shell.stdin(OwnedFd::from(socket));
+    shell
+}
+
+/// Nobody else can bind its address, since systemd keeps it.
+#[test]
+fn the_invalidator_answers_at_a_socket_of_systemd_and_passes_it_on() {
+    let scratch = Scratch::new();
+    let kept = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = kept.local_addr().unwrap();
+    let command = invalidator(&scratch, address.port());
+    let started = Supervised::start(&scratch, with_socket(&command, kept.try_clone().unwrap()));
+    assert_eq!(http::get(address, "/livez").0, 200);
+    let file = scratch.path("invalidate.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    let moved_to = free_port();
+    let moved = good.replace(&format!(":{}\"", address.port()), &format!(":{moved_to}\""));
+    let log = || fs::read_to_string(scratch.path("log")).unwrap();
+    let unused = format!("nobody answers at systemd's socket {address}");
+    // It stays with a process that has no use for it, and the next one has it.
+    for (text, port) in [(&good, address.port()), (&moved, moved_to), (&good, address.port())] {
+        fs::write(&file, text).unwrap();
+        kill(started.child.id(), Signal::HUP);
+        let said = started.word();
+        assert!(said.starts_with("RELOADING=1\n"), "{said}: {}", log());
+        assert_eq!(started.word(), "READY=1\n", "{}", log());
+        assert_eq!(http::get(([127, 0, 0, 1], port).into(), "/livez").0, 200);
+    }
+    assert_eq!(log().matches(&unused).count(), 1, "{}", log());
+    started.end(&scratch);
 }
 
 /// What was read from there and not delivered is in no file.

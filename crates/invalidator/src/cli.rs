@@ -22,7 +22,7 @@ use crate::setup;
 use crate::signals::Signals;
 use crate::source::mysql::MysqlSource;
 use crate::source::postgres::PostgresSource;
-use crate::status;
+use crate::{status, status_socket};
 
 /// Deletes cached keys as the log of the database tells.
 #[derive(Debug, Parser)]
@@ -127,6 +127,12 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Run { config, .. } => config::log_format(config),
         _ => logging::Format::Text,
     };
+    if matches!(parsed.command, Command::Run { .. })
+        && let Err(why) = status_socket::take_passed()
+    {
+        logging::fatal(NAME, format, &why.to_string(), None);
+        return ExitCode::FAILURE;
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let done = match runtime {

@@ -60,6 +60,7 @@ mod sql;
 pub mod standby;
 pub mod stats;
 pub mod status;
+mod status_socket;
 mod target;
 pub mod template;
 mod visibility;

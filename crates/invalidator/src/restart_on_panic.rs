@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::signals::hold_hangup;
 use crate::stats::Stats;
+use crate::status_socket;
 
 /// The first pause before a restart, and the longest, in milliseconds.
 const PAUSES_MS: std::ops::RangeInclusive<u64> = 100..=30_000;
@@ -157,8 +158,14 @@ pub(crate) fn begin_again(arguments: &[OsString]) -> io::Error {
     // The path may lead to another file by now, or to none.
     let own = std::env::current_exe().ok().filter(|path| path.exists());
     let program = own.unwrap_or_else(|| Path::new("/proc/self/exe").to_owned());
-    hold_hangup();
-    Command::new(program).arg0("holdall").args(arguments).exec()
+    let mut command = Command::new(program);
+    match status_socket::pass_on(&mut command) {
+        Ok(()) => {
+            hold_hangup();
+            command.arg0("holdall").args(arguments).exec()
+        }
+        Err(error) => error,
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use metrics::supervisor::{self, Watchdog};
 use telemetry::{Exporter, Settings, Telemetry};
-use tokio::net::TcpListener;
 use tokio::pin;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -34,7 +33,7 @@ use crate::source::mysql::{self, MysqlCanary, MysqlLock, MysqlSource};
 use crate::source::postgres::{self, PostgresCanary, PostgresLock, PostgresSource};
 use crate::standby::{GroupLock, LockSession, Member};
 use crate::stats::Stats;
-use crate::status;
+use crate::{status, status_socket};
 
 /// The time within which tasks of an earlier turn let go of the spool.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
@@ -151,10 +150,10 @@ where
     if let Some(group) = config.group() {
         stats.group.get_or_init(|| group.name);
     }
-    if let Some(address) = &config.status {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    let listener = status_socket::listen(config.status.as_deref()).await.map_err(|error| {
+        format!("cannot listen on {}: {error}", config.status.as_deref().unwrap_or_default())
+    })?;
+    if let Some(listener) = listener {
         let pages = status::Status { stats: Arc::clone(&stats), now_us: system_now_us };
         tokio::spawn(metrics::serve(listener, Arc::new(pages)));
     }

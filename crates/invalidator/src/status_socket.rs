@@ -1,0 +1,77 @@
+//! The socket of the status port, where systemd listens: it outlives this process and goes to the
+//! one that takes its place.
+//!
+//! Sources: sd_listen_fds(3); `LISTEN_FDS_FIRST_FD` is a variable of the library listenfd.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use listenfd::ListenFd;
+use socket2::SockRef;
+use tokio::net::{TcpListener, lookup_host};
+
+use crate::message::{Failure, log};
+
+/// What systemd passed to this process, or the process before it.
+static PASSED: OnceLock<std::net::TcpListener> = OnceLock::new();
+
+/// Takes the socket that systemd passed, if it did. It changes the environment, so it comes before
+/// there are threads.
+///
+/// # Errors
+///
+/// There are several sockets, or it is none of TCP.
+pub(crate) fn take_passed() -> Result<(), Failure> {
+    let mut passed = ListenFd::from_env();
+    let listener = match passed.len() {
+        0 => return Ok(()),
+        1 => passed.take_tcp_listener(0).ok().flatten(),
+        _ => None,
+    };
+    let listener =
+        listener.ok_or("systemd passed other sockets than one of TCP, for the status port")?;
+    // The environment names it once.
+    let _ = PASSED.set(listener);
+    Ok(())
+}
+
+/// Listens at the address of the status port, if there is one: by systemd's socket, if that is
+/// bound to it.
+///
+/// # Errors
+///
+/// The address cannot be used.
+pub(crate) async fn listen(address: Option<&str>) -> io::Result<Option<TcpListener>> {
+    if let Some(passed) = PASSED.get() {
+        let bound = passed.local_addr()?;
+        if let Some(address) = address
+            && lookup_host(address).await?.any(|wanted| wanted == bound)
+        {
+            let copy = passed.try_clone()?;
+            copy.set_nonblocking(true)?;
+            return TcpListener::from_std(copy).map(Some);
+        }
+        log(&format!("nobody answers at systemd's socket {bound}: it is not that of 'status'"));
+    }
+    match address {
+        Some(address) => TcpListener::bind(address).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Has the process that takes this one's place find the socket as this one found it.
+///
+/// # Errors
+///
+/// The system refuses to keep it open.
+pub(crate) fn pass_on(command: &mut Command) -> io::Result<()> {
+    let Some(passed) = PASSED.get() else { return Ok(()) };
+    SockRef::from(passed).set_cloexec(false)?;
+    command.env("LISTEN_FDS", "1");
+    command.env("LISTEN_FDS_FIRST_FD", passed.as_raw_fd().to_string());
+    // It is the same process to everybody else.
+    command.env("LISTEN_PID", std::process::id().to_string());
+    Ok(())
+}
