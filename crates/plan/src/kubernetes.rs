@@ -137,23 +137,66 @@ fn disruption_budget(topology: &Topology, name: &str) -> Value {
     })
 }
 
+/// Where servers and routers answer metrics and health.
+const METRICS_PORT: u16 = 9150;
+
+/// Seconds for which servers and routers go on serving while clients learn that they end.
+const DRAIN_SECS: u32 = 10;
+
+/// Seconds until a pod that does not end is killed.
+const GRACE_SECS: u32 = 30;
+
+/// Thousandths of a processor that a thread is sure of.
+const THREAD_CPU: u32 = 250;
+
+/// Flags of servers and routers for the probes, and for an end without a failed request.
+fn operated() -> [String; 2] {
+    [format!("--metrics=0.0.0.0:{METRICS_PORT}"), format!("--drain={DRAIN_SECS}")]
+}
+
+/// What a container runs.
+struct Program<'a> {
+    arguments: &'a [String],
+    /// Its ports, by name. The last one answers metrics and health.
+    ports: &'a [(&'static str, u16)],
+    memory_mb: u32,
+    threads: u32,
+}
+
 /// A container that may do nothing but serve: no root, no capability, nothing to write to but its
 /// volumes.
-fn container(topology: &Topology, arguments: &[String], port: u16, memory_mb: u32) -> Value {
-    let memory = format!("{memory_mb}Mi");
+fn container(topology: &Topology, program: &Program<'_>) -> Value {
+    let memory = format!("{}Mi", program.memory_mb);
+    let cpu = format!("{}m", program.threads * THREAD_CPU);
+    let ports = program.ports.iter();
+    let ports: Vec<_> =
+        ports.map(|(name, port)| json!({ "name": name, "containerPort": port })).collect();
+    let health = program.ports.last().map(|(name, _)| *name);
+    let probe = |path: &str, period_secs: u32| {
+        json!({
+            "httpGet": { "path": path, "port": health },
+            "periodSeconds": period_secs,
+            "timeoutSeconds": 2,
+        })
+    };
     json!({
         "name": "holdall",
         "image": topology.kubernetes.image,
-        "args": arguments,
-        "ports": [{ "name": "main", "containerPort": port }],
-        "readinessProbe": { "tcpSocket": { "port": port }, "periodSeconds": 2 },
-        "resources": { "requests": { "memory": memory }, "limits": { "memory": memory } },
+        "args": program.arguments,
+        "ports": ports,
+        "readinessProbe": probe("/readyz", 2),
+        "livenessProbe": probe("/livez", 10),
+        "resources": {
+            "requests": { "memory": memory, "cpu": cpu },
+            "limits": { "memory": memory },
+        },
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": { "drop": ["ALL"] },
             "readOnlyRootFilesystem": true,
             "runAsNonRoot": true,
             "runAsUser": 65532,
+            "seccompProfile": { "type": "RuntimeDefault" },
         },
     })
 }
@@ -169,7 +212,15 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
         format!("--conn-limit={}", cache.connections),
         "--extended=drop_privileges".to_owned(),
     ];
-    let container = container(topology, &arguments, cache.port, pod_mb(cache.memory_mb));
+    let container = container(
+        topology,
+        &Program {
+            arguments: &[&arguments[..], &operated()].concat(),
+            ports: &[("main", cache.port), ("metrics", METRICS_PORT)],
+            memory_mb: pod_mb(cache.memory_mb),
+            threads: cache.threads,
+        },
+    );
     // Two servers on one machine would be lost together.
     let spread = json!([{
         "maxSkew": 1,
@@ -189,7 +240,7 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
             "template": {
                 "metadata": { "labels": labels(name) },
                 "spec": {
-                    "terminationGracePeriodSeconds": 10,
+                    "terminationGracePeriodSeconds": GRACE_SECS,
                     "topologySpreadConstraints": spread,
                     "containers": [container],
                 },
@@ -209,7 +260,15 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str, pods:
         format!("--route-prefix={prefix}"),
         "--async-dir=/var/lib/holdall".to_owned(),
     ];
-    let mut container = container(topology, &arguments, router.port, 256);
+    let mut container = container(
+        topology,
+        &Program {
+            arguments: &[&arguments[..], &operated()].concat(),
+            ports: &[("main", router.port), ("metrics", METRICS_PORT)],
+            memory_mb: 256,
+            threads: router.threads,
+        },
+    );
     container["volumeMounts"] = json!([
         { "name": "routes", "mountPath": "/etc/holdall", "readOnly": true },
         { "name": "spool", "mountPath": "/var/lib/holdall" },
@@ -224,6 +283,7 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str, pods:
             "template": {
                 "metadata": { "labels": labels(name) },
                 "spec": {
+                    "terminationGracePeriodSeconds": GRACE_SECS,
                     "securityContext": { "fsGroup": 65532 },
                     "containers": [container],
                     "volumes": [
@@ -239,7 +299,15 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str, pods:
 fn invalidation(topology: &Topology, name: &str, database: &Database) -> Value {
     let arguments =
         ["invalidate", "run", "--config=/etc/holdall/invalidate.toml"].map(str::to_owned);
-    let mut container = container(topology, &arguments, STATUS_PORT, 512);
+    let mut container = container(
+        topology,
+        &Program {
+            arguments: &arguments,
+            ports: &[("main", STATUS_PORT)],
+            memory_mb: 512,
+            threads: 1,
+        },
+    );
     container["volumeMounts"] = json!([
         { "name": "config", "mountPath": "/etc/holdall/invalidate.toml", "subPath": "invalidate.toml" },
         { "name": "secret", "mountPath": "/etc/holdall/secret", "readOnly": true },

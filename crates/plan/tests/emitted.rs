@@ -113,6 +113,11 @@ fn a_cold_cluster_is_filled_from_the_warm_one() {
     assert_eq!(cold["leases"], true);
 }
 
+fn arguments_of(container: &Value) -> Vec<String> {
+    let arguments = container["args"].as_array().unwrap().iter();
+    arguments.map(|argument| argument.as_str().unwrap().to_owned()).collect()
+}
+
 #[test]
 fn pods_find_what_they_need() {
     let files = kubernetes(&topology(PODS)).unwrap();
@@ -133,6 +138,27 @@ fn pods_find_what_they_need() {
         if arguments.next().unwrap() == "serve" {
             assert_serves(arguments);
         }
+        let ports: Vec<&Value> = container["ports"].as_array().unwrap().iter().collect();
+        for (probe, path) in [("readinessProbe", "/readyz"), ("livenessProbe", "/livez")] {
+            let asked = &container[probe]["httpGet"];
+            assert_eq!(asked["path"], path, "{}", name(set));
+            let port = ports.iter().find(|port| port["name"] == asked["port"]).unwrap();
+            let number = port["containerPort"].as_u64().unwrap();
+            let answers = arguments_of(container).contains(&format!("--metrics=0.0.0.0:{number}"))
+                || number == 5180;
+            assert!(answers, "{}: nobody answers at {port}", name(set));
+        }
+        let seconds = |name: &str| {
+            let arguments = arguments_of(container);
+            let flag = arguments.iter().find_map(|argument| argument.strip_prefix(name));
+            flag.map(|text| text.parse::<u64>().unwrap())
+        };
+        if let Some(drain) = seconds("--drain=") {
+            let grace = &set["spec"]["template"]["spec"]["terminationGracePeriodSeconds"];
+            assert!(drain > 4 && grace.as_u64().unwrap() >= drain + 10, "{}", name(set));
+        }
+        assert_eq!(container["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        assert!(container["resources"]["requests"]["cpu"].is_string(), "{}", name(set));
         let mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
         for mount in mounts {
             let spec = &set["spec"];
