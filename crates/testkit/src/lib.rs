@@ -17,6 +17,7 @@ pub mod fault_proxy;
 pub mod faulty_server;
 pub mod history;
 pub mod process;
+pub mod refused_allocations;
 pub mod rng;
 pub mod router;
 pub mod server;
