@@ -241,7 +241,23 @@ fn python_library(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("python library, wheel", build)?;
     let mut install = pip(&["install", "--force-reinstall", "--no-deps", "--no-index", "holdall"]);
     install.arg("--find-links").arg(&wheels);
-    steps.run("python library, install", install)
+    steps.run("python library, install", install)?;
+    wheel_alone(steps, &home.join("alone"), &wheels)
+}
+
+/// Installs the wheel where nothing else is, and imports it: it needs no other package, and has all
+/// of its own files.
+fn wheel_alone(steps: &mut Steps, venv: &Path, wheels: &Path) -> Result<(), Failure> {
+    let fresh = ["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), venv.as_os_str()];
+    steps.run("wheel alone, venv", program("python3", fresh))?;
+    let mut install = program(venv.join("bin/pip"), ["install", "--quiet", "--no-index"]);
+    install.args(["--disable-pip-version-check", "--find-links"]).arg(wheels).arg("holdall");
+    steps.run("wheel alone, install", install)?;
+    let import = "import holdall; holdall.Client; holdall.__version__";
+    let mut import = program(venv.join("bin/python"), ["-c", import]);
+    // The sources of the library stand in a folder of the same name.
+    import.current_dir(venv);
+    steps.run("wheel alone, import", import)
 }
 
 pub(super) fn mark(path: &Path) -> Result<(), Failure> {
