@@ -99,15 +99,19 @@ fn servers(topology: &Topology, region: &Region, group: &str) -> Vec<String> {
 fn cache_unit(topology: &Topology, address: &str, group: &str) -> String {
     let cache = &topology.cache;
     let mut start = format!(
-        "/usr/bin/holdall serve -l {address} -p {} -m {} -t {} -c {} -u holdall -o drop_privileges",
+        "/usr/bin/holdall serve -l {address} -p {} -m {} -t {} -c {} -o drop_privileges",
         cache.port, cache.memory_mb, cache.threads, cache.connections
     );
+    let mut extra = String::new();
     if let Some(file) = &cache.memory_file {
         let _ = write!(start, " -e {}", file.display());
+        // What is below /dev can be written to as it is.
+        if let Some(folder) = file.parent().filter(|_| !file.starts_with("/dev")) {
+            let _ = writeln!(extra, "ReadWritePaths={}", folder.display());
+        }
     }
     let what = format!("{} cache server of {group}", topology.name);
-    let extra = "Type=notify\n";
-    unit(&what, &start, extra, "CAP_SETGID CAP_SETUID CAP_SYS_RESOURCE CAP_NET_BIND_SERVICE")
+    unit(&what, &start, &extra, cache.port)
 }
 
 fn route_unit(topology: &Topology, region: &Region, cluster: &Cluster, address: &str) -> String {
@@ -122,17 +126,20 @@ fn route_unit(topology: &Topology, region: &Region, cluster: &Cluster, address: 
         prefix(region, cluster)
     );
     let what = format!("{} router of {}", topology.name, cluster.name);
-    unit(&what, &start, "Type=notify\nUser=holdall\nStateDirectory=holdall holdall/spool\n", "")
+    unit(&what, &start, "StateDirectory=holdall holdall/spool\n", router.port)
 }
 
 fn invalidate_unit(topology: &Topology, region: &Region) -> String {
     let what = format!("{} invalidator of {}", topology.name, region.name);
     let start = "/usr/bin/holdall invalidate run --config /etc/holdall/invalidate.toml";
-    unit(&what, start, "Type=notify\nUser=holdall\nStateDirectory=holdall\n", "")
+    unit(&what, start, "StateDirectory=holdall\n", STATUS_PORT)
 }
 
-/// A unit that may do no more than it must.
-fn unit(what: &str, start: &str, extra: &str, capabilities: &str) -> String {
+/// A unit that may do no more than it must, for a program that listens at `port`.
+fn unit(what: &str, start: &str, extra: &str, port: u16) -> String {
+    // Ports of the system take a capability, which means something to the host's users alone.
+    let (capability, has_own_users) =
+        if port < 1024 { ("CAP_NET_BIND_SERVICE", false) } else { ("", true) };
     format!(
         "[Unit]\n\
          Description={what}\n\
@@ -140,25 +147,51 @@ fn unit(what: &str, start: &str, extra: &str, capabilities: &str) -> String {
          Wants=network-online.target\n\
          \n\
          [Service]\n\
+         Type=notify\n\
          ExecStart={start}\n\
+         ExecReload=/bin/sh -c \"kill -HUP $MAINPID\"\n\
+         User=holdall\n\
+         Group=holdall\n\
          {extra}\
          Restart=always\n\
          RestartSec=1\n\
+         WatchdogSec=30\n\
          LimitNOFILE=1048576\n\
-         CapabilityBoundingSet={capabilities}\n\
-         NoNewPrivileges=true\n\
-         PrivateDevices=true\n\
-         PrivateTmp=true\n\
-         ProtectHome=true\n\
-         ProtectKernelModules=true\n\
-         ProtectKernelTunables=true\n\
-         ProtectControlGroups=true\n\
-         ProtectSystem=full\n\
-         RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX\n\
-         RestrictNamespaces=true\n\
-         LockPersonality=true\n\
+         CapabilityBoundingSet={capability}\n\
+         AmbientCapabilities={capability}\n\
+         PrivateUsers={has_own_users}\n\
+         {CONFINED}\
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n"
     )
 }
+
+/// As in `packaging/systemd`, with which a test compares it.
+const CONFINED: &str = "\
+DevicePolicy=closed
+LockPersonality=true
+MemoryDenyWriteExecute=true
+NoNewPrivileges=true
+PrivateDevices=true
+PrivateTmp=true
+ProcSubset=pid
+ProtectClock=true
+ProtectControlGroups=true
+ProtectHome=true
+ProtectHostname=true
+ProtectKernelLogs=true
+ProtectKernelModules=true
+ProtectKernelTunables=true
+ProtectProc=invisible
+ProtectSystem=strict
+RemoveIPC=true
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=true
+RestrictRealtime=true
+RestrictSUIDSGID=true
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+UMask=0077
+";

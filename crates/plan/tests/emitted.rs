@@ -77,6 +77,36 @@ fn start_line<'f>(files: &'f Files, name: &str) -> &'f str {
     unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/holdall ")).unwrap()
 }
 
+/// Each unit may do as little as those of the packages, and reports as they do.
+#[test]
+fn units_are_as_confined_as_those_of_the_packages() {
+    let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/holdall.service");
+    let packaged = std::fs::read_to_string(packaged).unwrap();
+    let from = packaged.find("CapabilityBoundingSet=").unwrap();
+    let confined = packaged[from..].split("\n\n").next().unwrap();
+    let reports = ["Type=notify", "WatchdogSec=30", "User=holdall", "Group=holdall"];
+    let wanted: Vec<&str> = confined.lines().chain(reports).collect();
+    assert!(wanted.len() > 25, "{wanted:?}");
+    let files = systemd(&topology(EXAMPLE)).unwrap();
+    let units: Vec<_> = files.iter().filter(|(name, _)| name.ends_with(".service")).collect();
+    for (name, unit) in units {
+        for line in &wanted {
+            assert!(unit.lines().any(|one| one == *line), "{name} lacks {line}");
+        }
+        assert!(unit.contains("\nExecReload="), "{name}");
+    }
+    let at = |memory_file: &str, port: &str| {
+        let text = EXAMPLE.replace("/dev/shm/holdall", memory_file);
+        let text = text.replace("[cache]", &format!("[cache]\nport = {port}"));
+        let files = systemd(&topology(&text)).unwrap();
+        files["10.1.1.1/etc/systemd/system/holdall-cache.service"].clone()
+    };
+    let unit = at("/var/cache/holdall/items", "99");
+    assert!(unit.contains("\nReadWritePaths=/var/cache/holdall\n"), "{unit}");
+    assert!(unit.contains("\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n"), "{unit}");
+    assert!(unit.contains("\nPrivateUsers=false\n"), "{unit}");
+}
+
 #[test]
 fn hosts_get_units_and_configurations_that_their_programs_take() {
     let files = systemd(&topology(EXAMPLE)).unwrap();
