@@ -10,8 +10,9 @@
 //! Start, growth and end cancel out. Sampling is off: it goes by time, of which callgrind makes
 //! fifty times as much. What is left is the work of the worker's thread in user space: reading is
 //! one call, so the kernel's part is not in it. No other thread has as many instructions, so the
-//! worker is known without symbols, which the packages' binary has not. Keys are chosen by a fixed seed; the server's hash
-//! is seeded anew each time, which moves a figure by well under one percent.
+//! worker is known without symbols, which the packages' binary has not. Keys are chosen by a fixed
+//! seed; the server's hash is seeded anew each time, which moves a figure by far less than one
+//! percent.
 
 use std::fmt::Write as _;
 use std::fs;
