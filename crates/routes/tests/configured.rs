@@ -6,103 +6,12 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Rig, patient};
-use routeconf::{MemorySources, Params, Variables, load};
-use routes::{Core, Plan, Tree, TreeFlags};
+use common::Rig;
+use common::cluster::{Cluster, config, plan, plan_with};
+use routeconf::Variables;
+use routes::{Core, Tree, TreeFlags};
 use testkit::Server;
 use upstream::{Command, Failure, Outcome, Request};
-
-/// Some memcacheds; the tree of a configuration is one worker, the plain way to each server
-/// another.
-struct Cluster {
-    rig: Rig,
-    direct: Vec<Rig>,
-    _servers: Vec<Server>,
-}
-
-/// Pools `A`, `B`, ... of one server each, `all` of all, and `dead` of an address where nobody is.
-fn config(servers: &[Server], route: &str) -> String {
-    // No system gives port 1 to a program that takes any free port.
-    let nobody = "127.0.0.1:1";
-    let pool = |name: &str, servers: &[String]| {
-        format!(r#""{name}": {{ "servers": [{}] }}"#, servers.join(","))
-    };
-    let addresses: Vec<_> = servers.iter().map(|one| format!(r#""{}""#, one.addr())).collect();
-    let mut pools = vec![pool("all", &addresses), pool("dead", &[format!(r#""{nobody}""#)])];
-    let single = addresses.iter().zip('A'..);
-    pools.extend(single.map(|(one, name)| pool(&name.to_string(), std::slice::from_ref(one))));
-    format!(r#"{{ "pools": {{ {} }}, "route": {route} }}"#, pools.join(","))
-}
-
-fn plan(text: &str) -> Result<Plan, Vec<String>> {
-    plan_with(text, TreeFlags::default())
-}
-
-fn plan_with(text: &str, flags: TreeFlags) -> Result<Plan, Vec<String>> {
-    let mut nothing = MemorySources(std::iter::empty().collect());
-    let loaded = match load("test.json", text, &Params::default(), &mut nothing) {
-        Ok(loaded) => loaded,
-        Err(rejected) => panic!("{}", rejected.render()),
-    };
-    Plan::new(loaded.config, patient(), flags)
-}
-
-impl Cluster {
-    #[track_caller]
-    fn new(count: usize, route: &str) -> Self {
-        let servers: Vec<_> = (0..count).map(|_| Server::memcached(&[])).collect();
-        let text = config(&servers, route);
-        Self::with(servers, &text, "{}")
-    }
-
-    /// These servers under this configuration, with these runtime variables.
-    #[track_caller]
-    fn with(servers: Vec<Server>, text: &str, variables: &str) -> Self {
-        let mut plan = plan(text).unwrap();
-        plan.set_variables(Variables::parse("vars", variables).unwrap()).unwrap();
-        let rig = Rig::over(|upstream| -> Tree { plan.tree(upstream) });
-        let direct = servers.iter().map(|server| {
-            let address = server.addr();
-            Rig::new(patient(), move |upstream| upstream.at(address))
-        });
-        Self { rig, direct: direct.collect(), _servers: servers }
-    }
-
-    #[track_caller]
-    fn set(&mut self, key: &str, value: &str) {
-        assert_eq!(self.rig.store(Command::Set, key, value), Outcome::Stored);
-    }
-
-    #[track_caller]
-    fn has(&mut self, key: &str, value: Option<&str>) {
-        assert_eq!(self.rig.get(key), Ok(value.map(str::to_owned)), "{key}");
-    }
-
-    /// What server `index` has.
-    #[track_caller]
-    fn on(&mut self, index: usize, key: &str) -> Option<String> {
-        self.direct[index].get(key).unwrap()
-    }
-
-    /// Waits for what goes on behind the reply's back.
-    #[track_caller]
-    fn comes_to(&mut self, index: usize, key: &str, value: &str) {
-        let Self { rig, direct, .. } = self;
-        rig.eventually(key, |rig| {
-            rig.turn();
-            direct[index].get(key) == Ok(Some(value.to_owned()))
-        });
-    }
-
-    /// Which server has the key; just one does.
-    #[track_caller]
-    fn place(&mut self, key: &str) -> usize {
-        let places: Vec<_> =
-            (0..self.direct.len()).filter(|index| self.on(*index, key).is_some()).collect();
-        assert_eq!(places.len(), 1, "{key} is at {places:?}");
-        places[0]
-    }
-}
 
 #[test]
 fn workers_share_what_all_of_their_rates_allow() {
@@ -675,35 +584,4 @@ fn a_pool_with_a_tracker_fails_open() {
         assert_eq!(cluster.rig.get("k"), Err(Failure::ConnectError));
         assert_eq!(cluster.rig.get("k"), Err(second), "{tracker}");
     }
-}
-
-/// The name is one that no resolver may know.
-#[test]
-fn a_name_that_is_not_found_is_a_server_that_cannot_be_reached() {
-    let unknown = "pod.invalid:11211";
-    let servers = vec![Server::memcached(&[])];
-    let known = servers[0].addr();
-    let text = format!(
-        r#"{{"pools": {{"A": {{"servers": ["{known}"]}}, "N": {{"servers": ["{unknown}"]}}}},
-            "route": {{"type": "PrefixSelectorRoute", "policies": {{"n": "PoolRoute|N"}}, "wildcard": "PoolRoute|A"}}}}"#
-    );
-    let mut plan_of_now = plan(&text).unwrap();
-    let not_found = plan_of_now.not_found();
-    let [why] = &not_found[..] else { panic!("{not_found:?}") };
-    assert!(why.starts_with("test.json:1:") && why.contains(unknown), "{why}");
-    assert!(plan_of_now.has_names());
-    let mut cluster = Cluster::with(servers, &text, "{}");
-    cluster.set("key", "value");
-    cluster.has("key", Some("value"));
-    assert_eq!(cluster.rig.get("name"), Err(Failure::ConnectError));
-
-    // One that was found before stays where it was.
-    let mut before = plan_of_now.targets();
-    plan_of_now.remember(&before);
-    assert_eq!(plan_of_now.not_found().len(), 1);
-    for target in before.iter_mut().filter(|target| target.name == unknown) {
-        target.address = known.into();
-    }
-    plan_of_now.remember(&before);
-    assert_eq!((plan_of_now.not_found().len(), plan_of_now.targets()), (0, before));
 }
