@@ -93,6 +93,8 @@ fn the_report_is_readable_in_a_browser() {
         assert!(joint.lines().any(|line| line == name), "{name} is not named");
         assert!(page.contains(&format!("<h2>{name}</h2>")));
     }
+    // Servers are compared by what they were given, and by what they took.
+    assert!(page.contains("Miss ratio by resident memory") && page.contains(" MB resident</td>"));
     // What a reader wants first comes first, in whole sentences.
     let summary = page.find("<h2>Summary</h2>").unwrap();
     assert!(summary < page.find("<svg").unwrap());

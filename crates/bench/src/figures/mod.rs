@@ -153,7 +153,8 @@ fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
     let mut figures = vec![Figure {
         title: "Miss ratio by memory".into(),
         caption: format!(
-            "Gets that found nothing, of {workload}. No cache that holds keys and values in this much memory can be below Belady's bound (values of several sizes: very nearly)."
+            "Gets that found nothing, of {workload}. No cache that holds keys and values in this \
+             much memory can be below Belady's bound (values of several sizes: very nearly)."
         ),
         svg: by_flag,
     }];
@@ -163,7 +164,9 @@ fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
             |point: &Point| point.resident_mb().unwrap_or_else(|| f64::from(point.memory_mb));
         figures.push(Figure {
             title: "Miss ratio by resident memory".into(),
-            caption: "The same gets, by the memory that each server's process held after the replay. Curves that no server drew are by their size.".into(),
+            caption: "The same gets, by the memory that each server's process held after the \
+                      replay. Curves that no server drew are by their size."
+                .into(),
             svg: miss_ratios(hitrate, "MB resident", resident)?,
         });
     }
