@@ -287,9 +287,7 @@ fn campaign(brand: Option<Brand>) {
             println!("{name}: in round {round}, after {trouble:?}{turn}: ages of {stale:?} ms");
         }
         takeovers += usize::from(changed);
-        if !changed {
-            (read, late) = (read + reads, late + stale.len());
-        }
+        (read, late) = (read + reads, late + stale.len());
         if round % 10 == 9 {
             println!("{name}, SEED={seed}: {} rounds, 0 stale; {late} of {read} late", round + 1);
         }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use e2e::certificates::Certificates;
 use e2e::invalidator::Invalidator;
+use testkit::Server;
 use testkit::database::Postgres;
 
 use crate::harness::{cache, fill, until_absent};
@@ -84,6 +85,34 @@ fn a_restart_of_either_side_repeats_and_never_skips() {
     until_absent(&server, &KEYS[1..], &["user:2", "user:3"], &invalidator);
 }
 
+/// The source of a primary and its standby.
+fn source_of_both(primary: &Postgres, standby: &Postgres) -> String {
+    let both = format!("\"{}\", \"{}\"", primary.addr(), standby.addr());
+    source(primary).replace(&format!("\"{}\"", primary.addr()), &both)
+}
+
+/// Starts it where changes are lost: it ends for this reason, or all keys go and later changes are
+/// followed.
+fn is_a_gap(
+    invalidator: &mut Invalidator,
+    server: &Server,
+    database: &Postgres,
+    flushes: bool,
+    why: &str,
+) {
+    if flushes {
+        invalidator.start(&[]);
+        until_absent(server, &KEYS, &KEYS, invalidator);
+        fill(server, &KEYS);
+        database.sql("INSERT INTO users VALUES (2, NULL, '')");
+        until_absent(server, &KEYS, &["user:2"], invalidator);
+    } else {
+        invalidator.spawn(&[]);
+        let said = invalidator.ended();
+        assert!(said.contains(why), "{said}");
+    }
+}
+
 #[test]
 fn a_slot_that_is_gone_is_told_or_flushed() {
     let database = Postgres::start(&[]);
@@ -107,17 +136,7 @@ fn a_slot_that_is_gone_is_told_or_flushed() {
         }
         database.sql("SELECT pg_drop_replication_slot('holdall'); UPDATE users SET note = 'y'");
         fill(&server, &KEYS);
-        if flushes {
-            invalidator.start(&[]);
-            until_absent(&server, &KEYS, &KEYS, &invalidator);
-            fill(&server, &KEYS);
-            database.sql("INSERT INTO users VALUES (3, NULL, '')");
-            until_absent(&server, &KEYS, &["user:3"], &invalidator);
-        } else {
-            invalidator.spawn(&[]);
-            let said = invalidator.ended();
-            assert!(said.contains("slot holdall is gone"), "{said}");
-        }
+        is_a_gap(&mut invalidator, &server, &database, flushes, "slot holdall is gone");
     }
 }
 
@@ -235,8 +254,7 @@ fn a_standby_beside_the_primary_gets_no_slot_while_the_primary_restarts() {
     primary.sql(FULL);
     let standby = Postgres::standby_of(&primary, &[]);
     let server = cache();
-    let both = format!("\"{}\", \"{}\"", primary.addr(), standby.addr());
-    let lines = source(&primary).replace(&format!("\"{}\"", primary.addr()), &both);
+    let lines = source_of_both(&primary, &standby);
     let mut invalidator = Invalidator::new(&lines, USER_KEYS, &[server.addr()], "");
     assert_eq!(invalidator.run("check", &[]), "ok\n");
     invalidator.start(&[]);
@@ -267,6 +285,13 @@ fn end(invalidator: &mut Invalidator) {
     }
 }
 
+/// Ends it well, with a position of this timeline.
+fn ends_on_timeline(invalidator: &mut Invalidator, timeline: u32) {
+    end(invalidator);
+    let kept = std::fs::read_to_string(invalidator.checkpoint()).unwrap();
+    assert!(kept.contains(&format!("@{timeline}\n")), "{kept}");
+}
+
 /// What the standby writes has positions that the primary used for other changes.
 #[test]
 fn a_standby_that_lacks_the_logs_end_is_a_gap_once_it_is_promoted() {
@@ -276,8 +301,7 @@ fn a_standby_that_lacks_the_logs_end_is_a_gap_once_it_is_promoted() {
         primary.sql(FULL);
         let standby = Postgres::standby_of(&primary, &[]);
         let server = cache();
-        let both = format!("\"{}\", \"{}\"", primary.addr(), standby.addr());
-        let lines = source(&primary).replace(&format!("\"{}\"", primary.addr()), &both);
+        let lines = source_of_both(&primary, &standby);
         let more = if flushes { "[delivery]\non_gap = \"flush\"" } else { "" };
         let mut invalidator = Invalidator::new(&lines, USER_KEYS, &[server.addr()], more);
         invalidator.start(&[]);
@@ -298,20 +322,10 @@ fn a_standby_that_lacks_the_logs_end_is_a_gap_once_it_is_promoted() {
         standby.sql(
             "INSERT INTO users SELECT n, NULL, repeat('x', 1000) FROM generate_series(5000, 9000) n",
         );
+        is_a_gap(&mut invalidator, &server, &standby, flushes, "it left that timeline at");
         if flushes {
-            invalidator.start(&[]);
-            until_absent(&server, &KEYS, &KEYS, &invalidator);
-            fill(&server, &KEYS);
-            standby.sql("INSERT INTO users VALUES (2, NULL, '')");
-            until_absent(&server, &KEYS, &["user:2"], &invalidator);
             assert_eq!(invalidator.stat("gaps"), Some(1));
-            end(&mut invalidator);
-            let kept = std::fs::read_to_string(invalidator.checkpoint()).unwrap();
-            assert!(kept.contains("@2\n"), "{kept}");
-        } else {
-            invalidator.spawn(&[]);
-            let said = invalidator.ended();
-            assert!(said.contains("it left that timeline at"), "{said}");
+            ends_on_timeline(&mut invalidator, 2);
         }
     }
 }
@@ -331,9 +345,7 @@ fn a_server_that_has_all_of_the_log_is_followed_onto_its_new_timeline() {
     database.restart_on_new_timeline();
     database.sql("INSERT INTO users VALUES (2, NULL, '')");
     until_absent(&server, &KEYS, &["user:1", "user:2"], &invalidator);
-    end(&mut invalidator);
-    let kept = std::fs::read_to_string(invalidator.checkpoint()).unwrap();
-    assert!(kept.contains("@2\n"), "{kept}");
+    ends_on_timeline(&mut invalidator, 2);
     invalidator.start(&[]);
     fill(&server, &KEYS);
     database.sql("INSERT INTO users VALUES (3, NULL, '')");
