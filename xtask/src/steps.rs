@@ -1,10 +1,11 @@
 //! Steps: commands run in order, their times, and the count of tests that cargo reported.
 
 use crate::failure::Failure;
+use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Steps {
     done: Vec<(String, Duration, End)>,
     tests: TestCounts,
+    /// What the steps that failed said: the name, and the lines that tell why.
+    reasons: Vec<(String, Vec<String>)>,
 }
 
 /// How a step ended.
@@ -67,8 +70,8 @@ impl Steps {
     pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
         announce(name, &command);
         let start = Instant::now();
-        let (counts, outcome) = output_of(name, &mut command, "", true);
-        self.note_tests(name, start.elapsed(), counts, outcome)
+        let ended = output_of(name, &mut command, "", true);
+        self.note(name, start.elapsed(), ended)
     }
 
     /// Runs commands at the same time, each line of their output behind its command's name. All of
@@ -82,8 +85,8 @@ impl Steps {
                 .map(|Beside { name, mut command, has_tests }| {
                     let run = move || {
                         let prefix = format!("{name} | ");
-                        let (counts, outcome) = output_of(name, &mut command, &prefix, has_tests);
-                        (name, counts, start.elapsed(), outcome)
+                        let ended = output_of(name, &mut command, &prefix, has_tests);
+                        (name, start.elapsed(), ended)
                     };
                     scope.spawn(run)
                 })
@@ -93,25 +96,21 @@ impl Steps {
             };
             running.into_iter().map(ended).collect()
         });
-        let outcomes: Vec<_> = ends
-            .into_iter()
-            .map(|(name, counts, time, outcome)| self.note_tests(name, time, counts, outcome))
-            .collect();
+        let outcomes: Vec<_> =
+            ends.into_iter().map(|(name, time, ended)| self.note(name, time, ended)).collect();
         outcomes.into_iter().collect()
     }
 
-    fn note_tests(
-        &mut self,
-        name: &str,
-        time: Duration,
-        counts: TestCounts,
-        outcome: Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    fn note(&mut self, name: &str, time: Duration, ended: Ended) -> Result<(), Failure> {
+        let Ended { counts, said, outcome } = ended;
         let end = if outcome.is_ok() { End::Passed } else { End::Failed };
         self.done.push((name.to_owned(), time, end));
         self.tests.passed += counts.passed;
         self.tests.failed += counts.failed;
         self.tests.ignored += counts.ignored;
+        if outcome.is_err() {
+            self.reasons.push((name.to_owned(), said.lines()));
+        }
         outcome
     }
 
@@ -134,8 +133,13 @@ impl Steps {
         self.done.push((name.to_owned(), Duration::ZERO, End::NotRun));
     }
 
-    /// One line a step with its time, then the tests in one line.
+    /// What failed steps said, which is far above where several ran at once; one line a step with
+    /// its time; and the tests in one line.
     pub(crate) fn summary(&self, outcome: &Result<(), Failure>) {
+        for (name, lines) in &self.reasons {
+            println!("\n==> why {name} failed:");
+            lines.iter().for_each(|line| println!("{line}"));
+        }
         println!();
         for (name, time, end) in &self.done {
             let word = match end {
@@ -210,33 +214,81 @@ pub(crate) fn succeeds(mut command: Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
+/// Of a command that ended.
+struct Ended {
+    counts: TestCounts,
+    said: Said,
+    outcome: Result<(), Failure>,
+}
+
 /// Runs a command, prints its lines behind `prefix`, and adds the results of tests up, of which
 /// there must be some if it is one of `cargo test`.
-fn output_of(
-    name: &str,
-    command: &mut Command,
-    prefix: &str,
-    has_tests: bool,
-) -> (TestCounts, Result<(), Failure>) {
+fn output_of(name: &str, command: &mut Command, prefix: &str, has_tests: bool) -> Ended {
     let mut counts = TestCounts::default();
-    let mut child = match command.stdout(Stdio::piped()).spawn() {
-        Ok(child) => child,
-        Err(error) => return (counts, Err(Failure::command(name, command, error))),
-    };
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            println!("{prefix}{line}");
-            counts.add(&line);
-        }
-    }
-    let outcome = match child.wait() {
+    let mut said = Said::default();
+    // Tests say all on their output. A server that one of them has left may hold its errors open.
+    let ran = run_with(command, !has_tests, |line| {
+        println!("{prefix}{line}");
+        counts.add(line);
+        said.add(line);
+    });
+    let outcome = match ran {
         Ok(status) if !status.success() => Err(Failure::Status { step: name.to_owned(), status }),
         Ok(_) if has_tests && counts.passed == 0 => Err(Failure::NoTest { step: name.to_owned() }),
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::command(name, command, error)),
     };
-    (counts, outcome)
+    Ended { counts, said, outcome }
+}
+
+/// Runs a command and gives each line of its output, and of its errors if asked for, in order.
+fn run_with(
+    command: &mut Command,
+    with_errors: bool,
+    mut each: impl FnMut(&str),
+) -> io::Result<ExitStatus> {
+    let (output, end) = io::pipe()?;
+    if with_errors {
+        command.stderr(end.try_clone()?);
+    }
+    let mut child = command.stdout(end).spawn()?;
+    // The command holds the ends that it was given, and the output would not end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    for line in BufReader::new(output).split(b'\n') {
+        each(&String::from_utf8_lossy(&line?));
+    }
+    child.wait()
+}
+
+/// What may tell why a step failed: lines that look like it, and the last ones.
+#[derive(Default)]
+struct Said {
+    faults: Vec<String>,
+    last: VecDeque<String>,
+}
+
+impl Said {
+    /// How many lines are kept of either.
+    const KEPT: usize = 30;
+
+    fn add(&mut self, line: &str) {
+        let is_fault = line.starts_with("error") || line.contains("panicked at");
+        if (is_fault || line.ends_with("FAILED")) && self.faults.len() < Self::KEPT {
+            self.faults.push(line.to_owned());
+        }
+        self.last.push_back(line.to_owned());
+        if self.last.len() > Self::KEPT {
+            self.last.pop_front();
+        }
+    }
+
+    /// The faults that are not among the last lines, and these.
+    fn lines(self) -> Vec<String> {
+        let Self { mut faults, last } = self;
+        faults.retain(|line| !last.contains(line));
+        faults.extend(last);
+        faults
+    }
 }
 
 fn announce(name: &str, command: &Command) {
@@ -293,6 +345,21 @@ mod tests {
         let other = |status: &str| Beside::other("other", program("sh", ["-c", status]));
         assert_eq!(both(tests("good", say(1, 0)), other("exit 0")), (true, 12, 8));
         assert_eq!(both(tests("good", say(1, 0)), other("exit 1")), (false, 13, 10));
+    }
+
+    #[test]
+    fn a_failed_step_has_its_faults_and_its_last_lines() {
+        let mut steps = Steps::default();
+        let long = "echo ok; echo 'error: no room' >&2; seq 100; echo end >&2; exit 1";
+        let beside = Beside::other("long", program("sh", ["-c", long]));
+        assert!(steps.run_together(vec![beside]).is_err());
+        let good = program("sh", ["-c", "echo 'test result: ok. 1 passed; 0 failed'"]);
+        assert!(steps.run_tests("good", good).is_ok());
+        let [(name, lines)] = &*steps.reasons else { panic!("{:?}", steps.reasons) };
+        assert_eq!(name, "long");
+        assert_eq!(lines.len(), 1 + Said::KEPT);
+        assert_eq!((lines[0].as_str(), lines[1].as_str()), ("error: no room", "72"));
+        assert_eq!(lines.last().map(String::as_str), Some("end"));
     }
 
     #[test]

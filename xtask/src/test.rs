@@ -63,8 +63,16 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     steps.run_together(together)?;
     steps.run_tests("examples in docs", of(&["--doc"], &[]))?;
     under_other_conditions(steps, &binary)?;
+    instructions(steps, &binary)?;
     loom(steps)?;
     fuzz::all(steps, FUZZ_SECS)
+}
+
+/// The packages' binary takes no more instructions for a request than were recorded.
+fn instructions(steps: &mut Steps, binary: &Path) -> Result<(), Failure> {
+    let mut count = program(target().join("debug/server-bench"), ["instructions", "--holdall"]);
+    count.arg(binary).arg("--out").arg(target().join("bench")).current_dir(root());
+    steps.run("instructions a request", count)
 }
 
 /// The names of all test targets: files of the folders `tests`, and folders with a `main.rs`.

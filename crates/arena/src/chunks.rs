@@ -33,6 +33,7 @@ use crate::region::{Region, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{ChunkRef, birth, version};
 use narrow::to_u32;
+use std::mem::MaybeUninit;
 
 /// The first bytes of every chunk.
 #[repr(C)]
@@ -379,10 +380,10 @@ impl Arena {
     /// lies within the chunk.
     pub unsafe fn write(&self, chunk: ChunkRef, at: usize, bytes: &[u8]) {
         debug_assert!(self.offset(chunk) + at + bytes.len() <= self.words.len() * 8);
-        let to = self.address(chunk, at);
-        // SAFETY: in bounds by the caller's range; source and target cannot overlap, since the
-        // target is owned.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        let to = self.address(chunk, at).cast::<MaybeUninit<u8>>();
+        // SAFETY: in bounds by the caller's range, and no other reference leads there, since the
+        // caller owns the chunk.
+        short::copy(unsafe { std::slice::from_raw_parts_mut(to, bytes.len()) }, bytes);
     }
 
     /// A 32-bit atomic behind the header, at byte `at` rounded down to a multiple of four. It lies

@@ -62,8 +62,8 @@ pub fn write_value_header(
     value_bytes: usize,
     cas: Option<u64>,
 ) {
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
+    short::append(out, b"VALUE ");
+    short::append(out, key);
     if let (0..=9, Ok(bytes @ 0..=9999), None) = (flags, u32::try_from(value_bytes), cas) {
         short_end(out, flags, bytes);
     } else {
@@ -84,7 +84,7 @@ fn long_end(out: &mut Vec<u8>, flags: u32, value_bytes: usize, cas: Option<u64>)
     }
     end.push(CRLF);
     let len = out.len() + end.len;
-    out.extend_from_slice(&end.bytes);
+    short::append(out, &end.bytes);
     out.truncate(len);
 }
 
@@ -96,31 +96,17 @@ fn short_end(out: &mut Vec<u8>, flags: u32, bytes: u32) {
     let flags = b'0' + flags as u8;
     let digit = |unit: u32| b'0' + (bytes / unit % 10) as u8;
     match bytes {
-        0..=9 => out.extend_from_slice(&[b' ', flags, b' ', digit(1), b'\r', b'\n']),
+        0..=9 => short::append(out, &[b' ', flags, b' ', digit(1), b'\r', b'\n']),
         10..=99 => {
-            out.extend_from_slice(&[b' ', flags, b' ', digit(10), digit(1), b'\r', b'\n']);
+            short::append(out, &[b' ', flags, b' ', digit(10), digit(1), b'\r', b'\n']);
         }
-        100..=999 => out.extend_from_slice(&[
-            b' ',
-            flags,
-            b' ',
-            digit(100),
-            digit(10),
-            digit(1),
-            b'\r',
-            b'\n',
-        ]),
-        _ => out.extend_from_slice(&[
-            b' ',
-            flags,
-            b' ',
-            digit(1000),
-            digit(100),
-            digit(10),
-            digit(1),
-            b'\r',
-            b'\n',
-        ]),
+        100..=999 => {
+            short::append(out, &[b' ', flags, b' ', digit(100), digit(10), digit(1), b'\r', b'\n'])
+        }
+        _ => short::append(
+            out,
+            &[b' ', flags, b' ', digit(1000), digit(100), digit(10), digit(1), b'\r', b'\n'],
+        ),
     }
 }
 

@@ -158,7 +158,7 @@ impl<'s> Section<'s> {
         if let Some(chunk) = self.store().table.at(hint) {
             // SAFETY: just read from a table slot inside this section.
             let item = unsafe { Item::found(self.thread(), chunk) };
-            if item.key() == key {
+            if short::equal(item.key(), key) {
                 return Some(item);
             }
         }
@@ -180,7 +180,7 @@ impl<'s> Section<'s> {
         // SAFETY: the table calls this with references just read from its slots, inside this
         // section.
         let item = unsafe { Item::found(self.thread(), chunk) };
-        item.key() == key
+        short::equal(item.key(), key)
     }
 
     /// Shows `decide` the key's present item under the key's lock and makes the change that it

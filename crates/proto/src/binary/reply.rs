@@ -91,8 +91,8 @@ pub fn write_response(
     out.extend_from_slice(&body_len.to_be_bytes());
     out.extend_from_slice(&request.opaque.to_be_bytes());
     out.extend_from_slice(&cas.to_be_bytes());
-    out.extend_from_slice(extras);
-    out.extend_from_slice(key);
+    short::append(out, extras);
+    short::append(out, key);
 }
 
 /// Appends the response to a get that found its item: flags, the key if it was asked back, and
@@ -154,5 +154,5 @@ pub fn write_value(
 ) {
     let value_len = u32::try_from(value.len()).unwrap_or_default();
     write_response(out, request, status, cas, b"", key, value_len);
-    out.extend_from_slice(value);
+    short::append(out, value);
 }

@@ -160,7 +160,7 @@ pub fn write_debug(out: &mut Vec<u8>, request: &Request<'_>, facts: &DebugFacts)
     if request.options.base64 || facts.key_is_base64 {
         base64::encode(request.key, out);
     } else {
-        out.extend_from_slice(request.key);
+        short::append(out, request.key);
     }
     out.extend_from_slice(b" exp=");
     write_ttl(out, facts.ttl_secs);
@@ -226,7 +226,7 @@ fn write_flag(out: &mut Vec<u8>, letter: u8, number: u64) {
 
 fn write_word(out: &mut Vec<u8>, word: &[u8]) {
     out.push(b' ');
-    out.extend_from_slice(word);
+    short::append(out, word);
 }
 
 /// ` k<key>`, in base64 followed by ` b`.
@@ -236,7 +236,7 @@ fn write_key(out: &mut Vec<u8>, request: &Request<'_>, in_base64: bool) {
         base64::encode(request.key, out);
         out.extend_from_slice(b" b");
     } else {
-        out.extend_from_slice(request.key);
+        short::append(out, request.key);
     }
 }
 

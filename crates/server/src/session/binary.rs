@@ -217,7 +217,7 @@ fn get(
     match outgoing(&item) {
         Outgoing::Inline(value) => {
             reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);
-            output.buf().extend_from_slice(value);
+            short::append(output.buf(), value);
             None
         }
         Outgoing::Pinned(pin) => {

@@ -228,7 +228,7 @@ pub(super) fn answer_hit(
     match outgoing(item) {
         Outgoing::Inline(value) => {
             reply::write_value_header(out, request, value_bytes, &facts);
-            out.extend_from_slice(value);
+            short::append(out, value);
             out.extend_from_slice(LINE_END);
             None
         }

@@ -31,7 +31,7 @@ impl PendingReply {
     /// Ends the reply with `line`, which includes its line end.
     #[inline]
     pub(crate) fn line(self, out: &mut Vec<u8>, line: &[u8]) -> Replied {
-        out.extend_from_slice(line);
+        short::append(out, line);
         Replied(())
     }
 

@@ -223,8 +223,8 @@ pub(super) fn write_item(
             let buf = output.buf();
             buf.reserve(key.bytes.len() + value.len() + HEADER_ROOM);
             reply::write_value_header(buf, key.bytes, item.flags(), value.len(), cas);
-            buf.extend_from_slice(value);
-            buf.extend_from_slice(LINE_END);
+            short::append(buf, value);
+            short::append(buf, LINE_END);
             KeyReply::Written
         }
         Outgoing::Pinned(pin) => {

@@ -42,7 +42,7 @@ pub(super) fn answer_key(
     match miss.stale.as_ref().map_or(Outgoing::Inline(b""), outgoing) {
         Outgoing::Inline(value) => {
             reply::write_lease_header(output.buf(), key.bytes, token, flags, len);
-            output.buf().extend_from_slice(value);
+            short::append(output.buf(), value);
             output.buf().extend_from_slice(LINE_END);
             KeyReply::Written
         }
