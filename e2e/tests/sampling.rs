@@ -173,26 +173,25 @@ fn popular(rng: &mut Rng) -> usize {
     rng.below(120_000).min(rng.below(120_000))
 }
 
-/// A cache that holds less than half of the keys.
+/// A cache that holds less than half of the keys, and one of half as much memory again.
 #[test]
-fn the_curve_at_the_present_memory_is_near_the_hit_ratio_of_an_lru() {
-    let server = Server::holdall(&["-m", "64", "-t", "2", "-o", "eviction=bag"]);
-    let real = read_and_fill(&server, 2000, popular);
-    let curve = group(&server, "mrc");
-    let ratios: Vec<f64> = ["0.25x", "0.5x", "1x", "2x", "4x"]
+fn the_curve_foretells_the_hit_ratio_of_more_memory() {
+    let lru = |memory| Server::holdall(&["-m", memory, "-t", "2", "-o", "eviction=bag"]);
+    let (present, larger) = (lru("64"), lru("96"));
+    let real = [&present, &larger].map(|server| read_and_fill(server, 2000, popular));
+    let curve = group(&present, "mrc");
+    let ratios: Vec<f64> = ["0.25x", "0.5x", "1x", "1.5x", "2x", "4x"]
         .map(|size| float(&curve, &format!("mrc:{size}:hit_ratio")))
         .to_vec();
     eprintln!(
-        "real hit ratio {real:.4}; curve {ratios:?}, from {} keys",
+        "real hit ratios {real:.4?}; curve {ratios:.4?}, from {} keys",
         curve["mrc:sampled_items"]
     );
-    assert!(server.stat("evictions") > 10_000);
-    // A share counted from n keys is off by half of 1/sqrt(n): five of these are never left by
-    // chance, and a tenth more is for keys that are asked for more than others.
-    let slack = 5.0 * 0.55 / float(&curve, "mrc:sampled_items").sqrt();
-    assert!(slack < 0.15, "too few keys to show anything");
-    assert!((ratios[2] - real).abs() < slack, "{} at 1x, really {real}", ratios[2]);
-    assert!(ratios.is_sorted() && ratios[0] < ratios[3], "{ratios:?}");
+    assert!(present.stat("evictions") > 10_000 && larger.stat("evictions") > 1000);
+    // All reads count, but for those that came while a worker's log was full of repetitions.
+    assert!((ratios[2] - real[0]).abs() < 0.005, "{} at 1x, really {}", ratios[2], real[0]);
+    assert!((ratios[3] - real[1]).abs() < 0.015, "{} at 1.5x, really {}", ratios[3], real[1]);
+    assert!(ratios.is_sorted() && ratios[0] < ratios[4], "{ratios:?}");
 }
 
 #[test]

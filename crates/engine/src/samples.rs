@@ -44,6 +44,26 @@ pub(crate) struct Samples {
     _charge: Charge,
 }
 
+/// A moment of the server, and what was counted until then.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    /// Milliseconds since the start.
+    pub(crate) now_ms: u64,
+    /// The second that deadlines are given in.
+    pub(crate) now_secs: u32,
+    /// Keys read since the start, whatever was reset.
+    pub(crate) reads: u64,
+    /// Of these, the ones that `get_hits` and `get_misses` count.
+    pub(crate) hits_and_misses: (u64, u64),
+}
+
+impl At {
+    fn snapshot(self, store: &Store) -> Snapshot {
+        let Self { now_ms, now_secs, reads, hits_and_misses } = self;
+        Snapshot { now_ms, now_secs, reads, hits_and_misses, memory_bytes: memory(store) }
+    }
+}
+
 /// Bytes that the store's memory is charged while this lives.
 struct Charge {
     store: Arc<Store>,
@@ -109,13 +129,13 @@ impl Samples {
         if bytes as u64 > limit / PART_OF_MEMORY {
             return None;
         }
-        let now = Snapshot { now_ms: 0, now_secs: 0, reads: 0, memory_bytes: memory(store) };
+        let start = At { now_ms: 0, now_secs: 0, reads: 0, hits_and_misses: (0, 0) };
         Some(Arc::new(Self {
             settings,
             config,
             logs: Mutex::new(Vec::new()),
             collected: Mutex::new(Collected {
-                collector: Collector::new(config, &now),
+                collector: Collector::new(config, &start.snapshot(store)),
                 spare: Log::new(config.log),
             }),
             threshold: AtomicU64::new(u64::MAX),
@@ -129,8 +149,8 @@ impl Samples {
     }
 
     /// Takes every worker's log and feeds the estimators.
-    pub(crate) fn collect(&self, store: &Store, reads: u64, now_ms: u64, now_secs: u32) {
-        let now = Snapshot { now_ms, now_secs, reads, memory_bytes: memory(store) };
+    pub(crate) fn collect(&self, store: &Store, now: At) {
+        let now = now.snapshot(store);
         let mut collected = self.collected.lock();
         let Collected { collector, spare } = &mut *collected;
         for log in self.logs.lock().iter() {
@@ -155,8 +175,8 @@ impl Samples {
     }
 
     /// Begins anew.
-    pub(crate) fn forget(&self, store: &Store, reads: u64, now_ms: u64, now_secs: u32) {
-        let now = Snapshot { now_ms, now_secs, reads, memory_bytes: memory(store) };
+    pub(crate) fn forget(&self, store: &Store, now: At) {
+        let now = now.snapshot(store);
         let mut collected = self.collected.lock();
         for log in self.logs.lock().iter() {
             log.lock().clear();

@@ -12,8 +12,8 @@ use store::{EvictionSetting, NAMESPACES_MAX, Store};
 use crate::exptime::deadline_of;
 use crate::lease_tokens_and_holdoffs::Table;
 use crate::namespaces::Registry;
-use crate::samples::{Current, Sampler, Samples, Sampling};
-use crate::stats::{Counters, OfSubject, Totals};
+use crate::samples::{At, Current, Sampler, Samples, Sampling};
+use crate::stats::{ClassCounter, Counter, Counters, OfSubject, Totals};
 
 /// Settings that change what commands mean.
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +204,7 @@ impl Shared {
     /// the second that deadlines are given in.
     pub fn collect_samples(&self, now_ms: u64, now_secs: u32) {
         if let Some(samples) = self.samples.get() {
-            samples.collect(&self.store, self.reads(), now_ms, now_secs);
+            samples.collect(&self.store, self.at(now_ms, now_secs));
         }
     }
 
@@ -217,7 +217,7 @@ impl Shared {
     /// `stats reset`: the estimators begin anew.
     pub fn forget_samples(&self, now_ms: u64, now_secs: u32) {
         if let Some(samples) = self.samples.get() {
-            samples.forget(&self.store, self.reads(), now_ms, now_secs);
+            samples.forget(&self.store, self.at(now_ms, now_secs));
         }
     }
 
@@ -228,9 +228,11 @@ impl Shared {
         self.samples.get().map_or(0, |samples| samples.bytes())
     }
 
-    /// Keys read since the start, whatever was reset.
-    fn reads(&self) -> u64 {
-        self.stats.lock().sum().cmd_get()
+    fn at(&self, now_ms: u64, now_secs: u32) -> At {
+        let counted = self.stats.lock().sum();
+        let hits = counted.of_all_classes(ClassCounter::GetHits);
+        let hits_and_misses = (hits, counted.get(Counter::GetMisses));
+        At { now_ms, now_secs, reads: counted.cmd_get(), hits_and_misses }
     }
 
     pub(crate) fn sampler(&self) -> Sampler {

@@ -3,7 +3,7 @@
 use crate::hot_keys::HotKeys;
 use crate::latency::Latencies;
 use crate::log::{Access, Kind, Log};
-use crate::miss_ratio::MissRatio;
+use crate::miss_ratio::{AllReads, MissRatio};
 use crate::prefixes::PrefixId;
 use crate::trials::Trials;
 use crate::working_set::WorkingSet;
@@ -12,8 +12,10 @@ use narrow::to_usize;
 /// The amount that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Keys of the working set's sample, for each window, and of the miss-ratio curve's.
+    /// Keys of the working set's sample, for each window.
     pub keys: usize,
+    /// Keys of the miss-ratio curve's sample.
+    pub curve: usize,
     /// Samples in one worker's log.
     pub log: usize,
     /// Keys and ghosts of each candidate order of eviction; 0: none is tried.
@@ -29,6 +31,8 @@ pub struct Snapshot {
     pub now_secs: u32,
     /// Keys read since the start, sampled or not.
     pub reads: u64,
+    /// Of these, how many were found, and how many were not; reads of some kinds may be left out.
+    pub hits_and_misses: (u64, u64),
     /// Bytes of items that fit into the memory.
     pub memory_bytes: f64,
 }
@@ -57,6 +61,7 @@ pub struct Collector {
     partial_until_ms: u64,
     is_partial: bool,
     reads: u64,
+    hits_and_misses: (u64, u64),
     faded_ms: u64,
 }
 
@@ -64,6 +69,9 @@ impl Config {
     /// For a server with this memory and number of workers, which may choose its order of eviction.
     /// With four workers it takes ten percent of 2 MB, four of 64 MB, and less than one of a
     /// gigabyte.
+    ///
+    /// The curve's error falls with the root of its keys, so a small server keeps more of them than
+    /// its share, from 4 MB on.
     #[must_use]
     pub fn for_memory(bytes: u64, workers: usize, chooses_eviction: bool) -> Self {
         let keys = (bytes / MEMORY_FOR_A_KEY).min(KEYS_MAX as u64);
@@ -72,7 +80,17 @@ impl Config {
         let trial = (keys / 4).max(keys.min(TRIAL_ENOUGH)) / 8 * 7;
         let trial = if chooses_eviction { trial } else { 0 };
         let log = (keys / 4).max(LOGS_MIN / workers.max(1)).max(LOG_MIN);
-        Self { keys, log, trial }
+        Self { keys, curve: Self::curve_for_memory(bytes), log, trial }
+    }
+
+    /// Keys of the miss-ratio curve: seven eighths of a power of two fill their hash table.
+    fn curve_for_memory(bytes: u64) -> usize {
+        let keys = if bytes < MEMORY_FOR_A_GOOD_CURVE {
+            bytes / MEMORY_FOR_A_KEY
+        } else {
+            (bytes / MEMORY_FOR_A_KEY_OF_THE_CURVE).max(CURVE_ENOUGH.min(bytes / MEMORY_AT_LEAST))
+        };
+        to_usize(keys.min(KEYS_MAX as u64)).max(KEYS_MIN).next_power_of_two() / 8 * 7
     }
 
     /// Memory of a collector and of the logs of `workers`, in bytes, beside [`Self::FIXED_BYTES`].
@@ -82,7 +100,7 @@ impl Config {
         let logs = (workers + 1) * Log::bytes_max(self.log);
         let pending = workers * self.log * size_of::<(Access, PrefixId)>();
         let collected = WorkingSet::bytes_max(self.keys)
-            + MissRatio::bytes_max(self.keys)
+            + MissRatio::bytes_max(self.curve)
             + Trials::bytes_max(self.trial);
         logs + pending + collected
     }
@@ -93,6 +111,18 @@ impl Config {
 
 /// Memory of the server for each key of a sample, in bytes.
 const MEMORY_FOR_A_KEY: u64 = 16 << 10;
+
+/// Memory of a server that can afford a good curve, in bytes.
+const MEMORY_FOR_A_GOOD_CURVE: u64 = 4 << 20;
+
+/// Memory of such a server for each key of the curve, in bytes.
+const MEMORY_FOR_A_KEY_OF_THE_CURVE: u64 = 8 << 10;
+
+/// Keys of a curve that is within a point, mostly.
+const CURVE_ENOUGH: u64 = 4096;
+
+/// Memory for each key up to that number, in bytes.
+const MEMORY_AT_LEAST: u64 = 2 << 10;
 
 const KEYS_MIN: usize = 128;
 
@@ -131,7 +161,7 @@ impl Collector {
             config,
             working_set: WorkingSet::new(config.keys),
             hot_keys: HotKeys::default(),
-            miss_ratio: MissRatio::new(config.keys),
+            miss_ratio: MissRatio::new(config.curve),
             trials: Trials::new(config.trial, now.now_ms),
             latencies: Latencies::default(),
             dropped: 0,
@@ -141,6 +171,7 @@ impl Collector {
             partial_until_ms: 0,
             is_partial: false,
             reads: now.reads,
+            hits_and_misses: now.hits_and_misses,
             faded_ms: now.now_ms,
         }
     }
@@ -201,9 +232,15 @@ impl Collector {
             self.partial_until_ms = now.now_ms + PARTIAL_MS;
         }
         #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample is worth")]
-        let reads = now.reads.saturating_sub(self.reads) as f64;
-        self.miss_ratio.all_reads((now.now_ms >= self.partial_until_ms).then_some(reads));
-        self.reads = now.reads;
+        let since = |now: u64, before: u64| now.saturating_sub(before) as f64;
+        let ((hits, misses), before) = (now.hits_and_misses, self.hits_and_misses);
+        let all = AllReads {
+            reads: since(now.reads, self.reads),
+            hits: since(hits, before.0),
+            misses: since(misses, before.1),
+        };
+        self.miss_ratio.all_reads((now.now_ms >= self.partial_until_ms).then_some(all));
+        (self.reads, self.hits_and_misses) = (now.reads, now.hits_and_misses);
         self.hot_keys.turn(now.now_ms);
         let since_ms = now.now_ms.saturating_sub(self.faded_ms);
         if since_ms >= FADE_MS {
@@ -240,7 +277,15 @@ mod tests {
 
     #[test]
     fn sampling_takes_a_small_part_of_the_memory() {
-        let cases = [(2, 1, 10), (2, 4, 10), (64, 4, 4), (1 << 10, 4, 1), (8 << 10, 32, 1)];
+        let cases = [
+            (2, 1, 10),
+            (2, 4, 10),
+            (4, 4, 10),
+            (8, 4, 8),
+            (64, 4, 4),
+            (1 << 10, 4, 1),
+            (8 << 10, 32, 1),
+        ];
         for (megabytes, workers, percent) in cases {
             let memory = megabytes << 20;
             let bytes = Config::for_memory(memory, workers, true).bytes_max(workers) as u64;

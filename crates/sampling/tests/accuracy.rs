@@ -6,10 +6,17 @@
     reason = "a test stops where it fails, and its numbers are small"
 )]
 
-use std::collections::{BTreeMap, HashMap};
+mod server;
+
+use std::collections::HashMap;
 
 use fastrand::Rng;
-use sampling::{Collector, Config, Kind, Log, Snapshot, Window};
+use sampling::{Config, Kind, Window};
+
+use server::{Lru, Server, hash_of};
+
+/// Samples of one worker's log.
+const LOG: usize = 2048;
 
 /// A key's rank by a Zipf law of exponent 0.99: the inverse of the integral, which is close enough
 /// and quick.
@@ -19,125 +26,28 @@ fn zipf(rng: &mut Rng, keys: u64) -> u64 {
     ((1.0 + rng.f64() * span).powf(1.0 / power) as u64).min(keys) - 1
 }
 
-fn hash_of(key: u64) -> u64 {
-    let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 /// Sizes from 60 bytes to 4 KB, most of them small.
 fn bytes_of(key: u64) -> u32 {
     let unit = (hash_of(key ^ 0x5555) >> 11) as f64 / (1u64 << 53) as f64;
     (60.0 * (4.2 * unit * unit).exp()) as u32
 }
 
-/// Four workers' logs, taken every 100 ms, as a server does it.
-struct Server {
-    logs: Vec<Log>,
-    collector: Collector,
-    threshold: u64,
-    now: Snapshot,
-    muted: [bool; 4],
-}
-
-impl Server {
-    fn new(keys: usize, memory_bytes: f64) -> Self {
-        let now = Snapshot { now_ms: 0, now_secs: 10, reads: 0, memory_bytes };
-        let config = Config { keys, log: 2048, trial: 0 };
-        Self {
-            logs: (0..4).map(|_| Log::new(config.log)).collect(),
-            collector: Collector::new(config, &now),
-            threshold: u64::MAX,
-            now,
-            muted: [false; 4],
-        }
-    }
-
-    fn access(&mut self, worker: usize, key: u64, kind: Kind, bytes: u32) {
-        self.now.reads += u64::from(matches!(kind, Kind::Hit | Kind::Miss));
-        let hash = hash_of(key);
-        if hash >= self.threshold || self.muted[worker] {
-            return;
-        }
-        let prefix: &[u8] = if key.is_multiple_of(4) { b"four" } else { b"" };
-        let at = (u32::try_from(self.now.now_ms).unwrap(), kind);
-        let full = self.logs[worker].access(hash, at, (bytes, 0), prefix);
-        match full {
-            Ok(()) => {}
-            Err(sampling::Full::Thinned(threshold)) => {
-                self.threshold = self.threshold.min(threshold);
-            }
-            Err(sampling::Full::Repetitions) => self.muted[worker] = true,
-        }
-    }
-
-    fn collect(&mut self) {
-        for log in &mut self.logs {
-            self.collector.take(log);
-            log.clear();
-        }
-        self.threshold = self.collector.finish(&self.now, self.threshold);
-        self.muted = [false; 4];
-    }
-}
-
-/// An exact LRU cache.
-struct Lru {
-    capacity: u64,
-    bytes: u64,
-    order: BTreeMap<u64, u64>,
-    used_at: HashMap<u64, u64>,
-    clock: u64,
-    hits: u64,
-    reads: u64,
-}
-
-impl Lru {
-    fn new(capacity: u64) -> Self {
-        Self {
-            capacity,
-            bytes: 0,
-            order: BTreeMap::new(),
-            used_at: HashMap::new(),
-            clock: 0,
-            hits: 0,
-            reads: 0,
-        }
-    }
-
-    /// Reads a key and stores it if it was not there; whether it was.
-    fn read(&mut self, key: u64) -> bool {
-        self.clock += 1;
-        self.reads += 1;
-        let is_hit = match self.used_at.insert(key, self.clock) {
-            Some(at) => self.order.remove(&at).is_some(),
-            None => {
-                self.bytes += u64::from(bytes_of(key));
-                false
-            }
-        };
-        self.hits += u64::from(is_hit);
-        self.order.insert(self.clock, key);
-        while self.bytes > self.capacity {
-            let (_, oldest) = self.order.pop_first().unwrap();
-            self.used_at.remove(&oldest);
-            self.bytes -= u64::from(bytes_of(oldest));
-        }
-        is_hit
-    }
+/// A server of four workers that keeps `keys` keys of each sample.
+fn server(keys: usize, memory_bytes: f64) -> Server {
+    Server::new(Config { keys, curve: keys / 8 * 7, log: LOG, trial: 0 }, 4, memory_bytes)
 }
 
 /// At half, one, two and four times the memory the curve is within two points of an exact LRU.
 fn check_curve(name: &str, memory: u64, mut next: impl FnMut(&mut Rng, u64) -> u64) {
-    let mut server = Server::new(4096, memory as f64);
+    let mut server = server(4096, memory as f64);
     let mut caches: Vec<Lru> =
         [memory / 2, memory, 2 * memory, 4 * memory].into_iter().map(Lru::new).collect();
     let mut rng = Rng::with_seed(0x1234_5678_9abc_def1);
     for number in 0..1_000_000u64 {
         let key = next(&mut rng, number);
         let worker = rng.usize(..4);
-        let hits: Vec<bool> = caches.iter_mut().map(|cache| cache.read(key)).collect();
+        let hits: Vec<bool> =
+            caches.iter_mut().map(|cache| cache.read(key, bytes_of(key))).collect();
         if hits[1] {
             server.access(worker, key, Kind::Hit, bytes_of(key));
         } else {
@@ -210,7 +120,7 @@ impl Exact {
 /// Two days in which the popular keys change all the time (or not): hour, day and week are within
 /// five percent.
 fn check_working_set(name: &str, mut next: impl FnMut(&mut Rng, u64) -> u64) {
-    let (mut server, mut exact) = (Server::new(8192, 1e9), Exact::default());
+    let (mut server, mut exact) = (server(8192, 1e9), Exact::default());
     let mut rng = Rng::with_seed(0x0bad_cafe_1234_5678);
     for number in 0..2_000_000u64 {
         let key = next(&mut rng, number);
@@ -254,7 +164,7 @@ fn the_working_set_of_a_trace_with_churn_is_within_five_percent() {
 /// Sizes that change are told by their least, mean and greatest.
 #[test]
 fn sizes_that_change_are_told_by_their_range() {
-    let mut server = Server::new(4096, 1e9);
+    let mut server = server(4096, 1e9);
     for bytes in [100, 200, 600] {
         for key in 0..1000 {
             server.access(0, key, Kind::Stored, bytes);
@@ -270,7 +180,7 @@ fn sizes_that_change_are_told_by_their_range() {
 /// it cools down.
 #[test]
 fn a_hot_key_is_found_within_a_second() {
-    let mut server = Server::new(4096, 1e9);
+    let mut server = server(4096, 1e9);
     let mut rng = Rng::with_seed(99);
     let mut second = |server: &mut Server, hot: bool| {
         for part in 0..10 {

@@ -29,9 +29,10 @@ fn zipf(rng: &mut Rng, keys: u64) -> u64 {
 
 /// A server whose cache holds nothing: every read misses and is filled, and the trials see that.
 fn after(reads: u64, mut next: impl FnMut(u64, &mut Rng) -> (u64, u32)) -> Collector {
-    let config = Config { keys: 8192, log: 2048, trial: 2048 };
+    let config = Config { keys: 8192, curve: 7168, log: 2048, trial: 2048 };
     let memory_bytes = (FIT * u64::from(ITEM)) as f64;
-    let mut now = Snapshot { now_ms: 0, now_secs: 1, reads: 0, memory_bytes };
+    let hits_and_misses = (0, 0);
+    let mut now = Snapshot { now_ms: 0, now_secs: 1, reads: 0, hits_and_misses, memory_bytes };
     let mut collector = Collector::new(config, &now);
     let (mut log, mut rng, mut threshold) = (Log::new(config.log), Rng::with_seed(7), u64::MAX);
     for at in 0..reads {

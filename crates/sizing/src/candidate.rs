@@ -1,6 +1,7 @@
 //! A tier made of one kind of server: how many it takes, and what binds them.
 
 use serde::Serialize;
+use store::StoreError;
 
 use crate::input::Platform;
 use crate::loss::Loss;
@@ -63,6 +64,8 @@ pub struct Candidate {
     pub needs: Vec<(Constraint, f64)>,
     /// Memory for items on each server, in bytes.
     pub memory_bytes: f64,
+    /// Items for which there is room in all servers, in this build.
+    pub items: f64,
     /// `-m` of each server, in bytes: memory for items and for samples.
     pub limit_bytes: f64,
     /// `-t` of each server.
@@ -127,6 +130,7 @@ impl Tier<'_> {
             binds,
             needs,
             memory_bytes: self.hits.memory_bytes / servers,
+            items: self.room(servers).map_err(|error| error.to_string())?,
             limit_bytes: limit(self.hits.memory_bytes / servers, threads),
             threads: platform.cores,
             hot_key_copies: whole(
@@ -143,6 +147,15 @@ impl Tier<'_> {
             watts,
             money: Money::of(platform, servers, servers - bare, self.input.cost),
         })
+    }
+
+    /// Items for which there is room in this number of servers, each of which may waste more of its
+    /// memory than a larger one.
+    fn room(&self, servers: f64) -> Result<f64, StoreError> {
+        let memory = self.hits.memory_bytes;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
+        let item_bytes = self.sizes.item_bytes((memory / servers) as u64)?;
+        Ok(memory / item_bytes)
     }
 
     fn nic_used(&self, platform: &Platform, servers: f64) -> f64 {

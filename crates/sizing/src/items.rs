@@ -9,8 +9,11 @@ use store::{Change, Cleaner, Config, NewItem, Policy, Store, StoreError};
 
 use crate::input::{Data, InputError, curve_file};
 
-/// Memory of the store that is filled.
+/// Memory of the store that is filled, at the most: in larger ones items take hardly less.
 const SAMPLE_BYTES: u64 = 64 << 20;
+
+/// Memory of the store that is filled, at the least.
+const SAMPLE_BYTES_MIN: u64 = 2 << 20;
 
 /// The least item has 32 bytes, so the store is full before this.
 const SAMPLE_ITEMS_MAX: u32 = 4_000_000;
@@ -42,7 +45,8 @@ impl Sizes {
             (None, None) => {
                 return Err(wrong(
                     "data.sizes is missing: [[key bytes, value bytes, weight], ..], or \
-                     data.stats_sizes = a file with a server's answer to `stats sizes`"
+                     data.stats_sizes = a file with a server's answer to `stats sizes` or \
+                     `stats slabs`"
                         .to_owned(),
                 ));
             }
@@ -79,14 +83,16 @@ impl Sizes {
         self.mean(|kind| kind[1])
     }
 
-    /// Mean bytes of memory for an item of these sizes, with its part of index and bags.
+    /// Mean bytes of memory for an item of these sizes, with its part of index and bags, in a store
+    /// with so much memory. One of a few hundred pages wastes much of them: each chunk size has
+    /// half a page free on average.
     ///
     /// # Errors
     ///
     /// Those of the store, which are out of memory here.
-    pub(crate) fn item_bytes(&self) -> Result<f64, StoreError> {
-        let config =
-            Config { memory_bytes: SAMPLE_BYTES, policy: Policy::Bag, ..Config::default() };
+    pub(crate) fn item_bytes(&self, memory_bytes: u64) -> Result<f64, StoreError> {
+        let memory_bytes = memory_bytes.clamp(SAMPLE_BYTES_MIN, SAMPLE_BYTES);
+        let config = Config { memory_bytes, policy: Policy::Bag, ..Config::default() };
         let store = Store::new(config)?;
         let (Some(me), Some(mut cleaner)) = (store.join(), Cleaner::new(&store)) else {
             return Err(StoreError::Config("no thread may join the store"));
@@ -95,7 +101,11 @@ impl Sizes {
         let weight: f64 = self.kinds.iter().map(|kind| kind[2]).sum();
         let value = vec![0_u8; length(SAMPLE_VALUE_MAX)];
         let (mut scale, mut stored) = (0.0, 0.0);
-        let mut end = SAMPLE_ITEMS_MAX;
+        // Items, and times that they were counted, since the store was full.
+        let (mut items, mut counts) = (0.0, 0.0);
+        // A small store is filled more often, since fewer items fit.
+        let laps = u32::try_from(SAMPLE_BYTES / memory_bytes).unwrap_or(1) + 1;
+        let (mut full, mut end) = (SAMPLE_ITEMS_MAX, SAMPLE_ITEMS_MAX);
         for number in 0..SAMPLE_ITEMS_MAX {
             let mut at = chance.f64() * weight;
             let kind = self.kinds.iter().find(|kind| {
@@ -113,14 +123,22 @@ impl Sizes {
             // It fits chunk sizes to the items, and moves pages to those.
             me.rest();
             let _ = cleaner.step(1, CLEANER_BUDGET);
-            if end == SAMPLE_ITEMS_MAX && store.stats().evictions > 0 {
-                end = 2 * number;
+            let stats = store.stats();
+            if end == SAMPLE_ITEMS_MAX && stats.evictions > 0 {
+                (full, end) = (2 * number, number.saturating_mul(laps));
+            }
+            if number >= full {
+                items += stats.items as f64;
+                counts += 1.0;
             }
             if number >= end {
                 break;
             }
         }
-        Ok(SAMPLE_BYTES as f64 / store.stats().items as f64 * (scale / stored))
+        if counts == 0.0 {
+            (items, counts) = (store.stats().items as f64, 1.0);
+        }
+        Ok(memory_bytes as f64 / (items / counts) * (scale / stored))
     }
 
     /// Stores between two steps of the cleaner, which walks over all classes.
@@ -190,7 +208,7 @@ mod tests {
     }
 
     fn bytes(kinds: &[[f64; 3]]) -> f64 {
-        sizes(kinds).item_bytes().unwrap_or_else(|error| panic!("{error}"))
+        sizes(kinds).item_bytes(SAMPLE_BYTES).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub(crate) struct Tier<'i> {
     pub input: &'i Input,
     pub limits: Limits,
     pub demand: Demand,
+    pub sizes: Sizes,
     pub items: Items,
     pub hits: HitSummary,
     pub curve: Curve,
@@ -85,7 +86,7 @@ impl<'i> Tier<'i> {
             hot_key: peak * input.load.hot_key_share,
             fills: peak * (1.0 - hits.ratio),
         };
-        Ok(Self { input, limits: input.limits(), demand, items, hits, curve })
+        Ok(Self { input, limits: input.limits(), demand, sizes, items, hits, curve })
     }
 }
 
@@ -135,7 +136,7 @@ fn items(input: &Input, sizes: &Sizes, growth: f64) -> Result<Items, String> {
         return Err("data: there is not one item".to_owned());
     }
     let item_bytes = sizes
-        .item_bytes()
+        .item_bytes(u64::MAX)
         .map_err(|error| format!("a store of 64 MiB, to measure an item by: {error}"))?;
     let number = number * growth;
     Ok(Items { number, key_bytes, value_bytes, item_bytes, all_bytes: number * item_bytes })

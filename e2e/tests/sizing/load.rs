@@ -84,7 +84,7 @@ impl Load {
              gets_per_second = 50_000\n\
              [data]\n\
              items = {keys}\n\
-             stats_sizes = \"sizes.txt\"\n\
+             stats_sizes = \"slabs.txt\"\n\
              key_bytes = 16\n\
              [hits]\n\
              memory = \"{memory:.0}B\"\n\
@@ -111,7 +111,7 @@ impl Load {
         assert_eq!(whole(number("/candidates/0/servers")), servers as u64, "{}", self.name);
         Sized {
             hit_ratio: number("/hits/ratio"),
-            items: number("/hits/memory_bytes") / number("/items/item_bytes"),
+            items: number("/candidates/0/items"),
             limit: number("/candidates/0/limit_bytes"),
         }
     }

@@ -67,7 +67,7 @@ fn measure(load: &Load, memory_mib: u64) -> Outcome {
     let present = Tier::start(&[memory_mib / 2]);
     present.replay(load);
     fs::write(folder.path().join("mrc.txt"), present.stats("mrc")).unwrap();
-    fs::write(folder.path().join("sizes.txt"), present.stats("sizes")).unwrap();
+    fs::write(folder.path().join("slabs.txt"), present.stats("slabs")).unwrap();
     drop(present);
     let plan = load.plan(folder.path(), memory_mib);
     let tier = Tier::start(&vec![plan.memory_mib; plan.servers]);

@@ -1,4 +1,4 @@
-//! The answers of a running server, as text: `stats mrc` and `stats sizes`.
+//! The answers of a running server, as text: `stats mrc`, and `stats sizes` or `stats slabs`.
 
 use std::collections::BTreeMap;
 
@@ -45,18 +45,28 @@ pub(crate) fn miss_ratio_curve(text: &str) -> Result<Vec<(f64, f64)>, String> {
     Ok(points)
 }
 
-/// The histogram of `stats sizes`: bytes of an item with its header, and how many have them.
+/// Bytes of an item with its header, and how many have them: of the items that are there by `stats
+/// sizes`, or of those that were stored by `stats slabs`.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// When there is neither.
 pub(crate) fn item_sizes(text: &str) -> Result<Vec<(f64, f64)>, String> {
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);
-    let sizes: Vec<(f64, f64)> =
+    let mut sizes: Vec<(f64, f64)> =
         stats(text).filter_map(|(size, items)| Some((number(size)?, number(items)?))).collect();
+    let mut classes: BTreeMap<&str, (Option<f64>, Option<f64>)> = BTreeMap::new();
+    for (name, value) in stats(text) {
+        match name.split_once(':') {
+            Some((class, "chunk_size")) => classes.entry(class).or_default().0 = number(value),
+            Some((class, "cmd_set")) => classes.entry(class).or_default().1 = number(value),
+            _ => {}
+        }
+    }
+    sizes.extend(classes.into_values().filter_map(|(bytes, stored)| bytes.zip(stored)));
     if sizes.is_empty() {
-        return Err("no line such as 'STAT 96 1024': memcached counts sizes with -o track_sizes \
-                    alone"
+        return Err("no line such as 'STAT 96 1024' of `stats sizes`, which memcached has with \
+                    -o track_sizes alone, or 'STAT 1:cmd_set 1024' of `stats slabs`"
             .to_owned());
     }
     Ok(sizes)
@@ -92,5 +102,12 @@ mod tests {
             Ok(vec![(96.0, 10.0), (128.0, 5.0)])
         );
         assert!(item_sizes("STAT sizes_status disabled\r\nEND\r\n").is_err());
+        assert_eq!(
+            item_sizes(
+                "STAT 1:chunk_size 96\r\nSTAT 1:used_chunks 7\r\nSTAT 1:cmd_set 10\r\n\
+                 STAT 2:chunk_size 120\r\nSTAT 2:cmd_set 0\r\nSTAT active_slabs 2\r\nEND\r\n"
+            ),
+            Ok(vec![(96.0, 10.0)])
+        );
     }
 }

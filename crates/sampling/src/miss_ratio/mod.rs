@@ -1,0 +1,245 @@
+//! The miss-ratio curve: what the hit ratio would be with more memory, or less.
+//!
+//! Keys are kept in the order of their last use. When one is read again, the bytes of those used
+//! since, and its own, are its *distance*: an LRU cache of at least that size would have hit. So
+//! the counts of distances tell the hit ratio at every size. Only keys of the sample are kept, and
+//! the bytes of the others used since are divided by the part of all keys that the sample is.
+//!
+//! ```text
+//!     order of use:  [c][a][e][b][d]       a is read: distance = bytes of e, b, d, and a
+//!                     old      new
+//! ```
+//!
+//! The order ([`order`]) has room for a number of keys. When it is full, what lies deeper than
+//! [`DEPTH`] times the memory goes, and then the keys with the greatest hashes.
+//!
+//! # What counts as what
+//!
+//! * A read is counted. If the key was deleted, has expired, or was never stored, it misses at
+//!   every size.
+//! * A store is not counted; it makes the key the newest. So a read that misses and is filled
+//!   behaves as in a real cache.
+//! * A hit of a key that is not known (stored before sampling began) is not counted.
+//!
+//! # What is known of all keys
+//!
+//! Two numbers need no sample, and correct it:
+//!
+//! * All reads. Chance puts a very hot key into the sample or not, so reads that the sample has too
+//!   few of are taken to be of short distance, as SHARDS-adj does.
+//! * All hits: the curve has a known point at the present memory ([`actual`]).
+//!
+//! Source: Waldspurger and others, *Efficient MRC Construction with SHARDS* (FAST '15); Mattson's
+//! stack distances. Sizes, deletes, deadlines and the known point are ours.
+
+mod actual;
+mod order;
+
+use crate::histogram::Histogram;
+use crate::log::{Access, Kind};
+use crate::rate;
+use actual::Actual;
+use order::Order;
+
+/// Keys used less recently than this many times the memory ago are forgotten.
+pub const DEPTH: f64 = 8.0;
+
+/// The estimator.
+#[derive(Debug)]
+pub struct MissRatio {
+    order: Order,
+    threshold: u64,
+    distances: Histogram,
+    /// Reads that miss at every size.
+    cold: f64,
+    /// Reads that the sample had too few (or, negative, too many) of.
+    missing: f64,
+    /// Reads of the sample since [`Self::all_reads`] was last told of all.
+    reads: f64,
+    actual: Actual,
+    /// Bytes of items that fit into the memory as it is.
+    memory_bytes: f64,
+}
+
+/// Reads of all keys, in the sample or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllReads {
+    /// Their number.
+    pub(crate) reads: f64,
+    /// Those of them of which it is known that they found their key.
+    pub(crate) hits: f64,
+    /// Those of which it is known that they did not.
+    pub(crate) misses: f64,
+}
+
+impl MissRatio {
+    /// An estimator that knows `keys_max` keys at most.
+    #[must_use]
+    pub fn new(keys_max: usize) -> Self {
+        Self {
+            order: Order::new(keys_max),
+            threshold: u64::MAX,
+            distances: Histogram::default(),
+            cold: 0.0,
+            missing: 0.0,
+            reads: 0.0,
+            actual: Actual::default(),
+            memory_bytes: f64::INFINITY,
+        }
+    }
+
+    /// Memory, in bytes.
+    #[must_use]
+    pub fn bytes_max(keys_max: usize) -> usize {
+        Order::bytes_max(keys_max) + Histogram::BYTES
+    }
+
+    /// Keys above it are not wanted.
+    #[must_use]
+    pub fn threshold(&self) -> u64 {
+        self.threshold
+    }
+
+    /// The bytes of items that fit into the memory as it is.
+    pub fn set_memory(&mut self, bytes: f64) {
+        self.memory_bytes = bytes;
+    }
+
+    /// Takes an operation on a sampled key, in the order of time.
+    pub fn access(&mut self, access: &Access, now_secs: u32) {
+        if access.hash >= self.threshold {
+            return;
+        }
+        match access.kind {
+            Kind::Hit | Kind::Miss => self.read(access, now_secs),
+            Kind::Removed => self.order.forget(access.hash),
+            Kind::Stored | Kind::Touched => self.use_key(access),
+        }
+    }
+
+    /// Takes what was counted of all keys and belongs to the accesses taken since the last call;
+    /// `None` when accesses were left out.
+    pub(crate) fn all_reads(&mut self, all: Option<AllReads>) {
+        if let Some(AllReads { reads, hits, misses }) = all {
+            self.missing += reads * rate(self.threshold) - self.reads;
+            self.actual.add(hits, misses);
+        }
+        self.reads = 0.0;
+    }
+
+    /// The hit ratio with room for `bytes` bytes of items; `None` while there were no reads.
+    ///
+    /// At the present memory it is the server's own.
+    #[must_use]
+    pub fn hit_ratio(&self, bytes: u64) -> Option<f64> {
+        let total = self.reads();
+        (total > 0.0).then(|| {
+            let hits = |bytes| (self.distances.up_to(bytes) + self.missing).max(0.0) / total;
+            let point = actual::Point { hits: hits(bytes), present: hits(cut(self.memory_bytes)) };
+            self.actual.correct(point, self.cold / total).clamp(0.0, 1.0)
+        })
+    }
+
+    /// Reads that the curve stands for, sampled ones and corrections.
+    #[must_use]
+    pub fn reads(&self) -> f64 {
+        (self.distances.total() + self.cold + self.missing).max(0.0)
+    }
+
+    /// Keys known.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Takes note that `secs` seconds have passed: old samples fade, half of them in ten minutes.
+    pub fn fade(&mut self, secs: f64) {
+        let factor = (-secs / HALF_LIFE_SECS).exp2();
+        self.scale(factor);
+        self.actual.scale(factor);
+    }
+
+    /// Keys above `threshold` are not reported any more.
+    pub fn lower(&mut self, threshold: u64) {
+        if threshold >= self.threshold {
+            return;
+        }
+        self.scale(rate(threshold) / rate(self.threshold));
+        self.threshold = threshold;
+        self.order.keep_below(threshold);
+    }
+
+    fn read(&mut self, access: &Access, now_secs: u32) {
+        let (first, repeats) = (1.0, f64::from(access.repeats));
+        self.reads += first + repeats;
+        let is_alive = |known: &order::Known| known.deadline == 0 || known.deadline > now_secs;
+        match self.order.get(access.hash).filter(is_alive) {
+            Some(known) => {
+                self.distances.add(self.distance(known), first);
+                let is_hit = access.kind == Kind::Hit;
+                let bytes = if is_hit { access.bytes } else { known.bytes };
+                let deadline = if is_hit { access.deadline } else { known.deadline };
+                self.put(access.hash, bytes, deadline);
+                self.distances.add(u64::from(bytes), repeats);
+            }
+            None if access.kind == Kind::Hit => self.use_key(access),
+            None => {
+                self.order.forget(access.hash);
+                self.cold += first + repeats;
+            }
+        }
+    }
+
+    fn use_key(&mut self, access: &Access) {
+        if access.bytes > 0 {
+            self.put(access.hash, access.bytes, access.deadline);
+        }
+    }
+
+    /// Makes a key the newest.
+    fn put(&mut self, hash: u64, bytes: u32, deadline: u32) {
+        if !self.order.put(hash, bytes, deadline) {
+            self.make_room();
+            if hash < self.threshold {
+                let _ = self.order.put(hash, bytes, deadline);
+            }
+        }
+    }
+
+    /// Makes room: deep keys go, or else the quarter with the greatest hashes.
+    #[cold]
+    fn make_room(&mut self) {
+        let depth_bytes = DEPTH * self.memory_bytes * rate(self.threshold);
+        if !self.order.number_anew(depth_bytes)
+            && let Some(threshold) = self.order.hash_of_three_quarters()
+        {
+            self.lower(threshold);
+        }
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.distances.scale(factor);
+        self.cold *= factor;
+        self.missing *= factor;
+        self.reads *= factor;
+    }
+
+    /// Bytes of all keys, in the sample or not, that were used since this one, and its own.
+    fn distance(&self, known: order::Known) -> u64 {
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample is worth")]
+        let others = self.order.bytes_since(known) as f64;
+        cut(others / rate(self.threshold)) + u64::from(known.bytes)
+    }
+}
+
+const HALF_LIFE_SECS: f64 = 600.0;
+
+/// A positive number without its fraction, cut at the greatest.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a positive number, cut at the greatest"
+)]
+fn cut(value: f64) -> u64 {
+    value as u64
+}

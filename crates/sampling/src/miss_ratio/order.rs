@@ -1,0 +1,178 @@
+//! Keys in the order of their last use, and the bytes of those used since any of them.
+//!
+//! The order is a Fenwick tree over places: sums of bytes from a place on take a logarithmic number
+//! of steps. A key that is used gets the next place; when there is none, all are numbered anew.
+
+use crate::HashTable;
+
+/// The order of a number of keys that is bounded when it is made.
+#[derive(Debug)]
+pub(super) struct Order {
+    keys: HashTable<Known>,
+    keys_max: usize,
+    /// Fenwick tree: bytes by place, places from 1.
+    tree: Box<[u64]>,
+    next_place: u32,
+    bytes: u64,
+}
+
+/// The facts kept of a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    place: u32,
+    /// Header, key and value of its item.
+    pub(super) bytes: u32,
+    /// Its item's deadline, in the server's seconds; 0 is never.
+    pub(super) deadline: u32,
+}
+
+impl Order {
+    /// Of at most `keys_max` keys; seven eighths of a power of two fill the table.
+    pub(super) fn new(keys_max: usize) -> Self {
+        Self {
+            keys: HashTable::with_capacity_and_hasher(keys_max, Default::default()),
+            keys_max,
+            tree: vec![0; places(keys_max) + 1].into_boxed_slice(),
+            next_place: 1,
+            bytes: 0,
+        }
+    }
+
+    /// Memory, in bytes.
+    pub(super) fn bytes_max(keys_max: usize) -> usize {
+        let entry = size_of::<(u64, Known)>();
+        let table = (keys_max * 8 / 7).next_power_of_two() * (entry + 1);
+        // Numbering anew takes the keys out of the table, for a moment.
+        table + (places(keys_max) + 1) * 8 + keys_max * entry
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn get(&self, hash: u64) -> Option<Known> {
+        self.keys.get(&hash).copied()
+    }
+
+    /// Bytes of the keys that were used after this one.
+    pub(super) fn bytes_since(&self, known: Known) -> u64 {
+        let (mut before, mut index) = (0, known.place as usize);
+        while index > 0 {
+            before += self.tree[index];
+            index &= index - 1;
+        }
+        self.bytes - before
+    }
+
+    /// Makes a key the newest; `false`, and nothing was done, if there is no room for it.
+    pub(super) fn put(&mut self, hash: u64, bytes: u32, deadline: u32) -> bool {
+        // A table that has to grow for the sake of what was removed from it says that it is full.
+        let is_full = self.keys.len() >= self.keys_max.min(self.keys.capacity());
+        if self.next_place as usize >= self.tree.len() || is_full && !self.keys.contains_key(&hash)
+        {
+            return false;
+        }
+        let place = self.next_place;
+        self.next_place += 1;
+        let known = Known { place, bytes, deadline };
+        if let Some(before) = self.keys.insert(hash, known) {
+            self.take_out(before);
+        }
+        self.bytes += u64::from(bytes);
+        self.add_at(place, i64::from(bytes));
+        true
+    }
+
+    pub(super) fn forget(&mut self, hash: u64) {
+        if let Some(known) = self.keys.remove(&hash) {
+            self.take_out(known);
+        }
+    }
+
+    /// Forgets the keys whose hash is not below `threshold`.
+    pub(super) fn keep_below(&mut self, threshold: u64) {
+        let gone: Vec<u64> = self.keys.keys().copied().filter(|hash| *hash >= threshold).collect();
+        gone.into_iter().for_each(|hash| self.forget(hash));
+    }
+
+    /// Makes room for places: forgets the oldest keys, as many as make the others have at most
+    /// `bytes_max` bytes, and numbers these from 1 on. `false` if there is hardly room for keys.
+    pub(super) fn number_anew(&mut self, bytes_max: f64) -> bool {
+        let mut order: Vec<(u64, Known)> = self.keys.drain().collect();
+        order.sort_unstable_by_key(|(_, known)| known.place);
+        self.tree.fill(0);
+        self.next_place = 1;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        for (hash, known) in order {
+            #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample needs")]
+            let is_too_deep = bytes as f64 > bytes_max;
+            if is_too_deep {
+                bytes -= u64::from(known.bytes);
+            } else {
+                self.put(hash, known.bytes, known.deadline);
+            }
+        }
+        self.keys.len() < self.keys_max - self.keys_max / 16
+    }
+
+    /// The hash below which three quarters of the keys are; `None` without keys.
+    pub(super) fn hash_of_three_quarters(&self) -> Option<u64> {
+        let mut hashes: Vec<u64> = self.keys.keys().copied().collect();
+        let kept = hashes.len() * 3 / 4;
+        (kept < hashes.len()).then(|| *hashes.select_nth_unstable(kept).1)
+    }
+
+    fn take_out(&mut self, known: Known) {
+        self.bytes -= u64::from(known.bytes);
+        self.add_at(known.place, -i64::from(known.bytes));
+    }
+
+    fn add_at(&mut self, place: u32, bytes: i64) {
+        let mut index = place as usize;
+        while let Some(sum) = self.tree.get_mut(index) {
+            *sum = sum.wrapping_add_signed(bytes);
+            index += index & index.wrapping_neg();
+        }
+    }
+}
+
+/// Places for this number of keys: numbering anew is rare enough with a quarter more.
+fn places(keys_max: usize) -> usize {
+    keys_max + keys_max / 4 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_since_a_key_are_those_of_newer_keys() {
+        let mut order = Order::new(7);
+        for (hash, bytes) in [(1, 10), (2, 20), (3, 30), (1, 11)] {
+            assert!(order.put(hash, bytes, 0));
+        }
+        let since = |order: &Order, hash| order.get(hash).map(|known| order.bytes_since(known));
+        assert_eq!(since(&order, 2), Some(41));
+        order.forget(3);
+        assert_eq!((since(&order, 2), since(&order, 3)), (Some(11), None));
+        assert!(order.number_anew(15.0));
+        assert_eq!((since(&order, 1), since(&order, 2), order.bytes), (Some(0), None, 11));
+    }
+
+    #[test]
+    fn its_table_never_grows() {
+        let keys_max = 896;
+        let mut order = Order::new(keys_max);
+        let capacity = order.keys.capacity();
+        let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for number in 0..100_000_u64 {
+            if !order.put(hash(number), 1, 0) && !order.number_anew(f64::INFINITY) {
+                order.number_anew(800.0);
+            }
+            if number.is_multiple_of(3) {
+                order.forget(hash(number / 2));
+            }
+            assert!(order.keys.capacity() <= capacity && order.len() <= keys_max);
+        }
+    }
+}
