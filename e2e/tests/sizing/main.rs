@@ -1,11 +1,11 @@
 //! `holdall plan size` against the truth: a server that is too small is asked for its statistics,
 //! `plan size` sizes a tier by them, and as many real servers behind a real proxy, of the memory
-//! that it names, get the same load. The items that were promised must be there. Hits are printed
-//! beside those promised: a server as small as these samples few keys.
+//! that it names, get the same load. The items that were promised must be there, and the hits.
 //!
-//! `SIZING_MIB` is the memory of each tier; `SIZING_LOADS` names loads with commas, or `all`, whose
-//! hits must be those promised, too. `SIZING_EVICTION` is the order of eviction. `cargo xtask bench
-//! sizing` runs all loads with the release build.
+//! `SIZING_MIB` is the memory of each tier; `SIZING_LOADS` names loads with commas, or `all`.
+//! Servers of a few MiB have hardly a page for each size of the loads `web` and `etc`, and keep
+//! fewer of their items than promised. `SIZING_EVICTION` is the order of eviction. `cargo xtask
+//! bench sizing` runs all loads with the release build.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod load;
@@ -43,7 +43,7 @@ fn loads(memory_mib: u64) -> Vec<Load> {
     vec![
         of("zipf", Kind::Zipf, 30, 3),
         of("zipf of twice the data", Kind::Zipf, 60, 2),
-        of("zipf, most of which fits", Kind::Zipf, 15, 4),
+        of("zipf, most of which fits", Kind::Zipf, 18, 4),
         of("web", Kind::Web, 30, 3),
         of("etc", Kind::Etc, 30, 2),
         of("seen once", Kind::SeenOnce, 30, 3),
@@ -98,8 +98,7 @@ fn tiers_of_the_planned_size_hold_what_was_promised() {
             (kept / room - 1.0) * 100.0,
         );
         println!("{line}");
-        let hits_are_off = chosen.is_some() && (found - promised).abs() > HITS_OFF_MAX;
-        if hits_are_off || (kept / room - 1.0).abs() > ITEMS_OFF_MAX {
+        if (found - promised).abs() > HITS_OFF_MAX || (kept / room - 1.0).abs() > ITEMS_OFF_MAX {
             off.push(line);
         }
     }

@@ -15,9 +15,8 @@ use crate::load::Load;
 const RESIDENT_FACTOR: f64 = 1.03;
 const RESIDENT_EXTRA: f64 = 16.0 * 1024.0 * 1024.0;
 
-/// The order of eviction, unless `SIZING_EVICTION` says another: that of the curve, which is an
-/// LRU's. The default, `auto`, hits more on most loads.
-const EVICTION: &str = "bag";
+/// The order of eviction, unless `SIZING_EVICTION` says another: the server's default.
+const EVICTION: &str = "auto";
 
 /// Servers, and the proxy that parts the keys among them.
 pub(crate) struct Tier {
