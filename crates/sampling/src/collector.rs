@@ -90,7 +90,9 @@ impl Config {
         } else {
             (bytes / MEMORY_FOR_A_KEY_OF_THE_CURVE).max(CURVE_ENOUGH.min(bytes / MEMORY_AT_LEAST))
         };
-        to_usize(keys.min(KEYS_MAX as u64)).max(KEYS_MIN).next_power_of_two() / 8 * 7
+        // Rounded down: samples of more than a tenth of the memory are not kept at all.
+        let slots = 1 << to_usize(keys.min(KEYS_MAX as u64)).max(KEYS_MIN).ilog2();
+        slots / 8 * 7
     }
 
     /// Memory of a collector and of the logs of `workers`, in bytes, beside [`Self::FIXED_BYTES`].
@@ -274,6 +276,15 @@ fn secs_of(ms: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_server_keeps_its_samples() {
+        // `-m` is whole.
+        for memory in (2..=64).map(|megabytes| megabytes << 20) {
+            let of = |workers| Config::for_memory(memory, workers, true).bytes_max(workers) as u64;
+            assert!(of(1).max(of(4)) * 10 <= memory, "{} and {} of {memory}", of(1), of(4));
+        }
+    }
 
     #[test]
     fn sampling_takes_a_small_part_of_the_memory() {

@@ -34,7 +34,7 @@ const REQUESTS_OF_A_TURN: u64 = 5000;
 const LOADS: [(&str, Load, u64); 10] = [
     ("zipf", Load::Zipf, 30),
     ("zipf of twice the data", Load::Zipf, 60),
-    ("zipf, most of which fits", Load::Zipf, 18),
+    ("zipf that mostly fits", Load::Zipf, 18),
     ("web", Load::Web, 30),
     ("etc", Load::Etc, 30),
     ("seen once", Load::SeenOnce, 30),

@@ -43,7 +43,7 @@ fn loads(memory_mib: u64) -> Vec<Load> {
     vec![
         of("zipf", Kind::Zipf, 30, 3),
         of("zipf of twice the data", Kind::Zipf, 60, 2),
-        of("zipf, most of which fits", Kind::Zipf, 18, 4),
+        of("zipf that mostly fits", Kind::Zipf, 18, 4),
         of("web", Kind::Web, 30, 3),
         of("etc", Kind::Etc, 30, 2),
         of("seen once", Kind::SeenOnce, 30, 3),
