@@ -415,10 +415,26 @@ impl Arena {
         self.header(chunk).shape().is_chained() && self.pins(chunk) > 0
     }
 
+    /// Adds the chunks of a retired item, or the moved piece, to `into`; `false`, and nothing is
+    /// changed, if a sender keeps it.
+    #[inline]
+    pub fn take_apart(&self, retired: ChunkRef, into: &mut Vec<ChunkRef>) -> bool {
+        let shape = self.header(retired).shape();
+        if shape != Shape(Shape::MOVED) && !shape.is_chained() {
+            // Of one chunk, as nearly all are.
+            into.push(retired);
+            return true;
+        }
+        let is_free = !self.is_kept(retired);
+        if is_free {
+            self.chunks_of(retired, into);
+        }
+        is_free
+    }
+
     /// `true` if a sender keeps this retired item, or the item that had this moved piece and may so
     /// come back to the piece.
-    #[inline]
-    pub fn is_kept(&self, retired: ChunkRef) -> bool {
+    fn is_kept(&self, retired: ChunkRef) -> bool {
         if self.header(retired).shape() == Shape(Shape::MOVED) {
             return self.pins(self.former_head(retired)) & (chain::MOVED - 1) > 0;
         }
@@ -449,7 +465,6 @@ impl Arena {
 
     /// Adds the chunks of what is being freed to `into`: an item's pieces, if it is chained, and
     /// its head. A moved piece lets go of its head.
-    #[inline]
     pub fn chunks_of(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
         let shape = self.header(chunk).shape();
         if shape == Shape(Shape::MOVED) {

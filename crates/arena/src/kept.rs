@@ -176,6 +176,7 @@ impl List {
         self.len += 1;
     }
 
+    #[inline(never)]
     fn refill(&mut self, refill: Refill<impl Iterator<Item = ChunkRef>>) -> Option<ChunkRef> {
         let Refill { mut chunks, most } = refill;
         let first = chunks.next()?;

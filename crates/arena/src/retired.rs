@@ -79,31 +79,19 @@ impl RetireList {
         self.waiting.borrow().len()
     }
 
-    /// Calls `free` for each item that is past its grace period and not pinned.
+    /// Calls `free` for each item that is past its grace period. It returns `false` for one that is
+    /// pinned, and is asked again by the next call.
     #[inline]
-    pub fn drain(
-        &self,
-        qsbr: &Qsbr,
-        is_pinned: impl Fn(ChunkRef) -> bool,
-        mut free: impl FnMut(ChunkRef),
-    ) {
+    pub fn drain(&self, qsbr: &Qsbr, mut free: impl FnMut(ChunkRef) -> bool) {
         let mut pinned = self.pinned.borrow_mut();
-        let mut sort = |chunk, pinned: &mut Vec<ChunkRef>| {
-            if is_pinned(chunk) {
-                pinned.push(chunk);
-            } else {
-                free(chunk);
-            }
-        };
-        for chunk in std::mem::take(&mut *pinned) {
-            sort(chunk, &mut pinned);
-        }
+        pinned.retain(|&chunk| !free(chunk));
         let mut waiting = self.waiting.borrow_mut();
-        while let Some(oldest) = waiting.front()
-            && qsbr.is_safe(oldest.epoch)
-        {
-            sort(oldest.chunk, &mut pinned);
-            waiting.pop_front();
+        let is_over = |item: &Retired| qsbr.is_safe(item.epoch);
+        let end = waiting.iter().position(|item| !is_over(item)).unwrap_or(waiting.len());
+        for Retired { chunk, .. } in waiting.drain(..end) {
+            if !free(chunk) {
+                pinned.push(chunk);
+            }
         }
     }
 

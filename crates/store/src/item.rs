@@ -6,8 +6,10 @@
 //! the cas unique see `arena::version`.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
+use crate::lru::Bag;
 use crate::lru::recency::{self, Tick};
 use crate::pin::Pin;
+use crate::slabs::ClassId;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
@@ -242,10 +244,19 @@ impl<'s> Item<'s> {
     /// its bag closed.
     #[must_use]
     pub fn idle_secs(&self) -> u32 {
+        let position = self.header.pos.load(Ordering::Relaxed);
+        let bag = if position == 0 { None } else { self.thread.store.bag_at(position) };
+        self.idle_secs_in(bag.map(|(list, bag)| (list.id(), list.bag(bag))))
+    }
+
+    /// Seconds since last access of an item that is in this bag of the class, if it is in any.
+    #[inline]
+    pub(crate) fn idle_secs_in(&self, bag: Option<(ClassId, &Bag)>) -> u32 {
         let recency = self.header.recency.load(Ordering::Relaxed);
         let (mark, second) = (recency::mark_of(recency), recency & 0xffff);
         let now = self.thread.now_secs();
-        let bound = self.untouched_since(mark).unwrap_or(now).min(now);
+        let bound = bag.and_then(|(class, bag)| self.untouched_since(mark, class, bag));
+        let bound = bound.unwrap_or(now).min(now);
         match bound.wrapping_sub(second) & 0xffff {
             // Written by a thread whose clock was a little ahead of ours.
             0xfff0.. => now - bound,
@@ -254,14 +265,9 @@ impl<'s> Item<'s> {
     }
 
     /// The second at which the item's bag closed, if this mark is older than the closing.
-    fn untouched_since(&self, mark: u16) -> Option<u32> {
-        let position = self.header.pos.load(Ordering::Relaxed);
-        if position == 0 {
-            return None;
-        }
-        let (list, index) = self.thread.store.bag_at(position)?;
-        let bag = list.bag(index);
-        let is_touched = bag.touched_tick(mark, self.thread.store.tick(list.id())).is_some();
+    #[inline]
+    fn untouched_since(&self, mark: u16, class: ClassId, bag: &Bag) -> Option<u32> {
+        let is_touched = bag.touched_tick(mark, self.thread.store.tick(class)).is_some();
         (bag.closed_secs() > 0 && !is_touched).then(|| bag.closed_secs())
     }
 

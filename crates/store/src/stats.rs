@@ -8,7 +8,7 @@
 //! below zero is shown as 0.
 
 use arena::sync::{AtomicU64, Mutex, Ordering};
-use crossbeam_utils::CachePadded;
+use std::sync::Arc;
 
 /// Counters of one slab class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,19 +51,51 @@ const GAUGES: usize = Count::Bytes as usize + 1;
 /// All counters of a store.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    threads: Vec<CachePadded<Vec<AtomicU64>>>,
-    classes: usize,
-    at_reset: Mutex<Vec<u64>>,
+    threads: Vec<ThreadCounts>,
+    classes: u8,
+    at_reset: Mutex<Vec<[u64; COUNTS]>>,
+}
+
+/// The counters that one thread writes, by class.
+#[derive(Clone, Debug)]
+pub(crate) struct ThreadCounts(Arc<[[AtomicU64; COUNTS]]>);
+
+impl ThreadCounts {
+    fn new(classes: u8) -> Self {
+        Self((0..=classes).map(|_| Default::default()).collect())
+    }
+
+    /// Adds to a counter; `by` may be negative for gauges.
+    #[inline]
+    pub(crate) fn add(&self, class: u8, count: Count, by: i64) {
+        add(&self.0[usize::from(class)][count as usize], by);
+    }
+
+    /// Adds to both gauges.
+    #[inline]
+    pub(crate) fn add_items(&self, class: u8, items: i64, bytes: i64) {
+        let of_class = &self.0[usize::from(class)];
+        add(&of_class[Count::Items as usize], items);
+        add(&of_class[Count::Bytes as usize], bytes);
+    }
+
+    /// Sets a counter.
+    #[inline]
+    pub(crate) fn set(&self, class: u8, count: Count, to: u64) {
+        self.0[usize::from(class)][count as usize].store(to, Ordering::Relaxed);
+    }
+
+    fn get(&self, class: u8, count: Count) -> u64 {
+        self.0[usize::from(class)][count as usize].load(Ordering::Relaxed)
+    }
 }
 
 impl Counters {
     pub(crate) fn new(threads: usize, classes: u8) -> Self {
-        let cells = (usize::from(classes) + 1) * COUNTS;
-        let row = || CachePadded::new((0..cells).map(|_| AtomicU64::new(0)).collect());
         Self {
-            threads: (0..threads).map(|_| row()).collect(),
-            classes: usize::from(classes),
-            at_reset: Mutex::new(vec![0; cells]),
+            threads: (0..threads).map(|_| ThreadCounts::new(classes)).collect(),
+            classes,
+            at_reset: Mutex::new(vec![[0; COUNTS]; usize::from(classes) + 1]),
         }
     }
 
@@ -72,31 +104,14 @@ impl Counters {
         self.threads.len()
     }
 
-    /// Adds to a counter of the calling thread; `by` may be negative for gauges.
-    #[inline]
-    pub(crate) fn add(&self, handle: usize, class: u8, count: Count, by: i64) {
-        add(&self.threads[handle][index(class, count)], by);
-    }
-
-    /// Adds to both gauges of the calling thread.
-    #[inline]
-    pub(crate) fn add_items(&self, handle: usize, class: u8, items: i64, bytes: i64) {
-        let first = index(class, Count::Items);
-        if let [of_items, of_bytes] = &self.threads[handle][first..first + 2] {
-            add(of_items, items);
-            add(of_bytes, bytes);
-        }
-    }
-
-    /// Sets a counter of the calling thread.
-    pub(crate) fn set(&self, handle: usize, class: u8, count: Count, to: u64) {
-        self.threads[handle][index(class, count)].store(to, Ordering::Relaxed);
+    /// The counters that the thread of this slot writes.
+    pub(crate) fn of_thread(&self, slot: usize) -> ThreadCounts {
+        self.threads[slot].clone()
     }
 
     /// The counter of one class, over all threads, since the last reset.
     pub(crate) fn of_class(&self, class: u8, count: Count) -> u64 {
-        let at = index(class, count);
-        let cells = self.threads.iter().map(|row| row[at].load(Ordering::Relaxed));
+        let cells = self.threads.iter().map(|thread| thread.get(class, count));
         if count == Count::EvictedAge {
             return cells.max().unwrap_or(0);
         }
@@ -104,22 +119,22 @@ impl Counters {
         if (count as usize) < GAUGES {
             return sum.cast_signed().max(0).cast_unsigned();
         }
-        sum - self.at_reset.lock()[at].min(sum)
+        sum - self.at_reset.lock()[usize::from(class)][count as usize].min(sum)
     }
 
     /// The counter over all classes.
     pub(crate) fn total(&self, count: Count) -> u64 {
-        (1..=self.classes)
-            .filter_map(|class| u8::try_from(class).ok())
-            .fold(0, |sum, class| sum.wrapping_add(self.of_class(class, count)))
+        (1..=self.classes).fold(0, |sum, class| sum.wrapping_add(self.of_class(class, count)))
     }
 
     /// Sets the counters (not the gauges) back to zero for readers.
     pub(crate) fn reset(&self) {
-        let mut at_reset = self.at_reset.lock();
-        for (at, base) in at_reset.iter_mut().enumerate() {
-            let cells = self.threads.iter().map(|row| row[at].load(Ordering::Relaxed));
-            *base = cells.fold(0, u64::wrapping_add);
+        for (class, bases) in self.at_reset.lock().iter_mut().enumerate() {
+            for (count, base) in bases.iter_mut().enumerate() {
+                let cells = self.threads.iter().map(|thread| &thread.0[class][count]);
+                let counts = cells.map(|cell| cell.load(Ordering::Relaxed));
+                *base = counts.fold(0, u64::wrapping_add);
+            }
         }
     }
 }
@@ -127,12 +142,6 @@ impl Counters {
 #[inline]
 fn add(cell: &AtomicU64, by: i64) {
     cell.store(cell.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
-}
-
-const _: () = assert!(Count::Bytes as usize == Count::Items as usize + 1);
-
-fn index(class: u8, count: Count) -> usize {
-    usize::from(class) * COUNTS + count as usize
 }
 
 /// Use of the memory limit, in bytes.
@@ -297,9 +306,9 @@ mod tests {
     fn a_gauge_is_never_below_zero() {
         let counters = Counters::new(2, 1);
         // Thread 0 is about to count an item that thread 1 has removed.
-        counters.add_items(1, 1, -1, -100);
+        counters.of_thread(1).add_items(1, -1, -100);
         assert_eq!((counters.of_class(1, Count::Items), counters.total(Count::Bytes)), (0, 0));
-        counters.add_items(0, 1, 2, 150);
+        counters.of_thread(0).add_items(1, 2, 150);
         assert_eq!((counters.of_class(1, Count::Items), counters.total(Count::Bytes)), (1, 50));
     }
 }

@@ -12,7 +12,7 @@ use crate::expiry::transient::Note;
 use crate::lru::append::OwnBlock;
 use crate::lru::{Part, recency};
 use crate::slabs::ClassId;
-use crate::stats::Count;
+use crate::stats::{Count, ThreadCounts};
 use crate::store::Store;
 use arena::ChunkRef;
 use arena::qsbr::{Qsbr, Slot};
@@ -33,6 +33,8 @@ pub(crate) struct ThreadState {
     pub slot: usize,
     /// Its announcements in reclamation. Held here, so that a section costs two stores and no more.
     own: Arc<CachePadded<Slot>>,
+    /// Its counters.
+    counts: ThreadCounts,
     /// Read sections open now, one in the other.
     depth: Cell<u32>,
     online: Cell<bool>,
@@ -81,6 +83,7 @@ impl ThreadState {
             store: Arc::clone(store),
             slot,
             own: store.qsbr.slot(slot),
+            counts: store.counters.of_thread(slot),
             depth: Cell::new(0),
             online: Cell::new(false),
             now_secs: Cell::new(0),
@@ -278,11 +281,7 @@ impl ThreadState {
     fn drain(&self) {
         let store = &*self.store;
         let mut free = self.free.borrow_mut();
-        self.retired.drain(
-            &store.qsbr,
-            |chunk| store.arena.is_kept(chunk),
-            |chunk| store.arena.chunks_of(chunk, &mut free),
-        );
+        self.retired.drain(&store.qsbr, |chunk| store.arena.take_apart(chunk, &mut free));
         store.slabs.put(&store.arena, &store.qsbr, self.slot, &free);
         free.clear();
     }
@@ -311,16 +310,16 @@ impl ThreadState {
 
     #[inline]
     pub(crate) fn count(&self, class: ClassId, count: Count, by: i64) {
-        self.store.counters.add(self.slot, class, count, by);
+        self.counts.add(class, count, by);
     }
 
     #[inline]
     pub(crate) fn count_items(&self, class: ClassId, items: i64, bytes: i64) {
-        self.store.counters.add_items(self.slot, class, items, bytes);
+        self.counts.add_items(class, items, bytes);
     }
 
     pub(crate) fn set_count(&self, class: ClassId, count: Count, to: u64) {
-        self.store.counters.set(self.slot, class, count, to);
+        self.counts.set(class, count, to);
     }
 
     /// Remembers a touched item for the end of the section, if the store keeps a strict LRU.

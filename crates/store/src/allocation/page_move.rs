@@ -313,7 +313,7 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
         if !store.evict {
             return Verdict::Stay;
         }
-        count_evicted(thread, class, item);
+        count_evicted(thread, class, item, item.idle_secs());
         thread.count(class, Count::EvictedByMove, 1);
         Verdict::Remove
     });

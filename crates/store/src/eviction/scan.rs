@@ -136,7 +136,7 @@ pub(crate) fn judge(
         if list.bag(bag).part() == Part::Newcomers {
             thread.store.ghosts.note(hash);
         }
-        count_evicted(thread, class, item);
+        count_evicted(thread, class, item, item.idle_secs_in(Some((class, list.bag(bag)))));
         Verdict::Remove
     });
     verdict == Some(Verdict::Remove)
@@ -162,8 +162,15 @@ fn count_reclaimed(thread: &ThreadState, class: ClassId, item: &Item<'_>, mode: 
     }
 }
 
-/// Counts an item that is about to be evicted, and shows it to the thread's observer.
-pub(crate) fn count_evicted(thread: &Rc<ThreadState>, class: ClassId, item: &Item<'_>) {
+/// Counts an item that is about to be evicted this long after its last access, and shows it to the
+/// thread's observer.
+#[inline]
+pub(crate) fn count_evicted(
+    thread: &Rc<ThreadState>,
+    class: ClassId,
+    item: &Item<'_>,
+    idle_secs: u32,
+) {
     thread.count(class, Count::Evicted, 1);
     if !item.is_fetched() {
         thread.count(class, Count::EvictedUnfetched, 1);
@@ -172,7 +179,7 @@ pub(crate) fn count_evicted(thread: &Rc<ThreadState>, class: ClassId, item: &Ite
         thread.count(class, Count::EvictedNonzero, 1);
     }
     count_in_namespace(thread, item.chunk, Row::add_evicted);
-    thread.set_count(class, Count::EvictedAge, u64::from(item.idle_secs()));
+    thread.set_count(class, Count::EvictedAge, u64::from(idle_secs));
     if let Some(observer) = &*thread.observer.borrow() {
         observer(thread, item.chunk);
     }

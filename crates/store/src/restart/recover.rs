@@ -95,7 +95,7 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     }
     store.slabs.end_recovery(&store.arena, &chunks, &store.budget);
     for (id, class) in (1..).zip(&classes) {
-        store.counters.add_items(0, id, class.items, class.bytes);
+        store.counters.of_thread(0).add_items(id, class.items, class.bytes);
     }
     store.invalidations.end_purge(purged);
     Some(Recovered { items: kept as u64, ..found })

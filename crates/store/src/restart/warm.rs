@@ -218,7 +218,7 @@ fn load(store: &Store, input: &mut Reader<'_>) -> Option<()> {
         list.load(input, &store.blocks)?;
     }
     for class in 1..=store.slabs.count() {
-        store.counters.add_items(0, class, input.small()?, input.small()?);
+        store.counters.of_thread(0).add_items(class, input.small()?, input.small()?);
     }
     Some(())
 }

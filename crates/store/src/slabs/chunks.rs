@@ -52,6 +52,7 @@ impl Slabs {
 
     /// Free chunks of a class for a thread that has none, already handed out, and how many it may
     /// keep. The chunks are marked as kept.
+    #[inline(never)]
     fn refill(&self, arena: &Arena, class: &Class) -> Refill<impl Iterator<Item = ChunkRef>> {
         let mut chunks = [0; KEPT_MAX];
         let mut state = class.state.lock();
@@ -136,10 +137,14 @@ impl Slabs {
     /// are.
     #[inline]
     pub(crate) fn put(&self, arena: &Arena, qsbr: &Qsbr, slot: usize, chunks: &[ChunkRef]) {
-        let class_of = |chunk: &ChunkRef| self.class_of(arena, *chunk);
-        let same = |one: &ChunkRef, other: &ChunkRef| class_of(one) == class_of(other);
-        for group in chunks.chunk_by(same).flat_map(|group| group.chunks(PUT_TOGETHER)) {
-            let id = class_of(&group[0]);
+        let mut rest = chunks;
+        while let Some(&first) = rest.first() {
+            let id = self.class_of(arena, first);
+            let is_other = |&chunk: &ChunkRef| self.class_of(arena, chunk) != id;
+            let most = rest.len().min(PUT_TOGETHER);
+            let end = rest[1..most].iter().position(is_other).map_or(most, |at| at + 1);
+            let (group, others) = rest.split_at(end);
+            rest = others;
             let Some(list) = self.threads.existing(slot, id) else {
                 self.put_back(arena, qsbr, id, group);
                 continue;
