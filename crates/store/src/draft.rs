@@ -6,6 +6,7 @@
 
 use crate::allocation::allocate;
 use crate::item::Item;
+use crate::slabs::ClassId;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
@@ -49,6 +50,7 @@ pub enum DraftError {
 pub struct Draft {
     thread: Rc<ThreadState>,
     head: ChunkRef,
+    class: ClassId,
     value_len: usize,
     filled: usize,
     /// Byte at which an inline value begins; zero if the value is chained.
@@ -103,15 +105,19 @@ impl Draft {
             let head = allocate::take_for(thread, room);
             (head, if is_stamped { with_room(shape) } else { shape })
         } else {
-            let head = allocate::take(thread, thread.store.slabs.heads());
             // Every head has room.
-            (head, with_room(Shape::chained(key_len, facts)))
+            (allocate::take_head(thread), with_room(Shape::chained(key_len, facts)))
         };
         Ok(Self::begin(thread, head.ok_or(DraftError::OutOfMemory)?, new, shape))
     }
 
     #[inline(always)]
-    fn begin(thread: &Rc<ThreadState>, head: ChunkRef, new: NewItem<'_>, shape: Shape) -> Self {
+    fn begin(
+        thread: &Rc<ThreadState>,
+        (class, head): (ClassId, ChunkRef),
+        new: NewItem<'_>,
+        shape: Shape,
+    ) -> Self {
         let arena = &thread.store.arena;
         let header = arena.header(head);
         header.deadline.store(new.deadline, Ordering::Relaxed);
@@ -132,6 +138,7 @@ impl Draft {
         Self {
             thread: Rc::clone(thread),
             head,
+            class,
             value_len: new.value_len,
             filled: 0,
             inline_at: if shape.is_chained() { 0 } else { shape.key_at() + new.key.len() },
@@ -152,7 +159,7 @@ impl Draft {
     #[inline]
     #[must_use]
     pub fn class(&self) -> u8 {
-        self.thread.store.slabs.class_of(&self.thread.store.arena, self.head)
+        self.class
     }
 
     /// `true` if the item gets a cas unique when it is linked.
@@ -241,7 +248,7 @@ impl Draft {
     fn add_piece(&mut self) -> Result<(), DraftError> {
         let len = self.remaining().min(PIECE_BYTES);
         // A piece is at most 16 KiB (`PIECE_BYTES`), so its length fits a link.
-        let piece =
+        let (_, piece) =
             allocate::take_for(&self.thread, PIECE_AT + len).ok_or(DraftError::OutOfMemory)?;
         let arena = &self.thread.store.arena;
         let header = arena.header(piece);

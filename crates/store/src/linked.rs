@@ -8,7 +8,8 @@
 use crate::expiry::invalidation::Births;
 use crate::item::{Item, Liveness};
 use crate::lru::{BagList, Part, recency};
-use crate::namespaces::Row;
+use crate::namespaces::{Gauges, Row};
+use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::table::{Split, Wanted};
@@ -124,30 +125,33 @@ pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
 }
 
 /// Makes an item of a finished draft's chunk, in the newest bag of a queue but not yet in the
-/// table. `None`, and the chunk is freed, if no bag block could be had. The caller holds the key's
-/// stripe, and took `births` under it before it decided to store.
+/// table. Returns the cas unique that `cas` gave it, 0 if it has no room for one. `None`, and the
+/// chunk is freed, if no bag block could be had. The caller holds the key's stripe, and took
+/// `births` under it before it decided to store.
 #[inline]
 pub(crate) fn link(
     thread: &ThreadState,
+    class: ClassId,
     chunk: ChunkRef,
     part: Part,
-    cas: Option<u64>,
+    cas: impl FnOnce() -> u64,
     births: Births,
-) -> Option<()> {
+) -> Option<u64> {
     let store = &*thread.store;
     let header = store.arena.header(chunk);
     let drafted = header.shape();
     // A draft with room for a stamp has the code of a stamped item.
     let birth = births.of(drafted.birth() == STAMPED);
     let shape = drafted.with_birth(birth.code);
-    let class = store.slabs.class_of(&store.arena, chunk);
     // Relaxed: no other thread reads these words before a position or a slot publishes them.
     if birth.code == STAMPED {
         store.arena.word(chunk, shape.stamp_at()).store(birth.stamp, Ordering::Relaxed);
     }
     header.shape.store(shape.0, Ordering::Relaxed);
-    if let Some(cas) = cas {
-        store.arena.long(chunk).store(cas, Ordering::Relaxed);
+    let mut unique = 0;
+    if shape.has(Shape::CAS) {
+        unique = cas();
+        store.arena.long(chunk).store(unique, Ordering::Relaxed);
     }
     // Release: partner of the Acquire in `Arena::head_of_piece`.
     header.recency.store(thread.recency(class), Ordering::Release);
@@ -165,17 +169,26 @@ pub(crate) fn link(
     // Release: partner of the Acquire in `ReadGuard::linked`.
     header.pos.store(position, Ordering::Release);
     thread.note_deadline(chunk, header.deadline.load(Ordering::Relaxed));
-    count_linked(thread, chunk, class, shape, 1);
-    Some(())
+    count_linked(thread, chunk, class, shape, 1, item_bytes(store, chunk, shape));
+    Some(unique)
 }
 
-fn count_linked(thread: &ThreadState, chunk: ChunkRef, class: u8, shape: Shape, sign: i64) {
+/// Counts an item of these bytes that is linked (`sign` 1) or unlinked (-1).
+#[inline]
+fn count_linked(
+    thread: &ThreadState,
+    chunk: ChunkRef,
+    class: ClassId,
+    shape: Shape,
+    sign: i64,
+    bytes: u64,
+) {
     // An item has at most 1 GiB (`item_bytes_max`), so its size fits.
-    let bytes = item_bytes(&thread.store, chunk, shape).cast_signed();
-    thread.count_items(class, sign, sign * bytes);
+    let bytes = sign * bytes.cast_signed();
+    thread.count_items(class, sign, bytes);
     // A deleted one has left its namespace.
     if !shape.has(Shape::DELETED) {
-        count_in_namespace(thread, chunk, |row| row.add_items(sign, sign * bytes));
+        count_in_namespace(thread, chunk, |row| row.add_items(sign, bytes));
     }
 }
 
@@ -183,21 +196,36 @@ fn count_linked(thread: &ThreadState, chunk: ChunkRef, class: u8, shape: Shape, 
 /// holds the key's stripe.
 #[inline]
 pub(crate) fn count_in_namespace(thread: &ThreadState, chunk: ChunkRef, count: impl FnOnce(&Row)) {
-    let store = &*thread.store;
-    if let Some(gauges) = store.namespaces.gauges() {
-        with_key(store, chunk, |key| {
-            let stripe = store.table.stripe_number(store.hash(key));
-            gauges.row(thread.slot, stripe, key, count);
-        });
+    if let Some(gauges) = thread.store.namespaces.gauges() {
+        count_by_key(thread, gauges, chunk, count);
     }
+}
+
+#[inline(never)]
+fn count_by_key(thread: &ThreadState, gauges: &Gauges, chunk: ChunkRef, count: impl FnOnce(&Row)) {
+    let store = &*thread.store;
+    with_key(store, chunk, |key| {
+        let stripe = store.table.stripe_number(store.hash(key));
+        gauges.row(thread.slot, stripe, key, count);
+    });
 }
 
 /// `true` if the byte quota of the key's namespace lets a finished draft be linked in place of
 /// `old`. The caller holds the key's stripe.
 #[inline]
 pub(crate) fn has_quota(thread: &ThreadState, draft: ChunkRef, old: Option<ChunkRef>) -> bool {
+    let gauges = thread.store.namespaces.gauges();
+    gauges.is_none_or(|gauges| is_admitted(thread, gauges, draft, old))
+}
+
+#[inline(never)]
+fn is_admitted(
+    thread: &ThreadState,
+    gauges: &Gauges,
+    draft: ChunkRef,
+    old: Option<ChunkRef>,
+) -> bool {
     let store = &*thread.store;
-    let Some(gauges) = store.namespaces.gauges() else { return true };
     let bytes_of = |chunk| {
         let shape = store.arena.header(chunk).shape();
         if shape.has(Shape::DELETED) { 0 } else { item_bytes(store, chunk, shape) }
@@ -222,8 +250,8 @@ pub(crate) fn unlink(thread: &ThreadState, chunk: ChunkRef) {
     header.pos.store(0, Ordering::Relaxed);
     let class = store.slabs.class_of(&store.arena, chunk);
     let shape = header.shape();
-    count_linked(thread, chunk, class, shape, -1);
     let bytes = item_bytes(store, chunk, shape);
+    count_linked(thread, chunk, class, shape, -1, bytes);
     if shape.has(Shape::DELETED) {
         store.deleted.leave(bytes);
     }

@@ -12,7 +12,7 @@ use crate::lru::{Part, recency};
 use crate::reaping::deleted;
 use crate::stats::Count;
 use crate::store::Store;
-use crate::table::{SlotHint, Wanted};
+use crate::table::{SlotHint, SlotRef, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::chunks::Shape;
@@ -239,32 +239,24 @@ impl<'s> Section<'s> {
                 linked::unlink(self.thread(), chunk);
                 Applied::Removed
             }
-            // The key has an item: one store replaces it.
-            (Change::Put { draft, cas }, Some(slot)) => {
-                let old = slot.reference();
-                if !linked::has_quota(self.thread(), draft.chunk(), Some(old)) {
+            (Change::Put { draft, cas }, slot) => {
+                let old = slot.as_ref().map(SlotRef::reference);
+                if !linked::has_quota(self.thread(), draft.chunk(), old) {
                     return Applied::Refused(DraftError::OverQuota);
                 }
-                let replaced = self.cas_in(old);
                 // A store of a key that is there is a use.
-                let part = Part::Proven;
-                let Some((new, cas)) = self.prepare(draft, part, (cas, Some(replaced)), births)
-                else {
+                let part = if old.is_some() { Part::Proven } else { self.part_of_new(hash) };
+                let Some((new, cas)) = self.prepare(draft, part, (cas, old), births) else {
                     return Applied::Refused(DraftError::OutOfMemory);
                 };
-                locked.replace(slot, new);
-                linked::unlink(self.thread(), old);
-                Applied::Stored { cas }
-            }
-            // The key is new: it needs a slot.
-            (Change::Put { draft, cas }, None) => {
-                if !linked::has_quota(self.thread(), draft.chunk(), None) {
-                    return Applied::Refused(DraftError::OverQuota);
+                if let Some(slot) = slot {
+                    // The key has an item: one store replaces it.
+                    let old = slot.reference();
+                    locked.replace(slot, new);
+                    linked::unlink(self.thread(), old);
+                    return Applied::Stored { cas };
                 }
-                let part = self.part_of_new(hash);
-                let Some((new, cas)) = self.prepare(draft, part, (cas, None), births) else {
-                    return Applied::Refused(DraftError::OutOfMemory);
-                };
+                // The key is new: it needs a slot.
                 let commit = |wanted: Wanted<'_>| {
                     // The store cannot wait: the file system is asked, even if it was full.
                     self.store().budget.forget_full();
@@ -291,23 +283,22 @@ impl<'s> Section<'s> {
     }
 
     /// Makes an item of a draft, not yet in the table: its chunk and its cas unique, 0 if it has
-    /// none. `old` is the replaced item's cas unique. The caller holds the key's stripe.
+    /// none. `old` is the item that it replaces. The caller holds the key's stripe.
     #[inline]
     fn prepare(
         &self,
         draft: Draft,
         part: Part,
-        (chosen, old): (Option<u64>, Option<u64>),
+        (chosen, old): (Option<u64>, Option<ChunkRef>),
         births: Births,
     ) -> Option<(ChunkRef, u64)> {
         let thread = self.thread();
-        let has_cas = draft.has_cas();
-        debug_assert!(has_cas || chosen.is_none(), "no room for a chosen cas unique");
-        let cas = has_cas.then(|| thread.cas_of_change(chosen, old));
+        debug_assert!(draft.has_cas() || chosen.is_none(), "no room for a chosen cas unique");
         let (class, chunk) = (draft.class(), draft.into_chunk());
-        linked::link(thread, chunk, part, cas, births)?;
+        let cas = || thread.cas_of_change(chosen, old.map(|old| self.cas_in(old)));
+        let cas = linked::link(thread, class, chunk, part, cas, births)?;
         thread.count(class, Count::Linked, 1);
-        Some((chunk, cas.unwrap_or(0)))
+        Some((chunk, cas))
     }
 
     /// Puts a copy with a cas unique of its own in place of an item that has none. `draft` is
@@ -333,9 +324,9 @@ impl<'s> Section<'s> {
         let seen = item.header.recency.load(Ordering::Relaxed);
         let part = store.bag_at(item.header.pos.load(Ordering::Relaxed));
         let part = part.map_or(Part::Proven, |(list, bag)| list.bag(bag).part());
-        let cas = thread.cas_of_change(None, Some(0));
-        let new = draft.into_chunk();
-        if linked::link(thread, new, part, Some(cas), births).is_none() {
+        let (class, new) = (draft.class(), draft.into_chunk());
+        let cas = || thread.cas_of_change(None, Some(0));
+        if linked::link(thread, class, new, part, cas, births).is_none() {
             return Some(false);
         }
         recency::keep_second(&store.arena.header(new).recency, seen);

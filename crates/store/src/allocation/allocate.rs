@@ -49,17 +49,24 @@ const NAP: Duration = Duration::from_micros(100);
 /// which any other thread gets its processor back and ends its section.
 const PATIENCE: usize = 300;
 
-/// A chunk that holds these bytes, at most the largest chunk's, owned by the caller. Evicts if need
-/// be; `None` if nothing can be had.
-#[inline]
-pub(crate) fn take_for(thread: &Rc<ThreadState>, bytes: usize) -> Option<ChunkRef> {
+/// A chunk that holds these bytes, at most the largest chunk's, owned by the caller, and its class.
+/// Evicts if need be; `None` if nothing can be had.
+#[inline(always)]
+pub(crate) fn take_for(thread: &Rc<ThreadState>, bytes: usize) -> Option<(ClassId, ChunkRef)> {
     loop {
         let class = thread.store.slabs.class_for(bytes);
         let chunk = take(thread, class)?;
         if let Some(chunk) = if_it_holds(thread, class, chunk, bytes) {
-            return Some(chunk);
+            return Some((class, chunk));
         }
     }
+}
+
+/// A chunk for the head of a chained item, and its class.
+#[inline(never)]
+pub(crate) fn take_head(thread: &Rc<ThreadState>) -> Option<(ClassId, ChunkRef)> {
+    let class = thread.store.slabs.heads();
+    Some((class, take(thread, class)?))
 }
 
 /// The chunk, if these bytes fit into it. Otherwise the class was fitted to other sizes after it
@@ -79,7 +86,7 @@ pub(crate) fn if_it_holds(
 }
 
 /// A chunk of the class, owned by the caller. Evicts if need be; `None` if nothing can be had.
-#[inline]
+#[inline(always)]
 pub(crate) fn take(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     if thread.is_time_to_look(class) {
         open_if_full(thread, class);

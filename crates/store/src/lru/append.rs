@@ -35,6 +35,15 @@ pub(crate) struct OwnBlock {
     block: BlockId,
 }
 
+impl OwnBlock {
+    /// The block, if it is in this bag, which has this number and is the newest (law 1); else zero.
+    #[inline]
+    fn of(self, index: u8, bag: &Bag) -> BlockId {
+        let is_of = self.bag == index && self.opened == bag.opened_tick();
+        if is_of { self.block } else { 0 }
+    }
+}
+
 /// `true` if a bag of this many slots is large enough that each thread that stores may have a block
 /// of its own. Half of such a block is lost, on average.
 pub(super) fn has_own_blocks(slots: u64, threads: u64) -> bool {
@@ -56,22 +65,27 @@ impl BagList {
     ) -> Option<Position> {
         let index = self.newest(part);
         let bag = self.bag(index);
-        if !bag.has_own_blocks() {
-            return self.append(blocks, budget, index, item);
+        let block = if bag.has_own_blocks() {
+            own.get().of(index, bag)
+        } else {
+            // Acquire: partner of the Release in `link_block`; the block's header is visible.
+            bag.tail.load(Ordering::Acquire)
+        };
+        if block != 0
+            && let Some(position) = bag.append_in(blocks, block, item)
+        {
+            return Some(position);
         }
-        let opened = bag.opened_tick();
-        let OwnBlock { bag: of, opened: of_tick, block } = own.get();
-        if of == index && of_tick == opened && block != 0 {
-            // Law 1 of the module holds.
-            if let Some(position) = bag.append_in(blocks, block, item) {
-                return Some(position);
-            }
+        if bag.has_own_blocks() {
+            self.append_in_new(blocks, budget, index, item, own)
+        } else {
+            self.append(blocks, budget, index, item)
         }
-        self.append_in_new(blocks, budget, index, item, own)
     }
 
     /// Appends an item to the bag in a fresh block, which is the thread's own from now on. Where
     /// there is none, in the block that all share.
+    #[inline(never)]
     fn append_in_new(
         &self,
         blocks: &Blocks,
@@ -97,6 +111,7 @@ impl BagList {
 
     /// Appends an item to any bag, in its last block. The caller holds the order lock, unless this
     /// is the newest.
+    #[inline(never)]
     pub(crate) fn append(
         &self,
         blocks: &Blocks,
