@@ -74,7 +74,7 @@ pub struct Refill<I> {
 impl KeptChunks {
     /// The chunk that was kept last, for a new item or piece. An empty list asks `refill` for
     /// chunks, under its lock (law 3), and takes no more than half of what it may keep.
-    #[inline]
+    #[inline(always)]
     pub fn take<I: Iterator<Item = ChunkRef>>(
         &self,
         refill: impl FnOnce() -> Refill<I>,

@@ -193,6 +193,7 @@ impl Worker {
 
     /// Judges `condition` by the key's present item, and counts where it is a `cas`. If it
     /// holds only by meta's `I`, `draft` becomes a stale version of the item.
+    #[inline]
     fn judge(
         &self,
         key: Key<'_>,

@@ -15,7 +15,7 @@ use arena::chunks::{
     chain, piece_link,
 };
 use arena::sync::Ordering;
-use narrow::to_u32;
+use narrow::{to_u16, to_u32};
 use std::rc::Rc;
 
 /// Key, flags, deadline and size of a new item.
@@ -47,19 +47,21 @@ pub enum DraftError {
 }
 
 /// An item being written. Dropping it returns its memory.
+///
+/// It is moved several times on its way from the request to the table, so it is kept small.
 pub struct Draft {
     thread: Rc<ThreadState>,
     head: ChunkRef,
-    class: ClassId,
-    value_len: usize,
-    filled: usize,
-    /// Byte at which an inline value begins; zero if the value is chained.
-    inline_at: usize,
-    /// The piece being filled, and the bytes of it that are filled.
+    /// The last piece of a chained value; zero if there is none yet.
     piece: ChunkRef,
-    piece_filled: usize,
-    piece_len: usize,
+    value_len: u32,
+    filled: u32,
+    /// Byte at which an inline value begins; zero if the value is chained.
+    inline_at: u16,
+    class: ClassId,
 }
+
+const _: () = assert!(size_of::<Draft>() <= 32);
 
 impl std::fmt::Debug for Draft {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -138,13 +140,12 @@ impl Draft {
         Self {
             thread: Rc::clone(thread),
             head,
-            class,
-            value_len: new.value_len,
-            filled: 0,
-            inline_at: if shape.is_chained() { 0 } else { shape.key_at() + new.key.len() },
             piece: 0,
-            piece_filled: 0,
-            piece_len: 0,
+            // `item_bytes_max` is at most 1 GiB.
+            value_len: to_u32(new.value_len),
+            filled: 0,
+            inline_at: if shape.is_chained() { 0 } else { to_u16(shape.key_at() + new.key.len()) },
+            class,
         }
     }
 
@@ -152,7 +153,7 @@ impl Draft {
     #[inline]
     #[must_use]
     pub fn remaining(&self) -> usize {
-        self.value_len - self.filled
+        (self.value_len - self.filled) as usize
     }
 
     /// Slab class of the chunk, or of the head if the value is chained.
@@ -218,28 +219,31 @@ impl Draft {
     /// # Panics
     ///
     /// If `bytes` is longer than [`remaining`](Self::remaining).
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), DraftError> {
         assert!(bytes.len() <= self.remaining(), "more value than announced");
         if self.inline_at == 0 {
             return self.push_chained(bytes);
         }
+        let at = usize::from(self.inline_at) + self.filled as usize;
         // SAFETY: the draft owns the chunk, and its class has room for the announced value.
-        unsafe { self.thread.store.arena.write(self.head, self.inline_at + self.filled, bytes) };
-        self.filled += bytes.len();
+        unsafe { self.thread.store.arena.write(self.head, at, bytes) };
+        self.filled += to_u32(bytes.len());
         Ok(())
     }
 
     fn push_chained(&mut self, mut bytes: &[u8]) -> Result<(), DraftError> {
         while !bytes.is_empty() {
-            if self.piece_filled == self.piece_len {
+            // All pieces but the last are full.
+            let at = self.filled as usize % PIECE_BYTES;
+            if at == 0 {
                 self.add_piece()?;
             }
-            let (now, later) = bytes.split_at(bytes.len().min(self.piece_len - self.piece_filled));
-            // SAFETY: the draft owns its pieces; `piece_len` bytes fit behind a piece's header.
-            unsafe { self.thread.store.arena.write(self.piece, PIECE_AT + self.piece_filled, now) };
-            self.piece_filled += now.len();
-            self.filled += now.len();
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - at));
+            // SAFETY: the draft owns its pieces. `PIECE_BYTES` fit behind a piece's header, or what
+            // is left of the value if that is less, of which `bytes` are a part.
+            unsafe { self.thread.store.arena.write(self.piece, PIECE_AT + at, now) };
+            self.filled += to_u32(now.len());
             bytes = later;
         }
         Ok(())
@@ -258,10 +262,10 @@ impl Draft {
         if self.piece == 0 {
             arena.word(self.head, chain::FIRST).store(piece, Ordering::Relaxed);
         } else {
-            let link = piece_link(piece, to_u32(self.piece_len));
+            let link = piece_link(piece, to_u32(PIECE_BYTES));
             arena.long(self.piece).store(link, Ordering::Relaxed);
         }
-        (self.piece, self.piece_filled, self.piece_len) = (piece, 0, len);
+        self.piece = piece;
         Ok(())
     }
 
@@ -283,6 +287,7 @@ impl Draft {
 }
 
 impl Drop for Draft {
+    #[inline]
     fn drop(&mut self) {
         if self.head != 0 {
             self.thread.free(self.head);

@@ -27,7 +27,7 @@ pub(crate) struct ReadGuard<'s> {
 }
 
 impl<'s> ReadGuard<'s> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open(thread: &'s Rc<ThreadState>) -> Self {
         thread.enter();
         Self { thread }
@@ -52,7 +52,7 @@ impl<'s> ReadGuard<'s> {
 }
 
 impl Drop for ReadGuard<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.thread.store.is_strict_lru() && self.thread.depth() == 1 {
             move_touched(self.thread);
@@ -128,7 +128,7 @@ pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
 /// table. Returns the cas unique that `cas` gave it, 0 if it has no room for one. `None`, and the
 /// chunk is freed, if no bag block could be had. The caller holds the key's stripe, and took
 /// `births` under it before it decided to store.
-#[inline]
+#[inline(always)]
 pub(crate) fn link(
     thread: &ThreadState,
     class: ClassId,
@@ -157,12 +157,12 @@ pub(crate) fn link(
     header.recency.store(thread.recency(class), Ordering::Release);
     let list = store.list(class);
     let own = thread.own_block(class, part);
-    let append = || list.append_newest(&store.blocks, &store.budget, part, chunk, own);
     let ask_again = || {
         store.budget.forget_full();
-        append()
+        list.append(&store.blocks, &store.budget, list.newest(part), chunk)
     };
-    let Some(position) = append().or_else(ask_again) else {
+    let appended = list.append_newest(&store.blocks, &store.budget, part, chunk, own);
+    let Some(position) = appended.or_else(ask_again) else {
         thread.free(chunk);
         return None;
     };

@@ -96,7 +96,7 @@ pub enum Applied {
 }
 
 impl<'s> Section<'s> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open(thread: &'s Rc<ThreadState>) -> Self {
         Self { guard: ReadGuard::open(thread) }
     }
@@ -121,13 +121,8 @@ impl<'s> Section<'s> {
     /// for the lookup.
     #[inline]
     pub fn prefetch_item(&self, hash: u64) -> SlotHint {
-        let (table, arena) = (&self.store().table, &self.store().arena);
-        let hint = table.hint(hash);
-        match hint.reference() {
-            Some(chunk) => arena.prefetch_item(chunk),
-            None => table.overflow_candidates(hash, |chunk| arena.prefetch_item(chunk)),
-        }
-        hint
+        let arena = &self.store().arena;
+        self.store().table.hint(hash, |chunk| arena.prefetch_item(chunk))
     }
 
     /// Third stage, for keys to be read: fetches the rest of a value of more than two lines, some
@@ -284,7 +279,7 @@ impl<'s> Section<'s> {
 
     /// Makes an item of a draft, not yet in the table: its chunk and its cas unique, 0 if it has
     /// none. `old` is the item that it replaces. The caller holds the key's stripe.
-    #[inline]
+    #[inline(always)]
     fn prepare(
         &self,
         draft: Draft,

@@ -123,7 +123,7 @@ impl ThreadState {
     }
 
     /// Begins a read section, or one within another.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter(&self) {
         if self.depth.replace(self.depth.get() + 1) == 0 {
             self.wake();
@@ -132,7 +132,7 @@ impl ThreadState {
     }
 
     /// Ends the read section that began last.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn leave(&self) {
         let depth = self.depth.get() - 1;
         self.depth.set(depth);
@@ -287,6 +287,7 @@ impl ThreadState {
     }
 
     /// Returns the chunks of an item that no other thread can read.
+    #[inline(never)]
     pub(crate) fn free(&self, chunk: ChunkRef) {
         let store = &*self.store;
         let mut chunks = Vec::new();

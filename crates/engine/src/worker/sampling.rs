@@ -51,7 +51,7 @@ impl Worker {
     }
 
     /// A value was stored.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_stored(&self, command: Command, key: &Key<'_>, new: &NewValue) {
         self.count_in_namespace(command, key, Outcome::Hit);
         if self.sampler.takes(key.hash) {

@@ -81,6 +81,7 @@ pub(crate) fn serve(
 }
 
 /// Does what was asked; `head` is the line.
+#[inline(never)]
 fn serve_request(
     cx: &mut Context,
     session: &mut Session,
@@ -137,6 +138,7 @@ fn serve_request(
     replied.into()
 }
 
+#[inline(always)]
 fn serve_store(
     cx: &mut Context,
     session: &mut Session,
@@ -202,12 +204,13 @@ pub(super) fn answer_store(
         return pending.line(out, reply::BAD_DATA_CHUNK);
     };
     let answer = match stored.verdict {
+        // Apart, so that its length is known when this is compiled.
+        Verdict::Stored => return pending.line(out, reply::STORED),
         Verdict::Exists => reply::EXISTS,
         Verdict::NotFound if store.cas.is_some() => reply::NOT_FOUND,
         Verdict::NotFound | Verdict::NotStored => reply::NOT_STORED,
         Verdict::OutOfMemory => reply::OUT_OF_MEMORY_STORING,
         Verdict::OverQuota => reply::OVER_QUOTA,
-        Verdict::Stored => reply::STORED,
         Verdict::TooLarge => reply::TOO_LARGE,
     };
     pending.line(out, answer)

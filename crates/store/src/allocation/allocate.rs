@@ -104,18 +104,19 @@ fn add_page(thread: &ThreadState, class: ClassId) -> bool {
 fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     let store = &*thread.store;
     let (slabs, arena) = (&store.slabs, &store.arena);
+    let take_free = || slabs.take(arena, thread.slot, class);
     // Without eviction only what is on its way back is waited for.
     let patience = if store.evict { PATIENCE } else { 2 };
     let (mut round, mut fruitless) = (0, 0);
     while round < ROUNDS && fruitless <= patience {
         if add_page(thread, class)
-            && let Some(chunk) = slabs.take(arena, thread.slot, class)
+            && let Some(chunk) = take_free()
         {
             return Some(chunk);
         }
         // What other threads keep comes before any item.
         if slabs.share_kept(arena, &store.qsbr, class)
-            && let Some(chunk) = slabs.take(arena, thread.slot, class)
+            && let Some(chunk) = take_free()
         {
             return Some(chunk);
         }
@@ -126,7 +127,7 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
         // Chunks on their way back come before items that are still of use.
         thread.adopt();
         thread.settle();
-        if let Some(chunk) = slabs.take(arena, thread.slot, class) {
+        if let Some(chunk) = take_free() {
             return Some(chunk);
         }
         // Then what only serves stale reads.
@@ -152,7 +153,7 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     // Nothing can be evicted. A file system that was full may have room by now.
     store.budget.forget_full();
     if add_page(thread, class)
-        && let Some(chunk) = slabs.take(arena, thread.slot, class)
+        && let Some(chunk) = take_free()
     {
         return Some(chunk);
     }
@@ -174,6 +175,7 @@ enum Waited {
 fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Waited {
     let store = &*thread.store;
     let (slabs, arena) = (&store.slabs, &store.arena);
+    let take_free = || slabs.take(arena, thread.slot, class);
     let epoch = store.qsbr.now();
     for turn in 1..=WAITS {
         let promising = thread.has_retired()
@@ -196,11 +198,11 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Waited {
         }
         thread.adopt();
         thread.settle();
-        if let Some(chunk) = slabs.take(arena, thread.slot, class) {
+        if let Some(chunk) = take_free() {
             return Waited::Got(chunk);
         }
         if add_page(thread, class) {
-            return slabs.take(arena, thread.slot, class).map_or(Waited::ForNothing, Waited::Got);
+            return take_free().map_or(Waited::ForNothing, Waited::Got);
         }
     }
     if store.qsbr.now() != epoch {

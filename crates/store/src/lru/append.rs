@@ -54,7 +54,7 @@ impl BagList {
     /// Appends an item to the newest bag of a queue, in the thread's block if the bag has such.
     /// `None`: no block could be had. The caller is in a section, holds the key's stripe, and has
     /// written the item's bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append_newest(
         &self,
         blocks: &Blocks,

@@ -41,7 +41,7 @@ impl Keeping for KeptOf<'_> {
 impl Slabs {
     /// A free chunk of the class, owned by the caller and marked as a draft: one that the thread
     /// keeps, or one of the class.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, arena: &Arena, slot: usize, id: ClassId) -> Option<ChunkRef> {
         let list = self.threads.list(slot, id, self.classes.len());
         let class = self.class(id);
@@ -50,24 +50,18 @@ impl Slabs {
         Some(chunk)
     }
 
-    /// Free chunks of a class for a thread that has none, already handed out, and how many it may
-    /// keep. The chunks are marked as kept.
-    #[inline(never)]
+    /// Free chunks of a class for a thread that has none, each handed out and marked as kept when
+    /// it is asked for, and how many the thread may keep. Holds the class's lock.
     fn refill(&self, arena: &Arena, class: &Class) -> Refill<impl Iterator<Item = ChunkRef>> {
-        let mut chunks = [0; KEPT_MAX];
         let mut state = class.state.lock();
         let most = self.most_kept(class, &state);
-        let mut count = 0;
-        // One to use, and half of what the thread may keep.
-        while count <= most / 2
-            && let Some(chunk) = self.hand_out(class, &mut state, arena)
-        {
+        let chunks = std::iter::from_fn(move || {
+            let chunk = self.hand_out(class, &mut state, arena)?;
+            class.used.store(state.used, Ordering::Relaxed);
             arena.header(chunk).shape.store(Shape::KEPT, Ordering::Relaxed);
-            chunks[count] = chunk;
-            count += 1;
-        }
-        class.used.store(state.used, Ordering::Relaxed);
-        Refill { chunks: chunks.into_iter().take(count), most }
+            Some(chunk)
+        });
+        Refill { chunks, most }
     }
 
     /// Threads that store, or have stored before they left.
@@ -110,6 +104,7 @@ impl Slabs {
     }
 
     /// The next free chunk of the class, or of the page being cut.
+    #[inline]
     fn hand_out(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
         let chunk = match state.pop_free(arena) {
             Some(chunk) => chunk,

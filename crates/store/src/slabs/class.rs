@@ -148,7 +148,11 @@ impl ClassState {
         if head == 0 {
             return None;
         }
-        self.unlink_free(arena, head);
+        self.free_head = arena.header(head).recency.load(Ordering::Relaxed);
+        if self.free_head != 0 {
+            arena.header(self.free_head).deadline.store(0, Ordering::Relaxed);
+        }
+        self.free_len -= 1;
         Some(head)
     }
 

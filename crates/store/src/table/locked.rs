@@ -138,6 +138,7 @@ impl<'t> Locked<'t> {
 /// chain yet.
 impl Table {
     /// Puts an item into the chain's first free slot, or into a new overflow bucket at its end.
+    #[inline]
     pub(super) fn append(
         &self,
         home: &Bucket,
@@ -145,26 +146,43 @@ impl Table {
         reference: u32,
         grant: &mut impl FnMut(Wanted<'_>) -> bool,
     ) -> bool {
-        let mut bucket = home;
-        loop {
-            if let Some(slot) = bucket.free_slot() {
-                // The common case: one store links the item.
-                bucket.put(slot, tag, reference);
-                return true;
+        match home.free_slot() {
+            Some(slot) => {
+                // One store links the item.
+                home.put(slot, tag, reference);
+                true
             }
-            let Some(displaced) = bucket.item(LAST) else {
+            None => self.append_behind(home, tag, reference, grant),
+        }
+    }
+
+    /// The same behind a bucket that is full.
+    #[inline(never)]
+    fn append_behind<'t>(
+        &'t self,
+        mut full: &'t Bucket,
+        tag: u8,
+        reference: u32,
+        grant: &mut impl FnMut(Wanted<'_>) -> bool,
+    ) -> bool {
+        loop {
+            let Some(displaced) = full.item(LAST) else {
                 // A full bucket whose last slot holds no item holds a link there.
-                let Some(next) = bucket.link() else { return false };
-                bucket = self.overflow.at(next);
+                let Some(next) = full.link() else { return false };
+                full = self.overflow.at(next);
+                if let Some(slot) = full.free_slot() {
+                    full.put(slot, tag, reference);
+                    return true;
+                }
                 continue;
             };
             let Some(index) = self.overflow.take(grant) else { return false };
             // The chain's last bucket is full. Its last item moves into the new bucket before the
             // link takes its slot (law 4).
             let overflow = self.overflow.at(index as usize);
-            overflow.put(0, bucket.tag(LAST), displaced);
+            overflow.put(0, full.tag(LAST), displaced);
             overflow.put(1, tag, reference);
-            bucket.set_link(index);
+            full.set_link(index);
             return true;
         }
     }

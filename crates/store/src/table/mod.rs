@@ -96,7 +96,7 @@ use bucket::BUCKET_BYTES;
 use crossbeam_utils::CachePadded;
 use directory::Directory;
 use growth::Splitter;
-use narrow::to_usize;
+use narrow::{to_u32, to_usize};
 use pool::Pool;
 use std::io;
 
@@ -294,15 +294,25 @@ impl Table {
     }
 
     /// The first slot at which a lookup of this hash would look, if that is in the hash's own
-    /// bucket. Whether the item there has the key is not known.
+    /// bucket. Whether the item there has the key is not known. Calls `prefetch` for that item, or
+    /// else for each beyond the bucket at which the lookup would have to look, unchecked.
     #[inline]
-    pub(crate) fn hint(&self, hash: u64) -> SlotHint {
+    pub(crate) fn hint(&self, hash: u64, mut prefetch: impl FnMut(u32)) -> SlotHint {
         // Acquire: partner of the Release in `split`; the new bucket's content is visible.
         let home = self.directory(Ordering::Acquire).bucket_of(hash);
-        match (u32::try_from(home), self.buckets[home].find(tag_of(hash), &mut |_| true)) {
-            (Ok(bucket), Some((slot, reference))) => SlotHint { bucket, slot, reference },
-            _ => SlotHint::default(),
+        let bucket = &self.buckets[home];
+        if let Some((slot, reference)) = bucket.find(tag_of(hash), &mut |_| true) {
+            prefetch(reference);
+            // There are at most 2^31 buckets.
+            return SlotHint { bucket: to_u32(home), slot, reference };
         }
+        if let Some(next) = bucket.link() {
+            self.scan(self.overflow.at(next), tag_of(hash), &mut |reference| {
+                prefetch(reference);
+                false
+            });
+        }
+        SlotHint::default()
     }
 
     /// The reference in `hint`, if it is still there: a hit needs no other check, wherever the hash
@@ -312,20 +322,6 @@ impl Table {
         let is_there = hint.reference != 0
             && self.buckets[hint.bucket as usize].holds(hint.slot, hint.reference);
         is_there.then_some(hint.reference)
-    }
-
-    /// Calls `f` for each reference beyond the hash's own bucket that a lookup of this hash would
-    /// have to look at, unchecked: for prefetching where [`hint`](Self::hint) has found none.
-    #[inline]
-    pub(crate) fn overflow_candidates(&self, hash: u64, mut f: impl FnMut(u32)) {
-        // Acquire: partner of the Release in `split`; the new bucket's content is visible.
-        let home = &self.buckets[self.directory(Ordering::Acquire).bucket_of(hash)];
-        if let Some(next) = home.link() {
-            self.scan(self.overflow.at(next), tag_of(hash), &mut |reference| {
-                f(reference);
-                false
-            });
-        }
     }
 
     /// Takes the lock under which the hash's items change.

@@ -64,8 +64,9 @@ fn check_against_model(seed: u64, hash: fn(u64) -> u64) {
     for (&key, &reference) in &model {
         assert_eq!(table.find(hash(key), |r| r == reference), Some(reference));
         // The hint may be another item of this tag.
-        let mut is_seen = table.hint(hash(key)).reference().is_some();
-        table.overflow_candidates(hash(key), |r| is_seen |= r == reference);
+        let mut is_seen = false;
+        let hint = table.hint(hash(key), |seen| is_seen |= seen == reference);
+        is_seen |= hint.reference().is_some();
         assert!(is_seen, "hint and candidates leave out what a lookup would find");
     }
     model.iter().for_each(|(&key, &reference)| {
