@@ -82,7 +82,6 @@ const fn proxied_at_times(name: &'static str, reason: &'static str) -> Exception
 const EXCEPTIONS: &[(Suite, Exception)] = &[
     (Suite::Bmemcached, anywhere("test_ipv6.py", NO_CONFTEST)),
     (Suite::Bmemcached, anywhere("test_sasl_integration.py", NO_CONFTEST)),
-    (Suite::Bmemcached, proxied("::testStats", "`stats settings` is a server's")),
     (
         Suite::Bmemcached,
         proxied_at_times("BinaryMemcachedTests::testSetMultiBigData", MAKES_PREFIXES),

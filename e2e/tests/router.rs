@@ -199,3 +199,25 @@ fn each_signal_that_asks_for_the_end_lets_the_last_reply_out() {
         assert!(end.recv().unwrap().success(), "{signal:?}");
     }
 }
+
+/// memcached's own script, which asks for `stats`, `settings`, `items` and `slabs`, and ends at the
+/// first answer that it does not know.
+#[test]
+fn memcached_tools_read_the_proxy() {
+    let (_servers, proxy) = routed(Kind::Holdall);
+    let addr = proxy.addr().to_string();
+    proxy.connect().expect(b"get k\r\n", b"END\r\n");
+    for (mode, line) in [
+        ("stats", "get_misses 1"),
+        ("settings", "num_threads 2"),
+        ("display", "# Item_Size Max_age Pages Count Full? Evicted Evict_Time OOM"),
+    ] {
+        let tool = "/usr/share/memcached/scripts/memcached-tool";
+        let output = Command::new(tool).args([&addr, mode]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{mode}: {errors}");
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.lines().any(|one| words(one) == line), "{mode}: {text}");
+    }
+}

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use common::{ask, eventually, proxy, stat, stats};
@@ -186,4 +187,95 @@ fn files_tell_the_same_in_json() {
     assert!(read("config_sources_info").contains(r#""mcrouter_config": ""#));
     // It goes on writing until the process ends.
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What memcached_exporter makes of a proxy, by the rules of its source (`pkg/exporter` of commit
+/// 0cbb0fb, and the library under it): `stats`, `stats slabs` and `stats items` become one table, to
+/// which a later line with the same name is the better one; names with colons begin with the number
+/// of a class; one answer that is an error, one value that is no number, or no `cmd_set` beside
+/// `cas_hits`, `cas_misses` and `cas_badval`, and the server counts as down.
+#[test]
+fn memcacheds_exporter_reads_counts_without_an_error() {
+    let server = Server::memcached(&[]);
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{}"]}}}}, "route": "PoolRoute|A"}}"#,
+        server.addr()
+    );
+    let proxy = proxy(&["--config-str", &config, "--enable-flush-cmd"]).unwrap();
+    for (request, reply) in [
+        ("set a 0 0 1\r\n1\r\n", "STORED\r\n"),
+        ("add a 0 0 1\r\n2\r\n", "NOT_STORED\r\n"),
+        ("set b 0 0 1\r\n2\r\n", "STORED\r\n"),
+        ("cas a 0 0 1 9999\r\n3\r\n", "EXISTS\r\n"),
+        ("cas none 0 0 1 1\r\n3\r\n", "NOT_FOUND\r\n"),
+        ("get a none\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n"),
+        ("mg none v\r\n", "EN\r\n"),
+        ("incr a 1\r\n", "2\r\n"),
+        ("decr none 1\r\n", "NOT_FOUND\r\n"),
+        ("touch a 0\r\n", "TOUCHED\r\n"),
+        ("gat 0 none\r\n", "END\r\n"),
+        ("delete b\r\n", "DELETED\r\n"),
+        ("delete b\r\n", "NOT_FOUND\r\n"),
+    ] {
+        assert_eq!(ask(proxy, request), reply, "{request}");
+    }
+    let gets = ask(proxy, "gets a\r\n");
+    let unique = gets.lines().next().and_then(|line| line.split(' ').nth(4)).unwrap();
+    assert_eq!(ask(proxy, &format!("cas a 0 0 1 {unique}\r\n5\r\n")), "STORED\r\n");
+    assert_eq!(ask(proxy, "flush_all\r\n"), "OK\r\n");
+
+    let mut table = BTreeMap::new();
+    for group in ["", "slabs", "items"] {
+        for line in stats(proxy, group).lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            if let ["STAT", name, value] = words[..] {
+                assert!(!name.contains(':'), "{name} is of no class");
+                table.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+    for (name, count) in [
+        ("cmd_set", 6),
+        ("cas_hits", 1),
+        ("cas_misses", 1),
+        ("cas_badval", 1),
+        ("get_hits", 2),
+        ("get_misses", 2),
+        ("delete_hits", 1),
+        ("delete_misses", 1),
+        ("incr_hits", 1),
+        ("incr_misses", 0),
+        ("decr_hits", 0),
+        ("decr_misses", 1),
+        ("touch_hits", 1),
+        ("touch_misses", 1),
+        ("cmd_flush", 1),
+        ("cmd_get", 5),
+        ("cmd_touch", 2),
+        ("accepting_conns", 1),
+        ("rejected_connections", 0),
+    ] {
+        assert_eq!(table[name].parse(), Ok(count), "{name}");
+    }
+    for name in ["uptime", "time", "total_connections", "bytes_read", "bytes_written"] {
+        assert!(table[name].parse::<u64>().is_ok(), "{name} {}", table[name]);
+    }
+    // Of seconds and microseconds; memcached has six digits.
+    for name in ["rusage_user", "rusage_system"] {
+        let (secs, us) = table[name].split_once('.').unwrap();
+        assert!(secs.parse::<u32>().is_ok() && us.len() == 6, "{name} {}", table[name]);
+    }
+    // `stats` alone has mcrouter's meaning: a rate.
+    let rate = stats(proxy, "");
+    let rate = rate.lines().find_map(|line| line.strip_prefix("STAT cmd_set ")).unwrap();
+    assert_ne!(rate, "6");
+
+    let settings = stats(proxy, "settings");
+    for line in settings.lines().filter(|line| *line != "END") {
+        assert_eq!(line.split(' ').count(), 3, "{line}");
+    }
+    let port = format!("STAT tcpport {}\r\n", proxy.port());
+    for line in ["STAT maxconns 65536\r\n", "STAT num_threads 1\r\n", &port] {
+        assert!(settings.contains(line), "{line} in {settings}");
+    }
 }

@@ -5,8 +5,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::counters::add;
+use proto::answer::MetaCode;
 use proto::{Command, Failure};
+
+use crate::counters::add;
+use crate::reply::Outcome;
 
 /// One of the events that are counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,6 +20,10 @@ pub enum Count {
     FailedHere(Command),
     /// Those that were answered with a server's error.
     FailedThere(Command),
+    /// Those whose item was there.
+    Hit(Command),
+    /// Those whose item was not there.
+    Missed(Command),
     /// Requests for a server, whether it was asked or not, but those of [`Self::SentAside`].
     Sent(Command),
     /// Requests for a server behind another that failed, or of a shadow.
@@ -37,6 +44,8 @@ pub enum Event {
     Replied,
     /// Of them, errors.
     RepliedError,
+    /// A `cas` found another cas unique.
+    CasExists,
     /// Requests that wait for room in the window: a level, not a count.
     Waiting,
     /// A request went on to another child after a failure, once for each request.
@@ -97,7 +106,7 @@ pub enum Event {
 
 const OPS: usize = Command::Version as usize + 1;
 const FAILURES: usize = Failure::ALL.len();
-const RESULTS_AT: usize = 5 * OPS;
+const RESULTS_AT: usize = 7 * OPS;
 const EVENTS_AT: usize = RESULTS_AT + 2 * FAILURES;
 const LEN: usize = EVENTS_AT + Event::FailOpenExited as usize + 1;
 
@@ -110,9 +119,35 @@ impl Count {
             Self::FailedThere(op) => 2 * OPS + op as usize,
             Self::Sent(op) => 3 * OPS + op as usize,
             Self::SentAside(op) => 4 * OPS + op as usize,
+            Self::Hit(op) => 5 * OPS + op as usize,
+            Self::Missed(op) => 6 * OPS + op as usize,
             Self::Result(failure) => RESULTS_AT + failure as usize,
             Self::ResultAside(failure) => RESULTS_AT + FAILURES + failure as usize,
             Self::Event(event) => EVENTS_AT + event as usize,
+        }
+    }
+
+    /// The count of a client's answer that says whether an item was there.
+    #[inline]
+    const fn of_answer(op: Command, outcome: Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Deleted
+            | Outcome::Found
+            | Outcome::Number
+            | Outcome::Stored
+            | Outcome::Touched
+            | Outcome::Meta(MetaCode::Hd | MetaCode::Va) => Some(Self::Hit(op)),
+            Outcome::Lease | Outcome::NotFound | Outcome::Meta(MetaCode::En | MetaCode::Nf) => {
+                Some(Self::Missed(op))
+            }
+            Outcome::Exists => Some(Self::Event(Event::CasExists)),
+            Outcome::Failed(_)
+            | Outcome::MetaInfo
+            | Outcome::NotStored
+            | Outcome::Ok
+            | Outcome::StaleStored
+            | Outcome::Version
+            | Outcome::Meta(MetaCode::Ex | MetaCode::Me | MetaCode::Mn | MetaCode::Ns) => None,
         }
     }
 }
@@ -138,6 +173,14 @@ impl Traffic {
     #[inline]
     pub fn event(&self, event: Event) {
         self.count(Count::Event(event));
+    }
+
+    /// A client is answered.
+    #[inline]
+    pub fn answered(&self, op: Command, outcome: Outcome) {
+        if let Some(count) = Count::of_answer(op, outcome) {
+            self.count(count);
+        }
     }
 
     /// A request for a server has failed.
@@ -220,6 +263,8 @@ mod tests {
                 Count::FailedThere(*op),
                 Count::Sent(*op),
                 Count::SentAside(*op),
+                Count::Hit(*op),
+                Count::Missed(*op),
             ]
         });
         let failures = Failure::ALL.into_iter();

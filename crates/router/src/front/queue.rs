@@ -300,6 +300,7 @@ impl Sink for Queues {
             }
             queue.reply_bytes = needed.max(queue.reply_bytes / 2);
         }
+        self.traffic.answered(slot.op, reply.outcome);
         if let Some(failure) = reply.outcome.failure() {
             count_error(&self.traffic, slot.op, failure);
         }

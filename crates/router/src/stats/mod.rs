@@ -1,10 +1,11 @@
 //! `stats` and its kinds, by mcrouter's names.
 //!
 //! A name that mcrouter has and this program cannot say truly is left out; docs/router.md has the
-//! list.
+//! list. Names of memcached's stand beside them.
 
 mod commands;
 pub(crate) mod files;
+mod memcached;
 mod process;
 
 use std::fmt::{Display, Write};
@@ -95,6 +96,10 @@ impl Shared {
             b"external" => {}
             b"servers" => self.servers(&mut out),
             b"suspect_servers" => self.suspects(&mut out),
+            b"settings" => memcached::settings(&mut out, self),
+            // A proxy has no items.
+            b"items" => {}
+            b"slabs" => memcached::slabs(&mut out, &self.registry.traffic()),
             b"latency" => crate::latency::stats(&self.registry, &mut out),
             b"version" => write_stat(&mut out, b"mcrouter-version", self.version.as_bytes()),
             _ => {
@@ -114,7 +119,7 @@ impl Shared {
         let numbers = Numbers { now, then, window, secs };
         self.program(&mut lines);
         process::lines(&mut lines);
-        self.connections(&mut lines);
+        self.connections(&mut lines, &numbers.now.traffic);
         self.configuration(&mut lines);
         commands::lines(&mut lines, &numbers);
         requests(&mut lines, &numbers);
@@ -143,14 +148,14 @@ impl Shared {
         lines.put(Kind::Own, "log_watcher_skipped", skipped);
     }
 
-    fn connections(&self, lines: &mut Lines) {
+    fn connections(&self, lines: &mut Lines, traffic: &Snapshot) {
         let stats = self.control.get().map(net::Control::stats).unwrap_or_default();
+        memcached::lines(lines, &stats, traffic);
         lines.put(Kind::Own, "num_clients", stats.curr_connections);
         lines.put(Kind::Ods, "num_client_connections", stats.curr_connections);
         lines.put(Kind::Own, "num_clients_moved", stats.moved);
         lines.put(Kind::Own, "num_clients_dropped", stats.slow_kicks);
         lines.put(Kind::Own, "client_memory", self.budget.held());
-        lines.put(Kind::Own, "bytes_read", stats.bytes_read);
         let reports = self.registry.report();
         let tls: Vec<&Report> = reports.iter().filter(|report| report.is_encrypted).collect();
         let all: Vec<&Report> = reports.iter().collect();

@@ -12,12 +12,11 @@ pub(super) fn lines(lines: &mut Lines) {
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
         let secs = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
         let [user, system] = [Usage::user_time, Usage::system_time].map(|time| secs(time(&usage)));
-        for (name, secs) in [
-            ("rusage_user", user),
-            ("rusage_system", system),
-            ("ps_user_time_sec", user),
-            ("ps_system_time_sec", system),
-        ] {
+        // As memcached has them; memcached_exporter reads seconds and microseconds apart.
+        for (name, secs) in [("rusage_user", user), ("rusage_system", system)] {
+            lines.put(Kind::Ods, name, format_args!("{secs:.6}"));
+        }
+        for (name, secs) in [("ps_user_time_sec", user), ("ps_system_time_sec", system)] {
             lines.put_fraction(Kind::Ods, name, secs);
         }
         lines.put(Kind::Ods, "ps_num_minor_faults", usage.minor_page_faults());
