@@ -32,6 +32,16 @@ pub fn announced_context(mut words: Words<'_>) -> Option<&[u8]> {
     if words.next()? == TRACEPARENT { words.next() } else { None }
 }
 
+/// The word behind `mn` that asks for the times of the command that follows, and tells those of the
+/// command before.
+pub const TIMES: &[u8] = b"times";
+
+/// True if `mn` with these words asks for times.
+#[must_use]
+pub fn asks_for_times(mut words: Words<'_>) -> bool {
+    words.next() == Some(TIMES)
+}
+
 /// The most words on a meta line, command and key included.
 pub const WORDS_MAX: usize = 20;
 

@@ -7,7 +7,7 @@ use crate::words::Words;
 use crate::{base64, reply::CRLF};
 
 /// The answer to `mn`.
-const NOOP: &[u8] = b"MN\r\n";
+pub const NOOP: &[u8] = b"MN\r\n";
 
 /// The answer to `mn leases`.
 const NOOP_LEASES: &[u8] = b"MN leases\r\n";
@@ -23,6 +23,17 @@ pub fn noop(mut words: Words<'_>, takes_contexts: bool) -> &'static [u8] {
         (Some(super::LEASES), _) => NOOP_LEASES,
         _ => NOOP,
     }
+}
+
+/// Appends the answer to `mn times`: nanoseconds that the command before was parsed, executed, and
+/// that its reply was written.
+pub fn write_times(out: &mut Vec<u8>, nanoseconds: [u64; 3]) {
+    out.extend_from_slice(b"MN times");
+    for time in nanoseconds {
+        out.push(b' ');
+        write_u64(out, time);
+    }
+    out.extend_from_slice(CRLF);
 }
 
 /// A reply code without a value. (With a value, `VA`, it is [`write_value_header`].)

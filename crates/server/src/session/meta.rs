@@ -20,6 +20,7 @@ use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::refusal;
 use super::state::{Session, Step, Then};
+use super::times;
 use super::trace;
 use super::value_in::{self, Taken};
 use super::value_out::{self, LINE_END, Outgoing, outgoing};
@@ -66,6 +67,9 @@ pub(crate) fn serve(
         }
         Command::Debug => pending.write(|| debug(&cx.engine, request, output.buf())),
         Command::NoOp => {
+            if times::ask(session, request.flags, output.buf()) {
+                return pending.written().into();
+            }
             trace::announce(cx, session, request.flags);
             pending.line(output.buf(), reply::noop(request.flags, trace::is_taken(cx)))
         }

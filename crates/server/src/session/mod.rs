@@ -60,6 +60,9 @@ mod stats_bags_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
+mod times;
+#[cfg(test)]
+mod times_tests;
 pub(crate) mod trace;
 #[cfg(test)]
 mod trace_tests;
@@ -169,8 +172,9 @@ impl Worker {
                     if self.is_verbose {
                         verbose::log_command(&cx.shared.log, session, wire, input.bytes());
                     }
-                    if session.trace.is_some() {
-                        trace::begin(cx, session, input.bytes(), output);
+                    if session.trace.is_some() && !trace::begin(cx, session, input.bytes(), output)
+                    {
+                        return Flow::NeedInput;
                     }
                     cx.batch.arrive(&cx.engine, input.bytes());
                     match wire {

@@ -2,7 +2,8 @@
 //!
 //! A client, or a proxy, announces a trace by `mn traceparent <context>`; it is that of the command
 //! that follows. If it is sampled, that command has a span from its parsing to its reply. A
-//! connection that announces nothing costs two branches a request.
+//! connection that announces nothing costs two branches a request. [`times`](super::times) of
+//! commands are announced the same way.
 
 use net::Output;
 use proto::text::{self, GetLine, KeyToken, Parsed, Request, Words};
@@ -12,6 +13,7 @@ use spans::{Context as Trace, Kind, OpenSpan, Value, key_hash};
 use super::announced::Announced;
 use super::context::Context;
 use super::state::{Session, Step};
+use super::times;
 
 /// Whether contexts are taken from clients.
 pub(super) fn is_taken(cx: &Context) -> bool {
@@ -28,37 +30,65 @@ pub(super) fn announce(cx: &Context, session: &mut Session, words: Words<'_>) {
     session.trace = context.map(|context| Box::new(Announced::Waiting(context)));
 }
 
-/// A command begins in `input`: starts its span, once all of its line is there.
+/// Bytes of a line that are waited for: more than a command and its first key.
+const LINE_BYTES: usize = 1024;
+
+/// A command begins in `input`: starts its span or its times. False while so little of its line is
+/// there that it is not known: a get would otherwise be served from its first word on.
 #[cold]
-pub(super) fn begin(cx: &Context, session: &mut Session, input: &[u8], output: &mut Output<'_>) {
-    let Some(Announced::Waiting(parent)) = session.trace.as_deref() else { return };
-    if !input.contains(&b'\n') {
-        return;
+pub(super) fn begin(
+    cx: &mut Context,
+    session: &mut Session,
+    input: &[u8],
+    output: &mut Output<'_>,
+) -> bool {
+    let Some(announced @ (Announced::Waiting(_) | Announced::Untimed)) = session.trace.as_deref()
+    else {
+        return true;
+    };
+    if input.len() < LINE_BYTES && !input.contains(&b'\n') {
+        return false;
     }
     let mut key_buf = KeyBuf::new();
-    let spans = cx.shared.exports().and_then(|exports| exports.spans.as_ref());
-    session.trace = spans.zip(subject(input, &mut key_buf)).map(|(spans, (command, key))| {
-        let mut span = OpenSpan::begin(spans, Some(parent), Kind::Server, command.name());
-        span.set("holdall.key.hash", key_hash(key));
-        Box::new(Announced::Running { span, reply_at: Some(output.buf().len()) })
-    });
+    let subject = subject(input, &mut key_buf);
+    let begun = match announced {
+        Announced::Waiting(parent) => {
+            let spans = cx.shared.exports().and_then(|exports| exports.spans.as_ref());
+            spans.zip(subject).map(|(spans, (command, key))| {
+                let mut span = OpenSpan::begin(spans, Some(parent), Kind::Server, command.name());
+                span.set("holdall.key.hash", key_hash(key));
+                Announced::Running { span, reply_at: Some(output.buf().len()) }
+            })
+        }
+        _ => subject.map(|_| times::begin(cx, input)),
+    };
+    session.trace = begun.map(Box::new);
+    true
 }
 
-/// A step was taken: looks at the reply, and ends the span with it.
+/// A step was taken: looks at the reply, and ends the span or the times with it.
 #[cold]
 pub(super) fn step_taken(session: &mut Session, step: &Step, output: &mut Output<'_>) {
-    let Some(Announced::Running { span, reply_at }) = session.trace.as_deref_mut() else { return };
-    if let Some(at) = *reply_at
-        && let Some(reply) = output.buf().get(at..).filter(|reply| !reply.is_empty())
-    {
-        *reply_at = None;
-        describe(span, reply);
-    }
-    if matches!(step, Step::Replied(_))
-        && let Some(announced) = session.trace.take()
-        && let Announced::Running { span, .. } = *announced
-    {
-        span.end();
+    let is_replied = matches!(step, Step::Replied(_));
+    match session.trace.as_deref_mut() {
+        Some(Announced::Running { span, reply_at }) => {
+            if let Some(at) = *reply_at
+                && let Some(reply) = output.buf().get(at..).filter(|reply| !reply.is_empty())
+            {
+                *reply_at = None;
+                describe(span, reply);
+            }
+            if is_replied
+                && let Some(announced) = session.trace.take()
+                && let Announced::Running { span, .. } = *announced
+            {
+                span.end();
+            }
+        }
+        Some(&mut Announced::Timing { began, parsed }) if is_replied => {
+            session.trace = times::end(began, parsed, output).map(Box::new);
+        }
+        _ => {}
     }
 }
 

@@ -96,6 +96,31 @@ fn each_command_tells_its_name_and_outcome() {
     }
 }
 
+/// Seen to fail: a get whose first word came alone left the trace to the next command.
+#[test]
+fn the_span_is_of_the_next_command_wherever_that_is_cut() {
+    for line in ["get k other", "mg k v"] {
+        let (spans, _) = spans_of(&format!("mn traceparent {TRACE}\r\n{line}\r\nget other\r\n"));
+        assert_eq!(spans.len(), 1, "{spans:?}");
+        assert!(spans[0].attributes.contains(&("holdall.key.hash", key_hash(b"k"))));
+    }
+}
+
+/// More keys than are waited for.
+#[test]
+fn a_get_without_an_end_has_the_span_of_its_first_key() {
+    let (mut worker, spans) = traced_worker();
+    let mut client = Client::new(&mut worker);
+    client.send(&mut worker, format!("mn traceparent {TRACE}\r\n").as_bytes());
+    let keys = "k ".repeat(10_000);
+    let reply = client.send(&mut worker, format!("get {keys}").as_bytes());
+    assert_eq!(reply, b"");
+    assert_eq!(client.send(&mut worker, b"\r\n"), b"END\r\n");
+    let spans = spans.take();
+    assert_eq!(spans.len(), 1, "{spans:?}");
+    assert!(spans[0].attributes.contains(&("holdall.key.hash", key_hash(b"k"))));
+}
+
 #[test]
 fn an_error_is_the_reason_of_a_failed_span() {
     let (spans, replies) =

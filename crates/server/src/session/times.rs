@@ -1,0 +1,53 @@
+//! The times of single commands, for clients that ask: `holdall bench stages`.
+//!
+//! ```text
+//!     mn times  ->  MN
+//!     get k     ->  VALUE .. END                    parse | execute | write
+//!     mn times  ->  MN times 310 620 8100           of this get, in nanoseconds
+//! ```
+//!
+//! It goes the way of announced traces, so a connection that asks for nothing pays nothing for it.
+
+use std::time::{Duration, Instant};
+
+use net::Output;
+use proto::meta;
+use proto::text::Words;
+
+use super::announced::{Announced, Times};
+use super::context::Context;
+use super::state::Session;
+
+/// `mn` with these words: asks for the times of the next command, and writes those of the last one.
+/// False if the words ask for none.
+pub(super) fn ask(session: &mut Session, words: Words<'_>, out: &mut Vec<u8>) -> bool {
+    if !meta::asks_for_times(words) || session.is_datagram() {
+        return false;
+    }
+    let before = session.trace.replace(Box::new(Announced::Untimed));
+    match before.as_deref() {
+        Some(Announced::Timed(Times { parse, execute, write })) => {
+            let nanoseconds = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            meta::reply::write_times(out, [parse, execute, write].map(nanoseconds));
+        }
+        _ => out.extend_from_slice(meta::reply::NOOP),
+    }
+    true
+}
+
+/// The command whose times are asked for begins: looks ahead, which parses it.
+pub(super) fn begin(cx: &mut Context, input: &[u8]) -> Announced {
+    let began = Instant::now();
+    cx.batch.arrive(&cx.engine, input);
+    Announced::Timing { began, parsed: Instant::now() }
+}
+
+/// The command has its reply: sends it. Of one that the client does not take now, there are no
+/// times.
+pub(super) fn end(began: Instant, parsed: Instant, output: &mut Output<'_>) -> Option<Announced> {
+    let executed = Instant::now();
+    output.flush().then(|| {
+        let (parse, execute) = (parsed - began, executed - parsed);
+        Announced::Timed(Times { parse, execute, write: executed.elapsed() })
+    })
+}
