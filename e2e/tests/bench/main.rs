@@ -6,6 +6,7 @@ mod access;
 mod certificates;
 mod faults;
 mod other_programs;
+mod stages;
 mod truth;
 
 use std::path::PathBuf;

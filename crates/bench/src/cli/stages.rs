@@ -14,8 +14,8 @@ use crate::terminal;
 /// Says where the time of a get goes, by the guide's eight stages.
 ///
 /// As in Intel's Configuration and Deployment Guide For Memcached, section 4.3.3. The client's
-/// kernel stamps each request and reply (SO_TIMESTAMPING); docs/bench.md says how the rest is
-/// parted, and what one host cannot show.
+/// kernel stamps each request and reply (SO_TIMESTAMPING), and the server tells its own times;
+/// docs/bench.md says how the rest is parted, and what one host cannot show.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct StagesArgs {

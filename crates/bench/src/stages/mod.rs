@@ -10,8 +10,10 @@
 //! Requests go one after the other on one connection, so each stamp belongs to one of them. The
 //! kernel of the client says when a request left its stack and when the reply came to it
 //! (`SO_TIMESTAMPING`). Clocks of two hosts are not compared: what passes between these two moments
-//! is parted by a handshake, which no program answers, and by the server's own time of a get.
+//! is parted by a handshake, which no program answers, and by the server's own times of each
+//! request (`mn times`), or else its median time of a get.
 
+mod parts;
 mod socket;
 
 use std::fmt::Write as _;
@@ -20,10 +22,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use parts::Parts;
 use socket::StampedSocket;
 
 /// The schema that the file names.
@@ -40,9 +42,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Requests before those that count.
 const WARM_UP: u32 = 200;
-
-/// One request in this number counts among the slowest.
-const SLOWEST_ONE_IN: usize = 100;
 
 /// A result as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -102,37 +101,6 @@ pub struct Times {
     pub p99: Option<f64>,
 }
 
-/// The moments of one request, in nanoseconds since 1970.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moments {
-    /// The key is chosen.
-    pub begin: u64,
-    /// The request is given to the kernel.
-    pub send: u64,
-    /// The kernel gave it to the interface.
-    pub sent: u64,
-    /// The kernel received the reply's last segment.
-    pub received: u64,
-    /// The reply is read.
-    pub end: u64,
-}
-
-/// Times of one request between its moments, in nanoseconds.
-type Parts = [u64; 4];
-
-impl Moments {
-    /// None if they are not in their order: a clock was set.
-    fn parts(&self) -> Option<Parts> {
-        let Self { begin, send, sent, received, end } = *self;
-        Some([
-            send.checked_sub(begin)?,
-            sent.checked_sub(send)?,
-            received.checked_sub(sent)?,
-            end.checked_sub(received)?,
-        ])
-    }
-}
-
 /// Asks a server for `requests` gets of values of `value_bytes`, and says where their time went.
 ///
 /// # Errors
@@ -146,10 +114,14 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
     for number in 0..WARM_UP {
         socket.get(number)?;
     }
+    let tells_times = socket.tells_times()?;
     let mut all = Vec::with_capacity(requests as usize);
     let mut left_out = 0;
     for number in 0..requests {
-        match socket.get(number)?.and_then(|moments| moments.parts()) {
+        let moments = socket.get(number)?;
+        let server = if tells_times { socket.times()? } else { None };
+        let moments = moments.filter(|_| server.is_some() == tells_times);
+        match moments.and_then(|moments| Parts::of(&moments, server)) {
             Some(parts) => all.push(parts),
             None => left_out += 1,
         }
@@ -173,7 +145,7 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
         stages: Vec::new(),
         whole: Times::default(),
     };
-    result.divide(&mut all)?;
+    result.divide(&mut all, tells_times)?;
     Ok(result)
 }
 
@@ -202,49 +174,6 @@ impl StagesResult {
             bail!("this is version {}, and {SCHEMA_VERSION} is read", result.version);
         }
         Ok(result)
-    }
-
-    /// Makes stages of the parts of all requests.
-    fn divide(&mut self, all: &mut [Parts]) -> Result<()> {
-        all.sort_by_key(|parts| parts.iter().sum::<u64>());
-        let count = all.len().div_ceil(SLOWEST_ONE_IN);
-        let slowest = &all[all.len() - count..];
-        let times = |pick: &dyn Fn(&Parts) -> u64| times(all, slowest, pick);
-        self.whole = times(&|parts| parts.iter().sum())?;
-        let [client, sending, away, receiving] = [0, 1, 2, 3].map(|at| times(&|parts| parts[at]));
-        let (client, sending, away, receiving) = (client?, sending?, away?, receiving?);
-        // The server has measured it; a handshake tells of the network only about.
-        let command = self.server_get.map(|time| time.clamp(0.0, away.mean));
-        let most = away.mean - command.unwrap_or(0.0);
-        let network = network(self.handshake, &sending, &receiving, most);
-        let rest = network + command.unwrap_or(0.0);
-        let stacks = Times {
-            mean: away.mean - rest,
-            slowest: (away.slowest - rest).max(0.0),
-            p50: None,
-            p99: None,
-        };
-        let same = |mean: f64| Times { mean, slowest: mean, p50: None, p99: None };
-        let stage = |guide: &str, name: &str, is_measured: bool, times: Times| Stage {
-            name: name.to_owned(),
-            guide: guide.to_owned(),
-            is_measured,
-            times,
-        };
-        self.stages = vec![
-            stage("1", "client: key, request", true, client),
-            stage("2", "client: stack, sending", true, sending),
-            stage("3, 7", "network, there and back", false, same(network)),
-        ];
-        self.stages.extend(match command {
-            Some(command) => vec![
-                stage("4, 6", "server: stack, wake-up", false, stacks),
-                stage("5", "server: command", false, same(command)),
-            ],
-            None => vec![stage("4, 5, 6", "server: stack, wake-up, command", false, stacks)],
-        });
-        self.stages.push(stage("8", "client: stack, receiving", true, receiving));
-        Ok(())
     }
 
     /// The result as a table.
@@ -280,6 +209,11 @@ impl StagesResult {
         text
     }
 
+    /// True if the server told its times of each request.
+    fn has_server_times(&self) -> bool {
+        self.stages.iter().any(|stage| stage.guide == "6")
+    }
+
     /// The limits of the numbers.
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
@@ -288,7 +222,7 @@ impl StagesResult {
              kernel measured; the server's stack is what is left.",
             self.handshake
         )];
-        if self.server_get.is_none() {
+        if self.server_get.is_none() && !self.has_server_times() {
             lines.push("The server does not tell its own time of a get (stats latency).".into());
         }
         if self.is_loopback {
@@ -303,109 +237,5 @@ impl StagesResult {
             lines.push(format!("{} requests had no whole set of stamps.", self.left_out));
         }
         lines
-    }
-}
-
-/// The network both ways, in microseconds: a handshake less what the client's own stacks take of
-/// it, and at most `most`.
-fn network(handshake: f64, sending: &Times, receiving: &Times, most: f64) -> f64 {
-    let stacks = sending.p50.unwrap_or(0.0) + receiving.p50.unwrap_or(0.0);
-    (handshake - stacks).clamp(0.0, most.max(0.0))
-}
-
-#[allow(clippy::cast_precision_loss, reason = "nanoseconds of a request")]
-fn times(all: &[Parts], slowest: &[Parts], pick: &dyn Fn(&Parts) -> u64) -> Result<Times> {
-    let mean = |some: &[Parts]| {
-        some.iter().map(|parts| pick(parts) as f64).sum::<f64>() / some.len() as f64 / 1000.0
-    };
-    let mut histogram = Histogram::<u64>::new(3)?;
-    for parts in all {
-        histogram.record(pick(parts))?;
-    }
-    let at = |quantile| Some(histogram.value_at_quantile(quantile) as f64 / 1000.0);
-    Ok(Times { mean: mean(all), slowest: mean(slowest), p50: at(0.5), p99: at(0.99) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn result(server_get: Option<f64>) -> StagesResult {
-        StagesResult {
-            schema: SCHEMA.to_owned(),
-            version: SCHEMA_VERSION,
-            command: Vec::new(),
-            started: 0,
-            host: Host::here(),
-            server: "10.0.0.1:11211".to_owned(),
-            is_loopback: false,
-            requests: 100,
-            left_out: 0,
-            handshake: 30.0,
-            server_get,
-            stages: Vec::new(),
-            whole: Times::default(),
-        }
-    }
-
-    /// A hundred requests: 1 us, 4 us, 50 us and 6 us; of the slowest one, 500 us away.
-    fn requests() -> Vec<Parts> {
-        let mut all = vec![[1_000, 4_000, 50_000, 6_000]; 100];
-        all[7][2] = 500_000;
-        all
-    }
-
-    #[test]
-    fn the_stages_of_a_request_are_its_whole_time() {
-        for server_get in [Some(2.0), None, Some(1e9)] {
-            let mut result = result(server_get);
-            result.divide(&mut requests()).unwrap();
-            let sum: f64 = result.stages.iter().map(|stage| stage.times.mean).sum();
-            assert!((sum - result.whole.mean).abs() < 1e-6, "{sum} {}", result.whole.mean);
-            let slowest: f64 = result.stages.iter().map(|stage| stage.times.slowest).sum();
-            assert!((slowest - 511.0).abs() < 1e-6, "{slowest}");
-            let count = if server_get.is_some() { 6 } else { 5 };
-            assert_eq!(result.stages.len(), count);
-            assert!(result.stages.iter().all(|stage| stage.times.mean >= 0.0));
-        }
-    }
-
-    #[test]
-    fn what_is_between_the_stamps_is_parted() {
-        let mut result = result(Some(2.0));
-        result.divide(&mut requests()).unwrap();
-        let [_, _, network, stacks, command, _] = &result.stages[..] else { panic!() };
-        // 30 us less 4 and 6.
-        assert!((network.times.mean - 20.0).abs() < 0.1, "{network:?}");
-        assert!((stacks.times.mean - 32.5).abs() < 0.1, "{stacks:?}");
-        assert_eq!((command.times.mean, command.is_measured), (2.0, false));
-        let shown = result.shown();
-        assert!(shown.contains("3, 7     network, there and back             20.0"), "{shown}");
-        assert!(shown.contains("derived") && !shown.contains("no wire"), "{shown}");
-    }
-
-    #[test]
-    fn a_handshake_that_took_longer_than_a_request_is_no_negative_time() {
-        let mut result = result(Some(2.0));
-        result.handshake = 1e6;
-        result.divide(&mut requests()).unwrap();
-        assert!(result.stages.iter().all(|stage| stage.times.mean >= 0.0), "{result:?}");
-        assert_eq!(result.stages[4].times.mean, 2.0, "what the server has measured stays");
-    }
-
-    #[test]
-    fn moments_out_of_their_order_are_left_out() {
-        let good = Moments { begin: 1, send: 2, sent: 3, received: 5, end: 9 };
-        assert_eq!(good.parts(), Some([1, 1, 2, 4]));
-        assert_eq!(Moments { sent: 1, ..good }.parts(), None);
-    }
-
-    #[test]
-    fn a_kept_result_is_read_again() {
-        let mut result = result(None);
-        result.divide(&mut requests()).unwrap();
-        let json = serde_json::to_string(&result).unwrap();
-        assert_eq!(StagesResult::read(&json).unwrap().shown(), result.shown());
-        assert!(StagesResult::read(&json.replace("\"version\":1", "\"version\":2")).is_err());
     }
 }

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
-use super::Moments;
+use super::parts::{Moments, ServerTimes};
 
 /// Keys that are asked for.
 const KEYS: u32 = 100;
@@ -103,6 +103,38 @@ impl StampedSocket {
         let sent = (0..LOOKS_MAX).find_map(|_| self.stamp_of_sending());
         let whole = sent.zip(received);
         Ok(whole.map(|(sent, received)| Moments { begin, send, sent, received, end }))
+    }
+
+    /// True if the server tells its own times of a request that comes after it was asked.
+    pub(super) fn tells_times(&mut self) -> Result<bool> {
+        if self.ask_for_times()?.starts_with(b"MN") {
+            self.get(0)?;
+            return Ok(self.times()?.is_some());
+        }
+        Ok(false)
+    }
+
+    /// The server's own times of the last get, if it tells them; asks for those of the next.
+    pub(super) fn times(&mut self) -> Result<Option<ServerTimes>> {
+        let line = String::from_utf8_lossy(self.ask_for_times()?).into_owned();
+        let numbers = line.strip_prefix("MN times ").map(|numbers| numbers.trim_end().split(' '));
+        let numbers = numbers.map(|words| words.map(str::parse).collect::<Result<Vec<u64>, _>>());
+        Ok(match numbers.transpose()?.as_deref() {
+            Some(&[parse, execute, write, ..]) => Some(ServerTimes { parse, execute, write }),
+            _ => None,
+        })
+    }
+
+    /// The answer to `mn times`: a line.
+    fn ask_for_times(&mut self) -> Result<&[u8]> {
+        self.stream.write_all(b"mn times\r\n")?;
+        let mut filled = 0;
+        while !self.reply[..filled].ends_with(b"\r\n") {
+            let read = self.stream.read(&mut self.reply[filled..])?;
+            ensure!(read > 0, "mn times was answered with {filled} bytes, and no line end");
+            filled += read;
+        }
+        Ok(&self.reply[..filled])
     }
 
     /// The median of the server's own time of a get in the last minutes, in microseconds.
@@ -196,6 +228,7 @@ mod tests {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["set", ..] => String::new(),
             ["get", key] => format!("VALUE {key} 0 3\r\nxxx\r\nEND\r\n"),
+            ["mn", "times"] => "MN\r\n".to_owned(),
             ["stats", _] => "STAT latency:get:p50_seconds 0.000002\r\nEND\r\n".to_owned(),
             _ => "STORED\r\n".to_owned(),
         }
@@ -213,6 +246,27 @@ mod tests {
             assert!(begin <= send && send <= sent && sent <= received && received <= end);
         }
         assert_eq!(socket.server_get().unwrap(), Some(2.0));
+        assert!(!socket.tells_times().unwrap(), "MN alone");
+    }
+
+    #[test]
+    fn a_server_that_tells_its_times_is_asked_for_them() {
+        let times = |answer: &'static str| {
+            let address = server(move |line| match line {
+                "mn times" => answer.to_owned(),
+                _ => stored(line),
+            });
+            let mut socket = StampedSocket::open(address, Duration::from_secs(5)).unwrap();
+            socket.fill(3).unwrap();
+            (socket.tells_times().map_err(|error| error.to_string()), socket.times())
+        };
+        let (tells, told) = times("MN times 300 700 9000\r\n");
+        assert_eq!(tells, Ok(true));
+        let expected = ServerTimes { parse: 300, execute: 700, write: 9000 };
+        assert_eq!(told.unwrap(), Some(expected));
+        assert_eq!(times("ERROR\r\n").0, Ok(false), "a server without meta commands");
+        assert!(times("MN times 300 x 9000\r\n").0.is_err());
+        assert_eq!(times("MN times 300\r\n").0, Ok(false));
     }
 
     #[test]
