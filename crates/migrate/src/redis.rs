@@ -65,7 +65,8 @@ impl Redis {
     fn sample(&mut self, connection: &mut Connection) -> Result<(), Error> {
         let mut cursor = "0".to_owned();
         let mut seen = 0;
-        loop {
+        // A server whose listing has no end is sampled, too.
+        for _ in 0..SAMPLE {
             let reply = connection.ask("SCAN", &[&cursor, "COUNT", "100"])?;
             let parts = match &reply {
                 Reply::List(parts) => parts.as_slice(),
@@ -84,9 +85,10 @@ impl Redis {
             }
             cursor = String::from_utf8_lossy(next).into_owned();
             if cursor == "0" || seen >= SAMPLE {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 }
 

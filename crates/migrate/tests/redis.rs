@@ -1,7 +1,14 @@
 //! The settings of a Redis as a file of ours.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
 
 use config::check;
 use migrate::{COUNTERPARTS, Redis, from_redis};
+use tools::Options;
 
 fn redis(config: &[(&str, &str)], calls: &[(&str, u64)], kinds: &[(&str, u64)]) -> Redis {
     let owned = |name: &str| name.to_owned();
@@ -78,4 +85,36 @@ fn the_page_has_the_same_table_of_commands() {
         let row = format!("| {command} | {becomes} |");
         assert!(rows.contains(&row.as_str()), "{row}");
     }
+}
+
+/// A server whose listing of keys does not end, and has none.
+#[test]
+fn a_listing_without_end_is_sampled() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut scans = 0;
+        for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+            let reply: &[u8] = match line.unwrap_or_default().as_str() {
+                "CONFIG" => b"*0\r\n",
+                "INFO" => b"$0\r\n\r\n",
+                "SCAN" => {
+                    scans += 1;
+                    b"*2\r\n$1\r\n7\r\n*0\r\n"
+                }
+                _ => continue,
+            };
+            if stream.write_all(reply).is_err() {
+                break;
+            }
+        }
+        scans
+    });
+    let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+    let mut connection = tools::Redis::open(&address, &options).unwrap();
+    let asked = Redis::ask(&mut connection).unwrap();
+    assert!(asked.kinds.is_empty());
+    drop(connection);
+    assert_eq!(server.join().unwrap(), 1000);
 }

@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 
 use common::{ask, eventually, proxy, stat, stats};
 use testkit::Server;
@@ -189,11 +190,11 @@ fn files_tell_the_same_in_json() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What memcached_exporter makes of a proxy, by the rules of its source (`pkg/exporter` of commit
-/// 0cbb0fb, and the library under it): `stats`, `stats slabs` and `stats items` become one table, to
-/// which a later line with the same name is the better one; names with colons begin with the number
-/// of a class; one answer that is an error, one value that is no number, or no `cmd_set` beside
-/// `cas_hits`, `cas_misses` and `cas_badval`, and the server counts as down.
+/// memcached_exporter's view of a proxy, by the rules of its source (`pkg/exporter` of commit
+/// 0cbb0fb, and the library under it). `stats`, `stats slabs` and `stats items` become one table,
+/// in which a later line replaces an earlier one of the same name; a name with a colon begins with
+/// the number of a class. The server counts as down after one answer that is an error, one value
+/// that is no number, or without `cmd_set`, `cas_hits`, `cas_misses` and `cas_badval`.
 #[test]
 fn memcacheds_exporter_reads_counts_without_an_error() {
     let server = Server::memcached(&[]);
@@ -224,16 +225,7 @@ fn memcacheds_exporter_reads_counts_without_an_error() {
     assert_eq!(ask(proxy, &format!("cas a 0 0 1 {unique}\r\n5\r\n")), "STORED\r\n");
     assert_eq!(ask(proxy, "flush_all\r\n"), "OK\r\n");
 
-    let mut table = BTreeMap::new();
-    for group in ["", "slabs", "items"] {
-        for line in stats(proxy, group).lines() {
-            let words: Vec<&str> = line.split(' ').collect();
-            if let ["STAT", name, value] = words[..] {
-                assert!(!name.contains(':'), "{name} is of no class");
-                table.insert(name.to_owned(), value.to_owned());
-            }
-        }
-    }
+    let table = exporters_table(proxy);
     for (name, count) in [
         ("cmd_set", 6),
         ("cas_hits", 1),
@@ -269,7 +261,26 @@ fn memcacheds_exporter_reads_counts_without_an_error() {
     let rate = stats(proxy, "");
     let rate = rate.lines().find_map(|line| line.strip_prefix("STAT cmd_set ")).unwrap();
     assert_ne!(rate, "6");
+    assert_settings(proxy);
+}
 
+/// Names and values of the groups that the exporter puts together.
+fn exporters_table(proxy: SocketAddr) -> BTreeMap<String, String> {
+    let mut table = BTreeMap::new();
+    for group in ["", "slabs", "items"] {
+        for line in stats(proxy, group).lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            if let ["STAT", name, value] = words[..] {
+                assert!(!name.contains(':'), "{name} is of no class");
+                table.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+    table
+}
+
+/// The exporter takes no value with a space.
+fn assert_settings(proxy: SocketAddr) {
     let settings = stats(proxy, "settings");
     for line in settings.lines().filter(|line| *line != "END") {
         assert_eq!(line.split(' ').count(), 3, "{line}");

@@ -36,6 +36,14 @@ pub enum Error {
         /// The reply's first line.
         reply: String,
     },
+    /// A listing of keys that does not come to an end.
+    #[error("{address}: SCAN does not end: {why}")]
+    Endless {
+        /// The server.
+        address: String,
+        /// Its answers.
+        why: String,
+    },
     /// The file of the login.
     #[error("--login {}: {why}", file.display())]
     Login {

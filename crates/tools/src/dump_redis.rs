@@ -10,6 +10,11 @@ use crate::redis::{Redis, Reply, write_request};
 /// Keys that Redis is asked to look at in a turn, and of which values are asked for together.
 const BATCH: &str = "64";
 
+/// Turns of a listing beside one for each key of the database, at most. A turn looks at 64 buckets
+/// or more, and Redis makes a table smaller whose buckets are nearly all empty: the end comes long
+/// before.
+const TURNS_MAX: u64 = if cfg!(test) { 100 } else { 1 << 20 };
+
 /// The longest key of memcached's protocol.
 const KEY_BYTES_MAX: usize = 250;
 
@@ -19,7 +24,7 @@ const KEY_BYTES_MAX: usize = 250;
 ///
 /// # Errors
 ///
-/// Those of the server and of `out`.
+/// Those of the server and of `out`; a listing that does not end.
 pub fn dump_redis(
     from: &mut Redis,
     prefix: &str,
@@ -28,6 +33,13 @@ pub fn dump_redis(
 ) -> Result<Dumped, Error> {
     let mut dumped = Dumped::default();
     let pattern = pattern(prefix);
+    let size = match from.ask("DBSIZE", &[])? {
+        Reply::Number(size) => u64::try_from(size).unwrap_or(0),
+        // A user may list keys and not ask for their number.
+        _ => u64::from(u32::MAX),
+    };
+    let turns_max = size.saturating_add(TURNS_MAX);
+    let mut turns = 0;
     writeln!(out, "{FIRST_LINE}").map_err(written)?;
     let mut cursor = "0".to_owned();
     loop {
@@ -39,6 +51,13 @@ pub fn dump_redis(
         seen(&dumped);
         if next == "0" {
             break;
+        }
+        turns += 1;
+        if next == cursor {
+            return Err(from.endless(format!("it answered cursor {cursor} by the same")));
+        }
+        if turns >= turns_max {
+            return Err(from.endless(format!("{turns} turns for a database of {size} keys")));
         }
         cursor = next;
     }
@@ -109,4 +128,66 @@ fn write_batch(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::connection::Options;
+
+    /// A dump of a server that answers DBSIZE by `dbsize`, and each SCAN by no key and the cursor
+    /// that `next` makes of its number.
+    fn dump(dbsize: &'static str, next: fn(u64) -> u64) -> Result<Dumped, Error> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut scans = 0;
+            for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+                let reply = match line.unwrap_or_default().as_str() {
+                    "DBSIZE" => dbsize.to_owned(),
+                    "SCAN" => {
+                        scans += 1;
+                        let cursor = next(scans).to_string();
+                        format!("*2\r\n${}\r\n{cursor}\r\n*0\r\n", cursor.len())
+                    }
+                    _ => continue,
+                };
+                if stream.write_all(reply.as_bytes()).is_err() {
+                    break;
+                }
+            }
+        });
+        let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+        let mut from = Redis::open(&address, &options).unwrap();
+        let dumped = dump_redis(&mut from, "", &mut Vec::new(), |_| ());
+        drop(from);
+        server.join().unwrap();
+        dumped
+    }
+
+    #[test]
+    fn a_listing_that_does_not_end_is_an_error() {
+        let refused = |dbsize, next| dump(dbsize, next).unwrap_err().to_string();
+        let same = refused(":2\r\n", |_| 7);
+        assert!(same.ends_with(": SCAN does not end: it answered cursor 7 by the same"), "{same}");
+        // In a circle, and to new places without end.
+        for next in [|scans| scans % 2 + 1, |scans| scans] {
+            let many = refused(":2\r\n", next);
+            assert!(many.ends_with("102 turns for a database of 2 keys"), "{many}");
+        }
+    }
+
+    #[test]
+    fn as_many_turns_as_a_database_needs_are_none_too_many() {
+        for dbsize in [":400\r\n", "-NOPERM no permission for dbsize\r\n"] {
+            let dumped = dump(dbsize, |scans| if scans < 450 { scans } else { 0 }).unwrap();
+            assert_eq!(dumped.items, 0);
+        }
+    }
 }

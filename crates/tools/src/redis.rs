@@ -97,6 +97,11 @@ impl Redis {
         }
     }
 
+    /// The error for a listing of keys that does not end.
+    pub(crate) fn endless(&self, why: String) -> Error {
+        Error::Endless { address: self.0.address().to_owned(), why }
+    }
+
     fn nested(&mut self, command: &'static str, depth: u8) -> Result<Reply, Error> {
         let line = self.0.line()?;
         let (kind, rest) = line.split_at_checked(1).unwrap_or_default();
