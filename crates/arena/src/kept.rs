@@ -73,17 +73,22 @@ pub struct Refill<I> {
 
 impl KeptChunks {
     /// The chunk that was kept last, for a new item or piece. An empty list asks `refill` for
-    /// chunks, under its lock (law 3), and takes no more than half of what it may keep.
+    /// chunks, under its lock (law 3), and takes no more than half of what it may keep. `soon` is
+    /// called with the chunk that the next call will return, if that is known.
     #[inline(always)]
     pub fn take<I: Iterator<Item = ChunkRef>>(
         &self,
         refill: impl FnOnce() -> Refill<I>,
+        soon: impl FnOnce(ChunkRef),
     ) -> Option<ChunkRef> {
         let mut list = self.list.lock();
         let chunk = match list.pop() {
             Some(chunk) => chunk,
             None => list.refill(refill())?,
         };
+        if let Some(&next) = list.chunks[..list.len as usize].last() {
+            soon(next);
+        }
         self.len.store(list.len, Ordering::Relaxed);
         // Only the list's thread takes chunks by this, so nothing is lost.
         let taken = self.taken.load(Ordering::Relaxed);

@@ -42,7 +42,7 @@ impl World {
             let mut common = self.common.lock();
             Refill { chunks: std::iter::from_fn(move || common.pop()), most: 2 }
         };
-        self.kept.take(refill)
+        self.kept.take(refill, drop)
     }
 
     fn keep(&self, chunk: ChunkRef) -> Vec<ChunkRef> {

@@ -24,7 +24,7 @@ impl Keeping for From {
 /// A list that has taken a chunk from numbers above 100 and may keep this many.
 fn list(most: usize) -> KeptChunks {
     let kept = KeptChunks::default();
-    assert_eq!(kept.take(|| Refill { chunks: 101.., most }), Some(101));
+    assert_eq!(kept.take(|| Refill { chunks: 101.., most }, drop), Some(101));
     kept
 }
 
@@ -36,7 +36,7 @@ fn empty<T>() -> Refill<std::iter::Empty<T>> {
 fn a_list_is_refilled_by_half_of_what_it_may_keep() {
     let kept = list(6);
     assert_eq!((kept.len(), kept.taken()), (3, 1));
-    let taken: Vec<_> = std::iter::from_fn(|| kept.take(empty)).collect();
+    let taken: Vec<_> = std::iter::from_fn(|| kept.take(empty, drop)).collect();
     assert_eq!(taken, [104, 103, 102]);
     assert_eq!((kept.len(), kept.taken()), (0, 4));
     assert_eq!(list(1000).len(), KEPT_MAX as u64 / 2);

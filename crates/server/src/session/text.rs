@@ -187,7 +187,7 @@ pub(super) fn job<'k>(
     }
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn answer_store(
     cx: &Context,
     pending: PendingReply,

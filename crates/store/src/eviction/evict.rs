@@ -31,6 +31,9 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
         let mut looks = 0;
         while freed < want && looks < LOOKS_PER_VICTIM {
             let batch = next_batch(thread, list.bag(bag), &mut at, want - freed);
+            if part == Part::Newcomers {
+                batch.prefetch_ghosts(&store.ghosts);
+            }
             for &item in batch.as_slice() {
                 freed += usize::from(judge(thread, &order, list, bag, item, mode));
             }

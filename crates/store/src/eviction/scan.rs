@@ -2,6 +2,7 @@
 
 use crate::item::{Item, Liveness};
 use crate::linked::{Verdict, count_in_namespace, hash_of, with_linked};
+use crate::lru::ghosts::Ghosts;
 use crate::lru::recency::{self, Tick};
 use crate::lru::{Bag, BagList, Cursor, Order, Part};
 use crate::namespaces::Row;
@@ -31,6 +32,13 @@ impl ItemBatch {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Fetches the lines in which the ghosts of the items will be noted: a store that waits for its
+    /// line holds up the next lock.
+    #[inline]
+    pub(crate) fn prefetch_ghosts(&self, ghosts: &Ghosts) {
+        self.as_slice().iter().for_each(|&(_, hash)| ghosts.prefetch(hash));
     }
 }
 
@@ -103,7 +111,7 @@ pub(crate) fn judge(
     (chunk, hash): (ChunkRef, u64),
     mode: ScanMode,
 ) -> bool {
-    let class = list.id();
+    let (class, of_bag) = (list.id(), list.bag(bag));
     let verdict = with_linked(thread, chunk, hash, |item| {
         match item.liveness() {
             Liveness::Live => {}
@@ -118,7 +126,7 @@ pub(crate) fn judge(
         let seen = item.header.recency.load(Ordering::Relaxed);
         let now = thread.store.tick(class);
         let wanted = mode != ScanMode::Clean;
-        let earned = used_since(list.bag(bag), item, recency::mark_of(seen), now);
+        let earned = used_since(of_bag, item, recency::mark_of(seen), now);
         // A used one has earned another round; a pinned one would not give its memory back.
         let used = match earned {
             Some(used) if mode != ScanMode::EvictAny => Some(used),
@@ -133,10 +141,10 @@ pub(crate) fn judge(
             recency::set_mark(&item.header.recency, seen, recency::UNUSED);
             return Verdict::Stay;
         }
-        if list.bag(bag).part() == Part::Newcomers {
+        if of_bag.part() == Part::Newcomers {
             thread.store.ghosts.note(hash);
         }
-        count_evicted(thread, class, item, item.idle_secs_in(Some((class, list.bag(bag)))));
+        count_evicted(thread, class, item, item.idle_secs_in(Some((class, of_bag))));
         Verdict::Remove
     });
     verdict == Some(Verdict::Remove)

@@ -101,7 +101,7 @@ impl Ghosts {
         word.store(others | print, Ordering::Relaxed);
     }
 
-    /// Fetches the line in which [`take`](Self::take) will look.
+    /// Fetches the line in which [`take`](Self::take) will look, and [`note`](Self::note) write.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         arena::region::prefetch(&self.words[self.of(hash).word]);

@@ -45,7 +45,9 @@ impl Slabs {
     pub(crate) fn take(&self, arena: &Arena, slot: usize, id: ClassId) -> Option<ChunkRef> {
         let list = self.threads.list(slot, id, self.classes.len());
         let class = self.class(id);
-        let chunk = list.take(|| self.refill(arena, class))?;
+        // The chunk of the next store, which another processor may have written last.
+        let soon = |next| arena.prefetch_item(next);
+        let chunk = list.take(|| self.refill(arena, class), soon)?;
         arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
         Some(chunk)
     }
