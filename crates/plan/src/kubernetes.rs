@@ -1,10 +1,13 @@
-//! Manifests for Kubernetes: a file for each region.
+//! Manifests for Kubernetes: a file for each region, and one by which kustomize finds them.
 //!
 //! Servers are StatefulSets, because a key's server must keep its name; routers are Deployments
 //! behind a Service; the invalidator is a StatefulSet of one pod, whose checkpoint lies on a
 //! volume. Nothing is more than the core kinds of the API.
 
+mod policies;
+
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -12,7 +15,8 @@ use crate::Files;
 use crate::PlanError;
 use crate::invalidator::{Places, STATUS_PORT, invalidator};
 use crate::routes::{prefix, routes};
-use crate::topology::{Cluster, Database, Hosts, Region, Topology};
+use crate::topology::{Cluster, Database, Hosts, KUSTOMIZATION, Region, Topology};
+use policies::{autoscaler, disruption_budget, servers_network};
 
 /// Pods of a cluster's router, where the topology says nothing.
 const ROUTERS: u32 = 2;
@@ -22,11 +26,12 @@ const fn pod_mb(memory_mb: u32) -> u32 {
     memory_mb + memory_mb.div_ceil(33) + 64
 }
 
-/// One file of manifests for each region.
+/// One file of manifests for each region, and [`KUSTOMIZATION`].
 ///
 /// # Errors
 ///
-/// When the topology gives addresses in place of a number of pods.
+/// When the topology gives addresses in place of a number of pods, or `routers_max` is less than
+/// that of a router.
 pub fn kubernetes(topology: &Topology) -> Result<Files, PlanError> {
     let mut files = Files::new();
     for region in &topology.regions {
@@ -35,6 +40,12 @@ pub fn kubernetes(topology: &Topology) -> Result<Files, PlanError> {
             made.iter().map(serde_saphyr::to_string).collect::<Result<_, _>>()?;
         files.insert(format!("{}.yaml", region.name), format!("---\n{}", texts.join("---\n")));
     }
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": files.keys().collect::<Vec<_>>(),
+    });
+    files.insert(KUSTOMIZATION.to_owned(), serde_saphyr::to_string(&kustomization)?);
     Ok(files)
 }
 
@@ -45,6 +56,7 @@ fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, PlanErr
         made.push(service(topology, &name, topology.cache.port, true));
         made.push(servers(topology, &name, count(hosts, &group)?));
         made.push(disruption_budget(topology, &name));
+        made.push(servers_network(topology, &name));
     }
     let config = routes(topology, region, |group| addresses(topology, region, group));
     let routes_name = named(topology, region, "routes");
@@ -54,7 +66,16 @@ fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, PlanErr
         made.push(service(topology, &name, topology.router.port, false));
         let pods =
             cluster.routers.as_ref().map_or(Ok(ROUTERS), |hosts| count(hosts, &cluster.name))?;
-        made.push(router(topology, (&name, &routes_name), &prefix(region, cluster), pods));
+        let mut deployment = router(topology, (&name, &routes_name), &prefix(region, cluster));
+        match topology.kubernetes.routers_max {
+            // The autoscaler's number: each `kubectl apply` would set it back.
+            Some(most) if most < pods => {
+                return Err(PlanError::RoutersMax { cluster: cluster.name.clone(), pods, most });
+            }
+            Some(most) => made.push(autoscaler(topology, &name, pods, most)),
+            None => deployment["spec"]["replicas"] = json!(pods),
+        }
+        made.push(deployment);
         made.push(disruption_budget(topology, &name));
     }
     if let Some(database) = &region.database {
@@ -128,15 +149,6 @@ fn config_map(topology: &Topology, name: &str, file: &str, text: &str) -> Value 
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(topology, name), "data": data })
 }
 
-fn disruption_budget(topology: &Topology, name: &str) -> Value {
-    json!({
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": metadata(topology, name),
-        "spec": { "maxUnavailable": 1, "selector": { "matchLabels": labels(name) } },
-    })
-}
-
 /// Where servers and routers answer metrics and health.
 const METRICS_PORT: u16 = 9150;
 
@@ -203,7 +215,7 @@ fn container(topology: &Topology, program: &Program<'_>) -> Value {
 
 fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
     let cache = &topology.cache;
-    let arguments = [
+    let mut arguments = vec![
         "serve".to_owned(),
         "--listen=0.0.0.0".to_owned(),
         format!("--port={}", cache.port),
@@ -212,22 +224,35 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
         format!("--conn-limit={}", cache.connections),
         "--extended=drop_privileges".to_owned(),
     ];
-    let container = container(
+    arguments
+        .extend(cache.memory_file.iter().map(|file| format!("--memory-file={}", file.display())));
+    arguments.extend(operated());
+    let mut container = container(
         topology,
         &Program {
-            arguments: &[&arguments[..], &operated()].concat(),
+            arguments: &arguments,
             ports: &[("main", cache.port), ("metrics", METRICS_PORT)],
             memory_mb: pod_mb(cache.memory_mb),
             threads: cache.threads,
         },
     );
+    let mut pod = json!({ "terminationGracePeriodSeconds": GRACE_SECS });
+    if let Some(folder) = cache.memory_file.as_deref().and_then(Path::parent) {
+        // Memory of the pod, as it would be without: it outlives the container, not the pod.
+        let size = format!("{}Mi", pod_mb(cache.memory_mb));
+        let memory = json!({ "medium": "Memory", "sizeLimit": size });
+        container["volumeMounts"] = json!([{ "name": "items", "mountPath": folder }]);
+        pod["volumes"] = json!([{ "name": "items", "emptyDir": memory }]);
+        pod["securityContext"] = json!({ "fsGroup": 65532 });
+    }
     // Two servers on one machine would be lost together.
-    let spread = json!([{
+    pod["topologySpreadConstraints"] = json!([{
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": { "matchLabels": labels(name) },
     }]);
+    pod["containers"] = json!([container]);
     json!({
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -237,19 +262,12 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
             "replicas": pods,
             "podManagementPolicy": "Parallel",
             "selector": { "matchLabels": labels(name) },
-            "template": {
-                "metadata": { "labels": labels(name) },
-                "spec": {
-                    "terminationGracePeriodSeconds": GRACE_SECS,
-                    "topologySpreadConstraints": spread,
-                    "containers": [container],
-                },
-            },
+            "template": { "metadata": { "labels": labels(name) }, "spec": pod },
         },
     })
 }
 
-fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str, pods: u32) -> Value {
+fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str) -> Value {
     let router = &topology.router;
     let arguments = [
         "route".to_owned(),
@@ -278,7 +296,6 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str, pods:
         "kind": "Deployment",
         "metadata": metadata(topology, name),
         "spec": {
-            "replicas": pods,
             "selector": { "matchLabels": labels(name) },
             "template": {
                 "metadata": { "labels": labels(name) },

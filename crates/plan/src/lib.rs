@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     topology.toml -> Topology (checked) -> systemd    -> hosts/<address>/...
-//!                                         \ kubernetes -> <region>.yaml
+//!                                         \ kubernetes -> <region>.yaml, kustomization.yaml
 //! ```
 //!
 //! A topology says what *Scaling Memcache at Facebook* calls regions, frontend clusters, gutter
@@ -24,8 +24,8 @@ pub use routes::{prefix, routes};
 pub use systemd::systemd;
 pub use target::{Target, TargetsError, targets};
 pub use topology::{
-    Cache, Cluster, Database, DatabaseKind, Hosts, Kubernetes, Region, Regional, Router, SslMode,
-    Templates, Topology, TopologyError,
+    Cache, Cluster, Database, DatabaseKind, Hosts, KUSTOMIZATION, Kubernetes, Region, Regional,
+    Router, SslMode, Templates, Topology, TopologyError,
 };
 
 /// The topology has hosts of the other kind.
@@ -46,6 +46,16 @@ pub enum PlanError {
     Addresses {
         /// The group of servers, or the cluster of routers.
         group: String,
+    },
+    /// `kubernetes.routers_max` is less than the pods that a router has.
+    #[error("{cluster}: {pods} routers are more than kubernetes.routers_max = {most}")]
+    RoutersMax {
+        /// The cluster of the routers.
+        cluster: String,
+        /// Its pods at the least.
+        pods: u32,
+        /// The setting.
+        most: u32,
     },
     /// A manifest cannot be written as YAML.
     #[error("YAML: {0}")]

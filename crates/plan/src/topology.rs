@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+/// The file by which kustomize finds those of the regions, `NAME.yaml`.
+pub const KUSTOMIZATION: &str = "kustomization.yaml";
+
 /// A deployment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +54,8 @@ pub struct Cache {
     pub connections: u32,
     /// TCP port.
     pub port: u16,
-    /// The file that keeps the items over a restart (`-e`); systemd only.
+    /// The file that keeps the items over a restart (`-e`); on Kubernetes over that of a container,
+    /// in a volume of memory.
     pub memory_file: Option<PathBuf>,
 }
 
@@ -87,11 +91,18 @@ pub struct Kubernetes {
     pub image: String,
     /// The namespace.
     pub namespace: String,
+    /// Pods of each cluster's router, at most: Kubernetes adds them by the processors' time that
+    /// they use. Without it their number is fixed.
+    pub routers_max: Option<u32>,
 }
 
 impl Default for Kubernetes {
     fn default() -> Self {
-        Self { image: "holdall:latest".to_owned(), namespace: "default".to_owned() }
+        Self {
+            image: "holdall:latest".to_owned(),
+            namespace: "default".to_owned(),
+            routers_max: None,
+        }
     }
 }
 
@@ -305,6 +316,15 @@ impl Topology {
         if let Some(why) = bad_label("name", &self.name) {
             return Some(why);
         }
+        let folder = self.cache.memory_file.as_deref().map(Path::parent);
+        if folder.is_some_and(|folder| {
+            folder.is_none_or(|path| !path.starts_with("/") || path == Path::new("/"))
+        }) {
+            return Some(
+                "cache.memory_file: give a path in a folder of its own, such as /run/holdall/items"
+                    .to_owned(),
+            );
+        }
         let masters = self.regions.iter().filter(|region| region.master).count();
         if masters != 1 {
             return Some(format!("{masters} regions have master = true: one must"));
@@ -320,6 +340,9 @@ impl Topology {
             return Some(why);
         }
         let at = |why: String| Some(format!("region '{}': {why}", region.name));
+        if format!("{}.yaml", region.name) == KUSTOMIZATION {
+            return at("its file of manifests would have kustomize's name".to_owned());
+        }
         if region.clusters.is_empty() {
             return at("it has no [[region.cluster]]".to_owned());
         }

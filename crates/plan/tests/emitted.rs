@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use options::{Environment, Invocation, Style};
-use plan::{Files, Topology, kubernetes, systemd};
+use plan::{Files, KUSTOMIZATION, Topology, kubernetes, systemd};
 use routeconf::{MemorySources, Params};
 use serde_json::Value;
 
@@ -213,6 +213,103 @@ fn pods_find_what_they_need() {
     assert_eq!(replicas.collect::<Vec<_>>(), [2, 4]);
 }
 
+fn manifests(text: &str) -> Vec<Value> {
+    let files = kubernetes(&topology(text)).unwrap();
+    serde_saphyr::from_multiple(&files["east.yaml"]).unwrap()
+}
+
+fn of_kind<'m>(manifests: &'m [Value], kind: &str) -> Vec<&'m Value> {
+    manifests.iter().filter(|manifest| manifest["kind"] == kind).collect()
+}
+
+#[test]
+fn only_pods_of_holdall_reach_the_servers() {
+    let made = manifests(PODS);
+    let policies = of_kind(&made, "NetworkPolicy");
+    let servers: Vec<&Value> = of_kind(&made, "StatefulSet")
+        .into_iter()
+        .filter(|set| set["metadata"]["name"] != "shop-east-invalidator")
+        .collect();
+    assert_eq!((policies.len(), servers.len()), (4, 4));
+    for (policy, set) in policies.iter().zip(servers) {
+        let labels = &set["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(&policy["spec"]["podSelector"]["matchLabels"], labels);
+        let [cache, metrics] = &policy["spec"]["ingress"].as_array().unwrap()[..] else { panic!() };
+        let from = &cache["from"][0]["podSelector"]["matchLabels"];
+        assert_eq!(cache["ports"][0]["port"], 11211);
+        assert_eq!((metrics.get("from"), &metrics["ports"][0]["port"]), (None, &9150.into()));
+        for router in of_kind(&made, "Deployment") {
+            let labels = router["spec"]["template"]["metadata"]["labels"].as_object().unwrap();
+            let chosen = from.as_object().unwrap().iter();
+            assert!(chosen.clone().all(|(name, value)| labels.get(name) == Some(value)));
+            assert_eq!(chosen.count(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_memory_file_lies_in_memory_that_outlives_the_container() {
+    let file = "[cache]\nmemory_file = \"/run/holdall/items\"\n[keys]";
+    let made = manifests(&PODS.replace("[keys]", file));
+    for set in of_kind(&made, "StatefulSet") {
+        let pod = &set["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let arguments = arguments_of(container);
+        if arguments[0] != "serve" {
+            continue;
+        }
+        assert_serves(arguments.iter().skip(1).cloned());
+        assert!(arguments.contains(&"--memory-file=/run/holdall/items".to_owned()));
+        assert_eq!(container["volumeMounts"][0]["mountPath"], "/run/holdall");
+        let volume = &pod["volumes"][0];
+        assert_eq!(volume["name"], container["volumeMounts"][0]["name"]);
+        assert_eq!(volume["emptyDir"]["medium"], "Memory");
+        // What the file may take counts against the limit of the pod.
+        assert_eq!(volume["emptyDir"]["sizeLimit"], container["resources"]["limits"]["memory"]);
+    }
+    // Without one nothing is mounted.
+    for set in of_kind(&manifests(PODS), "StatefulSet").iter().take(4) {
+        assert!(set["spec"]["template"]["spec"].get("volumes").is_none(), "{set}");
+    }
+}
+
+#[test]
+fn routers_are_added_by_the_time_of_processors_that_they_use() {
+    let text = format!("{PODS}\n[kubernetes]\nrouters_max = 9\n[router]\nthreads = 4\n");
+    let made = manifests(&text);
+    let scalers = of_kind(&made, "HorizontalPodAutoscaler");
+    let routers = of_kind(&made, "Deployment");
+    assert_eq!((scalers.len(), routers.len()), (2, 2));
+    for ((scaler, router), least) in scalers.iter().zip(routers).zip([2, 4]) {
+        let spec = &scaler["spec"];
+        assert_eq!(spec["scaleTargetRef"]["name"], router["metadata"]["name"]);
+        assert_eq!((&spec["minReplicas"], &spec["maxReplicas"]), (&least.into(), &9.into()));
+        assert_eq!(spec["metrics"][0]["resource"]["target"]["averageValue"], "2800m");
+        // Two would set the number.
+        assert!(router["spec"].get("replicas").is_none());
+    }
+    let refused = kubernetes(&topology(&text.replace("= 9", "= 3"))).unwrap_err().to_string();
+    assert_eq!(refused, "b: 4 routers are more than kubernetes.routers_max = 3");
+}
+
+/// The base of the packages is what `plan` makes of the topology beside it.
+#[test]
+fn the_packaged_base_is_what_plan_makes() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubernetes"));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let files = kubernetes(&topology(&read("topology.toml"))).unwrap();
+    let again = "holdall plan packaging/kubernetes/topology.toml --emit kubernetes \
+                 -o packaging/kubernetes";
+    for (name, text) in &files {
+        assert_eq!(&read(name), text, "{name}: make it again by: {again}");
+    }
+    let made: Value = serde_saphyr::from_str(&files[KUSTOMIZATION]).unwrap();
+    assert_eq!(made["resources"], serde_json::json!(["main.yaml"]));
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let yaml = names.filter(|name| name.to_string_lossy().ends_with(".yaml")).count();
+    assert_eq!(yaml, files.len(), "a file that plan does not make");
+}
+
 #[test]
 fn what_contradicts_itself_is_refused_with_what_to_do() {
     let refused = |from: &str, to: &str| {
@@ -227,6 +324,9 @@ fn what_contradicts_itself_is_refused_with_what_to_do() {
         ("name = \"shop\"", "name = \"My Shop\"", "'My Shop' is not"),
         ("\"10.1.1.9\"", "\"10.1.1.1\"", "10.1.1.1 is a cache server twice"),
         ("[\"archive:\"]", "[]", "regional.prefixes is empty"),
+        ("\"/dev/shm/holdall\"", "\"holdall\"", "a path in a folder"),
+        ("\"/dev/shm/holdall\"", "\"/holdall\"", "a path in a folder"),
+        ("name = \"west\"", "name = \"kustomization\"", "kustomize's name"),
         ("memory_mb", "memory", "unknown field `memory`"),
         (", server_id = 7001", "", "database.server_id: give it a number"),
         (", server_id = 7001", ", server_id = 7001, sslmode = \"on\"", "unknown variant `on`"),

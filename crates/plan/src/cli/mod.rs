@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::{Files, PlanError, Topology, TopologyError, kubernetes, systemd};
+use crate::{Files, KUSTOMIZATION, PlanError, Topology, TopologyError, kubernetes, systemd};
 
 /// Makes the files that every host needs from one topology file; sizes a tier, and
 /// says what to change in one.
@@ -49,7 +49,7 @@ struct EmitArguments {
 enum Emit {
     /// A folder for each host: units, the routers' and the invalidators' configuration
     Systemd,
-    /// A file of manifests for each region
+    /// A file of manifests for each region, and a kustomization of them in the folder
     Kubernetes,
 }
 
@@ -58,6 +58,7 @@ Examples:
   holdall plan topology.toml --emit systemd -o plan
       then copy plan/ADDRESS/ to / of each host, and enable its units
   holdall plan topology.toml --emit kubernetes | kubectl apply -f -
+  holdall plan topology.toml --emit kubernetes -o base && kubectl apply -k base
   holdall plan size load.toml --topology topology.toml
       how many servers for that load, and a topology of them
   holdall plan advise 10.0.0.1 10.0.0.2 10.0.0.5:5000
@@ -130,7 +131,8 @@ fn put(files: &Files, folder: Option<&Path>) -> io::Result<()> {
     let Some(folder) = folder else {
         // One YAML stream may be all of it; elsewhere the name says where a file begins.
         let is_stream = files.keys().all(|name| name.ends_with(".yaml"));
-        for (name, text) in files {
+        // kubectl takes resources alone.
+        for (name, text) in files.iter().filter(|(name, _)| *name != KUSTOMIZATION) {
             if !is_stream {
                 writeln!(out, "# {name}")?;
             }
