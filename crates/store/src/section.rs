@@ -119,7 +119,7 @@ impl<'s> Section<'s> {
 
     /// Second stage of a batch: fetches the lines of the items that `hash` may mean. Returns a hint
     /// for the lookup.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_item(&self, hash: u64) -> SlotHint {
         let arena = &self.store().arena;
         self.store().table.hint(hash, |chunk| arena.prefetch_item(chunk))

@@ -56,7 +56,7 @@ impl<'b> Scan<'b> {
         (!word.is_empty() && word.len() <= KEY_BYTES_MAX).then_some(word)
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_request(&mut self) -> Option<(&'b [u8], Seen)> {
         match self.rest {
             [b'g', b'e', b't', b' ', rest @ ..] => {

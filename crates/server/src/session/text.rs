@@ -25,6 +25,7 @@ use super::value_out;
 use crate::prefixes::Kind;
 
 /// Serves the next line.
+#[inline(always)]
 pub(crate) fn serve(
     cx: &mut Context,
     session: &mut Session,
@@ -138,7 +139,8 @@ fn serve_request(
     replied.into()
 }
 
-#[inline(always)]
+/// Apart, so that what a get needs stays in one piece with the loop.
+#[inline(never)]
 fn serve_store(
     cx: &mut Context,
     session: &mut Session,

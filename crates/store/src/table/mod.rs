@@ -296,7 +296,7 @@ impl Table {
     /// The first slot at which a lookup of this hash would look, if that is in the hash's own
     /// bucket. Whether the item there has the key is not known. Calls `prefetch` for that item, or
     /// else for each beyond the bucket at which the lookup would have to look, unchecked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hint(&self, hash: u64, mut prefetch: impl FnMut(u32)) -> SlotHint {
         // Acquire: partner of the Release in `split`; the new bucket's content is visible.
         let home = self.directory(Ordering::Acquire).bucket_of(hash);
