@@ -114,6 +114,9 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
     for number in 0..WARM_UP {
         socket.get(number)?;
     }
+    // The kernel begins to stamp what is received some time after it was asked to.
+    let begin = Instant::now();
+    while socket.get(0)?.is_none() && begin.elapsed() < PATIENCE {}
     let tells_times = socket.tells_times()?;
     let mut all = Vec::with_capacity(requests as usize);
     let mut left_out = 0;

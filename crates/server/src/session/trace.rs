@@ -2,8 +2,8 @@
 //!
 //! A client, or a proxy, announces a trace by `mn traceparent <context>`; it is that of the command
 //! that follows. If it is sampled, that command has a span from its parsing to its reply. A
-//! connection that announces nothing costs two branches a request. [`times`](super::times) of
-//! commands are announced the same way.
+//! connection that announces nothing costs two branches a request. [`times`] of commands
+//! are announced the same way.
 
 use net::Output;
 use proto::text::{self, GetLine, KeyToken, Parsed, Request, Words};
