@@ -72,6 +72,15 @@ pub(crate) fn tools() -> PathBuf {
 
 /// Installs everything that is missing.
 pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
+    for_files(steps, &[])
+}
+
+/// Test files of e2e that use our library for Python, which is built anew each time.
+const USE_WHEEL: [&str; 2] = ["libraries", "python"];
+
+/// The same for these test files of e2e; none means all. Whatever takes no time when it is there is
+/// looked for in any case.
+pub(crate) fn for_files(steps: &mut Steps, names: &[String]) -> Result<(), Failure> {
     debian(steps, "The tests need these Debian packages:", &PACKAGES)?;
     programs(steps)?;
     libraries(steps)?;
@@ -79,7 +88,12 @@ pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     node(steps)?;
     suites::install(steps, &tools())?;
     databases::mysql(steps, &tools())?;
-    python_library(steps)
+    apart::kustomize(steps, &tools())?;
+    let uses_wheel = |name: &String| USE_WHEEL.contains(&name.as_str());
+    if names.is_empty() || names.iter().any(uses_wheel) {
+        python_library(steps)?;
+    }
+    Ok(())
 }
 
 /// The libraries for Go and Python, with their programs.

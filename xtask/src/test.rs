@@ -144,7 +144,7 @@ pub(crate) fn tsan(steps: &mut Steps) -> Result<(), Failure> {
 
 /// The tests against live servers; `names` are test files of `e2e/tests`, none means all.
 pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), Failure> {
-    install::all(steps)?;
+    install::for_files(steps, names)?;
     release_server(steps)?;
     let mut command = cargo(["test", "-p", "e2e", "--locked", "--no-fail-fast", "--lib"]);
     if names.is_empty() {

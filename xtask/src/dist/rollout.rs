@@ -71,7 +71,7 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     roles::run(container)?;
     let sockets = UNITS.map(|(unit, ..)| format!("{unit}.socket")).join(" ");
     container.run(&format!(
-        "systemctl stop {sockets} holdall-invalidate && cd /etc/systemd/system \
+        "systemctl stop {sockets} && cd /etc/systemd/system \
          && rm -r {sockets} holdall*.service.d && systemctl daemon-reload"
     ))?;
     Ok(())

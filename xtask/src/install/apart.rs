@@ -56,3 +56,23 @@ impl Apt {
         command
     }
 }
+
+/// Fetches Debian's kustomize, which its present release has not, to `kustomize` below `tools`.
+pub(super) fn kustomize(steps: &mut Steps, tools: &Path) -> Result<(), Failure> {
+    let program_there = tools.join("kustomize");
+    if program_there.exists() {
+        return Ok(());
+    }
+    println!("kustomize, which reads the manifests: {}", program_there.display());
+    let home = tools.join("kustomize-package");
+    let apt = Apt::new(steps, &home, &[("deb", "trixie")])?;
+    let mut download = apt.get(&["download", "-q", "kustomize"]);
+    download.current_dir(&home);
+    steps.run("kustomize, fetch", download)?;
+    let unpack = "dpkg-deb -x kustomize_*.deb root && mv root/usr/bin/kustomize ..";
+    let mut unpack = program("sh", ["-ec", unpack]);
+    unpack.current_dir(&home);
+    steps.run("kustomize, unpack", unpack)?;
+    steps.run("kustomize, version", program(&program_there, ["version"]))?;
+    fs::remove_dir_all(&home).map_err(Failure::path(&home))
+}
