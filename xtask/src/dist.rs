@@ -8,6 +8,7 @@
 mod binary;
 mod check;
 mod container;
+mod materials;
 mod packages;
 mod python;
 mod roles;
@@ -89,6 +90,10 @@ impl Release {
 
     fn tarball(&self) -> PathBuf {
         self.file(&format!("{}.tar.gz", self.stem()))
+    }
+
+    fn materials(&self) -> PathBuf {
+        self.file(&format!("holdall-{}.cdx.json", self.version))
     }
 
     fn image(&self) -> PathBuf {

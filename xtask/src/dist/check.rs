@@ -2,7 +2,7 @@
 
 use super::container::{Container, ask, expect};
 use super::{Extent, Release, TOOLS, fresh};
-use super::{packages, rollout};
+use super::{materials, packages, rollout};
 use crate::failure::Failure;
 use crate::install;
 use crate::steps::{Steps, program};
@@ -76,6 +76,9 @@ pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Resul
     // First, since it tells a release that is not HEAD's.
     steps.check("tarball: unpacked, run", || tarball(release))?;
     install::libraries(steps)?;
+    if extent == Extent::Whole {
+        materials::check(steps, release)?;
+    }
     let base = base(steps, release, extent)?;
     let before = release.before(BEFORE);
     fresh(&before.folder)?;

@@ -1,15 +1,12 @@
 //! The packages: `.deb`, `.rpm`, image, tarball, wheel, bill of materials, and their checksums.
 
 use super::stage::{Family, fill, put};
-use super::{Extent, Release, export, fresh, python};
+use super::{Extent, Release, fresh, materials, python};
 use crate::failure::Failure;
-use crate::steps::{Steps, cargo, program, target};
+use crate::steps::{Steps, program};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-
-/// The release of cargo-cyclonedx that is installed where there is none.
-const CYCLONEDX: &str = "0.5.9";
 
 /// Makes them.
 pub(super) fn make(steps: &mut Steps, release: &Release, extent: Extent) -> Result<(), Failure> {
@@ -20,7 +17,7 @@ pub(super) fn make(steps: &mut Steps, release: &Release, extent: Extent) -> Resu
     tarball(steps, release)?;
     if extent == Extent::Whole {
         python::make(steps, release)?;
-        materials(steps, release)?;
+        materials::make(steps, release)?;
     }
     sums(steps, release)
 }
@@ -152,29 +149,6 @@ fn pack(
     tar.arg(format!("--mtime=@{}", release.epoch));
     tar.args(["--format=gnu", "-c", "-f"]).arg(to).args(words).arg("-C").arg(folder).arg(what);
     steps.run("tar", tar)
-}
-
-/// The bill of materials: every crate in the binary, with version, licence and checksum.
-fn materials(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
-    let tools = target().join("tools");
-    let mut known = program(tools.join("bin/cargo-cyclonedx"), ["cyclonedx", "--version"]);
-    if !known.output().is_ok_and(|output| output.status.success()) {
-        let mut install = cargo(["install", "cargo-cyclonedx", "--locked", "--version", CYCLONEDX]);
-        install.arg("--root").arg(&tools).env_remove("CARGO_TARGET_DIR");
-        install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_LTO", "off");
-        steps.run("install cargo-cyclonedx", install)?;
-    }
-    // It writes beside the manifests.
-    let source = release.file("stage/source");
-    export(steps, &source)?;
-    let mut list = program(tools.join("bin/cargo-cyclonedx"), ["cyclonedx", "--format", "json"]);
-    list.args(["--manifest-path", "crates/holdall/Cargo.toml", "--spec-version", "1.5"]);
-    list.args(["--target", "x86_64-unknown-linux-musl", "--override-filename", "holdall"]);
-    list.current_dir(&source);
-    steps.run("bill of materials", dated(release, list))?;
-    let from = source.join("crates/holdall/holdall.json");
-    let to = release.file(&format!("holdall-{}.cdx.json", release.version));
-    put(&from, &to, 0o644)
 }
 
 /// The checksums of all that is given out.
