@@ -292,3 +292,20 @@ fn answer(mut stream: &std::net::TcpStream) {
         }
     }
 }
+
+/// How far it is, in a terminal, which `script` makes; a log gets the end alone.
+#[test]
+fn progress_is_shown_on_a_terminal_alone() {
+    let (from, to) = (Running::serve(&[]), Running::serve(&[]));
+    fill(&mut from.connect());
+    // Longer than a line of progress takes to be drawn.
+    let words = ["cp", &address(&from), &address(&to), "--rate", "1000"];
+    let line = format!("exec {} {}", env!("CARGO_BIN_EXE_holdall"), words.join(" "));
+    let shown = output(Command::new("script").args(["-qefc", &line, "/dev/null"]));
+    assert!(shown.status.success(), "{}", stdout(&shown));
+    let is_progress = |text: &str| text.contains(" items  ") && text.contains("/s");
+    assert!(is_progress(&stdout(&shown)), "{}", stdout(&shown));
+    let logged = output(&mut holdall(&words));
+    assert!(stderr(&logged).contains("1004 items stored"), "{}", stderr(&logged));
+    assert!(!is_progress(&stderr(&logged)), "{}", stderr(&logged));
+}
