@@ -90,6 +90,9 @@ impl Drop for Watch {
 /// Asks `addr` again and again, while `holdall watch --json` looks at it and at `others`; returns
 /// the first look that has all of `operations`.
 fn look(addr: SocketAddr, others: &[SocketAddr], operations: &[&str]) -> Value {
+    let mut client = Wire::connect(addr);
+    // Before anybody looks: memcached tells of the lookup of a store, too, and this one finds none.
+    client.expect(b"set hit 0 0 1\r\nv\r\n", b"STORED\r\n");
     let all: Vec<String> = others.iter().chain([&addr]).map(ToString::to_string).collect();
     let all = all.iter().map(String::as_str);
     let command = ["watch", "--json", "--interval", "0.3"].into_iter().chain(all);
@@ -99,8 +102,6 @@ fn look(addr: SocketAddr, others: &[SocketAddr], operations: &[&str]) -> Value {
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut client = Wire::connect(addr);
-            client.expect(b"set hit 0 0 1\r\nv\r\n", b"STORED\r\n");
             while !is_done.load(Ordering::Relaxed) {
                 client.expect(b"get hit miss\r\n", b"VALUE hit 0 1\r\nv\r\nEND\r\n");
                 client.expect(b"set other 0 0 1\r\nv\r\n", b"STORED\r\n");
