@@ -13,34 +13,21 @@ use testkit::server::holdall_path;
 const RELEASES: [&str; 2] = ["1.25.0", "1.37.0"];
 
 /// Everything that a topology may say.
-const EVERYTHING: &str = r#"
-name = "shop"
-[cache]
-memory_file = "/run/holdall/items"
-[kubernetes]
-namespace = "caches"
-routers_max = 9
-[keys]
-"public.users" = "user:{id}"
-[[region]]
-name = "east"
-master = true
-database = { kind = "postgresql", servers = ["db:5432"], user = "holdall", password = "db-login", database = "shop" }
-regional = { servers = 2, prefixes = ["r:"] }
-[[region.cluster]]
-name = "a"
-servers = 3
-gutter = 1
-[[region.cluster]]
-name = "b"
-servers = 2
-routers = 4
+const EVERYTHING: &str = concat!(
+    include_str!("../../crates/plan/tests/pods.toml"),
+    r#"
 [[region]]
 name = "west"
 [[region.cluster]]
 name = "a"
 servers = 2
-"#;
+[cache]
+memory_file = "/run/holdall/items"
+[kubernetes]
+namespace = "caches"
+routers_max = 9
+"#
+);
 
 fn packaged() -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/kubernetes/topology.toml");

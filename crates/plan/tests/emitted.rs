@@ -12,24 +12,7 @@ use serde_json::Value;
 
 const EXAMPLE: &str = include_str!("../../../packaging/topology.toml");
 
-const PODS: &str = r#"
-name = "shop"
-[keys]
-"public.users" = "user:{id}"
-[[region]]
-name = "east"
-master = true
-database = { kind = "postgresql", servers = ["db:5432"], user = "holdall", password = "db-login", database = "shop" }
-regional = { servers = 2, prefixes = ["r:"] }
-[[region.cluster]]
-name = "a"
-servers = 3
-gutter = 1
-[[region.cluster]]
-name = "b"
-servers = 2
-routers = 4
-"#;
+const PODS: &str = include_str!("pods.toml");
 
 fn topology(text: &str) -> Topology {
     Topology::parse(Path::new("topology.toml"), text).unwrap()

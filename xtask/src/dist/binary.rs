@@ -6,7 +6,8 @@ use crate::steps::{Beside, Steps, cargo, program, root, target};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TARGET: &str = "x86_64-unknown-linux-musl";
+/// The target of the release.
+pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// The largest binary that is released, in bytes.
 const BYTES_MAX: u64 = 16 << 20;

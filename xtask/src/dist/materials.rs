@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use super::binary::TARGET;
 use super::stage::put;
 use super::{Release, export};
 use crate::failure::Failure;
@@ -11,8 +12,6 @@ use crate::steps::{Steps, cargo, succeeds};
 
 /// The release of cargo-cyclonedx that is installed where there is none.
 const CYCLONEDX: &str = "0.5.9";
-
-const TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// Installs cargo-cyclonedx beside cargo, where every clone finds it.
 fn install_tool(steps: &mut Steps) -> Result<(), Failure> {
