@@ -350,9 +350,9 @@ fn count_instructions(args: &InstructionsArgs) -> Result<()> {
 
 /// What the file of recorded figures begins with.
 const INSTRUCTIONS_HEAD: &str = "\
-# Instructions a request (multiget-key: a key) of the packages' static binary; `cargo xtask test` fails where one has
-# risen by more than a tenth. `server-bench instructions --holdall BINARY --record` writes this file anew; say in the
-# commit why a figure rose.
+# Instructions a request (multiget-key: a key) of the packages' static binary. `cargo xtask test`
+# fails where one has risen by more than a tenth. `server-bench instructions --holdall BINARY
+# --record` writes this file anew; say in the commit why a figure rose.
 ";
 
 fn keys(args: &KeysArgs) -> Result<()> {
