@@ -133,13 +133,9 @@ impl Steps {
         self.done.push((name.to_owned(), Duration::ZERO, End::NotRun));
     }
 
-    /// What failed steps said, which is far above where several ran at once; one line a step with
-    /// its time; and the tests in one line.
+    /// One line a step with its time; what failed steps said, which is far above where several ran
+    /// at once; and the tests in one line.
     pub(crate) fn summary(&self, outcome: &Result<(), Failure>) {
-        for (name, lines) in &self.reasons {
-            println!("\n==> why {name} failed:");
-            lines.iter().for_each(|line| println!("{line}"));
-        }
         println!();
         for (name, time, end) in &self.done {
             let word = match end {
@@ -148,6 +144,10 @@ impl Steps {
                 End::NotRun => "NOT RUN",
             };
             println!("{word:>7} {:>7.1} s  {name}", time.as_secs_f64());
+        }
+        for (name, lines) in &self.reasons {
+            println!("\n==> why {name} failed:");
+            lines.iter().for_each(|line| println!("{line}"));
         }
         if let Err(error) = outcome {
             println!("\nfailed: {error}");
@@ -260,34 +260,40 @@ fn run_with(
     child.wait()
 }
 
-/// What may tell why a step failed: lines that look like it, and the last ones.
+/// What may tell why a step failed: the last lines, and those that look like it.
 #[derive(Default)]
 struct Said {
     faults: Vec<String>,
+    /// How many of the next lines belong to the fault before them.
+    more: usize,
     last: VecDeque<String>,
 }
 
 impl Said {
     /// How many lines are kept of either.
     const KEPT: usize = 30;
+    /// How many lines behind the one of a panic may be its message.
+    const MESSAGE: usize = 8;
 
     fn add(&mut self, line: &str) {
-        let is_fault = line.starts_with("error") || line.contains("panicked at");
-        if (is_fault || line.ends_with("FAILED")) && self.faults.len() < Self::KEPT {
+        let is_panic = line.contains("panicked at");
+        let is_fault = is_panic || line.starts_with("error") || line.ends_with("FAILED");
+        if (is_fault || self.more > 0) && self.faults.len() < Self::KEPT {
             self.faults.push(line.to_owned());
         }
+        self.more = if is_panic { Self::MESSAGE } else { self.more.saturating_sub(1) };
         self.last.push_back(line.to_owned());
         if self.last.len() > Self::KEPT {
             self.last.pop_front();
         }
     }
 
-    /// The faults that are not among the last lines, and these.
+    /// The last lines that are no faults, and the faults, which stand at the end.
     fn lines(self) -> Vec<String> {
-        let Self { mut faults, last } = self;
-        faults.retain(|line| !last.contains(line));
-        faults.extend(last);
-        faults
+        let Self { faults, last, .. } = self;
+        let mut lines: Vec<_> = last.into_iter().filter(|line| !faults.contains(line)).collect();
+        lines.extend(faults);
+        lines
     }
 }
 
@@ -350,16 +356,19 @@ mod tests {
     #[test]
     fn a_failed_step_has_its_faults_and_its_last_lines() {
         let mut steps = Steps::default();
-        let long = "echo ok; echo 'error: no room' >&2; seq 100; echo end >&2; exit 1";
+        let long = "echo ok; echo 'error: no room' >&2; seq 100; \
+            echo \"thread 'x' panicked at a.rs:1:\"; echo 'a is not b'; seq 40; echo end >&2; exit 1";
         let beside = Beside::other("long", program("sh", ["-c", long]));
         assert!(steps.run_together(vec![beside]).is_err());
         let good = program("sh", ["-c", "echo 'test result: ok. 1 passed; 0 failed'"]);
         assert!(steps.run_tests("good", good).is_ok());
         let [(name, lines)] = &*steps.reasons else { panic!("{:?}", steps.reasons) };
         assert_eq!(name, "long");
-        assert_eq!(lines.len(), 1 + Said::KEPT);
-        assert_eq!((lines[0].as_str(), lines[1].as_str()), ("error: no room", "72"));
-        assert_eq!(lines.last().map(String::as_str), Some("end"));
+        let (last, faults) = lines.split_at(Said::KEPT);
+        assert_eq!((last[0].as_str(), last[Said::KEPT - 1].as_str()), ("12", "end"));
+        let panic = ["error: no room", "thread 'x' panicked at a.rs:1:", "a is not b", "1"];
+        assert_eq!(faults[..panic.len()], panic);
+        assert_eq!(faults.len(), 2 + Said::MESSAGE);
     }
 
     #[test]
