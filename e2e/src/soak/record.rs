@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 /// once more, and a server that stood still may give up who held a large value meanwhile.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
+/// The same for `302 try again`: the proxy believes a server whose deletes it kept two to four
+/// seconds after they are executed.
+const UNBELIEVED: Duration = Duration::from_secs(6);
+
 /// A process whose trouble excuses an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Part {
@@ -189,18 +193,23 @@ impl Record {
 
     /// True when a trouble held one of these parts at some moment since.
     pub(super) fn was_held(&self, parts: &[Part], since: Instant) -> bool {
+        self.was_held_before(parts, since, AFTERMATH)
+    }
+
+    fn was_held_before(&self, parts: &[Part], since: Instant, aftermath: Duration) -> bool {
         let is_own = |spell: &&Spell| spell.parts.iter().any(|part| parts.contains(part));
         let mut own = self.lock();
         own.spells
             .iter_mut()
             .map(|spell| &*spell)
             .filter(is_own)
-            .any(|spell| spell.end.is_none_or(|end| end + AFTERMATH > since))
+            .any(|spell| spell.end.is_none_or(|end| end + aftermath > since))
     }
 
     /// A request on this path, begun at `since`, failed: excused by a trouble, or a violation.
     pub(super) fn failed(&self, parts: &[Part], since: Instant, what: &str) {
-        if self.was_held(parts, since) {
+        let aftermath = if what.contains("302 try again") { UNBELIEVED } else { AFTERMATH };
+        if self.was_held_before(parts, since, aftermath) {
             self.lock().excused += 1;
         } else if !self.is_over() {
             self.lock().strays += 1;
