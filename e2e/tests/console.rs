@@ -138,11 +138,13 @@ fn every_view_of_the_console_is_drawn_in_a_browser() {
     let plain = memcached.addr().to_string();
     let (console, address) =
         console(&[&plain, "--topology", &topology.display().to_string(), "--config", &config]);
-    let is_over = AtomicBool::new(false);
+    let loaded = [&tier.addresses[..5], &[router.addr()]].concat();
+    let (is_over, proxy) = (AtomicBool::new(false), router.addr().to_string());
     thread::scope(|scope| {
-        scope.spawn(|| load(&tier.addresses[..5], &is_over));
+        scope.spawn(|| load(&loaded, &is_over));
         let minutes = env::var("CONSOLE_MINUTES").unwrap_or_else(|_| "0".to_owned());
         let mut words = vec![address.as_str(), "--hostile", HOSTILE, "--minutes", &minutes];
+        words.extend(["--proxy", &proxy]);
         let shots = env::var("SHOTS").ok();
         if let Some(shots) = &shots {
             words.extend(["--shots", shots]);
@@ -161,6 +163,25 @@ fn every_view_of_the_console_is_drawn_in_a_browser() {
         println!("the console: {share:.1} % of a core, {memory} MB, over {SERVERS} servers");
     });
     assert!(tier.servers.iter_mut().all(ChildGuard::is_running));
+}
+
+/// The page draws every member by itself. The figures are printed and never judged.
+#[test]
+fn figures_of_the_first_view_and_of_the_map() {
+    let folder = empty_folder("console-figures");
+    let tier = Tier::start();
+    let router = Router::over(&tier.addresses[..2], r#""PoolRoute|A""#, &[]);
+    let topology = tier.topology(&folder, router.addr()).display().to_string();
+    let (_console, address) = console(&["--topology", &topology]);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| load(&tier.addresses[..5], &is_over));
+        // With the proxy and the server that is away.
+        let members = (SERVERS + 2).to_string();
+        let result = std::panic::catch_unwind(|| browse(&[&address, "--measure", &members]));
+        is_over.store(true, Ordering::Relaxed);
+        print!("{}", result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    });
 }
 
 #[test]

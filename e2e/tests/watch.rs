@@ -222,13 +222,33 @@ fn holdall_watch_ends_with_who_it_watches() {
     assert!(said.contains("watch commands not allowed"), "{said}");
 }
 
-/// A number of `stats latency`.
-fn latency(router: &Router, name: &str) -> f64 {
+/// Quantiles of `stats latency`, in their order.
+const QUANTILES: [&str; 5] = ["p50", "p90", "p99", "p999", "max"];
+
+/// A number of `stats latency`, if it is there.
+fn told_latency(router: &Router, name: &str) -> Option<f64> {
     let mut wire = router.connect();
     wire.send(b"stats latency\r\n");
     let lines = String::from_utf8(wire.read_until(b"END\r\n")).unwrap();
     let line = lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-    line.unwrap_or_else(|| panic!("no {name} in {lines}")).parse().unwrap()
+    line.map(|value| value.parse().unwrap())
+}
+
+/// A number of `stats latency`.
+fn latency(router: &Router, name: &str) -> f64 {
+    told_latency(router, name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// A number of `stats latency` that comes within some seconds.
+fn eventually_latency(router: &Router, name: &str) -> f64 {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(number) = told_latency(router, name) {
+            return number;
+        }
+        assert!(Instant::now() < deadline, "no {name}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -245,8 +265,16 @@ fn every_answer_is_in_the_histogram_of_its_server_and_pool() {
     for label in ["pool:all".to_owned(), format!("server:{}", server.addr())] {
         let value = |quantity: &str| latency(&router, &format!("latency:{label}:{quantity}"));
         assert_eq!(value("answers"), 16.0, "{label}");
-        let quantiles = ["p50", "p90", "p99", "p999", "max"];
-        let secs = quantiles.map(|quantile| value(&format!("{quantile}_seconds")));
+        let secs = QUANTILES.map(|quantile| value(&format!("{quantile}_seconds")));
+        assert!(secs.is_sorted() && secs[4] > 0.0, "{label}: {secs:?}");
+    }
+    for label in ["all".to_owned(), "pool:all".to_owned(), format!("server:{}", server.addr())] {
+        let name = |quantity: &str| format!("latency:recent:{label}:{quantity}");
+        // Collected once a second; they fade meanwhile.
+        let answers = eventually_latency(&router, &name("answers"));
+        assert!((1.0..=16.0).contains(&answers), "{label}: {answers}");
+        let secs =
+            QUANTILES.map(|quantile| latency(&router, &name(&format!("{quantile}_seconds"))));
         assert!(secs.is_sorted() && secs[4] > 0.0, "{label}: {secs:?}");
     }
     let text = fetch(metrics, "/metrics");

@@ -114,6 +114,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "reserve",
             "routeconf",
             "routes",
+            "sampling",
             "spans",
             "spool",
             "telemetry",

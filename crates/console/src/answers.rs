@@ -6,7 +6,7 @@ use std::sync::Arc;
 use doctor::Host;
 use serde_json::{Value, json};
 use tools::{Reading, Role};
-use top::{Member, Total, Unit, columns};
+use top::Member;
 
 use crate::key::{self, fault};
 use crate::routes::Source;
@@ -162,29 +162,6 @@ fn clusters(reading: &Reading) -> BTreeMap<&str, BTreeMap<&str, &str>> {
         }
     }
     clusters
-}
-
-/// The columns of every role, by which the page names numbers.
-pub(crate) fn roles() -> Value {
-    let of = |role: Role| -> Value {
-        let column = |column: &top::Column| {
-            let unit = match column.unit {
-                Unit::Count => "count",
-                Unit::Ratio => "ratio",
-                Unit::Seconds => "seconds",
-                Unit::Bytes => "bytes",
-            };
-            let total = match column.total {
-                Total::Sum => "sum",
-                Total::Most => "most",
-                Total::MeanByGets | Total::MeanByMemory => "mean",
-            };
-            json!({"name": column.name, "title": column.title, "unit": unit, "total": total})
-        };
-        columns(role).iter().map(column).collect()
-    };
-    let roles = [Role::Server, Role::Proxy, Role::Invalidator];
-    roles.into_iter().map(|role| (role.name().to_owned(), of(role))).collect()
 }
 
 fn samples(member: &Member, details: &Reading) -> Value {

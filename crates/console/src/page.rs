@@ -1,5 +1,5 @@
-//! The page: one text of markup, style, scripts and the chart library, and the policy that lets a
-//! browser run these and nothing else.
+//! The page: one text of markup, style, scripts and the chart library, with the state that it begins
+//! with, and the policy that lets a browser run these scripts and nothing else.
 
 use std::fmt::Write as _;
 
@@ -11,8 +11,9 @@ use ring::digest::{SHA256, digest};
 const FRAME: &str = include_str!("page/console.html");
 const STYLE: [&str; 2] =
     [include_str!("page/uplot/uPlot.min.css"), include_str!("page/console.css")];
-const SCRIPTS: [&str; 8] = [
-    include_str!("page/uplot/uPlot.iife.min.js"),
+/// The chart library, which a script of ours runs when it is needed.
+const LIBRARY: &str = include_str!("page/uplot/uPlot.iife.min.js");
+const SCRIPTS: [&str; 7] = [
     include_str!("page/format.js"),
     include_str!("page/charts.js"),
     include_str!("page/map.js"),
@@ -22,11 +23,16 @@ const SCRIPTS: [&str; 8] = [
     include_str!("page/console.js"),
 ];
 
+/// The place of the state in the page.
+const STATE: &str = "<!-- state -->";
+
 /// The page and its policy.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// HTML.
-    pub(crate) text: Bytes,
+    /// HTML, up to the state.
+    before: String,
+    /// HTML behind the state.
+    after: String,
     /// The value of `Content-Security-Policy`.
     pub(crate) policy: String,
 }
@@ -39,8 +45,9 @@ impl Page {
                           form-action 'none'; frame-ancestors 'none'; style-src "
             .to_owned();
         policy.push_str(&hash(&style));
-        policy.push_str("; script-src");
-        let mut scripts = String::new();
+        let _ = write!(policy, "; script-src {}", hash(LIBRARY));
+        let mut scripts =
+            format!("<script type=\"text/plain\" id=\"library\">{LIBRARY}</script>\n");
         for script in SCRIPTS {
             let _ = write!(policy, " {}", hash(script));
             let _ = writeln!(scripts, "<script>{script}</script>");
@@ -48,7 +55,16 @@ impl Page {
         let text = FRAME
             .replace("<!-- style -->", &format!("<style>{style}</style>"))
             .replace("<!-- scripts -->", &scripts);
-        Self { text: Bytes::from(text), policy }
+        let (before, after) = text.split_once(STATE).unwrap_or((&text, ""));
+        Self { before: before.to_owned(), after: after.to_owned(), policy }
+    }
+
+    /// HTML that begins with this state, a text of JSON: it draws without another question.
+    pub(crate) fn text(&self, state: &str) -> Bytes {
+        // Within JSON, `<` stands in strings alone; escaped, nothing there ends the element.
+        let state = state.replace('<', "\\u003c");
+        let element = format!("<script type=\"application/json\" id=\"state\">{state}</script>");
+        Bytes::from([&*self.before, &element, &self.after].concat())
     }
 }
 
@@ -64,11 +80,13 @@ mod tests {
     #[test]
     fn the_page_is_whole_and_asks_no_other_host() {
         let page = Page::new();
-        let text = std::str::from_utf8(&page.text).unwrap();
+        let text = page.text("{}");
+        let text = std::str::from_utf8(&text).unwrap();
         assert!(!text.contains("<!-- s"), "a placeholder is left");
+        assert!(text.contains(r#"id="state">{}</script>"#) && text.ends_with("</html>\n"));
         assert_eq!(text.matches("<script>").count(), SCRIPTS.len());
-        assert_eq!(page.policy.matches("'sha256-").count(), SCRIPTS.len() + 1);
-        let own = [&SCRIPTS[1..], &[FRAME, STYLE[1]]].concat();
+        assert_eq!(page.policy.matches("'sha256-").count(), SCRIPTS.len() + 2);
+        let own = [&SCRIPTS[..], &[FRAME, STYLE[1]]].concat();
         for text in own {
             assert!(!text.contains("http://") && !text.contains("https://"), "an address");
         }
@@ -77,7 +95,7 @@ mod tests {
     /// Keys are chosen by others.
     #[test]
     fn no_script_of_ours_makes_markup_of_a_text() {
-        for script in &SCRIPTS[1..] {
+        for script in SCRIPTS {
             for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
             {
                 assert!(!script.contains(word), "{word}");
@@ -86,8 +104,18 @@ mod tests {
     }
 
     #[test]
+    fn no_state_ends_its_element() {
+        let text = Page::new().text(r#"{"key": "</script><img>"}"#);
+        let text = std::str::from_utf8(&text).unwrap();
+        let (_, state) = text.split_once(r#"id="state">"#).unwrap();
+        let (state, _) = state.split_once('<').unwrap();
+        let state: serde_json::Value = serde_json::from_str(state).unwrap();
+        assert_eq!(state["key"], "</script><img>");
+    }
+
+    #[test]
     fn no_script_ends_its_element() {
-        for script in SCRIPTS {
+        for script in [&SCRIPTS[..], &[LIBRARY]].concat() {
             assert!(!script.contains("</script"));
         }
         assert!(!STYLE.concat().contains("</style"));

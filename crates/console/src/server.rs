@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::admission::{Admission, Refusal};
-use crate::answers::{Answers, Missing, roles};
+use crate::answers::{Answers, Missing};
 use crate::flush::flush;
 use crate::key::fault;
 use crate::note::note;
@@ -149,7 +149,6 @@ async fn answer(request: Request<Incoming>, console: &Arc<Console>) -> Response<
         match path {
             "/" => page(console),
             "/events" => return events(console),
-            "/api/about" => of_json(&about(console, &user)),
             _ => question(path, head.uri.query().unwrap_or_default(), console).await,
         }
     };
@@ -160,24 +159,20 @@ async fn answer(request: Request<Incoming>, console: &Arc<Console>) -> Response<
 }
 
 fn page(console: &Console) -> Response<Body> {
-    let mut response = bytes(StatusCode::OK, "text/html; charset=utf-8", console.page.text.clone());
+    let text = console.page.text(&state(console));
+    let mut response = bytes(StatusCode::OK, "text/html; charset=utf-8", text);
     if let Ok(policy) = HeaderValue::from_str(&console.page.policy) {
         response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     response
 }
 
-/// What does not change while the console runs.
-fn about(console: &Console, user: &str) -> Value {
-    let (admission, tier) = (&console.admission, &console.answers.tier);
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "interval_seconds": tier.interval.as_secs_f64(),
-        "roles": roles(),
-        "has_config": console.answers.config.is_some(),
-        "user": user,
-        "token": admission.acts.then_some(&admission.token),
-    })
+/// What the page begins with, as JSON: the last tick, and what does not change.
+fn state(console: &Console) -> String {
+    let (admission, answers) = (&console.admission, &console.answers);
+    let token = json!(admission.acts.then_some(&admission.token));
+    let (has_config, tick) = (answers.config.is_some(), answers.tier.last_tick());
+    format!(r#"{{"token":{token},"has_config":{has_config},"tick":{tick}}}"#)
 }
 
 /// A stream of the ticks as server-sent events, as fast as the page reads.
@@ -307,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_allows_its_own_scripts_alone() {
+    fn the_page_allows_its_own_scripts_alone_and_has_the_last_tick() {
         let (_runtime, address) = console();
         let page = get(address, "/");
         assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{}", &page[..200]);
@@ -316,6 +311,10 @@ mod tests {
         assert!(policy.contains("default-src 'none'") && policy.contains("'sha256-"), "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
         assert!(page.contains("frame-ancestors 'none'"));
+        let (_, state) = page.split_once(r#"id="state">"#).unwrap();
+        let state: Value = serde_json::from_str(state.split_once('<').unwrap().0).unwrap();
+        let first = &state["tick"]["members"][0];
+        assert_eq!((&first["group"], &state["token"]), (&json!("<b>/x"), &Value::Null));
         let head = format!("HEAD / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let head = ask(address, &head);
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
@@ -368,6 +367,6 @@ mod tests {
         let pages: Vec<_> = (0..STREAMS_MAX).map(|_| open()).collect();
         assert!(pages.iter().all(|(_, head)| head == "HTTP/1.1 200"));
         assert_eq!(open().1, "HTTP/1.1 503");
-        assert!(get(address, "/api/about").starts_with("HTTP/1.1 200 "));
+        assert!(get(address, "/").starts_with("HTTP/1.1 200 "));
     }
 }

@@ -18,6 +18,9 @@ use crate::history::{Frame, History, Line};
 /// The time after which a member is asked for everything again while a page is open.
 const DETAILS_EACH: Duration = Duration::from_secs(10);
 
+/// The frame of an event of the stream.
+const EVENT: (&str, &str) = ("data: ", "\n\n");
+
 /// The members of a tier.
 #[derive(Debug)]
 pub(crate) struct Tier {
@@ -27,8 +30,6 @@ pub(crate) struct Tier {
     ticks: watch::Sender<Bytes>,
     /// The way to the members.
     pub(crate) options: Options,
-    /// Between two questions.
-    pub(crate) interval: Duration,
 }
 
 impl Tier {
@@ -45,7 +46,7 @@ impl Tier {
         let poller = Poller::start(targets, &options, interval)?;
         let (ticks, _) = watch::channel(Bytes::new());
         let history = Mutex::new(History::default());
-        let tier = Arc::new(Self { poller, history, ticks, options, interval });
+        let tier = Arc::new(Self { poller, history, ticks, options });
         tier.tick();
         let weak = Arc::downgrade(&tier);
         thread::Builder::new().name("ticks".to_owned()).spawn(move || turn(&weak, interval))?;
@@ -83,6 +84,13 @@ impl Tier {
         receiver
     }
 
+    /// The last tick, as JSON.
+    pub(crate) fn last_tick(&self) -> String {
+        let event = self.ticks.borrow();
+        let end = event.len().saturating_sub(EVENT.1.len());
+        String::from_utf8_lossy(event.get(EVENT.0.len()..end).unwrap_or(b"null")).into_owned()
+    }
+
     /// Hot keys and details are asked for while somebody looks.
     fn wish(&self) {
         let is_watched = self.ticks.receiver_count() > 0;
@@ -116,7 +124,7 @@ impl Tier {
             fields.insert("at_ms".to_owned(), json!(at_ms));
         }
         // JSON in one line has no line end that could end the event.
-        self.ticks.send_replace(Bytes::from(format!("data: {tick}\n\n")));
+        self.ticks.send_replace(Bytes::from(format!("{}{tick}{}", EVENT.0, EVENT.1)));
     }
 }
 

@@ -82,6 +82,32 @@ fn every_role_is_shown_with_its_numbers() {
     assert_eq!(all["hot_keys"][0]["address"], addresses[0].as_str());
 }
 
+#[test]
+fn a_proxy_has_the_quantiles_of_its_servers_answers() {
+    let server = Server::holdall(&[]);
+    let router = Router::over(&[server.addr()], r#""PoolRoute|all""#, &[]);
+    let mut wire = router.connect();
+    let address = router.addr().to_string();
+    let begin = Instant::now();
+    loop {
+        for _ in 0..100 {
+            wire.expect(b"get a\r\n", b"END\r\n");
+        }
+        let output = output(&mut holdall(&["top", &address, "--once", "--json"]));
+        let all: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let names = ["p50_seconds", "p99_seconds", "p999_seconds"];
+        let of = |numbers: &Value| names.map(|name| numbers[name].as_f64().unwrap_or(-1.0));
+        let numbers = of(&member(&all, &address)["numbers"]);
+        // The proxy collects them once a second.
+        if numbers[0] > 0.0 {
+            assert!(numbers.is_sorted() && numbers[2] < 60.0, "{numbers:?}");
+            assert_eq!(of(&all["totals"]["proxy"]), numbers);
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{all:#}");
+    }
+}
+
 /// In a terminal of its own, which `script` makes.
 #[test]
 fn a_terminal_shows_the_members_until_q() {

@@ -1,5 +1,6 @@
-//! A thread of periodic work: it samples counters for rates, writes statistics files, keeps the
-//! saved configuration fresh, and logs servers that go down and come back.
+//! A thread of periodic work: it samples counters for rates, collects times of answers, writes
+//! statistics files, keeps the saved configuration fresh, and logs servers that go down and come
+//! back.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,6 +13,7 @@ use upstream::{Address, State};
 
 use crate::dump::{Dump, TOUCH_PERIOD};
 use crate::history::{Moment, PERIOD};
+use crate::latency::COLLECT_PERIOD;
 use crate::shared::Shared;
 use crate::stats::files::Files;
 use crate::stats::is_due;
@@ -32,7 +34,7 @@ pub(crate) fn start(
 ) -> io::Result<()> {
     let shared = Arc::clone(shared);
     let look = move || {
-        let (mut noted, mut written) = (Some(Instant::now()), None);
+        let (mut noted, mut collected, mut written) = (Some(Instant::now()), None, None);
         let (mut servers, mut told) = (BTreeMap::new(), String::new());
         let every = Duration::from_millis(shared.options.stats_logging_interval);
         let (dump, mut touched) = (Dump::of(&shared.options), Some(Instant::now()));
@@ -40,6 +42,10 @@ pub(crate) fn start(
             if is_due(noted, PERIOD) {
                 noted = Some(Instant::now());
                 shared.history.note(Moment::of(&shared.registry));
+            }
+            if is_due(collected, COLLECT_PERIOD) {
+                collected = Some(Instant::now());
+                shared.recent.collect(&shared.registry, Instant::now());
             }
             if let Some(files) = files.as_ref().filter(|_| is_due(written, every)) {
                 written = Some(Instant::now());

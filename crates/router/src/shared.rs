@@ -14,6 +14,7 @@ use watch::hub::Watchers;
 use crate::budget::Budget;
 use crate::config_info::ConfigInfo;
 use crate::history::History;
+use crate::latency::RecentAnswers;
 use crate::listeners::Listeners;
 use crate::logins::Logins;
 use crate::options::Options;
@@ -76,6 +77,7 @@ pub(crate) struct Shared {
     /// The command line, for people.
     pub(crate) arguments: String,
     pub(crate) history: History,
+    pub(crate) recent: RecentAnswers,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
     pub(crate) listeners: Listeners,
@@ -129,6 +131,7 @@ impl Shared {
             // One word, since libmemcached reads no more of it.
             version: env!("CARGO_PKG_VERSION"),
             history: History::new(&registry),
+            recent: RecentAnswers::new(now),
             registry,
             arguments: arguments(),
             control: OnceLock::new(),

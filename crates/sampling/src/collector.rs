@@ -5,6 +5,7 @@ use crate::latency::Latencies;
 use crate::log::{Access, Kind, Log};
 use crate::miss_ratio::{AllReads, MissRatio};
 use crate::prefixes::PrefixId;
+use crate::recent::FADE_MS;
 use crate::trials::Trials;
 use crate::working_set::WorkingSet;
 use narrow::to_usize;
@@ -151,9 +152,6 @@ const KEYS_ENOUGH: usize = 4096;
 
 /// Milliseconds for which a worker that left repetitions out may go on to do so, and some more.
 const PARTIAL_MS: u64 = 600;
-
-/// Milliseconds between two fadings of what is old.
-const FADE_MS: u64 = 10_000;
 
 impl Collector {
     /// An empty one. `now` tells what was before it.

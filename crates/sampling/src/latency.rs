@@ -1,6 +1,6 @@
 //! Latencies of requests in the server, by command.
 
-use crate::Histogram;
+use crate::RecentTimes;
 
 /// A kind of request, as latencies tell it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,11 @@ impl Command {
     ];
 }
 
-/// A histogram for each command. What is old fades: half of it in a minute. Beside it stand counts
-/// that do not fade, for whoever takes differences.
+/// The times of each command. What is old fades. Beside it stand counts that do not fade, for
+/// whoever takes differences.
 #[derive(Debug, Default)]
 pub struct Latencies {
-    of: [Histogram; Command::ALL.len()],
+    of: [RecentTimes; Command::ALL.len()],
     counts: [Counts; Command::ALL.len()],
 }
 
@@ -103,7 +103,7 @@ impl Counts {
 
 impl Latencies {
     /// Memory, in bytes.
-    pub const BYTES: usize = Command::ALL.len() * (Histogram::BYTES + size_of::<Counts>());
+    pub const BYTES: usize = Command::ALL.len() * (RecentTimes::BYTES + size_of::<Counts>());
 
     /// A request took so long; it stands for `weight` of them.
     pub fn add(&mut self, command: Command, nanos: u64, weight: u32) {
@@ -117,20 +117,17 @@ impl Latencies {
         &self.counts[command as usize]
     }
 
-    /// The times of a command, in nanoseconds.
+    /// The times of a command.
     #[must_use]
-    pub fn of(&self, command: Command) -> &Histogram {
+    pub fn of(&self, command: Command) -> &RecentTimes {
         &self.of[command as usize]
     }
 
     /// Takes note that `secs` seconds have passed.
     pub fn fade(&mut self, secs: f64) {
-        let factor = (-secs / HALF_LIFE_SECS).exp2();
-        self.of.iter_mut().for_each(|histogram| histogram.scale(factor));
+        self.of.iter_mut().for_each(|times| times.fade(secs));
     }
 }
-
-const HALF_LIFE_SECS: f64 = 60.0;
 
 #[cfg(test)]
 mod tests {

@@ -33,6 +33,7 @@ mod latency;
 mod log;
 mod miss_ratio;
 mod prefixes;
+mod recent;
 mod trials;
 mod working_set;
 
@@ -43,6 +44,7 @@ pub use latency::{Command, Counts, LATENCY_BOUNDS_NS, Latencies};
 pub use log::{Access, Full, Kind, Log};
 pub use miss_ratio::{DEPTH, MissRatio};
 pub use prefixes::{OTHERS, PrefixId, Prefixes};
+pub use recent::{FADE_MS, QUANTILES, RecentTimes};
 pub use trials::{CANDIDATES, Candidate, Trials};
 pub use working_set::{Estimate, WINDOWS, Window, WorkingSet};
 

@@ -84,7 +84,10 @@ impl Reading {
                     stats_group(connection, "stats prefixes", &mut stats)?;
                 }
             }
-            Role::Proxy if wanted.details => stats_group(connection, "stats servers", &mut stats)?,
+            Role::Proxy if wanted.details => {
+                stats_group(connection, "stats servers", &mut stats)?;
+                stats_group(connection, "stats latency", &mut stats)?;
+            }
             Role::Server | Role::Proxy | Role::Invalidator => {}
         }
         Ok(Self { role, at: Instant::now(), round_trip, stats })

@@ -84,10 +84,13 @@ const PROXY: &[Column] = &[
     column("sets/s", "sets_per_second", Count, Sum, |of| of.rate("cmd_set_count")),
     column("dels/s", "deletes_per_second", Count, Sum, |of| of.rate("cmd_delete_count")),
     column("errs/s", "errors_per_second", Count, Sum, |of| of.rate("result_error_count")),
-    column("mean", "mean_seconds", Seconds, Most, |of| Some(of.now.number("duration_us")? / 1e6)),
+    column("mean", "mean_seconds", Seconds, Most, |of| of.micros("duration_us")),
+    column("p99", "p99_seconds", Seconds, Most, |of| of.micros("duration_p99_us")),
     column("servrs", "servers", Count, Most, |of| of.now.number("num_servers")),
     column("away", "servers_away", Count, Most, |of| of.now.number("num_suspect_servers")),
-    column("conns", "connections", Count, Sum, |of| of.now.number("num_client_connections")),
+    wide(column("conns", "connections", Count, Sum, |of| of.now.number("num_client_connections"))),
+    wide(column("p50", "p50_seconds", Seconds, Most, |of| of.micros("duration_p50_us"))),
+    wide(column("p99.9", "p999_seconds", Seconds, Most, |of| of.micros("duration_p999_us"))),
     wide(column("in/s", "received_bytes_per_second", Bytes, Sum, |of| of.rate("bytes_read"))),
     wide(column("out/s", "sent_bytes_per_second", Bytes, Sum, |of| of.rate("bytes_written"))),
     wide(column("config", "configuration_age_seconds", Seconds, Most, |of| {
@@ -273,6 +276,11 @@ impl Readings<'_> {
     fn seconds(&self) -> f64 {
         let before = self.before.map_or(self.now.at, |before| before.at);
         self.now.at.duration_since(before).as_secs_f64().max(1e-6)
+    }
+
+    /// A time in microseconds, in seconds.
+    fn micros(&self, name: &str) -> Option<f64> {
+        Some(self.now.number(name)? / 1e6)
     }
 
     /// Of the gets since the last answer.

@@ -1,9 +1,9 @@
 // Opens `holdall console` in Chromium: every view at three widths, light and dark, must be drawn, say nothing on the console, be no wider
-// than the window, and have no serious finding of axe. Then keys, hostile keys, some thousand updates without growth, and measurements,
-// which are printed and never judged.
+// than the window, and have no serious finding of axe. Then keys, hostile keys, and some thousand updates without growth. Measurements
+// are printed and never judged.
 //
-// Usage: node check_console.mjs URL --hostile KEY [--minutes N] [--shots FOLDER], or URL --login USER:PASSWORD --flush PREFIX, or URL --login
-// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS; the browser is CHROMIUM, or /usr/bin/chromium.
+// Usage: node check_console.mjs URL --hostile KEY --proxy ADDRESS [--minutes N] [--shots FOLDER], or URL --login USER:PASSWORD --flush PREFIX, or URL --login
+// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS, or URL --measure MEMBERS; the browser is CHROMIUM, or /usr/bin/chromium.
 
 import { strict as assert } from "node:assert";
 import { createRequire } from "node:module";
@@ -42,8 +42,10 @@ try {
     await change(word("--drain"), word("--add"));
   } else if (words.includes("--beside")) {
     await beside(Number(word("--beside")));
-  } else {
+  } else if (words.includes("--measure")) {
+    await drawAlone(Number(word("--measure")));
     await measure();
+  } else {
     for (const width of [360, 768, 1400]) {
       for (const colorScheme of ["light", "dark"]) {
         await look(width, colorScheme);
@@ -51,6 +53,7 @@ try {
     }
     await press();
     await findHostile();
+    await lookAtProxy(word("--proxy"));
     await grow();
     if (minutes > 0) await stay();
   }
@@ -209,6 +212,34 @@ async function findHostile() {
   await page.close();
 }
 
+/** The charts of a proxy draw the quantiles of its servers' answers over time; a table has them by pool and by server. */
+async function lookAtProxy(address) {
+  const { page, said } = await open(1400, "light");
+  await page.evaluate((address) => {
+    location.hash = `charts=${encodeURIComponent(address)}`;
+  }, address);
+  const figure = page.locator("#figures figure", { hasText: "Time of a server's answer" });
+  await figure.locator("canvas").waitFor();
+  await figure.locator("summary").click();
+  // Three moments at the least, each with three times.
+  await page.waitForFunction(() => {
+    const rows = [...document.querySelectorAll("#figures figure details[open] tbody tr")];
+    const cells = (row) => [...row.cells].slice(1).map(({ textContent }) => textContent);
+    return rows.filter((row) => cells(row).every((text) => /^[\d.]+ (µs|ms|s)$/.test(text))).length >= 3;
+  }, null, { timeout: 60_000 });
+  const last = await page.evaluate(() => ["p50", "p99", "p999"].map((name) => charts.numbers[`${name}_seconds`].at(-1)));
+  check(last[0] > 0 && last[0] <= last[1] && last[1] <= last[2], `quantiles ${last}`);
+  for (const label of ["all", "pool A", "server 127.0.1.1:"]) {
+    await page.waitForFunction((label) => [...document.querySelectorAll("#member tbody tr")].some(
+      ({ cells }) => cells[0].textContent.startsWith(label) && /^[\d.]+ (µs|ms|s)$/.test(cells[2].textContent)), label);
+    checks += 1;
+  }
+  await inspect(page, "the charts of a proxy");
+  if (shots !== null) await page.screenshot({ path: join(shots, "proxy.png"), fullPage: true });
+  assert.deepEqual(said, []);
+  await page.close();
+}
+
 /** Bytes of the page's heap and its nodes, after what is not used was freed. */
 async function size(page, session) {
   await session.send("HeapProfiler.collectGarbage");
@@ -275,51 +306,98 @@ async function stay() {
   await page.close();
 }
 
-/** The time to the first view, and the frames of the map; printed, never judged. */
-async function measure() {
-  const times = [];
-  for (let round = 0; round < 5; round += 1) {
-    const page = await browser.newPage();
-    await page.addInitScript(() => {
-      const seen = new MutationObserver(() => {
-        if (document.querySelector("#regions .tile")) {
-          seen.disconnect();
-          requestAnimationFrame(() => setTimeout(() => { window.first_view_ms = performance.now(); }));
-        }
-      });
-      seen.observe(document, { childList: true, subtree: true });
+/** What the page was sent with. */
+async function stateFor(headers) {
+  const text = await (await fetch(url, { headers })).text();
+  return JSON.parse(/<script type="application\/json" id="state">([^<]*)</.exec(text)[1]);
+}
+
+/** The map is drawn with every member by the page alone, whatever becomes of further questions. */
+async function drawAlone(members) {
+  const page = await browser.newPage();
+  await page.route(/\/(events|api\/)/, (route) => route.abort());
+  await page.goto(url, { waitUntil: "domcontentloaded" });
+  const tiles = await page.evaluate(() => document.querySelectorAll("#regions .tile").length);
+  check(tiles === members, `${tiles} of ${members} members without a further question`);
+  await page.close();
+}
+
+/** Milliseconds from the begin of the navigation until `selector` has been drawn, and the page's own marks. */
+async function load(address, selector) {
+  const page = await browser.newPage();
+  await page.addInitScript((selector) => {
+    const seen = new MutationObserver(() => {
+      if (document.querySelector(selector)) {
+        seen.disconnect();
+        requestAnimationFrame(() => setTimeout(() => { window.drawn_ms = performance.now(); }));
+      }
     });
-    await page.setViewportSize({ width: 1400, height: 900 });
-    await page.goto(url);
-    await page.waitForFunction(() => window.first_view_ms);
-    times.push(await page.evaluate(() => Math.round(window.first_view_ms)));
-    if (round === 4) {
-      const frames = await page.evaluate(() => new Promise((done) => {
-        const gaps = [];
-        let before = performance.now();
-        const frame = (now) => {
-          gaps.push(now - before);
-          before = now;
-          if (gaps.length < 300) requestAnimationFrame(frame);
-          else done(gaps.slice(1).sort((one, other) => one - other));
-        };
-        requestAnimationFrame(frame);
-      }));
-      const mean = frames.reduce((sum, gap) => sum + gap, 0) / frames.length;
-      console.log(`map: ${(1000 / mean).toFixed(1)} frames a second; gaps of 50 % ${frames[150].toFixed(1)} ms, 99 % ${frames[295].toFixed(1)} ms`);
+    seen.observe(document, { childList: true, subtree: true });
+  }, selector);
+  await page.setViewportSize({ width: 1400, height: 900 });
+  await page.goto(address);
+  await page.waitForFunction(() => window.drawn_ms);
+  const marks = await page.evaluate(() => {
+    const { responseStart, responseEnd, domInteractive, decodedBodySize } = performance.getEntriesByType("navigation")[0];
+    return { drawn: window.drawn_ms, responseStart, responseEnd, domInteractive, decodedBodySize };
+  });
+  return { page, marks };
+}
+
+/** The gaps in milliseconds between the frames of some seconds, sorted, and the ticks that came meanwhile. */
+function framesOf(page, seconds) {
+  return page.evaluate((seconds) => new Promise((done) => {
+    const [gaps, begin, from] = [[], performance.now(), last.at_ms];
+    const ticks = new Set();
+    let before = null;
+    const frame = (now) => {
+      if (before !== null) gaps.push(now - before);
+      before = now;
+      if (last.at_ms !== from) ticks.add(last.at_ms);
+      if (now - begin < seconds * 1000) requestAnimationFrame(frame);
+      else done({ gaps: gaps.sort((one, other) => one - other), ticks: ticks.size });
+    };
+    requestAnimationFrame(frame);
+  }), seconds);
+}
+
+/** The time to the first view and the frames of the map; printed, never judged. A bare answer of the console, loaded in turns, says what any page takes here. */
+async function measure() {
+  const [rounds, seconds] = [15, 10];
+  const [bare, whole] = [[], []];
+  for (let round = 0; round < rounds; round += 1) {
+    const { page: empty, marks: nothing } = await load(`${url}nothing`, "body");
+    bare.push(nothing.drawn);
+    await empty.close();
+    const { page, marks } = await load(url, "#regions .tile");
+    whole.push(marks);
+    if (round === rounds - 1) {
+      const { gaps, ticks } = await framesOf(page, seconds);
+      const rate = (1000 * gaps.length) / gaps.reduce((sum, gap) => sum + gap, 0);
+      const part = (share) => gaps[Math.floor((gaps.length - 1) * share)].toFixed(1);
+      console.log(`map: ${rate.toFixed(1)} frames a second over ${seconds} s with ${ticks} updates; gaps of ` +
+        `50 % ${part(0.5)} ms, 99 % ${part(0.99)} ms, the longest ${part(1)} ms`);
     }
     await page.close();
   }
-  console.log(`first view: ${times.join(", ")} ms`);
+  const spread = (all) => {
+    const sorted = all.map(Math.round).sort((one, other) => one - other);
+    return `median ${sorted[sorted.length >> 1]} ms (${sorted[0]} to ${sorted.at(-1)})`;
+  };
+  console.log(`first view: ${spread(whole.map(({ drawn }) => drawn))} of ${rounds} loads; a bare answer: ${spread(bare)}`);
+  for (const [name, words] of [["responseStart", "first byte"], ["responseEnd", "last byte"], ["domInteractive", "scripts have run"]]) {
+    console.log(`  ${words}: ${spread(whole.map((marks) => marks[name]))}`);
+  }
+  console.log(`  the page has ${whole[0].decodedBodySize} bytes`);
 }
 
 /** A server is drained and added again by who has logged in, after the page has said what it will do. */
 async function change(server, pool) {
   const basic = { authorization: `Basic ${Buffer.from(login).toString("base64")}` };
-  const about = await (await fetch(`${url}api/about`, { headers: basic })).json();
+  const { token } = await stateFor(basic);
   for (const action of ["drain", "add"]) {
     const post = (headers) => fetch(`${url}api/${action}`, { method: "POST", headers, body: JSON.stringify({ server, pool }) });
-    const whole = { ...basic, origin: new URL(url).origin, "x-console-token": about.token };
+    const whole = { ...basic, origin: new URL(url).origin, "x-console-token": token };
     for (const left of Object.keys(whole)) {
       const { [left]: _, ...rest } = whole;
       const { status } = await post(rest);
@@ -383,10 +461,10 @@ async function flush(prefix) {
   const without = await fetch(url);
   check(without.status === 401, `without a login: ${without.status}`);
   const basic = { authorization: `Basic ${Buffer.from(login).toString("base64")}` };
-  const about = await (await fetch(`${url}api/about`, { headers: basic })).json();
+  const { token } = await stateFor(basic);
   const post = (headers) => fetch(`${url}api/flush`, { method: "POST", headers: { ...basic, ...headers }, body: JSON.stringify({ prefix }) });
-  check((await post({ "x-console-token": about.token })).status === 403, "an action without Origin");
-  check((await post({ origin: "http://evil.example", "x-console-token": about.token })).status === 403, "an action of another site");
+  check((await post({ "x-console-token": token })).status === 403, "an action without Origin");
+  check((await post({ origin: "http://evil.example", "x-console-token": token })).status === 403, "an action of another site");
   check((await post({ origin: new URL(url).origin })).status === 403, "an action without a token");
   const { page, said } = await open(1400, "light");
   await show(page, "keys");

@@ -19,7 +19,8 @@ const FIGURES = {
   proxy: [
     ["Requests a second", "count", [["gets_per_second", "gets"], ["sets_per_second", "sets"], ["deletes_per_second", "deletes"]]],
     ["Errors a second", "count", [["errors_per_second", "errors"]]],
-    ["Mean time of a request", "seconds", [["mean_seconds", "mean"]]],
+    ["Time of a server's answer", "seconds", [["p50_seconds", "50 %"], ["p99_seconds", "99 %"], ["p999_seconds", "99.9 %"]]],
+    ["Mean time of an answer", "seconds", [["mean_seconds", "mean"]]],
     ["Servers away", "count", [["servers_away", "away"]]],
     ["Connections", "count", [["connections", "clients"]]],
     ["Network, a second", "bytes", [["sent_bytes_per_second", "sent"], ["received_bytes_per_second", "received"]]],
@@ -40,6 +41,12 @@ function colour(name) {
   const found = getComputedStyle(probe).color;
   probe.remove();
   return found;
+}
+
+/** The chart library. It runs when the first chart is drawn: it takes more time than the whole map. */
+function library() {
+  if (!window.uPlot) document.head.append(make("script", {}, at("library").textContent));
+  return window.uPlot;
 }
 
 /** Lines over the last minutes, the newest numbers in words, and a table behind them. */
@@ -69,7 +76,7 @@ class Figure {
     });
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
     const top = this.unit === "ratio" ? 1 : null;
-    this.chart = new uPlot({
+    this.chart = new (library())({
       width: Math.max(200, this.plot.clientWidth),
       height: 170,
       legend: { show: false },
@@ -195,26 +202,30 @@ const charts = {
     }
     const { stats } = await ask("/api/member", { address: subject }).catch(() => ({ stats: {} }));
     if (this.subject !== subject || !isShown("charts")) return;
-    if (place.dataset.of !== subject || place.childElementCount === 0) {
-      place.dataset.of = subject;
+    const isProxy = "num_servers" in stats;
+    const of = `${isProxy ? "proxy" : "member"} ${subject}`;
+    if (place.dataset.of !== of || place.childElementCount === 0) {
+      place.dataset.of = of;
       const card = (title) => {
         const inner = make("div");
         return [make("div", { className: "card" }, make("h3", {}, title), inner), inner];
       };
-      const [latencyCard, latency] = card("Time in the server by command");
+      const [latencyCard, latency] = card(isProxy ? "Time of servers' answers" : "Time in the server by command");
       const [sightCard, sight] = card("Servers as this proxy sees them");
       const all = make("details", { className: "card" }, make("summary", {}, "All statistics"));
       const list = make("div");
       all.append(list);
       place.replaceChildren(latencyCard, sightCard, all);
-      this.latency = [latencyCard, new Table(latency, "Quantiles of the last minutes", ["Command", ["Median", "n"], ["99 %", "n"], ["99.9 %", "n"]])];
+      this.latency = [latencyCard, new Table(latency, "Quantiles of the last minutes", [isProxy ? "Answers of" : "Command", ["Median", "n"], ["99 %", "n"], ["99.9 %", "n"]])];
       this.sight = [sightCard, new Table(sight, "Destinations", ["Server", "State"])];
       this.stats = new Table(list, "As the member tells them", ["Name", ["Value", "n"]]);
     }
-    const commands = Object.keys(stats).map((name) => /^latency:(\w+):p50_seconds$/.exec(name)?.[1]).filter(Boolean);
-    const quantile = (command, name) => shown("seconds", Number(stats[`latency:${command}:${name}_seconds`] ?? NaN));
-    this.latency[0].hidden = commands.length === 0;
-    this.latency[1].fill(commands.map((command) => [command, ...["p50", "p99", "p999"].map((name) => quantile(command, name))]));
+    // A server tells them by command, a proxy also since its start.
+    const told = Object.keys(stats).map((name) => /^latency:(recent:.+|\w+):p50_seconds$/.exec(name)?.[1]).filter(Boolean);
+    const quantile = (of, name) => shown("seconds", Number(stats[`latency:${of}:${name}_seconds`] ?? NaN));
+    const label = (of) => of.replace(/^recent:/, "").replace(":", " ");
+    this.latency[0].hidden = told.length === 0;
+    this.latency[1].fill(told.map((of) => [label(of), ...["p50", "p99", "p999"].map((name) => quantile(of, name))]));
     const seen = Object.entries(stats).filter(([, value]) => value.includes("avg_latency_us:"));
     this.sight[0].hidden = seen.length === 0;
     this.sight[1].fill(seen.map(([name, value]) => [name, { text: value, kind: /_tko/.test(value) ? "bad" : "" }]));

@@ -13,7 +13,10 @@ const VIEWS = [
 ];
 
 let view = "map";
-let last = null;
+
+/** What the page was sent with: the last tick, the token of actions, and whether there is a configuration. */
+const state = JSON.parse(at("state").textContent);
+let last = state.tick;
 
 const isShown = (id) => view === id;
 
@@ -36,7 +39,8 @@ function go() {
   for (const link of at("views").querySelectorAll("a")) {
     if (link.hash === `#${view}`) {
       link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+      // With the next frame, in which the view is laid out anyway.
+      requestAnimationFrame(() => link.scrollIntoView({ block: "nearest", inline: "nearest" }));
     } else {
       link.removeAttribute("aria-current");
     }
@@ -149,11 +153,9 @@ function begin() {
   redraw();
   go();
   listen();
-  ask("/api/about").then(async ({ token, has_config: hasConfig }) => {
-    flush.begin(token);
-    if (hasConfig) await routes.begin();
-    servers.begin(token);
-  }).catch((error) => tell(error.message, true));
+  flush.begin(state.token);
+  const routesKnown = state.has_config ? routes.begin() : Promise.resolve();
+  routesKnown.then(() => servers.begin(state.token));
 }
 
 let seconds_open = 0;

@@ -81,7 +81,7 @@ const memory = {
     }
     const [ink, line, accent, fill] = ["soft", "line", "accent", "fill"].map(colour);
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
-    this.chart = new uPlot({
+    this.chart = new (library())({
       width: Math.max(200, place.clientWidth),
       height: 240,
       legend: { show: false },

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use proto::reply::{END, write_stat};
+use sampling::QUANTILES;
 use upstream::{Count, Event, Failure, Protocol, Report, Snapshot, State};
 
 use crate::history::Moment;
@@ -100,7 +101,7 @@ impl Shared {
             // A proxy has no items.
             b"items" => {}
             b"slabs" => memcached::slabs(&mut out, &self.registry.traffic()),
-            b"latency" => crate::latency::stats(&self.registry, &mut out),
+            b"latency" => self.recent.stats(&self.registry, &mut out),
             b"version" => write_stat(&mut out, b"mcrouter-version", self.version.as_bytes()),
             _ => {
                 return b"CLIENT_ERROR bad stats command\r\n".to_vec();
@@ -127,8 +128,18 @@ impl Shared {
         failovers(&mut lines, &numbers);
         waiting(&mut lines, &numbers);
         destinations(&mut lines, &numbers);
+        self.durations(&mut lines);
         self.asynclog(&mut lines, &numbers);
         lines
+    }
+
+    /// Quantiles of the last minutes, beside the means of [`destinations`].
+    fn durations(&self, lines: &mut Lines) {
+        for (quantile, name) in QUANTILES {
+            if let Some(us) = self.recent.quantile_us(quantile) {
+                lines.put_fraction(Kind::Own, format!("duration_{name}_us"), us);
+            }
+        }
     }
 
     fn program(&self, lines: &mut Lines) {

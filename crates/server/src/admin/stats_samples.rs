@@ -30,9 +30,6 @@ const SIZES: [(f64, &str); 9] = [
     (8.0, "8x"),
 ];
 
-const QUANTILES: [(f64, &str); 5] =
-    [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p999"), (1.0, "max")];
-
 pub(super) fn working_set(context: &Context<'_>, sink: Sink<'_>) {
     let (_, now_secs) = context.shared.clock_now();
     samples(context, sink, |collector, _, sink| {
@@ -122,14 +119,10 @@ pub(super) fn latency(context: &Context<'_>, sink: Sink<'_>) {
     samples(context, sink, |collector, _, sink| {
         for (command, name) in Command::ALL {
             let times = collector.latencies.of(command);
-            if times.total() < 0.5 {
-                continue;
-            }
+            let Some(quantiles) = times.quantiles() else { continue };
             whole(sink, &format!("latency:{name}:requests"), times.total());
-            for (quantile, label) in QUANTILES {
-                if let Some(nanos) = times.quantile(quantile) {
-                    seconds(sink, &format!("latency:{name}:{label}_seconds"), nanos);
-                }
+            for (label, nanos) in quantiles {
+                seconds(sink, &format!("latency:{name}:{label}_seconds"), nanos);
             }
         }
     });

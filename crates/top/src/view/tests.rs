@@ -51,7 +51,14 @@ fn tier() -> Vec<Member> {
     let mut away = member("10.0.0.2:11211", "west/front");
     away.error = Some("Connection refused (os error 111)".to_owned());
     let mut proxy = member("10.0.1.1:5000", "west/front");
-    let stats = [("num_servers", "10"), ("num_suspect_servers", "1"), ("duration_us", "350")];
+    let stats = [
+        ("num_servers", "10"),
+        ("num_suspect_servers", "1"),
+        ("duration_us", "350"),
+        ("duration_p50_us", "180.22"),
+        ("duration_p99_us", "1250"),
+        ("duration_p999_us", "20400"),
+    ];
     proxy.now = reading(Role::Proxy, now, &stats);
     let mut invalidator = member("10.0.2.1:9200", "");
     let stats = [
