@@ -7,6 +7,7 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -57,7 +58,7 @@ impl Rig {
 
 /// Deletes these keys one after the other; those whose delete was acknowledged. A proxy that goes
 /// away is connected to again.
-fn delete(addr: std::net::SocketAddr, keys: &[String]) -> Vec<String> {
+fn delete(addr: SocketAddr, keys: &[String]) -> Vec<String> {
     let mut acknowledged = Vec::new();
     let mut wire = None;
     for key in keys {
@@ -293,47 +294,65 @@ fn a_delete_that_is_kept_is_told_from_one_that_is_executed() {
 #[test]
 fn a_server_that_missed_deletes_is_believed_by_no_other_proxy() {
     for peers in [Kind::Holdall, Kind::Memcached] {
-        let folders = [Folder::new("deletes-mark-a"), Folder::new("deletes-mark-b")];
-        let server = Launch::new(peers).start();
-        let others: Vec<_> = (0..2).map(|_| Launch::new(peers).start()).collect();
-        let fault_proxy = FaultProxy::before(server.addr());
-        let pool = [fault_proxy.addr(), others[0].addr(), others[1].addr()];
-        let config = router::config(&pool, r#""PoolRoute|all""#);
-        let start = |folder: &Folder| {
-            let args: Vec<&str> = QUICK.iter().chain(&["-a", folder.name()]).copied().collect();
-            Router::start(&config, &args)
-        };
-        let (mut writer, reader) = (start(&folders[0]), start(&folders[1]));
-        let mut wire = reader.connect();
-        let is_there = |key: &String| {
-            let mut wire = reader.connect();
-            wire.expect(format!("set {key} 0 0 3\r\nold\r\n").as_bytes(), b"STORED\r\n");
-            let mut wire = server.connect();
-            wire.send(format!("get {key}\r\n").as_bytes());
-            wire.line().starts_with("VALUE")
-        };
-        let key = (0..).map(|number| format!("k{number}")).find(is_there).unwrap();
-        fault_proxy.set(Mode::Refuse);
-        assert_eq!(delete(writer.addr(), std::slice::from_ref(&key)).len(), 1);
-        reader.wait_for("asynclog_marked", 1);
-        writer.kill();
-        fault_proxy.set(Mode::Open);
-        let get = format!("get {key}\r\n");
-        let add = format!("add {key} 0 0 1\r\nx\r\n");
-        let mut reached = 0;
-        while reached < 50 {
-            wire.send(get.as_bytes());
-            let said = wire.line();
-            assert!(said.starts_with("SERVER_ERROR"), "{peers:?}: {said}");
-            // The server is reached, and has the value.
-            wire.send(add.as_bytes());
-            reached += u32::from(wire.line() == "NOT_STORED");
-        }
-        writer.restart();
-        writer.wait_for("asynclog_pending", 0);
-        reader.wait_for("asynclog_marked", 0);
-        wire.expect(get.as_bytes(), b"END\r\n");
+        believed_by_no_other(peers, |pool| router::config(pool, r#""PoolRoute|all""#));
     }
+}
+
+/// Servers of another pool keep its mark, also if no route uses that pool.
+#[test]
+fn a_server_alone_in_its_pool_is_believed_by_no_other_proxy() {
+    believed_by_no_other(Kind::Holdall, |servers| {
+        let [alone, others @ ..] = servers else { panic!("no server") };
+        let others: Vec<_> = others.iter().map(|addr| format!("\"{addr}\"")).collect();
+        format!(
+            r#"{{"pools": {{"alone": {{"servers": ["{alone}"]}}, "others": {{"servers": [{}]}}}},
+                "route": "PoolRoute|alone"}}"#,
+            others.join(", ")
+        )
+    });
+}
+
+fn believed_by_no_other(kind: Kind, config: impl Fn(&[SocketAddr]) -> String) {
+    let folders = [Folder::new("deletes-mark-a"), Folder::new("deletes-mark-b")];
+    let server = Launch::new(kind).start();
+    let others: Vec<_> = (0..2).map(|_| Launch::new(kind).start()).collect();
+    let fault_proxy = FaultProxy::before(server.addr());
+    let config = config(&[fault_proxy.addr(), others[0].addr(), others[1].addr()]);
+    let start = |folder: &Folder| {
+        let args: Vec<&str> = QUICK.iter().chain(&["-a", folder.name()]).copied().collect();
+        Router::start(&config, &args)
+    };
+    let (mut writer, reader) = (start(&folders[0]), start(&folders[1]));
+    assert_eq!(reader.stat("asynclog_unmarkable"), 0);
+    let mut wire = reader.connect();
+    let is_there = |key: &String| {
+        let mut wire = reader.connect();
+        wire.expect(format!("set {key} 0 0 3\r\nold\r\n").as_bytes(), b"STORED\r\n");
+        let mut wire = server.connect();
+        wire.send(format!("get {key}\r\n").as_bytes());
+        wire.line().starts_with("VALUE")
+    };
+    let key = (0..).map(|number| format!("k{number}")).find(is_there).unwrap();
+    fault_proxy.set(Mode::Refuse);
+    assert_eq!(delete(writer.addr(), std::slice::from_ref(&key)).len(), 1);
+    reader.wait_for("asynclog_marked", 1);
+    writer.kill();
+    fault_proxy.set(Mode::Open);
+    let get = format!("get {key}\r\n");
+    let add = format!("add {key} 0 0 1\r\nx\r\n");
+    let mut reached = 0;
+    while reached < 50 {
+        wire.send(get.as_bytes());
+        let said = wire.line();
+        assert!(said.starts_with("SERVER_ERROR"), "{kind:?}: {said}");
+        // The server is reached, and has the value.
+        wire.send(add.as_bytes());
+        reached += u32::from(wire.line() == "NOT_STORED");
+    }
+    writer.restart();
+    writer.wait_for("asynclog_pending", 0);
+    reader.wait_for("asynclog_marked", 0);
+    wire.expect(get.as_bytes(), b"END\r\n");
 }
 
 /// Whatever they were for may be among what the server has.

@@ -7,6 +7,7 @@
 mod copies_and_limits;
 mod failover;
 mod flags;
+mod peers;
 mod pool;
 
 use std::collections::BTreeMap;
@@ -166,22 +167,24 @@ impl Plan {
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
         let mut targets: BTreeMap<String, Target> = BTreeMap::new();
-        for pool in &self.config.pools {
-            let servers = pool.members.iter().filter_map(|member| match member {
-                Member::Server(server) => Some((server.address.to_string(), server)),
-                Member::Route(_) => None,
-            });
-            let servers: BTreeMap<String, &ast::Server> = servers.collect();
+        let pools = self.config.pools.iter();
+        let pools: Vec<_> = pools.map(|pool| (pool, servers_by_name(pool))).collect();
+        for (pool, servers) in &pools {
             let names: Vec<&String> = servers.keys().collect();
-            for (name, server) in &servers {
+            for (name, server) in servers {
                 let Some(address) = self.addresses.get(name).cloned() else { continue };
                 let (name, settings) = (name.clone(), self.settings_of(pool, server));
-                let mut peers = peers(&name, &names);
+                let mut peers = peers::in_pool(&name, &names);
                 peers.extend(targets.remove(&name).into_iter().flat_map(|other| other.peers));
                 peers.sort();
                 peers.dedup();
                 targets.insert(name.clone(), Target { name, address, settings, peers });
             }
+        }
+        let names = pools.iter().map(|(pool, servers)| (&*pool.name, servers.keys().collect()));
+        let names: Vec<peers::Pool<'_>> = names.collect();
+        for target in targets.values_mut().filter(|target| target.peers.is_empty()) {
+            target.peers = peers::of_lone(&target.name, &names, &self.addresses);
         }
         targets.into_values().collect()
     }
@@ -258,15 +261,13 @@ impl Plan {
     }
 }
 
-/// Servers of a pool that keep the marks of one of them.
-const PEERS: usize = 3;
-
-/// The servers of a pool that keep the marks of `name`: the same for all who know the pool.
-fn peers(name: &String, pool: &[&String]) -> Vec<String> {
-    let order = hashing::rendezvous_order(name.as_bytes(), pool);
-    let places = order.into_iter().filter_map(|place| pool.get(place as usize));
-    let others = places.filter(|other| **other != name).take(PEERS);
-    others.map(|other| (*other).clone()).collect()
+/// The servers of a pool, each once.
+fn servers_by_name(pool: &ast::Pool) -> BTreeMap<String, &ast::Server> {
+    let servers = pool.members.iter().filter_map(|member| match member {
+        Member::Server(server) => Some((server.address.to_string(), server)),
+        Member::Route(_) => None,
+    });
+    servers.collect()
 }
 
 /// What keeps a server from being spoken to as the configuration says.

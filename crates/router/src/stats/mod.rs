@@ -236,6 +236,7 @@ impl Shared {
             ("asynclog_pending", counts.pending),
             ("asynclog_bytes", counts.bytes),
             ("asynclog_marked", counts.marked),
+            ("asynclog_unmarkable", counts.unmarkable),
         ] {
             lines.put(Kind::Own, name, count);
         }

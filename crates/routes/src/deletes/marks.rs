@@ -1,5 +1,5 @@
-//! Marks of servers that have deletes to come, kept by other servers of their pool, where every
-//! router of the fleet sees them.
+//! Marks of servers that have deletes to come, kept by other servers, where every router of the
+//! fleet sees them.
 //!
 //! ```text
 //!     router A --set holdall-owed:S--> peers of S <--get holdall-owed:S-- router B
@@ -59,6 +59,8 @@ struct Server {
 #[derive(Debug)]
 pub(super) struct Marks {
     servers: BTreeMap<String, Server>,
+    /// The number of servers that have none.
+    unmarkable: u64,
     /// The server and the peer that each outstanding read is about.
     asked: BTreeMap<u32, (String, usize)>,
     last_read: u32,
@@ -73,7 +75,7 @@ impl Marks {
     /// None yet. Without `reads` marks are written only.
     pub(super) fn new(reads: bool, now: Instant) -> Self {
         let (servers, asked, written) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { servers, asked, last_read: 0, written, reads, round_at: now }
+        Self { servers, unmarkable: 0, asked, last_read: 0, written, reads, round_at: now }
     }
 
     /// Other servers are in use. Marks that were seen of those that stay count further; the
@@ -86,12 +88,14 @@ impl Marks {
         sink: &mut dyn Sink,
     ) {
         self.asked.clear();
+        self.unmarkable = 0;
         let mut before = std::mem::take(&mut self.servers);
         for (name, target) in targets {
             let key = [PREFIX, name].concat().into_bytes();
             let is_key = key.len() <= KEY_MAX && key.iter().all(u8::is_ascii_graphic);
             let known: Vec<_> = target.peers.iter().filter_map(|peer| targets.get(peer)).collect();
             if !is_key || known.is_empty() {
+                self.unmarkable += 1;
                 continue;
             }
             let mut at = |target: &Target| upstream.destination(&target.address, &target.settings);
@@ -125,6 +129,11 @@ impl Marks {
     /// The number of servers of which that is true.
     pub(super) fn count(&self) -> u64 {
         self.servers.values().filter(|server| server.seen_at.is_some()).count() as u64
+    }
+
+    /// The number of servers whose mark nobody can keep.
+    pub(super) fn unmarkable(&self) -> u64 {
+        self.unmarkable
     }
 
     /// Once in each interval writes the marks of the servers in `owed`, and asks for all. Answers

@@ -34,7 +34,13 @@ const SETTLED_US: u64 = 6_000_000;
 /// Longer than the mark of a router that has died.
 const ENDED_US: u64 = 65_000_000;
 
+/// A configuration with one pool.
 fn plan(servers: usize) -> Plan {
+    plan_of(&[("A", &(0..servers).collect::<Vec<_>>())])
+}
+
+/// A configuration with these pools, each with its servers' numbers, and a route to pool A.
+fn plan_of(pools: &[(&str, &[usize])]) -> Plan {
     let settings = Settings {
         timeout: Duration::from_millis(50),
         connect_timeout: Duration::from_millis(50),
@@ -42,11 +48,13 @@ fn plan(servers: usize) -> Plan {
         probe_max: Duration::from_millis(200),
         ..Settings::default()
     };
-    let names: Vec<_> = (0..servers).map(|number| format!("\"{}\"", address(number))).collect();
-    let text = format!(
-        r#"{{"pools": {{"A": {{"servers": [{}]}}}}, "route": "PoolRoute|A"}}"#,
-        names.join(",")
-    );
+    let name = |number: &usize| format!("\"{}\"", address(*number));
+    let pools = pools.iter().map(|(pool, servers)| {
+        let names: Vec<_> = servers.iter().map(name).collect();
+        format!(r#""{pool}": {{"servers": [{}]}}"#, names.join(","))
+    });
+    let pools = pools.collect::<Vec<_>>().join(",");
+    let text = format!(r#"{{"pools": {{{pools}}}, "route": "PoolRoute|A"}}"#);
     let mut nothing = MemorySources(std::iter::empty().collect());
     let loaded = load("simulated", &text, &Params::default(), &mut nothing);
     Plan::new(loaded.expect("a configuration").config, settings, TreeFlags::default())
@@ -159,14 +167,18 @@ struct Fleet {
 impl Fleet {
     /// Each of the writers cannot reach one server.
     fn new(seed: u64, servers: usize, cut: [usize; 2]) -> Self {
+        Self::of(seed, plan(servers), &plan(servers), cut)
+    }
+
+    /// As [`Self::new`], with the writers' configuration and the reader's.
+    fn of(seed: u64, plan: Plan, readers: &Plan, cut: [usize; 2]) -> Self {
         system::enter(Net::new(seed, NOWHERE + 1));
         system::with(|net| net.begin(NOWHERE, Trouble::Dead, u64::MAX));
-        let plan = plan(servers);
         let clock = Clock::new(seed, 3000);
         let writers = cut.into_iter().map(|place| Router::new(cut_off(&plan, place))).collect();
-        let reader = Router::new(plan.targets());
+        let reader = Router::new(readers.targets());
         let upstream = Upstream::new(0, reader.registry.clone(), system::now()).expect("a poller");
-        let core = Core::new(upstream, 7, seed, |upstream| plan.tree(upstream)).expect("a core");
+        let core = Core::new(upstream, 7, seed, |upstream| readers.tree(upstream)).expect("a core");
         let mut fleet = Self { plan, clock, writers, reader, core, keys: Default::default() };
         let mut keys = (0..).map(|number: u32| format!("k:{number}").into_bytes());
         for place in 0..2 {
@@ -310,6 +322,35 @@ fn marks_are_read_also_where_values_are_not() {
     fleet.assert_believed();
 }
 
+/// Servers of another pool keep its mark. The reader has a third pool, which the writer does not
+/// know.
+#[test]
+fn a_server_alone_in_its_pool_is_marked_on_servers_of_other_pools() {
+    seeds(10, "a_server_alone", |seed| {
+        let plan = plan_of(&[("A", &[0]), ("B", &[1, 2])]);
+        let readers = plan_of(&[("A", &[0]), ("B", &[1, 2]), ("C", &[3])]);
+        let mut fleet = Fleet::of(seed, plan, &readers, [0, 0]);
+        let key = fleet.keys[0].clone();
+        fleet.writers[0].keep(0, &key);
+        fleet.pass(SEEN_US);
+        fleet.assert_held(SETTLED_US);
+        fleet.heal(0);
+        fleet.assert_believed();
+    });
+}
+
+/// The limit that docs/router.md names.
+#[test]
+fn the_only_server_of_a_configuration_is_told_to_have_no_peers() {
+    let mut fleet = Fleet::new(6, 1, [0, 0]);
+    let key = fleet.keys[0].clone();
+    fleet.writers[0].keep(0, &key);
+    fleet.pass(SEEN_US);
+    assert_eq!(fleet.get(0), Outcome::Found);
+    let counts = fleet.reader.deletes().counts();
+    assert_eq!((counts.marked, counts.unmarkable), (0, 1));
+}
+
 /// The limit that docs/router.md names.
 #[test]
 fn the_mark_of_a_router_that_is_gone_ends() {
@@ -341,4 +382,33 @@ fn peers_are_the_same_three_for_everybody() {
     for target in one.targets() {
         assert_eq!((target.peers.len(), target.peers.contains(&target.name)), (3, false));
     }
+}
+
+/// The names of those that keep the mark of server 0.
+fn peers_of_first(pools: &[(&str, &[usize])]) -> Vec<String> {
+    let targets = plan_of(pools).targets();
+    let first = targets.into_iter().find(|target| target.address == address(0));
+    first.expect("server 0").peers
+}
+
+#[test]
+fn a_server_alone_has_a_peer_in_each_other_pool() {
+    let both = peers_of_first(&[("A", &[0]), ("B", &[1, 2]), ("C", &[3, 0])]);
+    assert_eq!(both, [address(3).to_string()], "it is not alone in C");
+    let [in_b, in_c] = [("B", &[1, 2, 4][..]), ("C", &[3, 5, 6][..])].map(|pool| {
+        let peers = peers_of_first(&[("A", &[0]), pool, ("same", &[0])]);
+        assert_eq!(peers.len(), 1);
+        peers[0].clone()
+    });
+    let mut peers = peers_of_first(&[("C", &[3, 5, 6]), ("A", &[0]), ("B", &[1, 2, 4])]);
+    peers.sort();
+    assert_eq!(peers, if in_b < in_c { [in_b, in_c] } else { [in_c, in_b] });
+    // Of many pools eight, the same ones wherever they stand.
+    let names: Vec<_> = (1..40).map(|number| format!("P{number}")).collect();
+    let alone: Vec<_> = (1..40).map(|number| [number]).collect();
+    let many = names.iter().map(String::as_str).zip(alone.iter().map(|one| &one[..]));
+    let mut many: Vec<_> = many.chain([("A", &[0][..])]).collect();
+    let peers = peers_of_first(&many);
+    many.reverse();
+    assert_eq!((peers.len(), peers), (8, peers_of_first(&many)));
 }

@@ -30,8 +30,9 @@
 //!
 //! # Other routers
 //!
-//! A server that cannot be reached is marked on other servers of its pool (see `marks`). Routers
-//! that see the mark ask it for no value until the deletes are executed.
+//! A server that cannot be reached is marked on other servers of its pool, or of other pools if it
+//! is alone (see `marks`). Routers that see the mark ask it for no value until the deletes are
+//! executed.
 //!
 //! # Servers of which one copies the other
 //!
@@ -73,11 +74,12 @@ pub struct Target {
     pub address: Address,
     /// The way in which it is used.
     pub settings: Settings,
-    /// Names of other servers of its pools, which keep the mark that it has deletes to come.
+    /// Names of other servers, of its pools if it is not alone there, which keep the mark that it
+    /// has deletes to come.
     pub peers: Vec<String>,
 }
 
-/// Counts of failed deletes, since the start but for the first two and the last.
+/// Counts of failed deletes, since the start but for the first two and the last two.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeleteCounts {
     /// Deletes that wait for their servers.
@@ -98,6 +100,8 @@ pub struct DeleteCounts {
     pub lost: u64,
     /// Servers, now, that a router of the fleet has marked: it keeps deletes for them.
     pub marked: u64,
+    /// Servers, now, whose mark no other server can keep.
+    pub unmarkable: u64,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +115,7 @@ struct Counters {
     expired: AtomicU64,
     lost: AtomicU64,
     marked: AtomicU64,
+    unmarkable: AtomicU64,
 }
 
 /// A delete on its way to the spool.
@@ -258,6 +263,7 @@ impl Deletes {
             expired: read(&counters.expired),
             lost: read(&counters.lost),
             marked: read(&counters.marked),
+            unmarkable: read(&counters.unmarkable),
         }
     }
 

@@ -293,6 +293,7 @@ impl<L: Fn(&str)> Work<L> {
         store(&counters.expired, counts.expired);
         store(&counters.lost, counts.lost);
         store(&counters.marked, self.marks.count());
+        store(&counters.unmarkable, self.marks.unmarkable());
     }
 
     /// When there is something to do, whatever comes.
