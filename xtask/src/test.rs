@@ -116,9 +116,12 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), Failure> {
         command.args(words);
         command.env("MIRIFLAGS", format!("-Zmiri-strict-provenance {flags}"));
         command.env("CARGO_TARGET_DIR", target().join("miri"));
+        // Property tests look for the folder that they are in, and a case takes seconds.
+        command.env("PROPTEST_CASES", "4");
         command
     };
-    steps.run_tests("miri, parsers", run(&["-p", "holdall-proto", "--lib"], ""))?;
+    let parsers = run(&["-p", "holdall-proto", "--lib"], "-Zmiri-disable-isolation");
+    steps.run_tests("miri, parsers", parsers)?;
     // Its comparisons have no unsafe code.
     steps.run_tests("miri, copies", run(&["-p", "holdall-short", "--lib", "appended"], ""))?;
     for seed in 0..4 {
