@@ -1,4 +1,4 @@
-//! The page: one text of markup, style, scripts and the chart library, with the state that it begins
+//! The page: one text of markup, style, scripts, the chart library and the state that it begins
 //! with, and the policy that lets a browser run these scripts and nothing else.
 
 use std::fmt::Write as _;

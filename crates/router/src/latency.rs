@@ -134,7 +134,7 @@ impl Recent {
 }
 
 /// The times that were recorded since `before`, with their counts. Counts fall where a worker
-/// ceased to use a server; what others counted meanwhile in the same bucket is left out, up to that.
+/// ceased to use a server; what others count meanwhile in that bucket is left out, up to as much.
 fn grown<'h>(
     now: &'h Histogram<u64>,
     before: Option<&'h Histogram<u64>>,
