@@ -1,6 +1,7 @@
 //! Live views from outside: `watch`, `holdall watch`, `stats latency` and `/metrics`.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -225,28 +226,24 @@ fn holdall_watch_ends_with_who_it_watches() {
 /// Quantiles of `stats latency`, in their order.
 const QUANTILES: [&str; 5] = ["p50", "p90", "p99", "p999", "max"];
 
-/// A number of `stats latency`, if it is there.
-fn told_latency(router: &Router, name: &str) -> Option<f64> {
+/// The numbers of `stats latency`, of one moment.
+fn latencies(router: &Router) -> BTreeMap<String, f64> {
     let mut wire = router.connect();
     wire.send(b"stats latency\r\n");
     let lines = String::from_utf8(wire.read_until(b"END\r\n")).unwrap();
-    let line = lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-    line.map(|value| value.parse().unwrap())
+    let stats = lines.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
+    stats.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
 }
 
-/// A number of `stats latency`.
-fn latency(router: &Router, name: &str) -> f64 {
-    told_latency(router, name).unwrap_or_else(|| panic!("no {name}"))
-}
-
-/// A number of `stats latency` that comes within some seconds.
-fn eventually_latency(router: &Router, name: &str) -> f64 {
+/// The numbers of a moment in which recent answers are told: they are collected once a second.
+fn recent_latencies(router: &Router) -> BTreeMap<String, f64> {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        if let Some(number) = told_latency(router, name) {
-            return number;
+        let told = latencies(router);
+        if told.contains_key("latency:recent:all:answers") {
+            return told;
         }
-        assert!(Instant::now() < deadline, "no {name}");
+        assert!(Instant::now() < deadline, "{told:?}");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -262,19 +259,18 @@ fn every_answer_is_in_the_histogram_of_its_server_and_pool() {
         client.expect(b"get k miss\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
         client.expect(b"mg k v\r\n", b"VA 1\r\nv\r\n");
     }
+    let told = recent_latencies(&router);
     for label in ["pool:all".to_owned(), format!("server:{}", server.addr())] {
-        let value = |quantity: &str| latency(&router, &format!("latency:{label}:{quantity}"));
+        let value = |quantity: &str| told[&format!("latency:{label}:{quantity}")];
         assert_eq!(value("answers"), 16.0, "{label}");
         let secs = QUANTILES.map(|quantile| value(&format!("{quantile}_seconds")));
         assert!(secs.is_sorted() && secs[4] > 0.0, "{label}: {secs:?}");
     }
     for label in ["all".to_owned(), "pool:all".to_owned(), format!("server:{}", server.addr())] {
-        let name = |quantity: &str| format!("latency:recent:{label}:{quantity}");
-        // Collected once a second; they fade meanwhile.
-        let answers = eventually_latency(&router, &name("answers"));
-        assert!((1.0..=16.0).contains(&answers), "{label}: {answers}");
-        let secs =
-            QUANTILES.map(|quantile| latency(&router, &name(&format!("{quantile}_seconds"))));
+        let value = |quantity: &str| told[&format!("latency:recent:{label}:{quantity}")];
+        // Some may not be collected yet, and some may have faded.
+        assert!((1.0..=16.0).contains(&value("answers")), "{label}: {told:?}");
+        let secs = QUANTILES.map(|quantile| value(&format!("{quantile}_seconds")));
         assert!(secs.is_sorted() && secs[4] > 0.0, "{label}: {secs:?}");
     }
     let text = fetch(metrics, "/metrics");
