@@ -7,6 +7,7 @@
 package holdall
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -87,20 +88,38 @@ func check(key string) error {
 	return nil
 }
 
+// item is what a storage command stores.
+type item struct {
+	flags   uint32
+	exptime int64
+	value   []byte
+}
+
 // store sends a storage command; number is the token of lease-set or the unique of cas. It tells
 // whether the server has stored the value.
-func (c *Client) store(ctx context.Context, command, key string, number uint64, exptime int64, value []byte) (bool, error) {
-	head := fmt.Sprintf("%s %s 0 %d %d\r\n", command, key, exptime, len(value))
+func (c *Client) store(ctx context.Context, command, key string, number uint64, i item) (bool, error) {
+	value := i.value
+	head := fmt.Sprintf("%s %s %d %d %d\r\n", command, key, i.flags, i.exptime, len(value))
 	switch command {
 	case "lease-set":
-		head = fmt.Sprintf("%s %s %d 0 %d %d\r\n", command, key, number, exptime, len(value))
+		head = fmt.Sprintf("%s %s %d %d %d %d\r\n", command, key, number, i.flags, i.exptime, len(value))
 	case "cas":
-		head = fmt.Sprintf("%s %s 0 %d %d %d\r\n", command, key, exptime, len(value), number)
+		head = fmt.Sprintf("%s %s %d %d %d %d\r\n", command, key, i.flags, i.exptime, len(value), number)
 	}
 	request := make([]byte, 0, len(head)+len(value)+2)
 	request = append(append(append(request, head...), value...), "\r\n"...)
 	got, err := c.pool.ask(ctx, request, stored)
 	return got.word == "STORED", err
+}
+
+// stored reads the reply to a storage command. After an error the server may take the block for
+// commands, so the connection is not used any more.
+func stored(r *bufio.Reader) (reply, error) {
+	got, err := simple(r)
+	if errors.Is(err, errRefused) {
+		err = errors.New(err.Error())
+	}
+	return got, err
 }
 
 func (c *Client) place(key string) *atomic.Pointer[refusal] {

@@ -1,7 +1,6 @@
 package holdall
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -27,23 +26,6 @@ type Options struct {
 	// EarlyRefresh has one reader load a value anew shortly before it expires: sooner the longer
 	// loads take. 1 is usual, 0 is off.
 	EarlyRefresh float64
-}
-
-// Source is the database that is to be read.
-type Source string
-
-// Local is the region's own database; Master is the one that takes writes.
-const (
-	Local  Source = "local"
-	Master Source = "master"
-)
-
-// Markers are the remote markers of a region whose database is a replica: keys that begin with
-// Prefix, which the router sends to the region's pool.
-type Markers struct {
-	Prefix string
-	// TTL is how many seconds a marker stands if nobody deletes it.
-	TTL int64
 }
 
 // fill is what may be done with a value that was loaded.
@@ -74,42 +56,27 @@ type reader struct {
 // another process loads at once. Goroutines of one client share one load and its error, so load
 // must not ask for the same key. A value that a delete has overtaken is not stored.
 func (c *Client) GetOrLoad(ctx context.Context, key string, o Options, load func(context.Context) ([]byte, error)) ([]byte, error) {
-	return c.read(ctx, key, o, nil, func(ctx context.Context, _ Source) ([]byte, error) { return load(ctx) })
+	return c.read(ctx, key, o, nil, func(ctx context.Context, _ ReadFrom) ([]byte, error) { return load(ctx) })
 }
 
 // GetOrLoadFrom is GetOrLoad in a region whose database is a replica: load receives the database
 // to ask.
 func (c *Client) GetOrLoadFrom(ctx context.Context, key string, o Options, m Markers, load func(context.Context, Source) ([]byte, error)) ([]byte, error) {
+	return c.read(ctx, key, o, &m, func(ctx context.Context, from ReadFrom) ([]byte, error) {
+		if from.Place != nil {
+			from.Source = Master
+		}
+		return load(ctx, from.Source)
+	})
+}
+
+// GetOrLoadAt is GetOrLoadFrom where writers use WriteMarkedAt: load receives the place that the
+// region's own database must have reached to be read.
+func (c *Client) GetOrLoadAt(ctx context.Context, key string, o Options, m Markers, load func(context.Context, ReadFrom) ([]byte, error)) ([]byte, error) {
 	return c.read(ctx, key, o, &m, load)
 }
 
-// WriteMarked writes what key shows, in a region whose database is a replica: it sets the marker,
-// calls write with the marker's key, which is to be invalidated with the write, and deletes key.
-// The write goes on where the cache fails; the first error is write's.
-func (c *Client) WriteMarked(ctx context.Context, key string, m Markers, write func(ctx context.Context, marker string) error) error {
-	marker := m.Prefix + key
-	if err := check(marker); err != nil {
-		return err
-	}
-	request := fmt.Sprintf("set %s 2 %d 1\r\n1\r\n", marker, m.TTL)
-	_, unmarked := c.pool.ask(ctx, []byte(request), stored)
-	if err := write(ctx, marker); err != nil {
-		return err
-	}
-	return errors.Join(unmarked, c.Delete(ctx, key))
-}
-
-// stored reads the reply to a storage command. After an error the server may take the block for
-// commands, so the connection is not used any more.
-func stored(r *bufio.Reader) (reply, error) {
-	got, err := simple(r)
-	if errors.Is(err, errRefused) {
-		err = errors.New(err.Error())
-	}
-	return got, err
-}
-
-func (c *Client) read(ctx context.Context, key string, o Options, m *Markers, load func(context.Context, Source) ([]byte, error)) ([]byte, error) {
+func (c *Client) read(ctx context.Context, key string, o Options, m *Markers, load func(context.Context, ReadFrom) ([]byte, error)) ([]byte, error) {
 	if err := check(key); err != nil {
 		return nil, err
 	}
@@ -280,17 +247,14 @@ func (r *reader) shared(ended *flight) ([]byte, bool, error) {
 }
 
 // load calls the loader, stores its value, and gives it to those who wait.
-func (r *reader) load(ctx context.Context, f *fill, m *Markers, load func(context.Context, Source) ([]byte, error)) ([]byte, error) {
-	source := Local
+func (r *reader) load(ctx context.Context, f *fill, m *Markers, load func(context.Context, ReadFrom) ([]byte, error)) ([]byte, error) {
+	from := ReadFrom{Source: Local}
 	if m != nil {
 		// Behind the token: a write in between takes the token away.
-		got, err := r.c.pool.ask(ctx, []byte("get "+m.Prefix+r.key+"\r\n"), retrieved)
-		if err != nil || got.found {
-			source = Master
-		}
+		from = r.c.readFrom(ctx, m.Prefix+r.key)
 	}
 	begun := time.Now()
-	value, err := load(ctx, source)
+	value, err := load(ctx, from)
 	r.c.note(time.Since(begun))
 	if err != nil {
 		r.giveBack(f)
@@ -304,7 +268,7 @@ func (r *reader) load(ctx context.Context, f *fill, m *Markers, load func(contex
 	isStored := false
 	if f.command != "" {
 		// The value is there: that the caller goes away now keeps nobody from having it.
-		isStored, err = r.c.store(context.WithoutCancel(ctx), f.command, r.key, f.number, r.o.Exptime, value)
+		isStored, err = r.c.store(context.WithoutCancel(ctx), f.command, r.key, f.number, item{exptime: r.o.Exptime, value: value})
 		if err != nil {
 			r.giveBack(f)
 		}
@@ -317,7 +281,7 @@ func (r *reader) load(ctx context.Context, f *fill, m *Markers, load func(contex
 func (r *reader) giveBack(f *fill) {
 	if f.command == "lease-set" {
 		// If it does not arrive, the lease ends by its own time.
-		_, _ = r.c.store(context.Background(), "lease-set", r.key, f.number, -1, nil)
+		_, _ = r.c.store(context.Background(), "lease-set", r.key, f.number, item{exptime: -1})
 	}
 }
 

@@ -4,6 +4,7 @@ package holdall
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,8 @@ type step struct {
 	Until       bool
 	Read        *readStep
 	Write       *writeStep
+	Position    *string
+	Text, Query string
 	Delete      string
 	Repeat      int
 	Steps       []step
@@ -44,6 +47,7 @@ type readStep struct {
 	Returns        string
 	Fails, Markers string
 	Cancelled      bool
+	Exact          bool
 	TakesStale     *bool   `json:"takes_stale"`
 	EarlyRefresh   float64 `json:"early_refresh"`
 	Exptime        int64
@@ -55,8 +59,11 @@ type readStep struct {
 }
 
 type writeStep struct {
-	Key, Markers string
-	TTL          int64
+	Key, Markers, Fails string
+	TTL                 int64
+	At                  []string
+	During              []step
+	Marked              *bool
 }
 
 // run is a scenario at one target.
@@ -109,11 +116,17 @@ func (r *run) steps(steps []step) {
 		case s.Read != nil:
 			r.read(s)
 		case s.Write != nil:
-			m := Markers{s.Write.Markers, s.Write.TTL}
-			err := r.client.WriteMarked(context.Background(), r.fill(s.Write.Key), m, func(context.Context, string) error { return nil })
-			if err != nil {
-				r.t.Fatalf("%s at %s: %v", r.name, r.target, err)
+			r.write(*s.Write, s.Error)
+			fmt.Printf("result: %s at %s: written\n", r.name, r.target)
+		case s.Position != nil:
+			text, query := "", ""
+			if place, err := ParsePosition(*s.Position); err == nil {
+				text, query = place.String(), place.ReachedQuery()
 			}
+			if text != s.Text || query != s.Query {
+				r.t.Fatalf("%s: %q: %q, %q", r.name, *s.Position, text, query)
+			}
+			fmt.Printf("result: %s at %s: %s\n", r.name, r.target, cmp.Or(text, "none"))
 		case s.Delete != "":
 			if err := r.client.Delete(context.Background(), r.fill(s.Delete)); err != nil {
 				r.t.Fatalf("%s at %s: %v", r.name, r.target, err)
@@ -125,6 +138,44 @@ func (r *run) steps(steps []step) {
 			}
 		}
 	}
+}
+
+// write writes under a marker; with places by a writer for each, none of which ends before all of
+// them have begun.
+func (r *run) write(w writeStep, failure string) {
+	m, ctx, key := Markers{w.Markers, w.TTL}, context.Background(), r.fill(w.Key)
+	check := func(err error) {
+		isMarked := w.Marked == nil || *w.Marked
+		isRight := (err == nil) == isMarked
+		if failure != "" {
+			isRight = err != nil && err.Error() == failure
+		}
+		if !isRight {
+			r.t.Errorf("%s at %s: a marked write: %v", r.name, r.target, err)
+		}
+	}
+	if w.At == nil {
+		check(r.client.WriteMarked(ctx, key, m, func(context.Context, string) error { return nil }))
+		return
+	}
+	var begun, ended sync.WaitGroup
+	begun.Add(len(w.At))
+	ended.Add(len(w.At))
+	for _, at := range w.At {
+		go func() {
+			defer ended.Done()
+			check(r.client.WriteMarkedAt(ctx, key, m, func(context.Context) (Position, error) {
+				begun.Done()
+				begun.Wait()
+				r.steps(w.During)
+				if w.Fails != "" {
+					return Position{}, errors.New(w.Fails)
+				}
+				return ParsePosition(at)
+			}))
+		}()
+	}
+	ended.Wait()
 }
 
 // wire sends raw bytes and compares the reply, whose {token} is any number above 1.
@@ -205,7 +256,15 @@ func (r *run) read(s step) {
 			defer others.Done()
 			var value []byte
 			var err error
-			if a.Markers != "" {
+			if a.Exact {
+				at := func(ctx context.Context, from ReadFrom) ([]byte, error) {
+					if from.Place != nil {
+						from.Source += Source(" " + from.Place.String())
+					}
+					return load(ctx, from.Source)
+				}
+				value, err = r.client.GetOrLoadAt(ctx, r.fill(a.Key), o, Markers{Prefix: a.Markers}, at)
+			} else if a.Markers != "" {
 				value, err = r.client.GetOrLoadFrom(ctx, r.fill(a.Key), o, Markers{Prefix: a.Markers}, load)
 			} else {
 				plain := func(ctx context.Context) ([]byte, error) { return load(ctx, "") }

@@ -172,17 +172,22 @@ func block(r *bufio.Reader, length string) ([]byte, error) {
 	return value[:n], nil
 }
 
-// retrieved reads the reply to get and to lease-get of one key.
+// retrieved reads the reply to get, gets and lease-get of one key.
 func retrieved(r *bufio.Reader) (reply, error) {
 	text, err := line(r)
 	if err != nil || text == "END" {
 		return reply{}, err
 	}
 	words := strings.Split(text, " ")
-	got := reply{}
+	got, length := reply{}, words[len(words)-1]
 	switch {
 	case len(words) == 4 && words[0] == "VALUE":
 		got.found = true
+	case len(words) == 5 && words[0] == "VALUE":
+		got.found, length = true, words[3]
+		if got.cas, err = strconv.ParseUint(words[4], 10, 64); err != nil {
+			return got, fmt.Errorf("holdall: no number: %q", text)
+		}
 	case len(words) == 5 && words[0] == "LVALUE":
 		if got.token, err = strconv.ParseUint(words[2], 10, 64); err != nil {
 			return got, fmt.Errorf("holdall: no token: %q", text)
@@ -190,7 +195,7 @@ func retrieved(r *bufio.Reader) (reply, error) {
 	default:
 		return got, fmt.Errorf("holdall: an unexpected reply: %q", text)
 	}
-	if got.value, err = block(r, words[len(words)-1]); err != nil {
+	if got.value, err = block(r, length); err != nil {
 		return got, err
 	}
 	got.stale = !got.found && len(got.value) > 0

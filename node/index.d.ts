@@ -15,7 +15,25 @@ export interface Options {
   /** Gives the call up; another process may load then. */
   signal?: AbortSignal;
   /** Remote markers of a region whose database is a replica. */
-  markers?: { prefix: string };
+  markers?: {
+    prefix: string;
+    /** Writers use `writeMarkedAt`: the loader receives the place of the last write. */
+    exact?: boolean;
+  };
+}
+
+/** A place in a database's log, behind a write: a replica that has reached it shows the write. */
+export class Position {
+  private constructor();
+  /** Reads "mariadb-gtid:0-1-4711", "mysql-gtid:UUID:23" or "lsn:0/16B3748". */
+  static parse(text: string): Position;
+  toString(): string;
+  /** The place as the database itself writes it. */
+  readonly inDatabase: string;
+  /** Asks a replica whether it has reached the place: one column, true or 1 if it has. */
+  readonly reachedQuery: string;
+  /** The place behind both; undefined for places of two kinds of databases. */
+  behindBoth(other: Position): Position | undefined;
 }
 
 /** What a loader receives. */
@@ -23,6 +41,8 @@ export interface Loading {
   signal?: AbortSignal;
   /** The database to ask, where there are markers. */
   source?: "local" | "master";
+  /** Where markers are exact and the source is "local": read there if it has reached this place, and else from the master. */
+  place?: Position;
 }
 
 export class Client {
@@ -35,6 +55,11 @@ export class Client {
   writeMarked<T>(
     key: string,
     write: (marker: string) => T | Promise<T>,
+    markers: { prefix: string; ttl: number },
+  ): Promise<{ result: T; marked: boolean; deleted: boolean }>;
+  writeMarkedAt<T>(
+    key: string,
+    write: () => Promise<{ place: Position; result?: T }> | { place: Position; result?: T },
     markers: { prefix: string; ttl: number },
   ): Promise<{ result: T; marked: boolean; deleted: boolean }>;
   delete(key: string): Promise<boolean>;

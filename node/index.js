@@ -2,7 +2,10 @@
 // and one caller of all programs loads a missing key. The protocol is described in
 // docs/look-aside.md. Programs keep their usual memcached client for everything else.
 
+import { Position } from "./position.js";
 import { Connection, Refused, meta, retrieved, simple } from "./wire.js";
+
+export { Position };
 
 // For how long a key whose lease was refused is read without one, and how many are remembered.
 const REFUSED_MS = 30_000;
@@ -17,10 +20,35 @@ const DEFAULTS = {
   earlyRefresh: 0,
 };
 
+// Attempts to put a place into a marker that others change as well.
+const PUT_ATTEMPTS = 16;
+
+// The longest text of a place. Behind a longer one, of many writes to MySQL, the marker is without
+// a place.
+const PLACE_MAX = 1000;
+
 // The longest time that a timer takes: 24 days.
 const LONG_MS = 2 ** 31 - 1;
 
 const GIVEN_UP = Symbol("given up");
+
+const asked = (promise) => promise.then(() => true, () => false);
+
+// A marker with a place or without: its flags and its value.
+function marked(place) {
+  const text = place?.toString() ?? "";
+  const has = text !== "" && text.length <= PLACE_MAX;
+  return has ? { flags: 0, value: Buffer.from(text) } : { flags: 2, value: Buffer.from("1") };
+}
+
+// The place in a marker, if it has one.
+function placeIn(value) {
+  try {
+    return Position.parse(value.toString("latin1"));
+  } catch {
+    return undefined;
+  }
+}
 
 function check(key) {
   if (typeof key !== "string" || !/^[!-~]{1,250}$/.test(key)) {
@@ -75,9 +103,10 @@ export class Client {
     return word === "DELETED";
   }
 
-  // A buffer: the value of a key, from the cache or else from `load({ signal, source })`, which
-  // gives a string or a buffer and is called once at the most. It rejects with what `load` rejects
-  // with, with the signal's reason, or because the key is none; that the cache fails is no error.
+  // A buffer: the value of a key, from the cache or else from `load({ signal, source, place })`,
+  // which gives a string or a buffer and is called once at the most. It rejects with what `load`
+  // rejects with, with the signal's reason, or because the key is none; that the cache fails is no
+  // error.
   //
   // One caller of all processes loads a missing key. If `load` fails or the signal aborts, another
   // process loads at once. Callers of one client share one load and its error, so `load` must not
@@ -107,11 +136,36 @@ export class Client {
   async writeMarked(key, write, { prefix, ttl }) {
     const marker = prefix + key;
     check(marker);
-    const asked = (promise) => promise.then(() => true, () => false);
-    const request = `set ${marker} 2 ${ttl} 1\r\n1\r\n`;
-    const marked = await asked(this.#connection.ask(request, simple));
+    const isMarked = await asked(this.#send("set", marker, ttl, marked()));
     const result = await write(marker);
-    return { result, marked, deleted: await asked(this.delete(key)) };
+    return { result, marked: isMarked, deleted: await asked(this.delete(key)) };
+  }
+
+  // As `writeMarked` with an exact marker: `write()` gives `{ place, result }`, the place of its
+  // commit in the master's log as a `Position`. Nothing but time ends such markers, so what follows
+  // the replica's log deletes the key alone, and readers have `markers: { prefix, exact: true }`.
+  async writeMarkedAt(key, write, { prefix, ttl }) {
+    const marker = prefix + key;
+    check(marker);
+    // That it fails does not matter: the marker is written once more below, or that fails.
+    await asked(this.#send("set", marker, ttl, marked()));
+    const { place, result } = await write();
+    if (!(place instanceof Position)) throw new TypeError("the place of a write is a Position");
+    const isMarked = await asked(this.#put(marker, ttl, place));
+    return { result, marked: isMarked, deleted: await asked(this.delete(key)) };
+  }
+
+  // Puts the place of a write into a marker, behind the place that it has.
+  async #put(marker, ttl, own) {
+    for (let left = PUT_ATTEMPTS; left > 0; left--) {
+      const there = await this.#connection.ask(`gets ${marker}\r\n`, retrieved);
+      // Without a place somebody's write is under way, or nobody's: ours says enough for us.
+      const other = there.found ? placeIn(there.value) : undefined;
+      const item = marked(other ? own.behindBoth(other) : own);
+      const word = await this.#send(there.found ? "cas" : "add", marker, ttl, item, there.cas);
+      if (word === "STORED") return;
+    }
+    await this.#send("set", marker, ttl, marked());
   }
 
   // Asks and waits until there is a value, or this call is to load and may fill.
@@ -217,12 +271,13 @@ export class Client {
   // Calls the loader, stores its value, and gives it to those who wait.
   async #load(call, fill, load, markers, signal) {
     const { key, exptime } = call;
-    let source;
+    let from = {};
     let value;
     try {
-      if (markers) source = await this.#source(markers.prefix + key);
+      if (markers) from = await this.#from(markers.prefix + key, markers.exact);
       const begun = performance.now();
-      value = Buffer.from(await within(Promise.resolve(load({ signal, source })), LONG_MS, signal));
+      const loading = Promise.resolve(load({ signal, ...from }));
+      value = Buffer.from(await within(loading, LONG_MS, signal));
       const took = performance.now() - begun;
       this.#meanLoad += (took - this.#meanLoad) / (this.#meanLoad === 0 ? 1 : 8);
     } catch (thrown) {
@@ -243,29 +298,38 @@ export class Client {
   }
 
   // Looked up behind the token: a write in between takes the token away.
-  async #source(marker) {
+  async #from(marker, isExact) {
     try {
       const reply = await this.#connection.ask(`get ${marker}\r\n`, retrieved);
-      return reply.found ? "master" : "local";
+      if (!reply.found) return { source: "local" };
+      const place = isExact ? placeIn(reply.value) : undefined;
+      return place ? { source: "local", place } : { source: "master" };
     } catch {
-      return "master";
+      return { source: "master" };
     }
   }
 
   // The server's word, or undefined after a failure.
   async #store(command, key, exptime, value, number) {
-    const words = {
-      add: `add ${key} 0 ${exptime} ${value.length}`,
-      cas: `cas ${key} 0 ${exptime} ${value.length} ${number}`,
-      "lease-set": `lease-set ${key} ${number} 0 ${exptime} ${value.length}`,
-    };
-    const request = Buffer.concat([Buffer.from(`${words[command]}\r\n`), value, Buffer.from("\r\n")]);
+    try {
+      return await this.#send(command, key, exptime, { flags: 0, value }, number);
+    } catch {
+      return undefined;
+    }
+  }
+
+  // Sends a storage command; `number` is the token of lease-set or the unique of cas.
+  async #send(command, key, exptime, { flags, value }, number) {
+    const token = command === "lease-set" ? `${number} ` : "";
+    const unique = command === "cas" ? ` ${number}` : "";
+    const head = `${command} ${key} ${token}${flags} ${exptime} ${value.length}${unique}\r\n`;
+    const request = Buffer.concat([Buffer.from(head), value, Buffer.from("\r\n")]);
     try {
       return (await this.#connection.ask(request, simple)).word;
     } catch (error) {
       // A server that does not know the command takes the block for commands.
       if (error instanceof Refused) this.#connection.close();
-      return undefined;
+      throw error;
     }
   }
 

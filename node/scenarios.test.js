@@ -7,7 +7,7 @@ import { connect } from "node:net";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Client } from "./index.js";
+import { Client, Position } from "./index.js";
 
 const scenarios = readFileSync(process.env.HOLDALL_SCENARIOS, "utf8").trim().split("\n");
 
@@ -35,7 +35,7 @@ class Run {
     this.client = new Client(address, { timeout: 60_000 });
     this.port = Number(address.split(":").at(-1));
     this.words = { k: `node:${target}:${number}` };
-    this.loads = [];
+    this.results = [];
   }
 
   fill(text) {
@@ -47,18 +47,51 @@ class Run {
       if (step.wire) await this.wire(step);
       else if (step.read) await this.read(step);
       else if (step.delete) await this.client.delete(this.fill(step.delete));
-      else if (step.write) {
-        const { key, markers: prefix, ttl } = step.write;
-        const written = await this.client.writeMarked(this.fill(key), () => "done", { prefix, ttl });
-        assert.deepEqual(written.result, "done");
-        assert.ok(written.marked);
-      } else {
+      else if (step.write) await this.write(step);
+      else if (step.position !== undefined) this.position(step);
+      else {
         for (let n = 0; n < step.repeat; n++) {
           this.words.n = String(n);
           await this.steps(step.steps);
         }
       }
     }
+  }
+
+  // A write under a marker; with places by a writer for each, none of which ends before all of them
+  // have begun.
+  async write({ write, error }) {
+    const { key, markers: prefix, ttl, at, marked = true } = write;
+    let begun = 0;
+    let all;
+    const haveBegun = new Promise((resolve) => (all = resolve));
+    const writer = (text) => async () => {
+      if (++begun === at.length) all();
+      await haveBegun;
+      await this.steps(write.during ?? []);
+      if (write.fails) throw new Error(write.fails);
+      return { place: Position.parse(text), result: "done" };
+    };
+    const markers = { prefix, ttl };
+    const calls = at
+      ? at.map((text) => this.client.writeMarkedAt(this.fill(key), writer(text), markers))
+      : [this.client.writeMarked(this.fill(key), () => "done", markers)];
+    for (const call of calls) {
+      if (error) await assert.rejects(call, { message: error });
+      else assert.deepEqual(await call, { result: "done", marked, deleted: marked });
+    }
+    this.results.push("written");
+  }
+
+  position({ position, text, query }) {
+    if (text === undefined) {
+      assert.throws(() => Position.parse(position), TypeError, position);
+      this.results.push("none");
+      return;
+    }
+    const place = Position.parse(position);
+    assert.deepEqual([`${place}`, place.reachedQuery], [text, query]);
+    this.results.push(`${place}`);
   }
 
   // The reply's {token} is any number above 1.
@@ -83,9 +116,9 @@ class Run {
     const controller = new AbortController();
     let loads = 0;
     let from;
-    const load = async ({ source }) => {
+    const load = async ({ source, place }) => {
       loads++;
-      from = source;
+      from = place ? `${source} ${place}` : source;
       await this.steps(read.during ?? []);
       await sleep(read.takes_ms ?? 0);
       if (read.cancelled) controller.abort(new Error("cancelled"));
@@ -97,7 +130,7 @@ class Run {
       takesStale: read.takes_stale,
       waitTotal: read.wait_total_ms,
       earlyRefresh: read.early_refresh,
-      markers: read.markers && { prefix: read.markers },
+      markers: read.markers && { prefix: read.markers, exact: read.exact },
       signal: controller.signal,
     };
     const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
@@ -112,7 +145,7 @@ class Run {
     const want = step.error === undefined ? { value: step.value } : { error: step.error };
     for (const result of results) assert.deepEqual(result, want);
     assert.deepEqual([loads, from], [step.loads, step.source]);
-    this.loads.push(loads);
+    this.results.push(`${loads} loads`);
   }
 }
 
@@ -128,8 +161,8 @@ for (const target of process.env.HOLDALL_TARGETS.split(" ")) {
       } finally {
         run.client.close();
       }
-      for (const loads of run.loads) {
-        console.log(`result: ${scenario.name} at ${name}: ${loads} loads`);
+      for (const result of run.results) {
+        console.log(`result: ${scenario.name} at ${name}: ${result}`);
       }
     });
   });

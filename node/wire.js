@@ -45,23 +45,24 @@ export function simple(buffer) {
   return line === MORE ? MORE : { word: line.text, next: line.next };
 }
 
-// The reply to get and to lease-get of one key.
+// The reply to get, gets and lease-get of one key.
 export function retrieved(buffer) {
   const line = lineAt(buffer, 0);
   if (line === MORE) return MORE;
   if (line.text === "END") return { found: false, token: 0n, next: line.next };
   const words = line.text.split(" ");
-  const found = words.length === 4 && words[0] === "VALUE";
+  const found = [4, 5].includes(words.length) && words[0] === "VALUE";
   if (!found && !(words.length === 5 && words[0] === "LVALUE")) {
     throw new Error(`an unexpected reply: ${line.text}`);
   }
-  const block = blockAt(buffer, line.next, words.at(-1));
+  const block = blockAt(buffer, line.next, found ? words[3] : words[4]);
   if (block === MORE) return MORE;
   const end = lineAt(buffer, block.next);
   if (end === MORE) return MORE;
   if (end.text !== "END") throw new Error(`an unexpected reply: ${end.text}`);
-  const token = found ? 0n : BigInt(words[2]);
-  return { found, token, stale: !found && block.value.length > 0, value: block.value, next: end.next };
+  const [token, cas] = found ? [0n, BigInt(words[4] ?? 0)] : [BigInt(words[2]), 0n];
+  const stale = !found && block.value.length > 0;
+  return { found, token, cas, stale, value: block.value, next: end.next };
 }
 
 // The reply to mg with the flags v, c, G and R.

@@ -17,6 +17,11 @@ final class Client
     private const REFUSED_SECS = 30;
     private const REFUSED_MAX = 1024;
 
+    /** Attempts to put a place into a marker that others change as well. */
+    private const PUT_ATTEMPTS = 16;
+    /** The longest text of a place. Behind a longer one, of many writes to MySQL, the marker is without a place. */
+    private const PLACE_MAX = 1000;
+
     private readonly Connection $connection;
     /** @var array<string, float> until when, by key */
     private array $refused = [];
@@ -50,7 +55,8 @@ final class Client
      * One caller of all processes loads a missing key. If `$load` throws, or its script ends, another process loads at once. A value that
      * a delete has overtaken is not stored.
      *
-     * @param callable(?string): string $load with `$markers` it receives "local" or "master", the database to ask
+     * @param callable $load with `$markers` it receives "local" or "master", the database to ask; with `$exact`
+     *     it may receive "local" and a place: it reads there if that has reached the place, and else from the master
      * @param int $exptime as memcached takes it: 0 is never, up to 30 days are seconds
      * @param bool $takesStale takes a value that was deleted a short time ago while another process fills
      * @param float $waitFirst the first pause between two questions while another process loads, in seconds
@@ -58,6 +64,7 @@ final class Client
      * @param float $waitTotal all of them; after that the value is loaded in spite of the other, and not stored
      * @param float $earlyRefresh loads a value anew before it expires, sooner the longer loads take; 1 is usual, 0 is off
      * @param string|null $markers the prefix of the remote markers of a region whose database is a replica
+     * @param bool $exact writers use `writeMarkedAt`
      */
     public function getOrLoad(
         string $key,
@@ -69,33 +76,35 @@ final class Client
         float $waitTotal = 15.0,
         float $earlyRefresh = 0.0,
         ?string $markers = null,
+        bool $exact = false,
     ): string {
         self::check($key);
+        $from = fn (): array => $markers === null ? [null] : $this->from($markers . $key, $exact);
         $until = self::now() + $waitTotal;
         for ($wait = $waitFirst;; $wait = min($wait * 2, $waitLongest)) {
             try {
                 [$reply, $isRefused] = $this->ask($key, $earlyRefresh);
             } catch (CacheException) {
-                return $this->load($key, $load, $exptime, $markers, '', '');
+                return $this->load($key, $load, $exptime, $from, '', '');
             }
             if ($reply->isFound && $reply->isWon) {
-                return $this->load($key, $load, $exptime, $markers, 'cas', $reply->cas, $reply->value);
+                return $this->load($key, $load, $exptime, $from, 'cas', $reply->cas, $reply->value);
             }
             if ($reply->isFound) {
                 return $reply->value;
             }
             if ($isRefused) {
-                return $this->load($key, $load, $exptime, $markers, 'add', '');
+                return $this->load($key, $load, $exptime, $from, 'add', '');
             }
             if ($reply->hasLease()) {
-                return $this->load($key, $load, $exptime, $markers, 'lease-set', $reply->token);
+                return $this->load($key, $load, $exptime, $from, 'lease-set', $reply->token);
             }
             if ($reply->isStale && $takesStale) {
                 return $reply->value;
             }
             $left = $until - self::now();
             if ($left <= 0) {
-                return $this->load($key, $load, $exptime, $markers, '', '');
+                return $this->load($key, $load, $exptime, $from, '', '');
             }
             usleep((int) (min($wait, $left) * 1e6));
         }
@@ -113,17 +122,28 @@ final class Client
     {
         $marker = $prefix . $key;
         self::check($marker);
-        $tried = static function (callable $ask): bool {
-            try {
-                $ask();
-                return true;
-            } catch (CacheException) {
-                return false;
-            }
-        };
-        $marked = $tried(fn () => $this->connection->store("set $marker 2 $ttl 1", '1'));
+        $marked = self::tried(fn () => $this->mark('set', $marker, $ttl, null));
         $result = $write($marker);
-        return ['result' => $result, 'marked' => $marked, 'deleted' => $tried(fn () => $this->delete($key))];
+        return ['result' => $result, 'marked' => $marked, 'deleted' => self::tried(fn () => $this->delete($key))];
+    }
+
+    /**
+     * As `writeMarked` with an exact marker: `$write` also returns the place of its commit in the master's log. Nothing but time ends such
+     * markers, so what follows the replica's log deletes the key alone, and readers have `exact: true`.
+     *
+     * @template T
+     * @param callable(): array{T, Position} $write
+     * @return array{result: T, marked: bool, deleted: bool} the last two tell whether the cache had its part
+     */
+    public function writeMarkedAt(string $key, callable $write, string $prefix, int $ttl): array
+    {
+        $marker = $prefix . $key;
+        self::check($marker);
+        // That it fails does not matter: the marker is written once more below, or that fails.
+        self::tried(fn () => $this->mark('set', $marker, $ttl, null));
+        [$result, $place] = $write();
+        $marked = self::tried(fn () => $this->put($marker, $ttl, $place));
+        return ['result' => $result, 'marked' => $marked, 'deleted' => self::tried(fn () => $this->delete($key))];
     }
 
     public function close(): void
@@ -136,6 +156,17 @@ final class Client
     {
         if (preg_match('/^[^\x00-\x20\x7f]{1,250}$/D', $key) !== 1) {
             throw new \InvalidArgumentException('a key is 1 to 250 bytes without blanks or control characters');
+        }
+    }
+
+    /** Asks, and tells whether the cache has answered. */
+    private static function tried(callable $ask): bool
+    {
+        try {
+            $ask();
+            return true;
+        } catch (CacheException) {
+            return false;
         }
     }
 
@@ -171,7 +202,7 @@ final class Client
         string $key,
         callable $load,
         int $exptime,
-        ?string $markers,
+        callable $from,
         string $command,
         string $number,
         ?string $old = null,
@@ -181,9 +212,9 @@ final class Client
         $this->held = $isLease ? [$key, $number] : null;
         try {
             // Behind the token: a write in between takes the token away.
-            $source = $markers === null ? null : $this->source($markers . $key);
+            $arguments = $from();
             $begun = self::now();
-            $value = $load($source);
+            $value = $load(...$arguments);
             $took = self::now() - $begun;
             $this->meanLoad += ($took - $this->meanLoad) / ($this->meanLoad === 0.0 ? 1 : 8);
             if ($command !== '') {
@@ -201,13 +232,53 @@ final class Client
         }
     }
 
-    private function source(string $marker): string
+    /** Puts the place of a write into a marker, behind the place that it has. */
+    private function put(string $marker, int $ttl, Position $own): void
+    {
+        for ($left = self::PUT_ATTEMPTS; $left > 0; $left--) {
+            $there = $this->connection->retrieve("gets $marker\r\n");
+            // Without a place somebody's write is under way, or nobody's: ours says enough for us.
+            $other = $there->isFound ? self::placeIn($there->value) : null;
+            $place = $other === null ? $own : $own->behindBoth($other);
+            if ($this->mark($there->isFound ? 'cas' : 'add', $marker, $ttl, $place, $there->cas) === 'STORED') {
+                return;
+            }
+        }
+        $this->mark('set', $marker, $ttl, null);
+    }
+
+    /** Writes a marker with a place or without; the server's word. */
+    private function mark(string $command, string $marker, int $ttl, ?Position $place, string $cas = ''): string
+    {
+        [$flags, $value] = [0, (string) $place];
+        if ($value === '' || strlen($value) > self::PLACE_MAX) {
+            [$flags, $value] = [2, '1'];
+        }
+        $length = strlen($value);
+        return $this->connection->store(rtrim("$command $marker $flags $ttl $length " . ($command === 'cas' ? $cas : '')), $value);
+    }
+
+    /** The place in a marker, if it has one. */
+    private static function placeIn(string $value): ?Position
     {
         try {
-            return $this->connection->retrieve("get $marker\r\n")->isFound ? 'master' : 'local';
-        } catch (CacheException) {
-            return 'master';
+            return Position::parse($value);
+        } catch (\InvalidArgumentException) {
+            return null;
         }
+    }
+
+    /** @return array{string, 1?: ?Position} the database that a marker names, and with `$exact` the place that it must have reached */
+    private function from(string $marker, bool $exact): array
+    {
+        try {
+            $reply = $this->connection->retrieve("get $marker\r\n");
+            $place = $exact && $reply->isFound ? self::placeIn($reply->value) : null;
+            $source = $reply->isFound && $place === null ? 'master' : 'local';
+        } catch (CacheException) {
+            [$source, $place] = ['master', null];
+        }
+        return $exact ? [$source, $place] : [$source];
     }
 
     private function store(string $command, string $key, int $exptime, string $value, string $number): void

@@ -33,7 +33,7 @@ final class Connection
         }
     }
 
-    /** Sends get or lease-get of one key. */
+    /** Sends get, gets or lease-get of one key. */
     public function retrieve(string $request): Reply
     {
         return $this->ask($request, function (): Reply {
@@ -42,16 +42,18 @@ final class Connection
                 return new Reply();
             }
             $words = explode(' ', $line);
-            $isFound = $words[0] === 'VALUE' && count($words) === 4;
+            $isFound = $words[0] === 'VALUE' && in_array(count($words), [4, 5], true);
             if (!$isFound && ($words[0] !== 'LVALUE' || count($words) !== 5)) {
                 throw new CacheException("an unexpected reply: $line");
             }
-            $value = $this->block((string) end($words));
+            $value = $this->block($words[$isFound ? 3 : 4]);
             $end = $this->line();
             if ($end !== 'END') {
                 throw new CacheException("an unexpected reply: $end");
             }
-            return new Reply($value, $isFound, !$isFound && $value !== '', token: $isFound ? '0' : $words[2]);
+            $isStale = !$isFound && $value !== '';
+            [$token, $cas] = $isFound ? ['0', $words[4] ?? '0'] : [$words[2], '0'];
+            return new Reply($value, $isFound, $isStale, token: $token, cas: $cas);
         });
     }
 

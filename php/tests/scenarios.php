@@ -46,10 +46,10 @@ final class Run
             } elseif (isset($step['delete'])) {
                 $this->client->delete($this->fill($step['delete']));
             } elseif (isset($step['write'])) {
-                ['key' => $key, 'markers' => $markers, 'ttl' => $ttl] = $step['write'];
-                $written = $this->client->writeMarked($this->fill($key), fn () => 'done', $markers, $ttl);
-                $this->same($written['result'], 'done', 'a marked write');
-                $this->same($written['marked'], true, 'a marked write');
+                $this->write($step['write'], $step['error'] ?? null);
+                echo "result: {$this->name} at {$this->target}: written\n";
+            } elseif (isset($step['position'])) {
+                $this->position($step);
             } else {
                 for ($n = 0; $n < $step['repeat']; $n++) {
                     $this->words['{n}'] = (string) $n;
@@ -57,6 +57,62 @@ final class Run
                 }
             }
         }
+    }
+
+    /** A write under a marker; with places by a process for each, none of which ends before all of them have begun. */
+    private function write(array $write, ?string $error): void
+    {
+        $want = $write['marked'] ?? true;
+        $want = $error === null ? ['result' => 'done', 'marked' => $want, 'deleted' => $want] : $error;
+        $key = $this->fill($write['key']);
+        if (!isset($write['at'])) {
+            $written = $this->client->writeMarked($key, fn () => 'done', $write['markers'], $write['ttl']);
+            $this->same($written, $want, 'a marked write');
+            return;
+        }
+        $pipes = [];
+        foreach ($write['at'] as $at) {
+            [$mine, $childs] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
+            if (pcntl_fork() === 0) {
+                $call = function () use ($write, $at, $childs): array {
+                    fwrite($childs, '.');
+                    fread($childs, 1);
+                    $this->steps($write['during'] ?? []);
+                    if (isset($write['fails'])) {
+                        throw new RuntimeException($write['fails']);
+                    }
+                    return ['done', Holdall\Position::parse($at)];
+                };
+                $client = new Holdall\Client($this->address, 60.0);
+                try {
+                    $written = $client->writeMarkedAt($key, $call, $write['markers'], $write['ttl']);
+                } catch (RuntimeException $error) {
+                    $written = $error->getMessage();
+                }
+                fwrite($childs, json_encode($written));
+                posix_kill(getmypid(), SIGKILL);
+            }
+            fclose($childs);
+            $pipes[] = $mine;
+        }
+        array_map(fn ($pipe) => $this->same(fread($pipe, 1), '.', 'a writer begins'), $pipes);
+        array_map(fn ($pipe) => fwrite($pipe, '.'), $pipes);
+        foreach ($pipes as $pipe) {
+            $this->same(json_decode(stream_get_contents($pipe), true), $want, 'a marked write');
+        }
+        while (pcntl_wait($status) > 0);
+    }
+
+    private function position(array $step): void
+    {
+        try {
+            $place = Holdall\Position::parse($step['position']);
+            $got = [(string) $place, $place->reachedQuery()];
+        } catch (InvalidArgumentException) {
+            $got = [null, null];
+        }
+        $this->same($got, [$step['text'] ?? null, $step['query'] ?? null], $step['position']);
+        echo "result: {$this->name} at {$this->target}: ", $got[0] ?? 'none', "\n";
     }
 
     /** The reply's {token} is any number above 1. */
@@ -91,9 +147,9 @@ final class Run
     {
         $loads = 0;
         $from = null;
-        $load = function (?string $source) use ($read, &$loads, &$from): string {
+        $load = function (?string $source, ?Holdall\Position $place = null) use ($read, &$loads, &$from): string {
             $loads++;
-            $from = $source;
+            $from = $place === null ? $source : "$source $place";
             $this->steps($read['during'] ?? []);
             usleep(($read['takes_ms'] ?? 0) * 1000);
             if (isset($read['fails']) || isset($read['cancelled'])) {
@@ -107,6 +163,7 @@ final class Run
             'waitTotal' => ($read['wait_total_ms'] ?? 15000) / 1000,
             'earlyRefresh' => (float) ($read['early_refresh'] ?? 0),
             'markers' => $read['markers'] ?? null,
+            'exact' => $read['exact'] ?? false,
         ];
         try {
             $got = 'value ' . $client->getOrLoad($this->fill($read['key']), $load, ...$options);

@@ -7,7 +7,7 @@
     client.get_or_load("user:17", lambda: query(17), expire=300)
 """
 
-from ._native import CacheError, CacheTimeout, IllegalInputError, __version__
+from ._native import CacheError, CacheTimeout, IllegalInputError, Position, __version__
 from .aio import AsyncClient
 from .client import Client, Markers, Snapshot, Waits, Written
 from .serde import PickleSerde, TypedSerde
@@ -21,6 +21,7 @@ __all__ = [
     "IllegalInputError",
     "Markers",
     "PickleSerde",
+    "Position",
     "Snapshot",
     "TLS",
     "TypedSerde",

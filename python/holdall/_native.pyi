@@ -17,6 +17,20 @@ class Later:
     def bring(self, result: Any) -> None: ...
     def fail(self, exception: BaseException) -> None: ...
 
+class Position:
+    """A place in a database's log, behind a write: a replica that has reached it shows the write.
+
+    Texts are "mariadb-gtid:0-1-4711", "mysql-gtid:UUID:23" and "lsn:0/16B3748"; docs/client.md has the queries that give them to a
+    writer."""
+
+    def __init__(self, text: str) -> None: ...
+    @property
+    def in_database(self) -> str:
+        """The place as the database itself writes it. It has letters, digits, and "-:,/_" only."""
+    @property
+    def reached_query(self) -> str:
+        """The query that asks a replica whether it has reached the place: one row with one column, true or 1 if it has."""
+
 # Each call takes a bridge behind its other arguments, and returns the future and the place of the call then.
 class Native:
     def __init__(self, settings: dict[str, Any]) -> None: ...
@@ -62,6 +76,7 @@ class Native:
         early: float,
         snapshot: tuple[float, float] | None,
         markers: tuple[bytes, int] | None,
+        exact: bool,
         by: Bridge | None = None,
     ) -> Any: ...
     def write_marked(
@@ -69,6 +84,7 @@ class Native:
         key: bytes,
         write: Callable[..., Any],
         markers: tuple[bytes, int],
+        exact: bool,
         by: Bridge | None = None,
     ) -> Any: ...
     def flush_all(self, delay: int, by: Bridge | None = None) -> Any: ...

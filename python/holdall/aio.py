@@ -18,8 +18,21 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from ._native import Bridge, CacheError, IllegalInputError, Later
-from .client import AnyKey, Client, Key, Markers, Snapshot, Waits, Written, load_settings, region, unique
+from ._native import Bridge, CacheError, IllegalInputError, Later, Position
+from .client import (
+    AnyKey,
+    Client,
+    Key,
+    Markers,
+    Origin,
+    Snapshot,
+    Waits,
+    Written,
+    load_settings,
+    region,
+    told,
+    unique,
+)
 from .settings import Address
 
 # One for each loop, whatever clients it has.
@@ -197,16 +210,17 @@ class AsyncClient:
         early_refresh: float = 0.0,
         as_of: Snapshot | None = None,
         markers: Markers | None = None,
+        exact: bool = False,
     ) -> Any:
         """As `Client.get_or_load`; `load` is a coroutine function, which this loop runs."""
         client = self._client
         fresh: list[Any] = []
 
-        async def packed(source: str) -> tuple[bytes, int]:
-            fresh.append(await (load(source) if markers is not None else load()))
+        async def packed(origin: Origin) -> tuple[bytes, int]:
+            fresh.append(await load(*told(origin, markers, exact)))
             return client._pack(key, fresh[0])
 
-        settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers)
+        settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers, exact)
         data, flags = await self._led("get_or_load", key, packed, *settings)
         return fresh[0] if fresh else client.serde.deserialize(key, data, flags)
 
@@ -214,7 +228,20 @@ class AsyncClient:
         self, key: Key, write: Callable[[bytes], Coroutine[Any, Any, Any]], markers: Markers
     ) -> Written:
         """As `Client.write_marked`; `write` is a coroutine function, which this loop runs."""
-        return Written(*await self._led("write_marked", key, write, region(markers)))
+        return Written(*await self._led("write_marked", key, write, region(markers), False))
+
+    async def write_marked_at(
+        self,
+        key: Key,
+        write: Callable[[], Coroutine[Any, Any, tuple[Any, Position]]],
+        markers: Markers,
+    ) -> Written:
+        """As `Client.write_marked_at`; `write` is a coroutine function, which this loop runs."""
+
+        async def placed(_: tuple[()]) -> tuple[Any, Position]:
+            return await write()
+
+        return Written(*await self._led("write_marked", key, placed, region(markers), True))
 
     async def _led(
         self,

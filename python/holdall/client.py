@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
 
-from ._native import CacheError, IllegalInputError, Native
+from ._native import CacheError, IllegalInputError, Native, Position
 from .serde import RawSerde
 from .settings import Address, address, native
 
@@ -394,6 +394,7 @@ class Client:
         early_refresh: float = 0.0,
         as_of: Snapshot | None = None,
         markers: Markers | None = None,
+        exact: bool = False,
     ) -> Any:
         """The value of a key, from the cache or else from `load()`, which is called once at the most.
 
@@ -403,16 +404,18 @@ class Client:
         in between.
 
         With `early_refresh` (1 is usual, 0 is off) one reader loads a value anew shortly before it expires, sooner the longer loads
-        take. `as_of` is for loads in a transaction with a snapshot. With `markers`, `load` receives "local" or "master".
+        take. `as_of` is for loads in a transaction with a snapshot. With `markers`, `load` receives "local" or "master". With `exact`,
+        where writers use `write_marked_at`, it also receives a `Position` or None: it reads from the local database if that has reached
+        the place, and else from the master.
         """
         fresh: list[Any] = []
 
-        def packed(source: str) -> tuple[bytes, int]:
-            fresh.append(load(source) if markers is not None else load())
+        def packed(origin: Origin) -> tuple[bytes, int]:
+            fresh.append(load(*told(origin, markers, exact)))
             return self._pack(key, fresh[0])
 
         core = self._core().get_or_load
-        settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers)
+        settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers, exact)
         data, flags = core(self._key(key), packed, *settings)
         return fresh[0] if fresh else self.serde.deserialize(key, data, flags)
 
@@ -421,7 +424,20 @@ class Client:
 
         `write` writes to the master, and has both keys, this one and `marker`, invalidated by the replication stream.
         """
-        return Written(*self._core().write_marked(self._key(key), write, region(markers)))
+        return Written(*self._core().write_marked(self._key(key), write, region(markers), False))
+
+    def write_marked_at(
+        self, key: Key, write: Callable[[], tuple[Any, Position]], markers: Markers
+    ) -> Written:
+        """As `write_marked` with an exact marker: `write()` returns its result and the place of its commit in the master's log.
+
+        Nothing but time ends such markers, so what follows the replica's log deletes the key alone. Readers use `exact=True`.
+        """
+
+        def placed(_: tuple[()]) -> tuple[Any, Position]:
+            return write()
+
+        return Written(*self._core().write_marked(self._key(key), placed, region(markers), True))
 
     def replace_routes(
         self,
@@ -460,6 +476,16 @@ class Client:
 
 _ROUTES = ("config", "config_file", "servers")
 
+# The database to load from, and the place that it must have reached.
+Origin = tuple[str, Union[Position, None]]
+
+
+def told(origin: Origin, markers: Markers | None, exact: bool) -> tuple[Any, ...]:
+    """What a loader receives of it."""
+    if markers is None:
+        return ()
+    return origin if exact else origin[:1]
+
 
 def region(markers: Markers) -> tuple[bytes, int]:
     prefix = markers.prefix
@@ -473,11 +499,12 @@ def load_settings(
     early_refresh: float,
     as_of: Snapshot | None,
     markers: Markers | None,
+    exact: bool,
 ) -> tuple[Any, ...]:
     """What the native `get_or_load` takes behind key and loader."""
     snapshot = None if as_of is None else as_of._native()
     marked = None if markers is None else region(markers)
-    return expire, takes_stale, tuple(waits), early_refresh, snapshot, marked
+    return expire, takes_stale, tuple(waits), early_refresh, snapshot, marked, exact
 
 
 def unique(cas: int | str | bytes) -> int:

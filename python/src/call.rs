@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use client::{
-    CasOutcome, Command, LookAsideTotals, Markers, Outcome, Request, Source, Value, block_on,
-    together,
+    CasOutcome, Command, LookAsideTotals, Markers, Outcome, Position, ReadFrom, Request, Source,
+    Value, block_on, together,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -16,6 +16,7 @@ use crate::answer::{Answer, Failed};
 use crate::bridge::Bridge;
 use crate::errors::IllegalInputError;
 use crate::later;
+use crate::position::PyPosition;
 use crate::{Native, builder, secs};
 
 /// The marker prefix, and how many seconds a marker stands.
@@ -260,9 +261,12 @@ impl Native {
         })
     }
 
-    /// Look-aside: `load` is called with "local" or "master", and returns bytes and flags; by a
-    /// loop it is also given a `Later`, to which it brings them.
-    #[pyo3(signature = (key, load, expire, takes_stale, waits, early, snapshot, markers, by=None))]
+    /// Look-aside: `load` is called with a tuple, "local" or "master" and the place that the
+    /// database must have reached or `None`; it returns bytes and flags. By a loop it is also given
+    /// a `Later`, to which it brings them.
+    #[pyo3(signature = (
+        key, load, expire, takes_stale, waits, early, snapshot, markers, exact, by=None
+    ))]
     fn get_or_load<'py>(
         &self,
         py: Python<'py>,
@@ -274,6 +278,7 @@ impl Native {
         early: f64,
         snapshot: Option<Snapshot>,
         markers: Option<MarkerSettings>,
+        exact: bool,
         by: By<'_, 'py>,
     ) -> Found<'py> {
         let [first, longest, total] = [waits.0, waits.1, waits.2].map(secs);
@@ -286,35 +291,46 @@ impl Native {
         }
         let markers = markers.map(|settings| self.markers(settings));
         let is_awaited = by.is_some();
-        let load = async move |source| {
-            let source = if source == Source::Master { "master" } else { "local" };
-            let loaded = called(load, source, is_awaited).await?;
+        let load = async move |from: (&'static str, Option<PyPosition>)| {
+            let loaded = called(load, from, is_awaited).await?;
             let (bytes, flags) = Python::attach(|py| loaded.extract::<(Vec<u8>, u32)>(py))?;
             PyResult::Ok(Value { bytes, flags, cas: 0 })
         };
         self.run(py, by, async move {
             Ok(Answer::Loaded(match &markers {
-                Some(markers) => look_aside.get_or_load_from(markers, key, load).await?,
-                None => look_aside.get_or_load(key, || load(Source::Local)).await?,
+                Some(markers) if exact => {
+                    look_aside.get_or_load_at(markers, key, |from| load(read_from(from))).await?
+                }
+                Some(markers) => {
+                    let load = |source: Source| load(read_from(source.into()));
+                    look_aside.get_or_load_from(markers, key, load).await?
+                }
+                None => look_aside.get_or_load(key, || load(read_from(ReadFrom::Local))).await?,
             }))
         })
     }
 
     /// A write under a remote marker: `write` is called with the marker's key, and by a loop with a
-    /// `Later` for its result.
-    #[pyo3(signature = (key, write, markers, by=None))]
+    /// `Later` for its result. With `exact` it is called with `()`, and returns its result and the
+    /// place of its commit.
+    #[pyo3(signature = (key, write, markers, exact, by=None))]
     fn write_marked<'py>(
         &self,
         py: Python<'py>,
         key: Vec<u8>,
         write: Py<PyAny>,
         markers: MarkerSettings,
+        exact: bool,
         by: By<'_, 'py>,
     ) -> Found<'py> {
         let (markers, is_awaited) = (self.markers(markers), by.is_some());
         self.run(py, by, async move {
-            let write = |marker: Vec<u8>| called(write, marker, is_awaited);
-            let written = markers.write(key, write).await?;
+            let written = if exact {
+                let write = async || placed(called(write, (), is_awaited).await?);
+                markers.write_at(key, write).await?
+            } else {
+                markers.write(key, |marker| called(write, marker, is_awaited)).await?
+            };
             let (marked, deleted) = (written.unmarked.is_none(), written.undeleted.is_none());
             Ok(Answer::Written(written.output, marked, deleted))
         })
@@ -403,6 +419,23 @@ fn named<'py>(py: Python<'py>, counters: &[(&str, u64)]) -> PyResult<Bound<'py, 
         dict.set_item(name, count)?;
     }
     Ok(dict)
+}
+
+/// The database that a loader is to read, as it receives it.
+fn read_from(from: ReadFrom) -> (&'static str, Option<PyPosition>) {
+    match from {
+        ReadFrom::Local => ("local", None),
+        ReadFrom::LocalAt(place) => ("local", Some(PyPosition(place))),
+        ReadFrom::Master => ("master", None),
+    }
+}
+
+/// The result of a write, and its place.
+fn placed(written: Py<PyAny>) -> PyResult<(Py<PyAny>, Position)> {
+    Python::attach(|py| {
+        let (result, place) = written.extract::<(Py<PyAny>, Py<PyPosition>)>(py)?;
+        Ok((result, place.get().0.clone()))
+    })
 }
 
 /// Calls a Python function while this thread has not the interpreter's lock. One that is awaited

@@ -9,6 +9,7 @@ mod bridge;
 mod call;
 mod errors;
 mod later;
+mod position;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +106,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Native>()?;
     module.add_class::<Bridge>()?;
     module.add_class::<later::Later>()?;
+    module.add_class::<position::PyPosition>()?;
     module.add("CacheError", py.get_type::<CacheError>())?;
     module.add("CacheTimeout", py.get_type::<CacheTimeout>())?;
     module.add("IllegalInputError", py.get_type::<IllegalInputError>())?;

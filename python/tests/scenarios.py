@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 
-from holdall import AsyncClient, Client, Markers, Waits
+from holdall import AsyncClient, Client, IllegalInputError, Markers, Position, Waits
 
 
 class Run:
@@ -38,14 +38,72 @@ class Run:
             elif "delete" in step:
                 self.client.delete(self.fill(step["delete"]))
             elif "write" in step:
-                write = step["write"]
-                markers = Markers(write["markers"], write["ttl"])
-                written = self.client.write_marked(self.fill(write["key"]), lambda marker: "done", markers)
-                self.same(tuple(written)[:2], ("done", True), "a marked write")
+                self.write(step["write"], step.get("error"))
+            elif "position" in step:
+                self.position(**step)
             else:
                 for n in range(step["repeat"]):
                     self.words["{n}"] = str(n)
                     self.steps(step["steps"])
+
+    def write(self, write, error):
+        """A write under a marker; with places by a writer for each, none of which ends before all of them have begun."""
+        key, markers = self.fill(write["key"]), Markers(write["markers"], write["ttl"])
+        is_marked, places = write.get("marked", True), write.get("at", [])
+        want = ("done", is_marked, is_marked) if error is None else error
+        begun, outcomes = threading.Barrier(max(len(places), 1)), []
+
+        def end(place):
+            self.steps(write.get("during", []))
+            if "fails" in write:
+                raise RuntimeError(write["fails"])
+            return "done", Position(place)
+
+        def call(place):
+            def written():
+                begun.wait(20)
+                return end(place)
+
+            try:
+                outcomes.append(tuple(self.client.write_marked_at(key, written, markers)))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+
+        async def calls():
+            begun = asyncio.Barrier(len(places))
+
+            def writer(place):
+                async def written():
+                    await begun.wait()
+                    return end(place)
+
+                return written
+
+            made = [self.aio.write_marked_at(key, writer(place), markers) for place in places]
+            for got in await asyncio.gather(*made, return_exceptions=True):
+                outcomes.append(str(got) if isinstance(got, Exception) else tuple(got))
+
+        if not places:
+            outcomes.append(tuple(self.client.write_marked(key, lambda marker: "done", markers)))
+        elif self.by_loop:
+            self.loop.run_until_complete(calls())
+        else:
+            writers = [threading.Thread(target=call, args=(place,)) for place in places]
+            for writer in writers:
+                writer.start()
+            for writer in writers:
+                writer.join()
+        self.same(outcomes, [want] * max(len(places), 1), "a marked write")
+        print(f"result: {self.name}: written")
+
+    def position(self, position, text=None, query=None):
+        try:
+            place = Position(position)
+            got = str(place), place.reached_query
+        except IllegalInputError:
+            got = None, None
+        self.same(got, (text, query), position)
+        print(f"result: {self.name}: {got[0] or 'none'}")
 
     def wire(self, wire, reply, until=False):
         """The reply's {token} is any number above 1."""
@@ -76,11 +134,12 @@ class Run:
             "waits": Waits(total=read.get("wait_total_ms", 15000) / 1000),
             "early_refresh": read.get("early_refresh", 0.0),
             "markers": Markers(read["markers"], 300) if "markers" in read else None,
+            "exact": read.get("exact", False),
         }
 
         def begin(source):
             loads.append(1)
-            sources.extend(source)
+            sources.extend([" ".join(str(word) for word in source if word is not None)] if source else [])
             self.steps(read.get("during", []))
 
         def end():

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdall import TLS, AsyncClient, Client, Markers, TypedSerde, Written
+from holdall import TLS, AsyncClient, Client, Markers, Position, TypedSerde, Written
 
 client = Client(
     ["127.0.0.1:11211", ("::1", 11211)],
@@ -19,6 +19,10 @@ by_bytes: dict[bytes, Any] = client.get_many([b"a"])
 number: int | None = client.incr("n", 2)
 failed: list[str] = client.set_many({"a": 1})
 written: Written = client.write_marked("k", lambda marker: len(marker), Markers("remote:", 60))
+place: Position = Position("lsn:0/16B3748")
+written = client.write_marked_at("k", lambda: (17, place), Markers("remote:", 60))
+query: str = place.reached_query
+client.write_marked_at("k", lambda: 17, Markers("remote:", 60))  # type: ignore[arg-type,return-value]
 counts: dict[str, int] | None = client.kept_deletes()
 client.get(17)  # type: ignore[arg-type]
 client.set("k", b"v", expire="soon")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ use std::future::Future;
 
 use crate::client::CasOutcome;
 use crate::error::{Error, LoadError};
-use crate::markers::{Markers, Written};
+use crate::markers::{Markers, Source, Written};
 use crate::position::Position;
 use crate::value::{FLAG_INTEGER, Value};
 
@@ -30,6 +30,15 @@ pub enum ReadFrom {
     LocalAt(Position),
     /// The master.
     Master,
+}
+
+impl From<Source> for ReadFrom {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Local => Self::Local,
+            Source::Master => Self::Master,
+        }
+    }
 }
 
 impl Markers {

@@ -39,9 +39,8 @@ impl fmt::Display for NotAPosition {
 impl std::error::Error for NotAPosition {}
 
 impl Position {
-    /// The place as the database itself writes it, for its functions that wait:
-    /// `MASTER_GTID_WAIT` of MariaDB, `WAIT_FOR_EXECUTED_GTID_SET` of MySQL, and a comparison with
-    /// `pg_last_wal_replay_lsn()` in PostgreSQL. It has letters, digits, and `-:,/_` only.
+    /// The place as the database itself writes it, for queries that [`Self::reached_query`] is not
+    /// enough for. It has letters, digits, and `-:,/_` only.
     #[must_use]
     pub fn in_database(&self) -> String {
         match &self.0 {
@@ -53,6 +52,20 @@ impl Position {
                 parts.collect::<Vec<_>>().join(",")
             }
             Kind::MySql(sets) => sets.iter().cloned().collect::<Vec<_>>().join(","),
+        }
+    }
+
+    /// The query that asks a replica whether it has reached the place: one row with one column, true
+    /// or 1 if it has. It does not wait.
+    #[must_use]
+    pub fn reached_query(&self) -> String {
+        let place = self.in_database();
+        match &self.0 {
+            Kind::Lsn(_) => {
+                format!("SELECT coalesce(pg_last_wal_replay_lsn() >= '{place}', false)")
+            }
+            Kind::MariaDb(_) => format!("SELECT MASTER_GTID_WAIT('{place}', 0) = 0"),
+            Kind::MySql(_) => format!("SELECT GTID_SUBSET('{place}', @@global.gtid_executed)"),
         }
     }
 
@@ -108,13 +121,17 @@ impl FromStr for Position {
 fn lsn(place: &str) -> Option<Kind> {
     let (high, low) = place.split_once('/')?;
     let half = |digits: &str| {
-        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_hex.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+        let is_half = digits.len() <= 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_half.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
     };
     Some(Kind::Lsn(u64::from(half(high)?) << 32 | u64::from(half(low)?)))
 }
 
 fn maria_db(place: &str) -> Option<Kind> {
+    let is_number = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_whitespace();
+    if !place.bytes().all(|byte| is_number(byte) || matches!(byte, b'-' | b',')) {
+        return None;
+    }
     let domain = |part: &str| {
         let mut numbers = part.trim().splitn(3, '-');
         let domain = numbers.next()?.parse().ok()?;
@@ -168,10 +185,12 @@ mod tests {
             "lsn:0/1/2",
             "lsn:+1/0",
             "lsn:100000000/0",
+            "lsn:000000001/0",
             "mariadb-gtid:",
             "mariadb-gtid:0-1",
             "mariadb-gtid:0-1-2-3",
             "mariadb-gtid:0-1-2,",
+            "mariadb-gtid:+0-1-2",
             "mysql-gtid:x:1",
             "mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562",
             "file:bin.1:4",

@@ -75,17 +75,10 @@ impl Databases {
 
     /// Whether the replica has reached a place.
     fn has(&self, place: &Position) -> bool {
-        let place = place.in_database();
+        let query = place.reached_query();
         let said = match self {
-            Self::Mysqld([_, replica]) if replica.brand() == Brand::MariaDb => {
-                replica.sql(&format!("SELECT MASTER_GTID_WAIT('{place}', 0) = 0"))
-            }
-            Self::Mysqld([_, replica]) => {
-                replica.sql(&format!("SELECT GTID_SUBSET('{place}', @@GLOBAL.gtid_executed)"))
-            }
-            Self::Postgres([_, replica]) => {
-                replica.sql(&format!("SELECT pg_last_wal_replay_lsn() >= '{place}'"))
-            }
+            Self::Mysqld([_, replica]) => replica.sql(&query),
+            Self::Postgres([_, replica]) => replica.sql(&query),
         };
         matches!(said.trim(), "1" | "t")
     }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Client, LoadError, LookAside, Markers, Source, block_on};
+use client::{
+    Client, LoadError, LookAside, Markers, Position, ReadFrom, Source, Written, block_on,
+};
 use serde_json::Value as Json;
 use testkit::Wire;
 
@@ -80,12 +82,10 @@ impl Run {
             } else if let Some(key) = step.get("delete") {
                 block_on(self.client.delete(self.fill(key))).unwrap();
             } else if let Some(write) = step.get("write") {
-                let prefix = write["markers"].as_str().unwrap();
-                let markers = Markers::new(self.client.clone(), prefix, 300);
-                let written =
-                    markers.write(self.fill(&write["key"]), async |_| Ok::<_, String>(()));
-                let written = block_on(written).unwrap();
-                assert_eq!((written.unmarked, written.undeleted), (None, None), "{}", self.name);
+                self.write(write, step.get("error").and_then(Json::as_str));
+                self.result("written");
+            } else if let Some(text) = step.get("position") {
+                self.position(text.as_str().unwrap(), step);
             } else {
                 for number in 0..step["repeat"].as_u64().unwrap() {
                     self.words.lock().unwrap().insert("{n}", number.to_string());
@@ -93,6 +93,51 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// A write under a marker; with places by a writer for each, none of which ends before all of
+    /// them have begun.
+    fn write(&self, write: &Json, error: Option<&str>) {
+        let prefix = write["markers"].as_str().unwrap();
+        let markers = Markers::new(self.client.clone(), prefix, 300);
+        let key = self.fill(&write["key"]);
+        let is_marked = write["marked"].as_bool().unwrap_or(true);
+        let check = |written: Result<Written<()>, LoadError<String>>| match (written, error) {
+            (Ok(written), None) => {
+                let outcome = (written.unmarked.is_none(), written.undeleted.is_none());
+                assert_eq!(outcome, (is_marked, is_marked), "{}", self.name);
+            }
+            (Err(LoadError::Loader(words)), Some(error)) => assert_eq!(words.as_str(), error),
+            (written, _) => panic!("{}: {written:?}", self.name),
+        };
+        let Some(places) = write["at"].as_array() else {
+            return check(block_on(markers.write(&key, async |_| Ok(()))));
+        };
+        let barrier = Barrier::new(places.len());
+        let write_at = |place: &Json| {
+            let written = markers.write_at(&key, async || {
+                barrier.wait();
+                self.steps(&write["during"]);
+                match write["fails"].as_str() {
+                    Some(words) => Err(words.to_owned()),
+                    None => Ok(((), place.as_str().unwrap().parse::<Position>().unwrap())),
+                }
+            });
+            check(block_on(written));
+        };
+        thread::scope(|scope| {
+            for place in places {
+                scope.spawn(move || write_at(place));
+            }
+        });
+    }
+
+    fn position(&self, text: &str, step: &Json) {
+        let place = text.parse::<Position>().ok();
+        let got = place.map(|place| (place.to_string(), place.reached_query()));
+        let want = step["text"].as_str().map(|text| (text.to_owned(), self.fill(&step["query"])));
+        assert_eq!(got, want, "{}: {text}", self.name);
+        self.result(got.as_ref().map_or("none", |(text, _)| text));
     }
 
     /// Sends raw bytes and compares the reply, whose `{token}` is any number above 1.
@@ -129,7 +174,7 @@ impl Run {
         let read = &step["read"];
         let ms = |name: &str| Duration::from_millis(read[name].as_u64().unwrap_or(0));
         let callers = read["callers"].as_u64().unwrap_or(1);
-        let (loads, source) = (AtomicI64::new(0), Mutex::new(""));
+        let (loads, source) = (AtomicI64::new(0), Mutex::default());
         thread::scope(|scope| {
             if let Some(then) = read.get("then") {
                 scope.spawn(move || {
@@ -151,14 +196,18 @@ impl Run {
         let loads = loads.into_inner();
         assert_eq!(Some(loads), step["loads"].as_i64(), "{}", self.name);
         assert_eq!(source.into_inner().unwrap(), step["source"].as_str().unwrap_or(""));
-        self.results.lock().unwrap().push(format!("result: {}: {loads} loads", self.name));
+        self.result(&format!("{loads} loads"));
+    }
+
+    fn result(&self, what: &str) {
+        self.results.lock().unwrap().push(format!("result: {}: {what}", self.name));
     }
 
     async fn call(
         &self,
         read: &Json,
         loads: &AtomicI64,
-        source: &Mutex<&'static str>,
+        source: &Mutex<String>,
     ) -> Result<String, String> {
         let ms = |name: &str| read[name].as_u64().map(Duration::from_millis);
         let mut reads = self.reads.clone().exptime(read["exptime"].as_i64().unwrap_or(0));
@@ -167,9 +216,9 @@ impl Run {
         if let Some(total) = ms("wait_total_ms") {
             reads = reads.waits(Duration::from_millis(2), Duration::from_millis(500), total);
         }
-        let load = async |from| {
+        let load = async |from: &str| {
             loads.fetch_add(1, Ordering::SeqCst);
-            *source.lock().unwrap() = from;
+            from.clone_into(&mut source.lock().unwrap());
             self.steps(&read["during"]);
             thread::sleep(ms("takes_ms").unwrap_or_default());
             if read.get("cancelled").is_some() {
@@ -187,6 +236,14 @@ impl Run {
                 return reads.get_or_load(&key, async || load("").await).await;
             };
             let markers = Markers::new(self.client.clone(), prefix.as_str().unwrap(), 300);
+            if read["exact"].as_bool().unwrap_or(false) {
+                let load = async |from| match from {
+                    ReadFrom::Local => load("local").await,
+                    ReadFrom::LocalAt(place) => load(&format!("local {place}")).await,
+                    ReadFrom::Master => load("master").await,
+                };
+                return reads.get_or_load_at(&markers, &key, load).await;
+            }
             let load =
                 async |from| load(if from == Source::Master { "master" } else { "local" }).await;
             reads.get_or_load_from(&markers, &key, load).await
