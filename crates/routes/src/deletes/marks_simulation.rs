@@ -341,7 +341,7 @@ fn a_server_alone_in_its_pool_is_marked_on_servers_of_other_pools() {
 
 /// The limit that docs/router.md names.
 #[test]
-fn the_only_server_of_a_configuration_is_told_to_have_no_peers() {
+fn the_only_server_of_a_configuration_cannot_be_marked() {
     let mut fleet = Fleet::new(6, 1, [0, 0]);
     let key = fleet.keys[0].clone();
     fleet.writers[0].keep(0, &key);
