@@ -55,8 +55,8 @@ impl Position {
         }
     }
 
-    /// The query that asks a replica whether it has reached the place: one row with one column, true
-    /// or 1 if it has. It does not wait.
+    /// The query that asks a replica whether it has reached the place: one row with one column,
+    /// true or 1 if it has. It does not wait.
     #[must_use]
     pub fn reached_query(&self) -> String {
         let place = self.in_database();
