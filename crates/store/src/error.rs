@@ -39,13 +39,13 @@ pub enum LimitError {
     },
 }
 
-#[cfg(not(miri))]
 /// More prefixes were invalidated within one purge than the store keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("too many prefixes have been invalidated since the last purge")]
 pub struct TooManyPrefixes;
 
 /// The reason for which a memory file cannot be used at all.
+#[cfg(not(miri))]
 #[derive(Debug, Error)]
 pub enum FileError {
     /// Another process has locked it.
