@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::net::SocketAddr;
+
 use common::cluster::{Cluster, plan};
 use testkit::Server;
 use upstream::Failure;
@@ -28,11 +30,12 @@ fn a_name_that_is_not_found_is_a_server_that_cannot_be_reached() {
     assert_eq!(cluster.rig.get("name"), Err(Failure::ConnectError));
 
     // One that was found before stays where it was.
+    let found = SocketAddr::from(([127, 0, 0, 2], 11211));
     let mut before = plan_of_now.targets();
     plan_of_now.remember(&before);
     assert_eq!(plan_of_now.not_found().len(), 1);
     for target in before.iter_mut().filter(|target| target.name == unknown) {
-        target.address = known.into();
+        target.address = found.into();
     }
     plan_of_now.remember(&before);
     assert_eq!((plan_of_now.not_found().len(), plan_of_now.targets()), (0, before));
