@@ -69,6 +69,9 @@ fn compile(release: &Release, source: &Path, home: &Path) -> Command {
         .current_dir(source)
         .env("CARGO_TARGET_DIR", home)
         .env("HOLDALL_COMMIT", &release.commit)
+        // C code says when it was compiled: here always the same, so that what is kept of an
+        // earlier commit's build fits.
+        .env("SOURCE_DATE_EPOCH", "0")
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS", map("--remap-path-prefix"))
         .env("CFLAGS_x86_64_unknown_linux_musl", map("-ffile-prefix-map"));
     build
