@@ -233,6 +233,12 @@ impl Fleet {
         self.writers[writer].reach(&self.plan);
     }
 
+    /// The first writer keeps the delete of the key of server 0.
+    fn keep_a_delete(&mut self) {
+        let Self { writers, keys, .. } = self;
+        writers[0].keep(0, &keys[0]);
+    }
+
     fn pass(&mut self, us: u64) {
         let end_us = now_us() + us;
         while now_us() < end_us {
@@ -268,8 +274,7 @@ fn what_one_router_could_not_delete_no_other_serves() {
         // One of the three servers that keep the mark may be away, too.
         let place = 1 + usize::try_from(seed % SERVERS as u64).unwrap_or(0);
         system::with(|net| net.begin(place, Trouble::Dead, u64::MAX));
-        let key = fleet.keys[0].clone();
-        fleet.writers[0].keep(0, &key);
+        fleet.keep_a_delete();
         fleet.pass(SEEN_US);
         // The mark is written anew, so it outlives its own time.
         fleet.assert_held(if seed % 10 == 0 { ENDED_US } else { SETTLED_US });
@@ -298,8 +303,7 @@ fn the_mark_stays_until_the_last_router_has_deleted() {
 #[test]
 fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
     let mut fleet = Fleet::new(4, SERVERS, [0, 0]);
-    let key = fleet.keys[0].clone();
-    fleet.writers[0].keep(0, &key);
+    fleet.keep_a_delete();
     fleet.pass(SEEN_US);
     let killed = fleet.writers.remove(0);
     let targets = fleet.plan.targets();
@@ -311,8 +315,7 @@ fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
 #[test]
 fn marks_are_read_also_where_values_are_not() {
     let mut fleet = Fleet::new(3, 2, [0, 1]);
-    let key = fleet.keys[0].clone();
-    fleet.writers[0].keep(0, &key);
+    fleet.keep_a_delete();
     fleet.writers[1].keep(1, b"another");
     fleet.pass(SEEN_US);
     assert_eq!(fleet.reader.deletes().counts().marked, 2);
@@ -330,8 +333,7 @@ fn a_server_alone_in_its_pool_is_marked_on_servers_of_other_pools() {
         let plan = plan_of(&[("A", &[0]), ("B", &[1, 2])]);
         let readers = plan_of(&[("A", &[0]), ("B", &[1, 2]), ("C", &[3])]);
         let mut fleet = Fleet::of(seed, plan, &readers, [0, 0]);
-        let key = fleet.keys[0].clone();
-        fleet.writers[0].keep(0, &key);
+        fleet.keep_a_delete();
         fleet.pass(SEEN_US);
         fleet.assert_held(SETTLED_US);
         fleet.heal(0);
@@ -343,8 +345,7 @@ fn a_server_alone_in_its_pool_is_marked_on_servers_of_other_pools() {
 #[test]
 fn the_only_server_of_a_configuration_cannot_be_marked() {
     let mut fleet = Fleet::new(6, 1, [0, 0]);
-    let key = fleet.keys[0].clone();
-    fleet.writers[0].keep(0, &key);
+    fleet.keep_a_delete();
     fleet.pass(SEEN_US);
     assert_eq!(fleet.get(0), Outcome::Found);
     let counts = fleet.reader.deletes().counts();
@@ -355,8 +356,7 @@ fn the_only_server_of_a_configuration_cannot_be_marked() {
 #[test]
 fn the_mark_of_a_router_that_is_gone_ends() {
     let mut fleet = Fleet::new(1, SERVERS, [0, 0]);
-    let key = fleet.keys[0].clone();
-    fleet.writers[0].keep(0, &key);
+    fleet.keep_a_delete();
     fleet.pass(SEEN_US);
     fleet.writers.clear();
     fleet.assert_held(SEEN_US);
@@ -368,9 +368,8 @@ fn the_mark_of_a_router_that_is_gone_ends() {
 #[test]
 fn a_delete_that_is_executed_at_the_first_attempt_marks_nothing() {
     let mut fleet = Fleet::new(2, SERVERS, [0, 0]);
-    let key = fleet.keys[0].clone();
     fleet.heal(0);
-    fleet.writers[0].keep(0, &key);
+    fleet.keep_a_delete();
     fleet.pass(SEEN_US);
     assert_eq!((fleet.get(0), fleet.get(1)), (Outcome::NotFound, Outcome::Found));
     assert_eq!(fleet.reader.deletes().counts().marked, 0);

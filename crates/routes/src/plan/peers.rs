@@ -34,8 +34,11 @@ pub(super) fn of_lone(
     let is_other = |other: &&&String| addresses.get(other.as_str()) != addresses.get(name);
     let mut peers = Vec::new();
     for (_, servers) in order.into_iter().filter_map(|place| pools.get(place as usize)) {
+        if peers.len() == PEERS_OF_LONE {
+            break;
+        }
         let Some(peer) = by_rendezvous(name, servers).find(is_other) else { continue };
-        if peers.len() < PEERS_OF_LONE && !peers.contains(*peer) {
+        if !peers.contains(*peer) {
             peers.push((*peer).clone());
         }
     }
