@@ -106,7 +106,8 @@ impl Release {
 pub(crate) enum Extent {
     /// All of a release.
     Whole,
-    /// Without the wheel and the bill of materials, whose tools take minutes to compile.
+    /// Without the bill of materials, whose tool takes minutes to compile, and with the wheel that
+    /// the tests use.
     Brief,
 }
 

@@ -12,6 +12,7 @@ pub(crate) use databases::newer as databases;
 pub(crate) use unstable::memcached;
 
 use crate::failure::Failure;
+use crate::python;
 use crate::steps::{Steps, program, succeeds, target};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -249,10 +250,7 @@ fn python_library(steps: &mut Steps) -> Result<(), Failure> {
     if wheels.exists() {
         std::fs::remove_dir_all(&wheels).map_err(Failure::path(&wheels))?;
     }
-    let words = ["build", "--locked", "--profile", "dev", "-m", "python/Cargo.toml", "-o"];
-    let mut build = program(venv.join("bin/maturin"), words);
-    build.arg(&wheels).env("CARGO_TARGET_DIR", target().join("python"));
-    steps.run("python library, wheel", build)?;
+    python::wheel_for_tests(steps, &wheels)?;
     let mut install = pip(&["install", "--force-reinstall", "--no-deps", "--no-index", "holdall"]);
     install.arg("--find-links").arg(&wheels);
     steps.run("python library, install", install)?;

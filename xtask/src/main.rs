@@ -12,6 +12,7 @@ mod docs;
 mod failure;
 mod fuzz;
 mod install;
+mod python;
 mod steps;
 mod test;
 mod tidy;
@@ -32,7 +33,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   dist pack     the packages alone, of the binary that was built last
   dist twice    builds the commit from another folder too, and compares the two binaries
   dist check    installs, runs, upgrades and removes each package in a clean root (as root)
-  dist brief    pack and check of what `ci` tries: deb, rpm, image and tarball
+  dist brief    pack and check of what `ci` tries: deb, rpm, image, tarball and wheel
   advisories    published advisories against dependencies (fetches their database)
   databases     newer PostgreSQL, MariaDB and MySQL, for `POSTGRES_HOME`, `MARIADB_HOME`, `MYSQL_HOME`
   loom          the models of the lock-free protocols

@@ -2,7 +2,7 @@
 
 use super::container::{Container, ask, expect};
 use super::{Extent, Release, TOOLS, fresh};
-use super::{materials, packages, rollout};
+use super::{materials, packages, python, rollout};
 use crate::failure::Failure;
 use crate::install;
 use crate::steps::{Steps, program};
@@ -76,10 +76,11 @@ pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Resul
     // First, since it tells a release that is not HEAD's.
     steps.check("tarball: unpacked, run", || tarball(release))?;
     install::libraries(steps)?;
-    if extent == Extent::Whole {
-        materials::check(steps, release)?;
+    match extent {
+        Extent::Whole => materials::check(steps, release)?,
+        Extent::Brief => python::make(steps, release, extent)?,
     }
-    let base = base(steps, release, extent)?;
+    let base = base(steps, release)?;
     let before = release.before(BEFORE);
     fresh(&before.folder)?;
     packages::deb(steps, &before)?;
@@ -92,37 +93,29 @@ pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Resul
             let to = root.join(format!("{name}.{}", manager.name));
             fs::copy(file, &to).map_err(Failure::path(&to))?;
         }
-        if extent == Extent::Whole {
-            let wheel = release.wheel();
-            let to = root.join("root").join(wheel.file_name().unwrap_or_default());
-            fs::copy(&wheel, &to).map_err(Failure::path(&to))?;
-        }
+        let wheel = release.wheel(extent);
+        let to = root.join("root").join(wheel.file_name().unwrap_or_default());
+        fs::copy(&wheel, &to).map_err(Failure::path(&to))?;
         let name = format!("{}: installed, upgraded, removed", manager.name);
-        steps.check(&name, || life(&manager, &root, extent))?;
+        steps.check(&name, || life(&manager, &root))?;
     }
     image(steps, release)
 }
 
-/// What the clean root has besides the least: a service manager, and rpm's package manager.
-const INCLUDED: &str = "--include=systemd,systemd-sysv,dbus,rpm";
+/// What the clean root has besides the least: a service manager, rpm's package manager, and what
+/// makes an environment for the wheel.
+const INCLUDED: &str = "--include=systemd,systemd-sysv,dbus,rpm,python3-venv";
 
-/// What makes an environment for the wheel.
-const FOR_WHEEL: &str = ",python3-venv";
-
-/// A Debian 12 with its service manager and nothing else.
-fn base(steps: &mut Steps, release: &Release, extent: Extent) -> Result<PathBuf, Failure> {
+/// A Debian 12 with these alone.
+fn base(steps: &mut Steps, release: &Release) -> Result<PathBuf, Failure> {
     let base = release.file("roots/base");
     let done = release.file("roots/base.done");
-    let included = match extent {
-        Extent::Whole => [INCLUDED, FOR_WHEEL].concat(),
-        Extent::Brief => INCLUDED.to_owned(),
-    };
-    if !fs::read_to_string(&done).is_ok_and(|made| made.starts_with(&included)) {
+    if !fs::read_to_string(&done).is_ok_and(|made| made == INCLUDED) {
         fresh(&base)?;
-        let mut make = program("debootstrap", ["--variant=minbase", &included, "bookworm"]);
+        let mut make = program("debootstrap", ["--variant=minbase", INCLUDED, "bookworm"]);
         make.arg(&base);
         steps.run("clean root", make)?;
-        fs::write(&done, included).map_err(Failure::path(&done))?;
+        fs::write(&done, INCLUDED).map_err(Failure::path(&done))?;
     }
     Ok(base)
 }
@@ -135,7 +128,7 @@ fn copy(steps: &mut Steps, base: &Path, root: &Path) -> Result<(), Failure> {
 }
 
 /// One package from its installation to its removal.
-fn life(manager: &Manager, root: &Path, extent: Extent) -> Result<(), Failure> {
+fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
     let container = Container::boot(root)?;
     container.run("rpm --initdb")?;
     let clean = container.run(LIST)?;
@@ -168,9 +161,7 @@ fn life(manager: &Manager, root: &Path, extent: Extent) -> Result<(), Failure> {
     let kept = container.run(&ask(11211, "get kept\\r\\n"))?;
     expect("the item after the upgrade", &kept, "VALUE kept 7 5\r\nvalue\r\nEND\r\n")?;
     expect("the setting after the upgrade", &container.run(limit)?, "STAT maxconns 777\r\n")?;
-    if extent == Extent::Whole {
-        expect("the item by the wheel", &container.run(WHEEL)?, "b'value' b'wheel'\n")?;
-    }
+    expect("the item by the wheel", &container.run(WHEEL)?, "b'value' b'wheel'\n")?;
     container.run("systemctl start holdall-route")?;
     let routed = container.run(&ask(5000, "get kept\\r\\n"))?;
     expect("the item through the proxy", &routed, "VALUE kept 7 5\r\nvalue\r\nEND\r\n")?;

@@ -16,7 +16,7 @@ pub(super) fn make(steps: &mut Steps, release: &Release, extent: Extent) -> Resu
     image(steps, release)?;
     tarball(steps, release)?;
     if extent == Extent::Whole {
-        python::make(steps, release)?;
+        python::make(steps, release, extent)?;
         materials::make(steps, release)?;
     }
     sums(steps, release)

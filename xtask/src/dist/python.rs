@@ -1,60 +1,38 @@
-//! The wheel of the library for Python: one for CPython 3.10 and later, on every Linux with glibc
-//! 2.17 or later.
-//!
-//! zig compiles the C parts and links against the old glibc. maturin refuses to name the wheel
-//! manylinux if it needs a newer symbol.
+//! The wheel of a release, and the one that stands for it in `ci`.
 
-use super::Release;
+use super::{Extent, Release};
 use crate::failure::Failure;
-use crate::steps::{Steps, program, target};
-use std::env;
+use crate::python;
+use crate::steps::{Steps, target};
 use std::fs;
 use std::path::PathBuf;
 
-/// The tools from PyPI.
-const TOOLS: [&str; 2] = ["maturin==1.16.0", "ziglang==0.17.1"];
-
-/// The tag of glibc 2.17.
-const PLATFORM: &str = "manylinux2014";
-
 impl Release {
     /// The wheel, by the name that the standards give it.
-    pub(super) fn wheel(&self) -> PathBuf {
+    pub(super) fn wheel(&self, extent: Extent) -> PathBuf {
         let platform = "manylinux2014_x86_64.manylinux_2_17_x86_64";
-        self.file(&format!("holdall-{}-cp310-abi3-{platform}.whl", self.version))
+        let name = format!("holdall-{}-cp310-abi3-{platform}.whl", self.version);
+        match extent {
+            Extent::Whole => self.file(&name),
+            Extent::Brief => self.file(OF_TESTS).join(name),
+        }
     }
 }
 
-/// Builds it.
-pub(super) fn make(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
-    let bin = tools(steps)?;
-    let words = ["build", "--locked", "--release", "--strip", "--zig", "--compatibility", PLATFORM];
-    let mut build = program(bin.join("maturin"), words);
-    build.args(["-m", "python/Cargo.toml", "-o"]).arg(&release.folder);
-    build.env("CARGO_TARGET_DIR", target().join("wheel"));
-    build.env("SOURCE_DATE_EPOCH", &release.epoch);
-    // maturin finds zig as a module of the first python3.
-    let path = env::var_os("PATH").unwrap_or_default();
-    let path = std::iter::once(bin).chain(env::split_paths(&path));
-    let path = env::join_paths(path).map_err(|error| Failure::Release(error.to_string()))?;
-    build.env("PATH", path);
-    steps.run("wheel", build)?;
-    let wheel = release.wheel();
-    fs::metadata(&wheel).map(|_| ()).map_err(Failure::path(&wheel))
-}
+/// The folder of the wheel that the tests use, apart from what is released.
+const OF_TESTS: &str = "roots/wheel";
 
-/// The folder of the tools' programs; they are installed where they are missing.
-fn tools(steps: &mut Steps) -> Result<PathBuf, Failure> {
-    let venv = target().join("tools/wheel");
-    let (bin, done) = (venv.join("bin"), venv.join("installed"));
-    let wanted = TOOLS.join("\n");
-    if !fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
-        let fresh = ["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), venv.as_os_str()];
-        steps.run("wheel, venv", program("python3", fresh))?;
-        let mut install = program(bin.join("pip"), ["install", "--quiet"]);
-        install.arg("--disable-pip-version-check").args(TOOLS);
-        steps.run("wheel, tools", install)?;
-        fs::write(&done, wanted).map_err(Failure::path(&done))?;
+/// Builds it: of a release, or what the tests use, which compiles in half the time.
+pub(super) fn make(steps: &mut Steps, release: &Release, extent: Extent) -> Result<(), Failure> {
+    match extent {
+        Extent::Brief => python::wheel_for_tests(steps, &release.file(OF_TESTS))?,
+        Extent::Whole => {
+            let mut build = python::wheel(steps, "release", &release.folder)?;
+            build.arg("--strip").env("CARGO_TARGET_DIR", target().join("wheel"));
+            build.env("SOURCE_DATE_EPOCH", &release.epoch);
+            steps.run("wheel", build)?;
+        }
     }
-    Ok(bin)
+    let file = release.wheel(extent);
+    fs::metadata(&file).map(|_| ()).map_err(Failure::path(&file))
 }
