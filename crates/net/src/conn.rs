@@ -19,9 +19,12 @@ use std::sync::Arc;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use crate::arrivals::Arrivals;
 use crate::conn_id::Token;
 use crate::control::{ConnHandle, ConnState};
-use crate::io::{INPUT_MAX, Input, Outcome, Output, Sealing, send_slices, try_extend};
+use crate::io::{
+    INPUT_MAX, Input, Outcome, Output, OutputSocket, Sealing, send_slices, try_extend,
+};
 use crate::mailbox::Mailbox;
 use crate::service::{Flow, Service};
 use crate::tls::{Broken, Scratch, Tls};
@@ -31,6 +34,8 @@ pub(crate) struct Conn<S> {
     socket: OwnedFd,
     pub(crate) session: S,
     pub(crate) tls: Option<Box<Tls>>,
+    /// Of a session that wants to know when its input came.
+    arrivals: Option<Box<Arrivals>>,
     /// Unconsumed input starts at `input_start`.
     input: Vec<u8>,
     input_start: usize,
@@ -92,6 +97,7 @@ impl<S> Conn<S> {
             socket,
             session,
             tls,
+            arrivals: None,
             input: Vec::new(),
             input_start: 0,
             pending: Vec::new(),
@@ -137,7 +143,12 @@ impl<S> Conn<S> {
         let left = self.input_len();
         debug_assert!(left < INPUT_MAX);
         let got = loop {
-            match rustix::io::read(&self.socket, &mut buffer[left..]) {
+            let room = &mut buffer[left..];
+            let got = match &mut self.arrivals {
+                None => rustix::io::read(&self.socket, room),
+                Some(arrivals) => arrivals.read(&self.socket, room),
+            };
+            match got {
                 Err(Errno::INTR) => {}
                 other => break other?,
             }
@@ -222,10 +233,14 @@ impl<S> Conn<S> {
     {
         let WorkerResources { service, read_buffer, scratch, mailbox, tls_scratch } = resources;
         let mut input = Input::new(&read_buffer[..len]);
-        let socket = self.socket.as_fd();
-        let sealing = sealing(&mut self.tls, tls_scratch);
-        let mut output =
-            Output::to_socket(scratch, &mut self.pending, socket, mailbox, token, sealing);
+        let socket = OutputSocket {
+            socket: self.socket.as_fd(),
+            arrivals: &mut self.arrivals,
+            mailbox,
+            token,
+            sealing: sealing(&mut self.tls, tls_scratch),
+        };
+        let mut output = Output::to_socket(scratch, &mut self.pending, socket);
         let flow = service.serve(&mut self.session, &mut input, &mut output);
         let outcome = output.finish();
         let rest = input.bytes();
@@ -250,10 +265,14 @@ impl<S> Conn<S> {
     {
         let WorkerResources { service, scratch, mailbox, tls_scratch, .. } = resources;
         let mut input = Input::new(&self.input[self.input_start..]);
-        let socket = self.socket.as_fd();
-        let sealing = sealing(&mut self.tls, tls_scratch);
-        let mut output =
-            Output::to_socket(scratch, &mut self.pending, socket, mailbox, token, sealing);
+        let socket = OutputSocket {
+            socket: self.socket.as_fd(),
+            arrivals: &mut self.arrivals,
+            mailbox,
+            token,
+            sealing: sealing(&mut self.tls, tls_scratch),
+        };
+        let mut output = Output::to_socket(scratch, &mut self.pending, socket);
         let flow = service.serve(&mut self.session, &mut input, &mut output);
         let outcome = output.finish();
         let rest = input.bytes().len();

@@ -14,10 +14,12 @@ use std::io;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
+use crate::arrivals::Arrivals;
 use crate::conn_id::ConnId;
 use crate::conn_id::Token;
 use crate::mailbox::{Mailbox, Waker};
@@ -118,12 +120,20 @@ enum Target<'a> {
     Memory,
     Simulated(&'a mut SimulatedSocket),
     Socket {
-        socket: BorrowedFd<'a>,
+        socket: OutputSocket<'a>,
         pending: &'a mut Vec<u8>,
-        mailbox: &'a Arc<Mailbox>,
-        token: Token,
-        sealing: Option<Sealing<'a>>,
     },
+}
+
+/// A connection's socket, and what its session may ask of it.
+#[derive(Debug)]
+pub(crate) struct OutputSocket<'a> {
+    pub(crate) socket: BorrowedFd<'a>,
+    pub(crate) arrivals: &'a mut Option<Box<Arrivals>>,
+    pub(crate) mailbox: &'a Arc<Mailbox>,
+    pub(crate) token: Token,
+    /// Of a connection that speaks TLS.
+    pub(crate) sealing: Option<Sealing<'a>>,
 }
 
 /// The TLS session that turns output into records.
@@ -172,12 +182,9 @@ impl<'a> Output<'a> {
     pub(crate) fn to_socket(
         scratch: &'a mut Vec<u8>,
         pending: &'a mut Vec<u8>,
-        socket: BorrowedFd<'a>,
-        mailbox: &'a Arc<Mailbox>,
-        token: Token,
-        sealing: Option<Sealing<'a>>,
+        socket: OutputSocket<'a>,
     ) -> Self {
-        Self::new(scratch, Target::Socket { socket, pending, mailbox, token, sealing })
+        Self::new(scratch, Target::Socket { socket, pending })
     }
 
     fn new(scratch: &'a mut Vec<u8>, target: Target<'a>) -> Self {
@@ -260,17 +267,15 @@ impl<'a> Output<'a> {
     }
 
     fn is_sealing(&self) -> bool {
-        matches!(self.target, Target::Socket { sealing: Some(_), .. })
+        matches!(&self.target, Target::Socket { socket, .. } if socket.sealing.is_some())
     }
 
     /// Seals `slices` and sends them, until the socket is full; with `whole`, what comes after that
     /// is sealed, too, and kept. Returns how many of their bytes were sealed: they are gone, sent
     /// or pending.
     fn send_sealed(&mut self, slices: &[IoSlice<'_>], whole: bool) -> usize {
-        let Target::Socket { socket, pending, sealing: Some(sealing), .. } = &mut self.target
-        else {
-            return 0;
-        };
+        let Target::Socket { socket, pending } = &mut self.target else { return 0 };
+        let OutputSocket { socket, sealing: Some(sealing), .. } = socket else { return 0 };
         let mut done = 0;
         for part in slices.iter().flat_map(|slice| slice.chunks(FLUSH_BYTES)) {
             if self.failed || self.blocked && !whole {
@@ -306,7 +311,9 @@ impl<'a> Output<'a> {
     pub fn waker(&self) -> Option<Waker> {
         match &self.target {
             Target::Memory | Target::Simulated(_) => None,
-            Target::Socket { mailbox, token, .. } => Some(Waker::new(Arc::clone(mailbox), *token)),
+            Target::Socket { socket, .. } => {
+                Some(Waker::new(Arc::clone(socket.mailbox), socket.token))
+            }
         }
     }
 
@@ -316,7 +323,28 @@ impl<'a> Output<'a> {
         match &self.target {
             Target::Memory => None,
             Target::Simulated(socket) => Some(socket.conn),
-            Target::Socket { token, .. } => Some(ConnId(*token)),
+            Target::Socket { socket, .. } => Some(ConnId(socket.token)),
+        }
+    }
+
+    /// Asks the kernel to say of this connection's input when it came. Not of TLS, whose records
+    /// are not the session's bytes.
+    pub fn stamp_arrivals(&mut self) {
+        if let Target::Socket { socket, .. } = &mut self.target
+            && socket.sealing.is_none()
+            && socket.arrivals.is_none()
+        {
+            *socket.arrivals = Arrivals::start(socket.socket);
+        }
+    }
+
+    /// The time at which the kernel received the last segment of what was read last, if
+    /// [`Self::stamp_arrivals`] asked for it before and the kernel has said so.
+    #[must_use]
+    pub fn last_arrival(&self) -> Option<SystemTime> {
+        match &self.target {
+            Target::Socket { socket, .. } => socket.arrivals.as_ref()?.last(),
+            Target::Memory | Target::Simulated(_) => None,
         }
     }
 
@@ -336,7 +364,7 @@ impl<'a> Output<'a> {
                 self.blocked = taken < wanted;
                 return Ok(taken);
             }
-            Target::Socket { socket, .. } => *socket,
+            Target::Socket { socket, .. } => socket.socket,
         };
         self.sent.writes += 1;
         match send_slices(socket, slices) {

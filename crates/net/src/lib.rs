@@ -8,6 +8,7 @@
 
 mod accept;
 mod activation;
+mod arrivals;
 mod config;
 mod conn;
 mod conn_id;

@@ -1,14 +1,17 @@
 //! The stages of a request, against servers that tell their own times and such that do not.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use bench::stages::StagesResult;
-use testkit::Server;
+use testkit::{FaultProxy, Mode, Server};
 
 use super::{command, folder, said};
 
 /// The stages of gets of a server, and their text.
-fn stages_of(server: &Server, name: &str, value_bytes: usize) -> (StagesResult, String) {
+fn stages_of(server: SocketAddr, name: &str, value_bytes: usize) -> (StagesResult, String) {
     let file = folder(name).join("stages.json");
-    let words = format!("stages -s {} -n 500 -d {value_bytes}", server.addr());
+    let words = format!("stages -s {server} -n 500 -d {value_bytes}");
     let output = command(&words).arg("--json").arg(&file).output().unwrap();
     assert!(output.status.success(), "{:?}", said(&output));
     let result = StagesResult::read(&std::fs::read_to_string(&file).unwrap()).unwrap();
@@ -24,29 +27,43 @@ fn guide(result: &StagesResult) -> Vec<(&str, bool)> {
 }
 
 #[test]
-fn holdall_tells_how_long_it_parsed_executed_and_wrote() {
+fn holdall_tells_how_long_a_request_lay_there_and_what_it_took() {
     let server = Server::holdall(&[]);
     for (name, value_bytes) in [("stages", 100), ("stages-large", 100_000)] {
-        let (result, text) = stages_of(&server, name, value_bytes);
+        let (result, text) = stages_of(server.addr(), name, value_bytes);
         let expected = [
             ("1", true),
             ("2", true),
-            ("3, 7", false),
-            ("4", false),
+            ("3, 7", true),
+            ("4", true),
             ("5", true),
             ("5", true),
             ("6", true),
             ("8", true),
         ];
         assert_eq!(guide(&result), expected, "{text}");
-        let [.., parse, execute, _, _] = &result.stages[..] else { panic!("{text}") };
-        assert!(parse.times.mean > 0.0 && execute.times.mean > 0.0, "{text}");
+        let [.., wait, parse, execute, _, _] = &result.stages[..] else { panic!("{text}") };
+        for stage in [wait, parse, execute] {
+            assert!(stage.times.mean > 0.0, "{text}");
+        }
     }
 }
 
 #[test]
+fn a_delay_on_the_way_is_the_networks() {
+    let server = Server::holdall(&[]);
+    let slow = FaultProxy::before(server.addr());
+    slow.set(Mode::Slow(Duration::from_millis(2)));
+    let (result, text) = stages_of(slow.addr(), "stages-slow", 100);
+    let network = result.stages.iter().find(|stage| stage.guide == "3, 7").unwrap();
+    assert!(network.is_measured, "{text}");
+    assert!(network.times.p50.unwrap() >= 2000.0, "{text}");
+}
+
+#[test]
 fn memcached_tells_nothing_of_its_own() {
-    let (result, text) = stages_of(&Server::memcached(&[]), "stages-memcached", 100);
+    let server = Server::memcached(&[]);
+    let (result, text) = stages_of(server.addr(), "stages-memcached", 100);
     let expected = [("1", true), ("2", true), ("3, 7", false), ("4, 5, 6", false), ("8", true)];
     assert_eq!(guide(&result), expected, "{text}");
     assert!(text.contains("The server does not tell its own time"), "{text}");

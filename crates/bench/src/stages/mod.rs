@@ -10,8 +10,9 @@
 //! Requests go one after the other on one connection, so each stamp belongs to one of them. The
 //! kernel of the client says when a request left its stack and when the reply came to it
 //! (`SO_TIMESTAMPING`). Clocks of two hosts are not compared: what passes between these two moments
-//! is parted by a handshake, which no program answers, and by the server's own times of each
-//! request (`mn times`), or else its median time of a get.
+//! is parted by the server's own times of each request (`mn times`), which begin when its kernel
+//! received the request; the rest is the network, both ways. Of a server that tells less, the
+//! network is judged by a handshake, which no program answers.
 
 mod parts;
 mod socket;
@@ -25,7 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use parts::Parts;
+use parts::{Parts, Told};
 use socket::StampedSocket;
 
 /// The schema that the file names.
@@ -39,6 +40,9 @@ const HANDSHAKES: usize = 200;
 
 /// A server that says nothing for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A server whose kernel has not stamped a request after so long stamps none.
+const STAMPS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Requests before those that count.
 const WARM_UP: u32 = 200;
@@ -117,13 +121,18 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
     // The kernel begins to stamp what is received some time after it was asked to.
     let begin = Instant::now();
     while socket.get(0)?.is_none() && begin.elapsed() < PATIENCE {}
-    let tells_times = socket.tells_times()?;
+    let told = told(&mut socket)?;
     let mut all = Vec::with_capacity(requests as usize);
     let mut left_out = 0;
     for number in 0..requests {
         let moments = socket.get(number)?;
-        let server = if tells_times { socket.times()? } else { None };
-        let moments = moments.filter(|_| server.is_some() == tells_times);
+        let server = if told == Told::Nothing { None } else { socket.times()? };
+        let is_whole = match told {
+            Told::Nothing => true,
+            Told::Work => server.is_some(),
+            Told::WaitAndWork => server.is_some_and(|times| times.wait.is_some()),
+        };
+        let moments = moments.filter(|_| is_whole);
         match moments.and_then(|moments| Parts::of(&moments, server)) {
             Some(parts) => all.push(parts),
             None => left_out += 1,
@@ -148,8 +157,24 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
         stages: Vec::new(),
         whole: Times::default(),
     };
-    result.divide(&mut all, tells_times)?;
+    result.divide(&mut all, told)?;
     Ok(result)
+}
+
+/// How much the server tells of each request. Its kernel, too, begins to stamp some time after it
+/// was asked to.
+fn told(socket: &mut StampedSocket) -> Result<Told> {
+    if !socket.tells_times()? {
+        return Ok(Told::Nothing);
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < STAMPS_WITHIN {
+        socket.get(0)?;
+        if socket.times()?.is_some_and(|times| times.wait.is_some()) {
+            return Ok(Told::WaitAndWork);
+        }
+    }
+    Ok(Told::Work)
 }
 
 /// The median time of a handshake, in microseconds.
@@ -208,7 +233,10 @@ impl StagesResult {
             line(&stage.guide, &stage.name, &stage.times, mark);
         }
         line("", "whole", &self.whole, "");
-        let _ = write!(text, "\n{}\n", self.caveats().join("\n"));
+        let caveats = self.caveats();
+        if !caveats.is_empty() {
+            let _ = write!(text, "\n{}\n", caveats.join("\n"));
+        }
         text
     }
 
@@ -220,11 +248,14 @@ impl StagesResult {
     /// The limits of the numbers.
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
-        let mut lines = vec![format!(
-            "The network is a handshake ({:.1} us) without the client's stacks, at most what the \
-             kernel measured; the server's stack is what is left.",
-            self.handshake
-        )];
+        let mut lines = Vec::new();
+        if self.stages.iter().any(|stage| stage.guide == "3, 7" && !stage.is_measured) {
+            lines.push(format!(
+                "The network is a handshake ({:.1} us) without the client's stacks, at most what \
+                 the kernel measured; the server's stack is what is left.",
+                self.handshake
+            ));
+        }
         if self.server_get.is_none() && !self.has_server_times() {
             lines.push("The server does not tell its own time of a get (stats latency).".into());
         }

@@ -26,6 +26,8 @@ pub(crate) struct Moments {
 /// A server's own times of one request, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerTimes {
+    /// From the arrival of the request until the server looked at it, if its kernel told.
+    pub wait: Option<u64>,
     /// Until the command is known.
     pub parse: u64,
     /// Until the reply is made.
@@ -44,6 +46,19 @@ pub(super) struct Parts {
     receiving: u64,
     /// The server's part of `away`, if it told.
     server: ServerTimes,
+    /// The rest of `away`.
+    network: u64,
+}
+
+/// How much a server tells of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing.
+    Nothing,
+    /// How long it worked.
+    Work,
+    /// How long the request lay there before, too.
+    WaitAndWork,
 }
 
 impl Parts {
@@ -54,16 +69,22 @@ impl Parts {
     pub(super) fn of(moments: &Moments, server: Option<ServerTimes>) -> Option<Self> {
         let Moments { begin, send, sent, received, end } = *moments;
         let away = received.checked_sub(sent)?;
-        let ServerTimes { parse, execute, write } = server.unwrap_or_default();
-        let parse = parse.min(away);
-        let execute = execute.min(away - parse);
-        let write = write.min(away - parse - execute);
+        let ServerTimes { wait, parse, execute, write } = server.unwrap_or_default();
+        let mut left = away;
+        let mut take = |time: u64| {
+            let taken = time.min(left);
+            left -= taken;
+            taken
+        };
+        let (wait, parse) = (wait.map(&mut take), take(parse));
+        let (execute, write) = (take(execute), take(write));
         Some(Self {
             client: send.checked_sub(begin)?,
             sending: sent.checked_sub(send)?,
             away,
             receiving: end.checked_sub(received)?,
-            server: ServerTimes { parse, execute, write },
+            server: ServerTimes { wait, parse, execute, write },
+            network: left,
         })
     }
 
@@ -73,8 +94,8 @@ impl Parts {
 }
 
 impl StagesResult {
-    /// Makes stages of the parts of all requests, which have the server's own times or not.
-    pub(super) fn divide(&mut self, all: &mut [Parts], has_server_times: bool) -> Result<()> {
+    /// Makes stages of the parts of all requests.
+    pub(super) fn divide(&mut self, all: &mut [Parts], told: Told) -> Result<()> {
         all.sort_by_key(Parts::whole);
         let count = all.len().div_ceil(SLOWEST_ONE_IN);
         let slowest = &all[all.len() - count..];
@@ -83,43 +104,54 @@ impl StagesResult {
         let away = times(&|parts| parts.away)?;
         let sending = times(&|parts| parts.sending)?;
         let receiving = times(&|parts| parts.receiving)?;
-        let server = if has_server_times {
+        let server = if told == Told::Nothing {
+            let command = self.server_get.map(|time| same(time.clamp(0.0, away.mean)));
+            command.map(|times| derived("5", "server: command", times)).into_iter().collect()
+        } else {
             vec![
                 measured("5", "server: parse", times(&|parts| parts.server.parse)?),
                 measured("5", "server: execute", times(&|parts| parts.server.execute)?),
                 measured("6", "server: stack, sending", times(&|parts| parts.server.write)?),
             ]
+        };
+        let [network, wait] = if told == Told::WaitAndWork {
+            let wait = times(&|parts| parts.server.wait.unwrap_or(0))?;
+            [measured("3, 7", NETWORK, times(&|parts| parts.network)?), measured("4", WAIT, wait)]
         } else {
-            let command = self.server_get.map(|time| same(time.clamp(0.0, away.mean)));
-            command.map(|times| derived("5", "server: command", times)).into_iter().collect()
-        };
-        let sum = |pick: fn(&Times) -> f64| server.iter().map(|stage| pick(&stage.times)).sum();
-        let (told, told_slowest): (f64, f64) =
-            (sum(|times| times.mean), sum(|times| times.slowest));
-        // The server has measured it; a handshake tells of the network only about.
-        let network = network(self.handshake, &sending, &receiving, away.mean - told);
-        let rest = Times {
-            mean: away.mean - network - told,
-            slowest: (away.slowest - network - told_slowest).max(0.0),
-            p50: None,
-            p99: None,
-        };
-        let rest = match (has_server_times, self.server_get) {
-            (true, _) => derived("4", "server: stack, wake-up", rest),
-            (false, Some(_)) => derived("4, 6", "server: stack, wake-up", rest),
-            (false, None) => derived("4, 5, 6", "server: stack, wake-up, command", rest),
+            let sum = |pick: fn(&Times) -> f64| server.iter().map(|stage| pick(&stage.times)).sum();
+            let (known, known_slowest): (f64, f64) =
+                (sum(|times| times.mean), sum(|times| times.slowest));
+            // The server has measured it; a handshake tells of the network only about.
+            let network = network(self.handshake, &sending, &receiving, away.mean - known);
+            let rest = Times {
+                mean: away.mean - network - known,
+                slowest: (away.slowest - network - known_slowest).max(0.0),
+                p50: None,
+                p99: None,
+            };
+            let rest = match (told, self.server_get) {
+                (Told::Nothing, Some(_)) => derived("4, 6", WAIT, rest),
+                (Told::Nothing, None) => {
+                    derived("4, 5, 6", "server: stack, wake-up, command", rest)
+                }
+                _ => derived("4", WAIT, rest),
+            };
+            [derived("3, 7", NETWORK, same(network)), rest]
         };
         self.stages = vec![
             measured("1", "client: key, request", times(&|parts| parts.client)?),
             measured("2", "client: stack, sending", sending),
-            derived("3, 7", "network, there and back", same(network)),
-            rest,
+            network,
+            wait,
         ];
         self.stages.extend(server);
         self.stages.push(measured("8", "client: stack, receiving", receiving));
         Ok(())
     }
 }
+
+const NETWORK: &str = "network, there and back";
+const WAIT: &str = "server: stack, wake-up";
 
 fn measured(guide: &str, name: &str, times: Times) -> Stage {
     Stage { name: name.to_owned(), guide: guide.to_owned(), is_measured: true, times }
@@ -196,7 +228,7 @@ mod tests {
     fn the_stages_of_a_request_are_its_whole_time() {
         for server_get in [Some(2.0), None, Some(1e9)] {
             let mut result = result(server_get);
-            result.divide(&mut requests(None), false).unwrap();
+            result.divide(&mut requests(None), Told::Nothing).unwrap();
             let sum: f64 = result.stages.iter().map(|stage| stage.times.mean).sum();
             assert!((sum - result.whole.mean).abs() < 1e-6, "{sum} {}", result.whole.mean);
             let slowest: f64 = result.stages.iter().map(|stage| stage.times.slowest).sum();
@@ -210,7 +242,7 @@ mod tests {
     #[test]
     fn what_is_between_the_stamps_is_parted() {
         let mut result = result(Some(2.0));
-        result.divide(&mut requests(None), false).unwrap();
+        result.divide(&mut requests(None), Told::Nothing).unwrap();
         let [_, _, network, stacks, command, _] = &result.stages[..] else { panic!() };
         // 30 us less 4 and 6.
         assert!((network.times.mean - 20.0).abs() < 0.1, "{network:?}");
@@ -225,7 +257,7 @@ mod tests {
     fn a_handshake_that_took_longer_than_a_request_is_no_negative_time() {
         let mut result = result(Some(2.0));
         result.handshake = 1e6;
-        result.divide(&mut requests(None), false).unwrap();
+        result.divide(&mut requests(None), Told::Nothing).unwrap();
         assert!(result.stages.iter().all(|stage| stage.times.mean >= 0.0), "{result:?}");
         assert_eq!(result.stages[4].times.mean, 2.0, "what the server has measured stays");
     }
@@ -233,8 +265,8 @@ mod tests {
     #[test]
     fn what_the_server_tells_is_measured_and_the_rest_is_its_stack() {
         let mut result = result(Some(2.0));
-        let server = ServerTimes { parse: 300, execute: 700, write: 9_000 };
-        result.divide(&mut requests(Some(server)), true).unwrap();
+        let server = ServerTimes { wait: None, parse: 300, execute: 700, write: 9_000 };
+        result.divide(&mut requests(Some(server)), Told::Work).unwrap();
         let guide: Vec<_> = result.stages.iter().map(|stage| stage.guide.as_str()).collect();
         assert_eq!(guide, ["1", "2", "3, 7", "4", "5", "5", "6", "8"]);
         let means: Vec<_> = result.stages.iter().map(|stage| stage.times.mean).collect();
@@ -252,6 +284,24 @@ mod tests {
     }
 
     #[test]
+    fn what_lay_in_the_servers_stack_is_no_network() {
+        let mut result = result(Some(2.0));
+        let server = ServerTimes { wait: Some(15_000), parse: 300, execute: 700, write: 9_000 };
+        result.divide(&mut requests(Some(server)), Told::WaitAndWork).unwrap();
+        assert!(result.stages.iter().all(|stage| stage.is_measured), "{result:?}");
+        let stage = |guide| result.stages.iter().find(|stage| stage.guide == guide).unwrap().times;
+        // 50 us away less 25 by the server's word; the slowest request was 500 away.
+        assert!((stage("4").mean - 15.0).abs() < 0.1, "{result:?}");
+        let network = stage("3, 7");
+        assert!((network.p50.unwrap() - 25.0).abs() < 0.1, "{network:?}");
+        assert!((network.slowest - 475.0).abs() < 0.1, "{network:?}");
+        let shown = result.shown();
+        assert!(!shown.contains("derived") && !shown.contains("handshake"), "{shown}");
+        let sum: f64 = result.stages.iter().map(|stage| stage.times.mean).sum();
+        assert!((sum - result.whole.mean).abs() < 1e-6);
+    }
+
+    #[test]
     fn moments_out_of_their_order_are_left_out() {
         let good = Moments { begin: 1, send: 2, sent: 3, received: 5, end: 9 };
         let parts = Parts::of(&good, None).unwrap();
@@ -262,7 +312,8 @@ mod tests {
     #[test]
     fn the_server_took_no_longer_than_the_reply() {
         let moments = Moments { begin: 0, send: 0, sent: 0, received: 100, end: 100 };
-        let server = |parse, execute, write| Some(ServerTimes { parse, execute, write });
+        let server =
+            |parse, execute, write| Some(ServerTimes { wait: None, parse, execute, write });
         let counted = |told| Parts::of(&moments, told).unwrap().server;
         assert_eq!(counted(server(20, 30, 40)), server(20, 30, 40).unwrap());
         assert_eq!(counted(server(20, 30, 90)), server(20, 30, 50).unwrap());
@@ -272,7 +323,7 @@ mod tests {
     #[test]
     fn a_kept_result_is_read_again() {
         let mut result = result(None);
-        result.divide(&mut requests(None), false).unwrap();
+        result.divide(&mut requests(None), Told::Nothing).unwrap();
         let json = serde_json::to_string(&result).unwrap();
         assert_eq!(StagesResult::read(&json).unwrap().shown(), result.shown());
         assert!(StagesResult::read(&json.replace("\"version\":1", "\"version\":2")).is_err());

@@ -120,7 +120,9 @@ impl StampedSocket {
         let numbers = line.strip_prefix("MN times ").map(|numbers| numbers.trim_end().split(' '));
         let numbers = numbers.map(|words| words.map(str::parse).collect::<Result<Vec<u64>, _>>());
         Ok(match numbers.transpose()?.as_deref() {
-            Some(&[parse, execute, write, ..]) => Some(ServerTimes { parse, execute, write }),
+            Some(&[parse, execute, write, ref rest @ ..]) => {
+                Some(ServerTimes { wait: rest.first().copied(), parse, execute, write })
+            }
             _ => None,
         })
     }
@@ -271,8 +273,10 @@ mod tests {
         };
         let (tells, told) = times("MN times 300 700 9000\r\n");
         assert_eq!(tells, Ok(true));
-        let expected = ServerTimes { parse: 300, execute: 700, write: 9000 };
+        let expected = ServerTimes { wait: None, parse: 300, execute: 700, write: 9000 };
         assert_eq!(told.unwrap(), Some(expected));
+        let (_, told) = times("MN times 300 700 9000 15000\r\n");
+        assert_eq!(told.unwrap(), Some(ServerTimes { wait: Some(15000), ..expected }));
         assert_eq!(times("ERROR\r\n").0, Ok(false), "a server without meta commands");
         assert!(times("MN times 300 x 9000\r\n").0.is_err());
         assert_eq!(times("MN times 300\r\n").0, Ok(false));

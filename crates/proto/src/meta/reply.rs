@@ -26,8 +26,9 @@ pub fn noop(mut words: Words<'_>, takes_contexts: bool) -> &'static [u8] {
 }
 
 /// Appends the answer to `mn times`: nanoseconds that the command before was parsed, executed, and
-/// that its reply was written.
-pub fn write_times(out: &mut Vec<u8>, nanoseconds: [u64; 3]) {
+/// that its reply was written; and before all these, between its arrival and its parsing, if that
+/// is known.
+pub fn write_times(out: &mut Vec<u8>, nanoseconds: impl Iterator<Item = u64>) {
     out.extend_from_slice(b"MN times");
     for time in nanoseconds {
         out.push(b' ');

@@ -18,7 +18,12 @@ pub(crate) enum Announced {
     /// The times of the command that is still to come are asked for.
     Untimed,
     /// The command whose times are asked for is being served.
-    Timing { began: Instant, parsed: Instant },
+    Timing {
+        /// From its arrival to `began`, if the kernel has stamped it.
+        wait: Option<Duration>,
+        began: Instant,
+        parsed: Instant,
+    },
     /// The times of a command, until they are asked for again.
     Timed(Times),
 }
@@ -26,6 +31,9 @@ pub(crate) enum Announced {
 /// The times of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
+    /// The request came from the network, and is looked at: the server's stack and the wake-up.
+    /// `None` if the kernel did not say when it came.
+    pub(super) wait: Option<Duration>,
     /// The request is found in the input and its key hashed.
     pub(super) parse: Duration,
     /// The command is executed and its reply made.

@@ -67,7 +67,7 @@ pub(crate) fn serve(
         }
         Command::Debug => pending.write(|| debug(&cx.engine, request, output.buf())),
         Command::NoOp => {
-            if times::ask(session, request.flags, output.buf()) {
+            if times::ask(session, request.flags, output) {
                 return pending.written().into();
             }
             trace::announce(cx, session, request.flags);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!     mn times  ->  MN
-//!     get k     ->  VALUE .. END                    parse | execute | write
-//!     mn times  ->  MN times 310 620 8100           of this get, in nanoseconds
+//!     get k     ->  VALUE .. END                    wait | parse | execute | write
+//!     mn times  ->  MN times 310 620 8100 15400     of this get, in nanoseconds; the wait is last
 //! ```
 //!
 //! It goes the way of announced traces, so a connection that asks for nothing pays nothing for it.
@@ -20,15 +20,18 @@ use super::state::Session;
 
 /// `mn` with these words: asks for the times of the next command, and writes those of the last one.
 /// False if the words ask for none.
-pub(super) fn ask(session: &mut Session, words: Words<'_>, out: &mut Vec<u8>) -> bool {
+pub(super) fn ask(session: &mut Session, words: Words<'_>, output: &mut Output<'_>) -> bool {
     if !meta::asks_for_times(words) || session.is_datagram() {
         return false;
     }
+    output.stamp_arrivals();
+    let out = output.buf();
     let before = session.trace.replace(Box::new(Announced::Untimed));
     match before.as_deref() {
-        Some(Announced::Timed(Times { parse, execute, write })) => {
-            let nanoseconds = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            meta::reply::write_times(out, [parse, execute, write].map(nanoseconds));
+        Some(&Announced::Timed(Times { wait, parse, execute, write })) => {
+            let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let times = [parse, execute, write].into_iter().chain(wait).map(nanoseconds);
+            meta::reply::write_times(out, times);
         }
         _ => out.extend_from_slice(meta::reply::NOOP),
     }
@@ -36,18 +39,25 @@ pub(super) fn ask(session: &mut Session, words: Words<'_>, out: &mut Vec<u8>) ->
 }
 
 /// The command whose times are asked for begins: looks ahead, which parses it.
-pub(super) fn begin(cx: &mut Context, input: &[u8]) -> Announced {
+pub(super) fn begin(cx: &mut Context, input: &[u8], output: &Output<'_>) -> Announced {
+    // Of a clock that was set back meanwhile, there is no wait.
+    let wait = output.last_arrival().and_then(|at| at.elapsed().ok());
     let began = Instant::now();
     cx.batch.arrive(&cx.engine, input);
-    Announced::Timing { began, parsed: Instant::now() }
+    Announced::Timing { wait, began, parsed: Instant::now() }
 }
 
 /// The command has its reply: sends it. Of one that the client does not take now, there are no
 /// times.
-pub(super) fn end(began: Instant, parsed: Instant, output: &mut Output<'_>) -> Option<Announced> {
+pub(super) fn end(
+    wait: Option<Duration>,
+    began: Instant,
+    parsed: Instant,
+    output: &mut Output<'_>,
+) -> Option<Announced> {
     let executed = Instant::now();
     output.flush().then(|| {
         let (parse, execute) = (parsed - began, executed - parsed);
-        Announced::Timed(Times { parse, execute, write: executed.elapsed() })
+        Announced::Timed(Times { wait, parse, execute, write: executed.elapsed() })
     })
 }

@@ -60,7 +60,7 @@ pub(super) fn begin(
                 Announced::Running { span, reply_at: Some(output.buf().len()) }
             })
         }
-        _ => subject.map(|_| times::begin(cx, input)),
+        _ => subject.map(|_| times::begin(cx, input, output)),
     };
     session.trace = begun.map(Box::new);
     true
@@ -85,8 +85,8 @@ pub(super) fn step_taken(session: &mut Session, step: &Step, output: &mut Output
                 span.end();
             }
         }
-        Some(&mut Announced::Timing { began, parsed }) if is_replied => {
-            session.trace = times::end(began, parsed, output).map(Box::new);
+        Some(&mut Announced::Timing { wait, began, parsed }) if is_replied => {
+            session.trace = times::end(wait, began, parsed, output).map(Box::new);
         }
         _ => {}
     }
