@@ -32,11 +32,24 @@ pub fn from_envoy(name: &str, text: &str, wanted: Option<&str>) -> Result<Routin
             None => "no listener of static_resources has redis_proxy or tcp_proxy".to_owned(),
         }));
     };
+    if let Some((host, port)) = listening(resources, name) {
+        making.note(format!(
+            "the listener '{name}' is at {host}, port {port}: holdall route \
+             --listen-addresses {host} --port {port}"
+        ));
+    }
     for (other, ..) in listeners.iter().filter(|(other, ..)| other != name) {
         making.note(format!("the listener '{other}' is a file of its own: --listener {other}"));
     }
     let route = if *kind == REDIS { making.redis(settings)? } else { making.tcp(settings)? };
     Routing::made(&making.pools, &route, making.notes)
+}
+
+/// Host and port of the listener of a name, where the file says them.
+fn listening<'v>(resources: &'v Value, name: &str) -> Option<(&'v str, u16)> {
+    let found = list(&resources["listeners"]).find(|found| text(&found["name"]) == name)?;
+    let address = &found["address"]["socket_address"];
+    Some((address["address"].as_str()?, port(&address["port_value"])?))
 }
 
 /// Name, kind and settings of a listener that leads to servers.

@@ -130,12 +130,22 @@ pub fn from_redis(redis: &Redis) -> Settings {
 /// A setting of Redis by its name; `None` where it is not set.
 type Of<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
+/// The addresses of `bind`. In Redis `*` is every address of IPv4, `::*` every one of IPv6; here `*`
+/// is both.
+fn addresses(bind: &str) -> impl Iterator<Item = &str> {
+    // A minus says that the address need not be there.
+    let hosts = || bind.split_whitespace().map(|host| host.trim_start_matches('-'));
+    let is_both = hosts().any(|host| host == "*") && hosts().any(|host| host == "::*");
+    hosts().filter(move |host| !(is_both && *host == "::*")).map(move |host| match host {
+        "*" if !is_both => "0.0.0.0",
+        "::*" => "::",
+        host => host,
+    })
+}
+
 fn network(made: &mut Settings, of: Of<'_>) {
     match of("bind") {
-        // A minus says that the address need not be there.
-        Some(hosts) => {
-            made.listen(hosts.split_whitespace().map(|host| host.trim_start_matches('-')))
-        }
+        Some(hosts) => made.listen(addresses(hosts)),
         None => made.listen(std::iter::once("*")),
     }
     made.note(

@@ -84,11 +84,17 @@ fn prefixes_clusters_and_mirrors_of_redis_proxy_become_routes() {
         "server_timeout": 250,
     });
     assert_eq!(whole["pools"]["main"], pool);
-    for part in ["speak memcached's protocol", "MAGLEV", "dns:", "health_checks", "--listener raw"]
-    {
+    for part in [
+        "speak memcached's protocol",
+        "--listen-addresses 0.0.0.0 --port 6379",
+        "MAGLEV",
+        "dns:",
+        "health_checks",
+        "--listener raw",
+    ] {
         assert!(made.notes.iter().any(|note| note.contains(part)), "{part}: {:#?}", made.notes);
     }
-    assert_eq!(made.notes.len(), 5, "{:#?}", made.notes);
+    assert_eq!(made.notes.len(), 6, "{:#?}", made.notes);
 }
 
 #[test]

@@ -22,6 +22,19 @@ fn redis(config: &[(&str, &str)], calls: &[(&str, u64)], kinds: &[(&str, u64)]) 
 }
 
 #[test]
+fn every_address_is_written_as_the_server_takes_it() {
+    for (bind, listen) in [
+        ("* -::*", r#"["*"]"#),
+        ("*", r#"["0.0.0.0"]"#),
+        ("-::*", r#"["::"]"#),
+        ("10.0.0.5 -::*", r#"["10.0.0.5", "::"]"#),
+    ] {
+        let text = from_redis(&redis(&[("bind", bind)], &[], &[])).text;
+        assert!(text.starts_with(&format!("listen = {listen}\n")), "{bind}: {text}");
+    }
+}
+
+#[test]
 fn settings_become_a_file_without_a_fault() {
     let made = from_redis(&redis(
         &[
