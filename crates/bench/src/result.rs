@@ -228,13 +228,7 @@ impl RunResult {
         if self.total.requests == 0 {
             doubts.push("no request was answered: there are no latencies".to_owned());
         }
-        if self.gets.keys > 0 && self.gets.misses > self.gets.keys / 2 {
-            #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-            let hits = self.gets.hits as f64 / self.gets.keys as f64 * 100.0;
-            doubts.push(format!(
-                "only {hits:.1} % of the keys were found, and a miss costs less than a hit; --preload stores them first"
-            ));
-        }
+        doubts.extend(self.hit_percent().and_then(mostly_missed));
         doubts.extend(self.starved());
         if self.wrong > 0 {
             doubts.push(format!("{} values were not what had been stored", self.wrong));
@@ -264,6 +258,15 @@ impl RunResult {
         }
         doubts
     }
+}
+
+/// The doubt about gets that found less than half of their keys, by the percentage that they found.
+pub(crate) fn mostly_missed(hit_percent: f64) -> Option<String> {
+    (hit_percent < 50.0).then(|| {
+        format!(
+            "only {hit_percent:.1} % of the keys were found, and a miss costs less than a hit; --preload stores them first"
+        )
+    })
 }
 
 /// Seconds below which a run has no shares of time, and nothing happens so often a second: a tick

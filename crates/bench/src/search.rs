@@ -7,6 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::result::mostly_missed;
+
 /// One measured point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
@@ -27,6 +29,9 @@ pub struct Repeat {
     pub mean: f64,
     /// 99th percentile in microseconds.
     pub p99: f64,
+    /// Keys that were found, in percent of those asked for; `None` without gets.
+    #[serde(default)]
+    pub hit_percent: Option<f64>,
 }
 
 /// The outcome of a search.
@@ -59,6 +64,17 @@ pub struct Bracket {
     pub repeats: usize,
     /// Points are whole numbers.
     pub is_whole: bool,
+}
+
+impl Found {
+    /// Reasons to doubt the answer, in plain words.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let early = self.failure.iter().map(|why| format!("the search ended early: {why}"));
+        let repeats = self.probes.iter().flat_map(|probe| &probe.repeats);
+        let least = repeats.filter_map(|repeat| repeat.hit_percent).reduce(f64::min);
+        early.chain(least.and_then(mostly_missed)).collect()
+    }
 }
 
 impl Probe {
@@ -152,7 +168,15 @@ mod tests {
     }
 
     fn until(capacity: f64) -> impl FnMut(f64) -> Result<Option<Repeat>, Infallible> {
-        move |at| Ok(Some(Repeat { held: at <= capacity, rate: at, mean: 1.0, p99: 2.0 }))
+        move |at| {
+            Ok(Some(Repeat {
+                held: at <= capacity,
+                rate: at,
+                mean: 1.0,
+                p99: 2.0,
+                hit_percent: None,
+            }))
+        }
     }
 
     #[test]
@@ -187,7 +211,13 @@ mod tests {
         let found = search(bracket(1000.0), |at| {
             count += 1;
             let held = at <= 50_000.0 && count % 3 != 0;
-            Ok::<_, Infallible>(Some(Repeat { held, rate: at, mean: 1.0, p99: 1.0 }))
+            Ok::<_, Infallible>(Some(Repeat {
+                held,
+                rate: at,
+                mean: 1.0,
+                p99: 1.0,
+                hit_percent: None,
+            }))
         });
         let holds = found.unwrap().holds.unwrap();
         assert!((49_000.0..=50_000.0).contains(&holds), "{holds}");
@@ -198,7 +228,7 @@ mod tests {
         let mut calls = 0;
         let found = search(bracket(1000.0), |at| {
             calls += 1;
-            let repeat = Repeat { held: true, rate: at, mean: 1.0, p99: 1.0 };
+            let repeat = Repeat { held: true, rate: at, mean: 1.0, p99: 1.0, hit_percent: None };
             // Two repeats decide a point of three: the third point is cut in its middle.
             Ok::<_, Infallible>((calls < 6).then_some(repeat))
         });

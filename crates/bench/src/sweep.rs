@@ -103,6 +103,34 @@ impl Repeat {
     }
 }
 
+impl SweepResult {
+    /// Reasons to doubt the figures, in plain words: points of one sweep often share them, so each
+    /// names its points.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let label = self.over.label();
+        let mut all: Vec<(String, Vec<String>)> = Vec::new();
+        for point in &self.points {
+            for doubt in point.result.doubts() {
+                match all.iter_mut().find(|(known, _)| kind(known) == kind(&doubt)) {
+                    Some((_, points)) => points.push(point.at.to_string()),
+                    None => all.push((doubt, vec![point.at.to_string()])),
+                }
+            }
+        }
+        let early = self.failure.iter().map(|why| format!("the sweep ended early: {why}"));
+        let each = all.into_iter();
+        early
+            .chain(each.map(|(doubt, points)| format!("At {} {label}: {doubt}", points.join(", "))))
+            .collect()
+    }
+}
+
+/// What a doubt is about. Percentages differ from point to point; the words before them do not.
+fn kind(doubt: &str) -> &str {
+    doubt.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default()
+}
+
 impl Point {
     /// The least and the greatest of the repeats, where there are several.
     #[must_use]

@@ -29,6 +29,9 @@ Examples:
   holdall man /usr/local/share/man/man1
 ";
 
+/// The shells that there are completions for.
+const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
 /// The completions for the shell that the words name.
 ///
 /// # Errors
@@ -40,7 +43,9 @@ pub(crate) fn completions(words: &[OsString]) -> Result<String, String> {
         _ => None,
     };
     let Some(shell @ (Shell::Bash | Shell::Zsh | Shell::Fish)) = shell else {
-        return Err("completions: name one shell: bash, zsh or fish".to_owned());
+        let hint = words.first().and_then(|word| usage::hint(word.to_str()?, SHELLS));
+        let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+        return Err(format!("completions: name one shell: bash, zsh or fish{hint}"));
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut tree(), "holdall", &mut script);

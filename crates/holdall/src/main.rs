@@ -165,6 +165,11 @@ fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if matches!(user, "-h" | "--help") {
         return print(PASSWD_HELP);
     }
+    if user.starts_with('-') {
+        let hint = usage::hint(user, ["--help", "--version"]);
+        let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+        return fail("holdall", &format!("passwd: there is no flag {user}{hint}"), EXIT_USAGE);
+    }
     let mut password = String::new();
     if let Err(error) = io::stdin().read_line(&mut password) {
         return fail("holdall", &format!("passwd: {error}"), 1);

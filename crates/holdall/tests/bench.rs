@@ -227,6 +227,8 @@ fn an_interrupt_ends_every_command_with_what_was_seen() {
             _ => &result["failure"],
         };
         assert_eq!(failure, "interrupted", "{words:?}");
+        let doubts = result["doubts"].as_array().unwrap();
+        assert!(doubts.contains(&mark.into()), "{words:?}: {doubts:?}");
     }
     let (status, said) = interrupted(&[&["score"], &long[..], &["300"]].concat());
     assert_eq!(status, Some(130), "{said}");
@@ -245,6 +247,14 @@ fn gets_that_miss_are_a_reason_to_doubt() {
     let load = ["run", "-s", &address, "--time", "0.3", "--warm-up", "0", "--ratio", "0:1"];
     let missed = stdout(&bench(&load));
     assert!(missed.contains("only 0.0 % of the keys were found"), "{missed}");
+    let search = ["search", "-s", &address, "--time", "0.2", "--ratio", "0:1", "--json", "-"];
+    let at = ["--from", "100", "--to", "100", "--repeats", "1", "--sla", "p99<1000s"];
+    for words in [&[&load[..], &["--json", "-"]].concat(), &[&search[..], &at].concat()] {
+        let output = bench(words);
+        let result: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert!(result["doubts"].to_string().contains("only 0.0 % of the keys"), "{result}");
+        assert!(stderr(&output).contains("only 0.0 % of the keys"), "{}", stderr(&output));
+    }
     let found = stdout(&bench(&[&load[..], &["--preload", "-k", "500"]].concat()));
     assert!(!found.contains("of the keys were found"), "{found}");
 }

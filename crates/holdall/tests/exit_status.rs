@@ -35,7 +35,7 @@ fn a_wrong_command_line_ends_with_64_and_names_the_word() {
         let output = run(&[command, "--no-such-flag"]);
         assert_eq!(output.status.code(), Some(64), "{command}: {}", stderr(&output));
         assert_eq!(stdout(&output), "", "{command}");
-        let names = matches!(command.as_str(), "completions" | "man" | "passwd");
+        let names = matches!(command.as_str(), "completions" | "man");
         assert!(names || stderr(&output).contains("--no-such-flag"), "{}", stderr(&output));
     }
 }
@@ -66,6 +66,9 @@ fn a_misspelt_command_or_flag_is_answered_with_what_was_meant() {
         (&["ping", "--jso"], "--json"),
         (&["config", "chekc"], "check"),
         (&["version", "--jsn"], "--json"),
+        (&["passwd", "--verson"], "--version"),
+        (&["completions", "bahs"], "mean bash"),
+        (&["bench", "memtier", "--clientss", "5"], "--clients"),
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}: {}", stderr(&output));
@@ -115,6 +118,19 @@ fn what_cannot_be_used_ends_with_2() {
         &["console", "--topology", toml],
     ] {
         ends(arguments, 2);
+    }
+    let missing = &scratch.text("missing");
+    for arguments in [
+        &["check", missing][..],
+        &["explain", "--config", missing, "key"],
+        &["config", "check", missing],
+        &["plan", missing, "--emit", "systemd"],
+        &["top", "--once", "--topology", missing],
+    ] {
+        ends(arguments, 2);
+    }
+    for from in ["mcrouter", "twemproxy", "memcached-proxy", "envoy"] {
+        ends(&["migrate", from, missing], 1);
     }
     let found = stdout(&run(&["check", "--json", json]));
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();

@@ -215,6 +215,10 @@ fn written(text: &str, out: Option<&Path>) -> u8 {
 
 /// The proxy reads both languages as they are.
 fn proxy(file: &Path) -> u8 {
+    if let Err(error) = fs::File::open(file) {
+        eprint_error(&format!("{}: {error}", file.display()));
+        return FAILED;
+    }
     match load_file(file, &Params::default()) {
         Err(rejected) => {
             eprint_error(&rejected.render());

@@ -34,7 +34,7 @@ pub(crate) struct Entry {
 
 /// A value that is not of the setting's kind.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("a {found} where {wanted} is expected")]
+#[error("{} {found} where {wanted} is expected", if found.starts_with(['a', 'i']) { "an" } else { "a" })]
 struct WrongKind {
     found: &'static str,
     wanted: &'static str,

@@ -188,7 +188,7 @@ fn check_names_every_fault_and_its_place() {
             "there is no setting 'no_sampling'",
             "no_sampling cannot stand in a file: say false",
         ),
-        ((5, 10), "listen: a integer where a string is expected", "interfaces"),
+        ((5, 10), "listen: an integer where a string is expected", "interfaces"),
         (
             (6, 1),
             "there is no setting 'daemon'",

@@ -10,6 +10,7 @@ mod dump;
 mod failure;
 mod flag_values;
 mod front;
+mod help_groups;
 mod history;
 pub mod ignored_flags;
 mod latency;

@@ -15,11 +15,12 @@ use spool::Fsync;
 use thiserror::Error;
 
 use crate::flag_values::{WORKERS_MAX, WrongValue, fsync, millis, one_in};
+use crate::help_groups::grouped;
 pub use crate::routing::RoutingFlags;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "holdall route", bin_name = "holdall route", version)]
+#[command(name = "holdall route", bin_name = "holdall route", version, mut_args(grouped))]
 pub struct Options {
     /// Configuration in mcrouter's JSON: a file name, `file:PATH`, or the text itself
     #[arg(long = "config", value_name = "FILE|TEXT")]
@@ -296,6 +297,7 @@ pub enum Validate {
 
 /// TLS to clients and to servers.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "TLS and logins")]
 pub struct TlsFlags {
     /// Certificate chain of this proxy (PEM), for clients and for servers that require one
     #[arg(long, value_name = "FILE")]
@@ -337,6 +339,7 @@ pub struct TlsFlags {
 
 /// Logins of clients, by a server's flags.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "TLS and logins")]
 pub struct LoginFlags {
     /// Require a login from clients that speak text: a set whose data is `user password`. The file
     /// has `user:password` on each line

@@ -9,6 +9,7 @@ use crate::flag_values::{WrongValue, millis};
 
 /// Options for routes, time limits and other limits.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Routes")]
 pub struct RoutingFlags {
     /// Route keys with an unknown routing prefix like keys without one
     #[arg(long)]

@@ -173,7 +173,7 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
         result.failure.get_or_insert_with(|| INTERRUPTED.to_owned());
     }
     terminal::print(&terminal::curves(&result));
-    run::keep(file.as_mut(), &result)?;
+    run::keep_with(file.as_mut(), &result, result.doubts())?;
     let is_partial = result.failure.is_some()
         || result.curves.iter().flat_map(|curve| &curve.points).any(|p| p.failure.is_some());
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })

@@ -259,7 +259,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let result = measure_by(&spec, &args.agents, args.sla.as_ref())?;
     terminal::print(&terminal::summary(&result));
-    keep(file.as_mut(), &result)?;
+    keep_with(file.as_mut(), &result, result.doubts())?;
     let is_partial = result.failure.is_some() || result.wrong > 0;
     keep(memtier.as_mut(), &json::of(&[result], None, &json::PERCENTILES)?)?;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
@@ -290,6 +290,21 @@ pub(super) fn keep(file: Option<&mut File>, result: &impl Serialize) -> Result<(
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a result with the reasons to doubt it.
+pub(super) fn keep_with(
+    file: Option<&mut File>,
+    result: &impl Serialize,
+    doubts: Vec<String>,
+) -> Result<()> {
+    #[derive(Serialize)]
+    struct Doubted<'r, R> {
+        #[serde(flatten)]
+        result: &'r R,
+        doubts: Vec<String>,
+    }
+    keep(file, &Doubted { result, doubts })
 }
 
 /// Stores every key once, showing progress on a terminal.

@@ -123,8 +123,12 @@ pub(super) fn run(args: &ScoreArgs) -> Result<ExitCode> {
         score,
         searches,
     };
+    let doubts: Vec<_> = result.searches.iter().flat_map(Found::doubts).collect();
     terminal::print(&shown(&result));
-    run::keep(file.as_mut(), &result)?;
+    for doubt in &doubts {
+        terminal::print(&format!("doubt: {doubt}\n"));
+    }
+    run::keep_with(file.as_mut(), &result, doubts)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -109,7 +109,7 @@ pub(super) fn run(args: &SearchArgs) -> Result<ExitCode> {
         found: &found,
     };
     terminal::print(&args.answer(&found));
-    run::keep(file.as_mut(), &result)?;
+    run::keep_with(file.as_mut(), &result, found.doubts())?;
     Ok(if found.holds.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -156,7 +156,8 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
     if let Some(failure) = outcome.failure {
         bail!("at {at:.0}: {failure}");
     }
-    let total = outcome.record.total();
+    let (total, gets) = (outcome.record.total(), &outcome.record.gets);
+    let asked = gets.keys.saturating_sub(gets.refused);
     // Requests that were due and never answered kept no bound.
     let held = sla.holds(&total) && !outcome.is_overloaded && outcome.record.unanswered == 0;
     #[allow(clippy::cast_precision_loss, reason = "counts and times of one run")]
@@ -165,6 +166,7 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
         rate: total.requests as f64 / outcome.seconds.max(1e-9),
         mean: total.latency.mean() / 1000.0,
         p99: total.latency.value_at_percentile(99.0) as f64 / 1000.0,
+        hit_percent: (asked > 0).then(|| gets.hits as f64 / asked as f64 * 100.0),
     };
     let verdict = if held { "held" } else { "broke" };
     terminal::print(&format!(
@@ -189,8 +191,8 @@ impl By {
 impl SearchArgs {
     fn answer(&self, found: &Found) -> String {
         let mut text = String::new();
-        if let Some(failure) = &found.failure {
-            let _ = writeln!(text, "\ndoubt: the search ended early: {failure}");
+        for doubt in found.doubts() {
+            let _ = writeln!(text, "\ndoubt: {doubt}");
         }
         let unit = self.by.unit();
         let _ = match (found.holds, found.fails, found.throughput) {
@@ -205,6 +207,7 @@ impl SearchArgs {
                     self.sla
                 )
             }
+            _ if found.probes.is_empty() => writeln!(text, "\nno point was measured"),
             _ => writeln!(text, "\n{} holds nowhere, not even at the least {unit} tried", self.sla),
         };
         text

@@ -131,7 +131,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
     if let Some(knee) = knee {
         terminal::print(&format!("\nbeyond {knee} more brings little\n"));
     }
-    run::keep(file.as_mut(), &result)?;
+    run::keep_with(file.as_mut(), &result, result.doubts())?;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 

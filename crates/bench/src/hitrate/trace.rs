@@ -63,6 +63,9 @@ pub(super) const ORACLE_BYTES: usize = 24;
 /// Bytes of keys that have none in the trace: sixteen digits.
 pub const KEY_BYTES: u16 = 16;
 
+/// Bytes at a file's beginning that tell text from a binary format.
+const TEXT_BYTES: usize = 4096;
+
 /// Longer lines are no trace.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -83,7 +86,7 @@ impl Format {
 ///
 /// # Errors
 ///
-/// When it cannot be opened, is empty, or is compressed.
+/// When it cannot be opened, is empty or compressed, or is text where the format is binary.
 pub fn open(path: &Path, format: Format) -> Result<Requests> {
     let named = || path.display().to_string();
     let file = File::open(path).with_context(named)?;
@@ -94,6 +97,10 @@ pub fn open(path: &Path, format: Format) -> Result<Requests> {
     }
     if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || head.starts_with(&[0x1f, 0x8b]) {
         bail!("{}: the trace is compressed; decompress it first (zstd -d, gunzip)", named());
+    }
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    if format == Format::Oracle && head.iter().take(TEXT_BYTES).all(is_text) {
+        bail!("{}: this is text, and oracle is binary; --format says how it is written", named());
     }
     let name = named();
     let requests: Requests = match format {
@@ -315,6 +322,13 @@ mod tests {
 
     fn get(id: u64, key_bytes: u16, value_bytes: u32) -> Request {
         Request { id, key_bytes, value_bytes, action: Action::Get }
+    }
+
+    #[test]
+    fn text_is_not_read_as_the_binary_format() {
+        let (requests, error) = read(Format::Oracle, &b"0,key07,100\n".repeat(20));
+        assert!(requests.is_empty(), "{requests:?}");
+        assert!(error.as_ref().is_some_and(|error| error.contains("this is text")), "{error:?}");
     }
 
     #[test]

@@ -10,6 +10,9 @@ pub enum FlagError {
     /// No flag is called so.
     #[error("unknown flag \"{0}\"")]
     Unknown(String),
+    /// No flag is called so, and one differs little.
+    #[error("unknown flag \"{0}\"; did you mean --{1}?")]
+    Misspelt(String, &'static str),
     /// Several flags begin so.
     #[error("\"--{flag}\" may be --{one}, --{other} or more")]
     Ambiguous {

@@ -177,7 +177,13 @@ fn by_name(name: &str) -> Result<Flag, FlagError> {
     let mut found = FLAGS.iter().filter(|flag| !name.is_empty() && flag.0.starts_with(name));
     match (found.next(), found.next()) {
         (Some(flag), None) => Ok(*flag),
-        (None, _) => Err(FlagError::Unknown(format!("--{name}"))),
+        (None, _) => {
+            let (word, known) = (format!("--{name}"), FLAGS.iter().map(|flag| flag.0));
+            Err(match usage::nearest(name, known) {
+                Some(near) => FlagError::Misspelt(word, near),
+                None => FlagError::Unknown(word),
+            })
+        }
         (Some(one), Some(other)) => {
             Err(FlagError::Ambiguous { flag: name.to_owned(), one: one.0, other: other.0 })
         }

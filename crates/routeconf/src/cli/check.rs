@@ -1,5 +1,6 @@
 //! `holdall check FILE`.
 
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use super::offline;
 use super::{STATUS_BROKEN, STATUS_GOOD, STATUS_WARNINGS, Said, Words};
 use crate::lint::lint;
-use crate::{Diagnostic, Files, Loaded, Rejected};
+use crate::{Diagnostic, Files, Loaded, Rejected, Severity};
 
 const HELP: &str = "\
 Checks a router configuration: mcrouter's language, or twemproxy's YAML.
@@ -43,6 +44,7 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
     if words.words.is_empty() {
         return Said::usage("check", "a file is missing");
     }
+    let has_colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let (mut said, mut objects) = (Said::default(), Vec::new());
     for file in &words.words {
         let (loaded, assumed) = offline::read(Path::new(file), words.flag("--route-prefix"));
@@ -54,7 +56,7 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
             if words.json {
                 objects.push(object(&finding, &files));
             } else {
-                said.out.push_str(&finding.render(&files));
+                said.out.push_str(&line(&finding, &files, has_colours));
                 said.out.push('\n');
             }
         }
@@ -63,6 +65,17 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
         said.out = format!("{:#}\n", Value::from(objects));
     }
     said
+}
+
+/// A finding for people; with colours, its severity is red or yellow.
+fn line(finding: &Diagnostic, files: &Files, has_colours: bool) -> String {
+    let (plain, severity) = (finding.render(files), finding.severity);
+    if !has_colours {
+        return plain;
+    }
+    let colour = if severity == Severity::Error { "91" } else { "93" };
+    let painted = format!(": \u{1b}[1;{colour}m{severity}\u{1b}[0m: ");
+    plain.replacen(&format!(": {severity}: "), &painted, 1)
 }
 
 fn object(finding: &Diagnostic, files: &Files) -> Value {
@@ -85,5 +98,20 @@ fn found(loaded: Result<Loaded, Rejected>) -> (Files, Vec<Diagnostic>, u8) {
             let status = if findings.is_empty() { STATUS_GOOD } else { STATUS_WARNINGS };
             (loaded.config.files, findings, status)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_severity_has_a_colour_on_a_terminal() {
+        let (loaded, _) = offline::read(Path::new("/no/such/file"), None);
+        let (files, findings, _) = found(loaded);
+        let plain = line(&findings[0], &files, false);
+        let painted = line(&findings[0], &files, true);
+        assert!(plain.starts_with("/no/such/file: error: "), "{plain}");
+        assert_eq!(painted, plain.replacen("error", "\u{1b}[1;91merror\u{1b}[0m", 1));
     }
 }

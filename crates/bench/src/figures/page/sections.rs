@@ -126,9 +126,7 @@ fn of_sweep(html: &mut String, sweep: &SweepResult) {
     if let Some(point) = sweep.points.first() {
         load(html, &point.result);
     }
-    let early = sweep.failure.iter().map(|why| format!("the sweep ended early: {why}"));
-    list(html, &early.collect::<Vec<_>>());
-    list(html, &doubts_by_point(sweep));
+    list(html, &sweep.doubts());
     let rows = sweep.points.iter().map(|point| (point.at.to_string(), &point.result.total));
     table(html, sweep.over.label(), rows);
 }
@@ -177,10 +175,10 @@ fn of_search(html: &mut String, search: &SearchFile) {
         (Some(holds), Some((median, least, most))) => format!(
             "{sla} holds at {holds:.0}: {median:.0} requests a second ({least:.0} to {most:.0})."
         ),
+        _ if found.probes.is_empty() => "No point was measured.".to_owned(),
         _ => format!("{sla} holds nowhere."),
     };
-    let early = found.failure.iter().map(|why| format!("the search ended early: {why}"));
-    list(html, &early.collect::<Vec<_>>());
+    list(html, &found.doubts());
     let _ = writeln!(html, "<p>{}</p>", escaped(&words));
 }
 
@@ -223,29 +221,6 @@ fn load(html: &mut String, run: &RunResult) {
         let _ = write!(html, " {} is version {}.", escaped(address), escaped(version));
     }
     let _ = writeln!(html, "</p>");
-}
-
-/// The doubts of all points, each with its points: points of one sweep often share them.
-fn doubts_by_point(sweep: &SweepResult) -> Vec<String> {
-    let label = sweep.over.label();
-    let mut all: Vec<(String, Vec<String>)> = Vec::new();
-    for point in &sweep.points {
-        for doubt in point.result.doubts() {
-            // Percentages differ from point to point: the words are those of the first.
-            let kind = |words: &str| words.split(|c: char| c.is_ascii_digit()).next().map(str::len);
-            let is_same = |known: &str| {
-                kind(known) == kind(&doubt)
-                    && known[..kind(known).unwrap_or(0)] == doubt[..kind(&doubt).unwrap_or(0)]
-            };
-            match all.iter_mut().find(|(known, _)| is_same(known)) {
-                Some((_, points)) => points.push(point.at.to_string()),
-                None => all.push((doubt, vec![point.at.to_string()])),
-            }
-        }
-    }
-    all.into_iter()
-        .map(|(doubt, points)| format!("At {} {label}: {doubt}", points.join(", ")))
-        .collect()
 }
 
 fn table<'a>(html: &mut String, first: &str, rows: impl Iterator<Item = (String, &'a OpResult)>) {
