@@ -249,6 +249,12 @@ pub trait ChangeSource: Send {
         None
     }
 
+    /// What checks found that loses no changes, and the checks before them did not; each is
+    /// answered once.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Everything up to here was delivered, so the database need not keep its log for us.
     fn confirm(&mut self, position: &Position);
 }

@@ -129,6 +129,31 @@ fn what_the_log_would_not_carry_is_refused() {
 }
 
 #[test]
+fn a_replica_that_does_not_log_what_it_replicates_is_refused() {
+    let server = cache();
+    for brand in Brand::ALL {
+        let primary = Mysqld::start(brand, 1, &[]);
+        let replica = Mysqld::start(brand, 2, &["--skip-log-slave-updates"]);
+        primary.reset_log();
+        replica.reset_log();
+        primary.sql("CREATE TABLE users (id INT PRIMARY KEY)");
+        replica.follow(&primary);
+        let end = Instant::now() + Duration::from_secs(60);
+        while replica.sql("SHOW TABLES").trim() != "users" {
+            assert!(Instant::now() < end, "the table does not come");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";
+        let follow = |database: &Mysqld| {
+            Invalidator::new(&mysqld_source(&[database], ""), keys, &[server.addr()], "")
+        };
+        assert_eq!(follow(&primary).run("check", &[]), "ok\n");
+        let said = follow(&replica).refusal("check", &[]);
+        assert!(said.contains("does not log what it replicates: set log_"), "{brand:?}: {said}");
+    }
+}
+
+#[test]
 fn a_log_that_one_server_purged_is_read_from_the_next() {
     let (primary, replica) = (Mysqld::mariadb(1, &[]), Mysqld::mariadb(2, &[]));
     primary.reset_log();
@@ -191,6 +216,7 @@ fn cascades(brand: Brand) {
     fill(&server, &names);
     database.sql("DELETE FROM users WHERE id = 1; DELETE FROM pets WHERE id = 7");
     until_absent(&server, &names, &["user:1"], &invalidator);
+    assert!(invalidator.log().contains("their keys may be old"), "{}", invalidator.log());
     // What a statement changes is in the log.
     database.sql("INSERT INTO pets VALUES (7, 2)");
     until_absent(&server, &names, &["user:1", "pet:7"], &invalidator);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use e2e::certificates::Certificates;
 use e2e::invalidator::{Invalidator, mysqld_source};
-use testkit::database::Mysqld;
+use testkit::database::{Brand, Mysqld};
 use testkit::process::free_port;
 use testkit::{Router, router};
 
@@ -88,6 +88,16 @@ fn a_server_without_tls_is_refused_unless_it_is_preferred_alone() {
     }
     let more = "sslmode = \"prefer\"";
     reading(&database, "127.0.0.1", more, server.addr()).start(&[]);
+}
+
+/// MySQL has a code of its own for it.
+#[test]
+fn a_mysql_that_wants_tls_is_asked_once() {
+    let database = Mysqld::start(Brand::MySql, 1, &[]);
+    database.sql("SET GLOBAL require_secure_transport = ON");
+    let server = cache();
+    let said = reading(&database, "127.0.0.1", "", server.addr()).refusal("run", &[]);
+    assert!(said.contains("set sslmode in [source]"), "{said}");
 }
 
 /// Deletes, the canary and the monitor go through a router that wants TLS and a login.

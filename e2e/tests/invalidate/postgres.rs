@@ -162,6 +162,10 @@ fn what_is_not_in_the_log_is_refused_at_the_start() {
         assert!(said.contains(part), "{part} is not in:\n{said}");
     }
     assert!(!said.contains("users: old values of column 'id'"), "{said}");
+    // Its text is `t` in the log, and `true` or `True` in applications.
+    database.sql("ALTER TABLE others ADD is_open BOOL");
+    let said = check("[keys.tables]\n\"public.others\" = \"{is_open}\"");
+    assert!(said.contains("column 'is_open' is a bool"), "{said}");
     let wrong = source(&database).replace("secret", "wrong");
     let mut invalidator = Invalidator::new(&wrong, USER_KEYS, &[server.addr()], "");
     assert!(invalidator.refusal("run", &[]).contains("password"));

@@ -72,15 +72,57 @@ fn standbys_have_the_slot_where_the_primary_waits_for_them() {
     assert!(!standbys_have_slots(&database), "it may be promoted without the log's end");
     set_up(&invalidator, &["--remove"]);
     if version >= 170_000 {
-        database.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby'");
-        database.sql("SELECT pg_reload_conf()");
-        let end = Instant::now() + Duration::from_secs(20);
-        while database.sql("SHOW synchronized_standby_slots").trim() != "standby" {
-            assert!(Instant::now() < end, "the setting does not come");
-        }
+        wait_for_standby(&database);
     }
     set_up(&invalidator, &[]);
     assert_eq!(standbys_have_slots(&database), version >= 170_000);
+}
+
+/// Has the primary wait for a standby, as PostgreSQL can from 17 on.
+fn wait_for_standby(database: &Postgres) {
+    database.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby'");
+    database.sql("SELECT pg_reload_conf()");
+    let end = Instant::now() + Duration::from_secs(20);
+    while database.sql("SHOW synchronized_standby_slots").trim() != "standby" {
+        assert!(Instant::now() < end, "the setting does not come");
+    }
+}
+
+/// The slot was made before the primary waits for a standby.
+#[test]
+fn a_slot_that_standbys_do_not_copy_is_named_with_what_mends_it() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    if database.sql("SHOW server_version_num").trim().parse::<u32>().unwrap() < 170_000 {
+        println!("not run: PostgreSQL before 17 has no slots of standbys");
+        return;
+    }
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database, 100), KEYS, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+    invalidator.start(&[]);
+    wait_for_standby(&database);
+    let mend = "ALTER_REPLICATION_SLOT caches (FAILOVER true)";
+    let end = Instant::now() + Duration::from_secs(30);
+    while !invalidator.log().contains(mend) {
+        assert!(Instant::now() < end, "{}", invalidator.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    // Several checks later it is still said once.
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(invalidator.log().matches(mend).count(), 1, "{}", invalidator.log());
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+    let said = invalidator.run("check", &[]);
+    assert!(
+        said.starts_with("note: ") && said.contains(mend) && said.ends_with("\nok\n"),
+        "{said}"
+    );
+    assert!(said.contains("psql 'dbname=shop replication=database'"), "{said}");
+    invalidator.kill();
+    database.replication(mend);
+    assert!(standbys_have_slots(&database));
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
 }
 
 #[test]

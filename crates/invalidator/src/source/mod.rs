@@ -4,6 +4,7 @@
 mod fuzzing;
 pub mod lines;
 pub mod mysql;
+mod notes;
 pub mod postgres;
 mod recheck;
 pub mod ssl_mode;

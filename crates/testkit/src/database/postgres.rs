@@ -173,6 +173,12 @@ impl Postgres {
         done(self.client(database).args(["-c", statements]))
     }
 
+    /// Runs a command of the protocol for replication.
+    #[track_caller]
+    pub fn replication(&self, command: &str) -> String {
+        self.ask("dbname=shop replication=database", command)
+    }
+
     /// A connection of its own.
     #[must_use]
     pub fn session(&self) -> Session {

@@ -38,6 +38,7 @@ use crate::change::{ChangeSource, Effect, Event, SourceError};
 use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::Position;
+use crate::source::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::ssl_mode::{SslMode, is_bad_certificate};
 pub use canary::MysqlCanary;
@@ -105,6 +106,7 @@ pub struct MysqlSource {
     reading: Option<Reading>,
     /// Servers in a row whose log does not reach back.
     purged: usize,
+    notes: Notes,
 }
 
 struct Reading {
@@ -124,8 +126,9 @@ impl std::fmt::Debug for Reading {
 impl MysqlSource {
     /// A source that looks for what the rules need.
     #[must_use]
-    pub const fn new(settings: Settings, rules: Rules) -> Self {
-        Self { settings, rules, turn: 0, reading: None, purged: 0 }
+    pub fn new(settings: Settings, rules: Rules) -> Self {
+        let notes = Notes::default();
+        Self { settings, rules, turn: 0, reading: None, purged: 0, notes }
     }
 
     /// Connects to each server and says what is wrong with it for these rules.
@@ -150,9 +153,10 @@ impl MysqlSource {
     ) -> Result<(Position, Reading), SourceError> {
         let mut server = server::Server::connect(&self.settings, name).await?;
         let findings = check::check(&mut server, &self.settings, &self.rules).await?;
-        if let Some(finding) = findings.into_iter().find(|finding| finding.is_fatal) {
-            return Err(SourceError::Wrong(finding.of(name).text));
+        if let Some(finding) = findings.iter().find(|finding| finding.is_fatal) {
+            return Err(SourceError::Wrong(finding.clone().of(name).text));
         }
+        self.notes.found(name, &findings);
         let position = match from {
             Some(position) => position.clone(),
             None => server.end(self.settings.by).await?,
@@ -166,12 +170,15 @@ impl MysqlSource {
     }
 
     fn recheck(&self, name: &str) -> Recheck {
-        let (settings, rules, name) = (self.settings.clone(), self.rules.clone(), name.to_owned());
+        let (settings, rules) = (self.settings.clone(), self.rules.clone());
+        let (name, notes) = (name.to_owned(), self.notes.clone());
         let check = move || {
-            let (settings, rules, name) = (settings.clone(), rules.clone(), name.clone());
+            let (settings, rules) = (settings.clone(), rules.clone());
+            let (name, notes) = (name.clone(), notes.clone());
             async move {
                 let mut server = server::Server::connect(&settings, &name).await?;
                 let findings = check::check(&mut server, &settings, &rules).await?;
+                notes.found(&name, &findings);
                 let findings = findings.into_iter().map(|finding| finding.of(&name)).collect();
                 Ok(Checked { findings, ..Checked::default() })
             }
@@ -258,6 +265,10 @@ impl ChangeSource for MysqlSource {
 
     fn behind_bytes(&self) -> Option<u64> {
         self.reading.as_ref()?.lag.bytes()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.take()
     }
 
     fn confirm(&mut self, _position: &Position) {

@@ -143,10 +143,32 @@ impl Server {
 
     /// The log's file, offset, and the databases that it has and leaves out; none if there is none.
     pub(super) async fn log_status(&mut self) -> Result<Option<Row>, SourceError> {
-        // 8.4 has the new words alone.
-        let is_new = self.flavour == Flavour::MySql && self.version >= (8, 2);
-        let query = if is_new { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
+        let has_new_words = self.has_new_words();
+        let query = if has_new_words { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
         Ok(self.rows(query).await?.into_iter().next())
+    }
+
+    /// MySQL 8.4 has the new words alone.
+    fn has_new_words(&self) -> bool {
+        self.flavour == Flavour::MySql && self.version >= (8, 2)
+    }
+
+    /// The setting by which a replica leaves out of its log what it replicates; none elsewhere.
+    pub(super) async fn unlogged_replication(&mut self) -> Result<Option<String>, SourceError> {
+        let query = match self.flavour {
+            // Its `SHOW` takes a right that nothing else needs.
+            Flavour::MariaDb => {
+                "SELECT @@GLOBAL.gtid_slave_pos FROM dual WHERE @@GLOBAL.gtid_slave_pos <> ''"
+            }
+            Flavour::MySql if self.has_new_words() => "SHOW REPLICA STATUS",
+            Flavour::MySql => "SHOW SLAVE STATUS",
+        };
+        if self.rows(query).await?.is_empty() {
+            return Ok(None);
+        }
+        let settings = "SHOW GLOBAL VARIABLES WHERE Value = 'OFF' \
+                        AND Variable_name IN ('log_replica_updates', 'log_slave_updates')";
+        Ok(self.rows(settings).await?.first().map(|row| cell(row, 0)))
     }
 
     /// MariaDB: the file and offset of its log until which the engine has committed.

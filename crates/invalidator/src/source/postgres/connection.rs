@@ -534,4 +534,18 @@ mod tests {
         assert!(matches!(with("true", 2, None).await, SourceError::Lost(_)), "none is made there");
         assert!(matches!(with("false", 2, Some(7)).await, SourceError::Purged(_)));
     }
+
+    /// The server waits for every transaction that runs.
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_that_is_not_made_is_given_up() {
+        let primary = message(b'D', b"\0\x01\0\0\0\x05false");
+        let no_row = READY;
+        // No slot, no standby, and none that it waits for.
+        let said = [&message(b'R', &[0; 4]), READY, no_row, &primary, READY, no_row].concat();
+        let (opened, _far) = log_in(&said).await;
+        let begun = tokio::time::Instant::now();
+        let made = super::super::slot(&mut opened.unwrap(), &settings(), "db", None).await;
+        assert_eq!(made, Err(crate::change::SourceError::Lost("db: the server is silent".into())));
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
 }

@@ -32,6 +32,7 @@ use crate::change::{ChangeSource, Event, LogRoom, SourceError};
 use crate::finding::Finding;
 use crate::keys::Rules;
 use crate::position::{Position, lsn};
+use crate::source::notes::Notes;
 use crate::source::recheck::Recheck;
 pub use canary::PostgresCanary;
 use connection::{Connection, OTHERS_MAX, literal};
@@ -62,6 +63,7 @@ pub struct PostgresSource {
     confirmed: u64,
     /// What the tables were made of when they were last checked; none before the first time.
     parts: Option<BTreeMap<String, String>>,
+    notes: Notes,
 }
 
 struct Reading {
@@ -89,8 +91,9 @@ impl std::fmt::Debug for PostgresSource {
 impl PostgresSource {
     /// A source that looks for what the rules need.
     #[must_use]
-    pub const fn new(settings: Settings, rules: Rules) -> Self {
-        Self { settings, rules, turn: 0, reading: None, confirmed: 0, parts: None }
+    pub fn new(settings: Settings, rules: Rules) -> Self {
+        let notes = Notes::default();
+        Self { settings, rules, turn: 0, reading: None, confirmed: 0, parts: None, notes }
     }
 
     /// Connects to each server and says what is wrong with it for these rules.
@@ -123,6 +126,7 @@ impl PostgresSource {
         if let Some(finding) = checked.fatal() {
             return Err(SourceError::Wrong(finding.clone().of(server).text));
         }
+        self.notes.found(server, &checked.findings);
         let history = History::of(&mut connection).await.map_err(failed)?;
         if let Some((lsn, timeline)) = from {
             leads_through(&mut connection, &history, server, lsn, timeline).await?;
@@ -155,15 +159,18 @@ impl PostgresSource {
 
     fn recheck(&self, server: &str, parts: BTreeMap<String, String>) -> Recheck {
         let (settings, rules) = (self.settings.clone(), self.rules.clone());
-        let server = server.to_owned();
+        let (server, notes) = (server.to_owned(), self.notes.clone());
         let check = move || {
-            let (settings, rules, server) = (settings.clone(), rules.clone(), server.clone());
+            let (settings, rules) = (settings.clone(), rules.clone());
+            let (server, notes) = (server.clone(), notes.clone());
             async move {
                 let checked = async {
                     let mut connection = Connection::open(&settings, &server, false).await?;
                     check::check(&mut connection, &settings, &rules).await
                 };
-                checked.await.map_err(|failure: Failure| failure.at(&server))
+                let checked = checked.await.map_err(|failure: Failure| failure.at(&server))?;
+                notes.found(&server, &checked.findings);
+                Ok(checked)
             }
         };
         Recheck::start(self.settings.check_every, parts, check)
@@ -361,6 +368,10 @@ impl ChangeSource for PostgresSource {
 
     fn log_room(&self) -> Option<LogRoom> {
         self.reading.as_ref()?.recheck.room()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.take()
     }
 
     fn confirm(&mut self, position: &Position) {

@@ -102,13 +102,10 @@ async fn variables(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, S
     if server.text("SELECT @@GLOBAL.log_bin").await? != "1" {
         findings.push(Finding::fatal("it writes no binary log: set log_bin".to_owned()));
     }
-    let replicated = match server.flavour {
-        Flavour::MariaDb => server.text("SELECT @@GLOBAL.gtid_slave_pos").await?,
-        Flavour::MySql => String::new(),
-    };
-    if !replicated.is_empty() && server.text("SELECT @@GLOBAL.log_slave_updates").await? == "0" {
-        let text = "it is a replica and does not log what it replicates: set log_slave_updates=ON";
-        findings.push(Finding::fatal(text.to_owned()));
+    if let Some(setting) = server.unlogged_replication().await? {
+        findings.push(Finding::fatal(format!(
+            "it is a replica and does not log what it replicates: set {setting}=ON"
+        )));
     }
     let format = server.text("SELECT @@GLOBAL.binlog_format").await?.to_ascii_uppercase();
     if !rules.need_rows() {

@@ -26,6 +26,7 @@ pub(super) async fn check(
     if level != "logical" {
         findings.push(Finding::fatal(format!("wal_level is {level}: set it to logical")));
     }
+    findings.extend(failover(connection, settings).await?);
     let publication = literal(&settings.publication);
     let query = format!(
         "SELECT pubinsert::text, pubupdate::text, pubdelete::text, pubtruncate::text, \
@@ -68,6 +69,29 @@ pub(super) async fn check(
         }
     }
     Ok(checked)
+}
+
+/// Notes a slot that no standby copies, though the primary waits for standbys: it was made before
+/// that setting.
+async fn failover(
+    connection: &mut Connection,
+    settings: &Settings,
+) -> Result<Option<Finding>, Failure> {
+    let (slot, database) = (&settings.slot, &settings.database);
+    // PostgreSQL has the setting, the property and the command from 17 on.
+    let query = format!(
+        "SELECT to_jsonb(s) ->> 'failover' FROM pg_replication_slots s WHERE slot_name = {} \
+         AND NOT pg_is_in_recovery() AND current_setting('synchronized_standby_slots', true) <> ''",
+        literal(slot)
+    );
+    let lacks_it = connection.text(&query).await? == "false";
+    Ok(lacks_it.then(|| {
+        Finding::note(format!(
+            "synchronized_standby_slots is set, but standbys do not copy slot {slot}: one that is \
+             promoted lacks it, which is a gap. Stop the invalidator and run psql \
+             'dbname={database} replication=database' -c 'ALTER_REPLICATION_SLOT {slot} (FAILOVER true)'"
+        ))
+    }))
 }
 
 /// The room that `max_slot_wal_keep_size` leaves to the slot.

@@ -1,0 +1,56 @@
+//! Findings of repeated checks that lose no changes, on their way to who operates the invalidator.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::finding::Finding;
+
+/// What was found and is to be said. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notes(Arc<Mutex<Lists>>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// The notes of the last check.
+    found: Vec<String>,
+    /// Those that the check before it did not have, until they are taken.
+    new: Vec<String>,
+}
+
+impl Notes {
+    /// Takes in all that a check of `server` found.
+    pub(super) fn found(&self, server: &str, findings: &[Finding]) {
+        let notes = findings.iter().filter(|finding| !finding.is_fatal);
+        let found: Vec<String> = notes.map(|note| note.clone().of(server).text).collect();
+        let mut lists = self.0.lock();
+        let new: Vec<_> =
+            found.iter().filter(|note| !lists.found.contains(note)).cloned().collect();
+        lists.new.extend(new);
+        lists.found = found;
+    }
+
+    /// The notes that are new since they were last taken.
+    pub(super) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_said_once_for_as_long_as_it_is_found() {
+        let notes = Notes::default();
+        let a = Finding::note("a".to_owned());
+        let fatal = Finding::fatal("b".to_owned());
+        notes.clone().found("s", &[a.clone(), fatal]);
+        assert_eq!(notes.take(), ["s: a"]);
+        notes.found("s", std::slice::from_ref(&a));
+        assert!(notes.take().is_empty());
+        notes.found("s", &[]);
+        notes.found("s", &[a]);
+        assert_eq!(notes.take(), ["s: a"]);
+    }
+}
