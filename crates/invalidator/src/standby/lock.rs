@@ -127,7 +127,7 @@ fn worse(one: Option<SourceError>, other: SourceError) -> SourceError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::HashMap;
     use std::sync::Arc;
 
@@ -137,16 +137,34 @@ mod tests {
 
     /// Servers: whether each can be reached, and which session has its lock.
     #[derive(Debug, Default)]
-    struct Servers {
+    pub(in crate::standby) struct Servers {
         away: Vec<String>,
         holders: HashMap<String, u64>,
         sessions: u64,
     }
 
-    type World = Arc<Mutex<Servers>>;
+    impl Servers {
+        /// Both end, and with them their sessions.
+        pub(in crate::standby) fn crash(&mut self) {
+            self.away = NAMES.map(str::to_owned).into();
+            self.holders.clear();
+        }
+
+        pub(in crate::standby) fn is_back(&mut self) {
+            self.away.clear();
+        }
+
+        pub(in crate::standby) fn is_held(&self) -> bool {
+            NAMES.iter().all(|name| self.holders.contains_key(*name))
+        }
+    }
+
+    const NAMES: [&str; 2] = ["a", "b"];
+
+    pub(in crate::standby) type World = Arc<Mutex<Servers>>;
 
     #[derive(Debug)]
-    struct Session {
+    pub(in crate::standby) struct Session {
         world: World,
         server: String,
         number: u64,
@@ -183,8 +201,8 @@ mod tests {
         }
     }
 
-    fn lock(world: &World) -> GroupLock<Session> {
-        GroupLock::new(Arc::clone(world), &["a".to_owned(), "b".to_owned()], "g")
+    pub(in crate::standby) fn lock(world: &World) -> GroupLock<Session> {
+        GroupLock::new(Arc::clone(world), &NAMES.map(str::to_owned), "g")
     }
 
     #[tokio::test]

@@ -34,6 +34,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Up to so much longer, so that two that hinder each other do not do so again.
 const LOOK_LATER: u64 = 200;
 
+/// The pause of a worker that could not look: when the database is back it asks before the others
+/// do, so a restart of the database alone hands nothing over.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// The interval between two questions for the worker's position.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -90,7 +94,7 @@ impl<S: LockSession, K: Keep> Member<S, K> {
                 asked_at = Some(Instant::now());
                 self.ask_peers().await?;
             }
-            sleep(LOOK_EVERY + Duration::from_millis(system_now_us() % LOOK_LATER)).await;
+            sleep(next_look()).await;
         }
         (self.log)(&format!("this invalidator works for group {}", self.group.name));
         Ok(waited.for_another)
@@ -99,17 +103,24 @@ impl<S: LockSession, K: Keep> Member<S, K> {
     /// Ends when another invalidator has the lock.
     pub(crate) async fn until_lost(&mut self) {
         let mut waited = Waited::default();
+        let mut pause = next_look();
         loop {
-            sleep(LOOK_EVERY + Duration::from_millis(system_now_us() % LOOK_LATER)).await;
-            match self.lock.hold().await {
-                Ok(true) => waited.refused = None,
+            sleep(pause).await;
+            pause = match self.lock.hold().await {
+                Ok(true) => {
+                    waited.refused = None;
+                    next_look()
+                }
                 Ok(false) => {
                     let name = &self.group.name;
                     (self.log)(&format!("another invalidator of group {name} has the lock"));
                     return;
                 }
                 // Old values would stay if nobody worked, so this one goes on.
-                Err(error) => waited.refuse(&error, self.log),
+                Err(error) => {
+                    waited.refuse(&error, self.log);
+                    if matches!(error, SourceError::Wrong(_)) { next_look() } else { LOOK_AGAIN }
+                }
             }
         }
     }
@@ -143,6 +154,11 @@ impl<S: LockSession, K: Keep> Member<S, K> {
     }
 }
 
+/// The pause before the next look at the lock.
+fn next_look() -> Duration {
+    LOOK_EVERY + Duration::from_millis(system_now_us() % LOOK_LATER)
+}
+
 /// The reason why an invalidator does not wait any longer.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
@@ -169,5 +185,61 @@ impl Waited {
             log(&format!("the group's lock cannot be asked for: {why}; trying again"));
             self.refused = Some(why);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, path::Path};
+
+    use super::lock::tests::{Session, World, lock};
+    use super::*;
+
+    /// A checkpoint that nobody has written.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Keep for Nothing {
+        fn read(&self) -> io::Result<Option<Vec<u8>>> {
+            Ok(None)
+        }
+
+        async fn replace(&self, _bytes: Vec<u8>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn path(&self) -> &Path {
+            Path::new("none")
+        }
+    }
+
+    fn member(world: &World) -> Member<Session, Nothing> {
+        Member {
+            group: Group { name: "g".to_owned(), peers: Vec::new() },
+            lock: lock(world),
+            source: "default".to_owned(),
+            keep: Arc::new(Nothing),
+            stats: Arc::new(Stats::new([])),
+            log: |_| {},
+        }
+    }
+
+    /// The one that waits looks each half second.
+    #[tokio::test(start_paused = true)]
+    async fn who_works_has_the_lock_again_as_soon_as_the_database_is_back() {
+        let world = World::default();
+        let mut first = member(&world);
+        assert!(!first.wait().await.expect("the lock is free"));
+        let lost = tokio::spawn(async move { first.until_lost().await });
+        for outage in 0..20 {
+            sleep(Duration::from_millis(3_000 + outage * 31)).await;
+            world.lock().crash();
+            sleep(Duration::from_secs(2)).await;
+            assert!(!world.lock().is_held());
+            world.lock().is_back();
+            sleep(LOOK_AGAIN * 2).await;
+            assert!(world.lock().is_held(), "outage {outage}");
+        }
+        assert!(!lost.is_finished());
     }
 }
