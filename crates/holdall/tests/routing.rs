@@ -44,6 +44,38 @@ fn findings_have_a_place_and_a_status() {
     assert_eq!(run(&["explain", "k", "--config", "router.json", "--op", "fetch"]).1, 64);
 }
 
+/// The fleet's proxies tell each other at other servers of missed deletes.
+#[test]
+fn a_server_whose_mark_nobody_can_keep_is_noted() {
+    let check = |pools: &str, route: &str| {
+        let scratch = Scratch::new();
+        let text = format!(r#"{{"pools": {{{pools}}}, "route": {route}}}"#);
+        fs::write(scratch.path("a.json"), text).unwrap();
+        run(&["check", &scratch.text("a.json")])
+    };
+    let one = r#""A": {"servers": ["h:1"]}"#;
+    let (text, status) = check(one, r#""PoolRoute|A""#);
+    let note =
+        "a.json:1:30: note: while one proxy keeps deletes for h:1, others return its old values";
+    assert!(text.contains(note) && text.lines().count() == 1, "{text}");
+    assert_eq!(status, 0, "one proxy needs no mark");
+    let same = format!(r#"{one}, "B": {{"servers": ["h:1"]}}"#);
+    assert!(check(&same, r#""AllSyncRoute|PoolRoute|A""#).0.contains("note: while"));
+    let without = r#"{"type": "PoolRoute", "pool": "A", "asynclog": false}"#;
+    assert_eq!(check(one, without), (String::new(), 0));
+    let two = r#""A": {"servers": ["h:1", "h:2"]}"#;
+    assert_eq!(check(two, r#""PoolRoute|A""#), (String::new(), 0));
+    // What mends it is no mistake.
+    let mended = format!(r#"{one}, "marks": {{"servers": ["h:2"]}}"#);
+    let (text, status) = check(&mended, r#""PoolRoute|A""#);
+    assert!(text.contains("note: no request reaches the pool 'marks': its servers keep"), "{text}");
+    assert_eq!((text.lines().count(), status), (1, 0), "{text}");
+    let useless = format!(r#"{two}, "marks": {{"servers": ["h:3"]}}"#);
+    let (text, status) = check(&useless, r#""PoolRoute|A""#);
+    assert!(text.contains("warning: no request reaches the pool 'marks'"), "{text}");
+    assert_eq!(status, 1);
+}
+
 #[test]
 fn the_way_of_a_key_is_shown() {
     let (get, status) = run(&["explain", "user:17", "--config", "router.json"]);

@@ -1,8 +1,15 @@
 //! Configurations that work, but not as their authors think.
 
+mod lone;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ast::{Command, Config, Entry, Handle, Member, PoolId, Route, RouteId, Security};
+pub use lone::only_server;
+use lone::{lone_servers, unused};
+
+use crate::ast::{
+    Command, Config, Entry, Handle, Member, Pool, PoolId, Route, RouteId, Security, Server,
+};
 use crate::select::{by_class, by_operation, children};
 use crate::source::Diagnostic;
 
@@ -29,11 +36,17 @@ pub fn lint(config: &Config) -> Vec<Diagnostic> {
     found
 }
 
+fn servers_of(pool: &Pool) -> impl Iterator<Item = &Server> {
+    pool.members.iter().filter_map(|member| match member {
+        Member::Server(server) => Some(server),
+        Member::Route(_) => None,
+    })
+}
+
 /// TLS for the handshake alone is Meta's own; a server that does not know it stays in TLS, as it
 /// does with mcrouter.
 fn security(config: &Config, found: &mut Vec<Diagnostic>) {
-    for member in config.pools.iter().flat_map(|pool| &pool.members) {
-        let Member::Server(server) = member else { continue };
+    for server in config.pools.iter().flat_map(servers_of) {
         if server.security == Security::TlsToPlain {
             let address = &server.address;
             let message =
@@ -188,22 +201,13 @@ fn route(config: &Config, handle: &Handle, found: &mut Vec<Diagnostic>) {
 }
 
 fn pools(config: &Config, reached: &BTreeSet<usize>, found: &mut Vec<Diagnostic>) {
-    let used: BTreeSet<_> = config
-        .handles
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| reached.contains(index))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .filter_map(|(_, handle)| pool_of(&handle.route))
-        .collect();
+    let routes = reached.iter().filter_map(|index| config.handles.get(*index));
+    let used = routes.filter_map(|handle| pool_of(&handle.route)).map(PoolId::index).collect();
+    let lone = lone_servers(config, &used);
     for (index, pool) in config.pools.iter().enumerate() {
         let name = &pool.name;
-        if !used.iter().any(|id| id.index() == index) {
-            found.push(Diagnostic::warning(
-                pool.at,
-                format!("no request reaches the pool '{name}'"),
-            ));
+        if !used.contains(&index) {
+            found.push(unused(pool, &lone));
         }
         if pool.members.is_empty() {
             let how = if pool.error_on_empty { "an error" } else { "a miss" };

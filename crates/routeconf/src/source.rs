@@ -60,6 +60,8 @@ impl Files {
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
+    /// The configuration works as its author thinks, within a limit that is worth knowing.
+    Note,
     /// The configuration works, but not as its author thinks.
     Warning,
     /// The configuration cannot be used.
@@ -69,6 +71,7 @@ pub enum Severity {
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Note => "note",
             Self::Warning => "warning",
             Self::Error => "error",
         })
@@ -95,6 +98,10 @@ impl Diagnostic {
 
     pub(crate) fn warning(at: At, message: impl Into<String>) -> Self {
         Self { at, severity: Severity::Warning, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn note(at: At, message: impl Into<String>) -> Self {
+        Self { at, severity: Severity::Note, message: message.into(), hint: None }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {

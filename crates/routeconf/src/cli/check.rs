@@ -6,8 +6,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::offline;
+use super::offline::Assumed;
 use super::{STATUS_BROKEN, STATUS_GOOD, STATUS_WARNINGS, Said, Words};
-use crate::lint::lint;
+use crate::lint::{lint, only_server};
 use crate::{Diagnostic, Files, Loaded, Rejected, Severity};
 
 const HELP: &str = "\
@@ -18,14 +19,14 @@ Usage: holdall check FILE.. [--json] [--route-prefix /REGION/CLUSTER/]
 Servers and sources of servers (dns:, srv:, etcd:, elasticache:) are not asked. Without --route-prefix, where no route has the
 prefix /././, that of the first route counts.
 
-Each finding is one line: file:line:column: error or warning: what (what to do); with --json an object of file, line, column,
+Each finding is one line: file:line:column: error, warning or note: what (what to do); with --json an object of file, line, column,
 severity, message and hint, in an array.
 
 Examples:
   holdall check router.json
   holdall check --json nutcracker.yml
 
-Exit status: 0 nothing found, 1 warnings only, 2 errors, 64 wrong arguments.
+Exit status: 0 nothing found or notes only, 1 warnings, 2 errors, 64 wrong arguments.
 ";
 
 /// Checks the files that the arguments name.
@@ -49,7 +50,7 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
     for file in &words.words {
         let (loaded, assumed) = offline::read(Path::new(file), words.flag("--route-prefix"));
         said.err.push_str(&assumed.notes("check", file));
-        let (files, findings, status) = found(loaded);
+        let (files, findings, status) = found(loaded, &assumed);
         said.status = said.status.max(status);
         for mut finding in findings {
             finding.message = assumed.named(finding.message);
@@ -67,13 +68,17 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
     said
 }
 
-/// A finding for people; with colours, its severity is red or yellow.
+/// A finding for people; with colours, its severity is red, yellow or blue.
 fn line(finding: &Diagnostic, files: &Files, has_colours: bool) -> String {
     let (plain, severity) = (finding.render(files), finding.severity);
     if !has_colours {
         return plain;
     }
-    let colour = if severity == Severity::Error { "91" } else { "93" };
+    let colour = match severity {
+        Severity::Error => "91",
+        Severity::Warning => "93",
+        Severity::Note => "94",
+    };
     let painted = format!(": \u{1b}[1;{colour}m{severity}\u{1b}[0m: ");
     plain.replacen(&format!(": {severity}: "), &painted, 1)
 }
@@ -89,13 +94,16 @@ fn object(finding: &Diagnostic, files: &Files) -> Value {
     })
 }
 
-fn found(loaded: Result<Loaded, Rejected>) -> (Files, Vec<Diagnostic>, u8) {
+fn found(loaded: Result<Loaded, Rejected>, assumed: &Assumed) -> (Files, Vec<Diagnostic>, u8) {
     match loaded {
         Err(rejected) => (rejected.files, rejected.findings, STATUS_BROKEN),
         Ok(loaded) => {
             let mut findings = loaded.warnings;
             findings.extend(lint(&loaded.config));
-            let status = if findings.is_empty() { STATUS_GOOD } else { STATUS_WARNINGS };
+            // How many servers a source has is not known here.
+            findings.extend(only_server(&loaded.config).filter(|_| !assumed.has_sources()));
+            let is_good = findings.iter().all(|finding| finding.severity == Severity::Note);
+            let status = if is_good { STATUS_GOOD } else { STATUS_WARNINGS };
             (loaded.config.files, findings, status)
         }
     }
@@ -107,8 +115,8 @@ mod tests {
 
     #[test]
     fn the_severity_has_a_colour_on_a_terminal() {
-        let (loaded, _) = offline::read(Path::new("/no/such/file"), None);
-        let (files, findings, _) = found(loaded);
+        let (loaded, assumed) = offline::read(Path::new("/no/such/file"), None);
+        let (files, findings, _) = found(loaded, &assumed);
         let plain = line(&findings[0], &files, false);
         let painted = line(&findings[0], &files, true);
         assert!(plain.starts_with("/no/such/file: error: "), "{plain}");

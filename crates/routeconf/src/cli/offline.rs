@@ -42,6 +42,11 @@ pub(super) fn read(path: &Path, prefix: Option<&str>) -> (Result<Loaded, Rejecte
 }
 
 impl Assumed {
+    /// True if servers come from a source that was not asked.
+    pub(super) fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
     /// What people should know of it, a line each.
     pub(super) fn notes(&self, command: &str, path: &str) -> String {
         let prefix = self.prefix.iter().map(|prefix| {
