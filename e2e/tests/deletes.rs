@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use e2e::folder::Folder;
 use testkit::rng::seed_from_env;
@@ -312,6 +312,61 @@ fn a_server_alone_in_its_pool_is_believed_by_no_other_proxy() {
     });
 }
 
+/// The way of one proxy to the server is cut, and that of the others is not: they find the same
+/// name at another address.
+#[test]
+fn a_server_that_one_proxy_does_not_reach_is_believed_by_no_other() {
+    let server = Launch::new(Kind::Holdall).start();
+    let others: Vec<_> = (0..2).map(|_| Launch::new(Kind::Holdall).start()).collect();
+    let port = server.addr().port();
+    let relayed = SocketAddr::from(([127, 0, 0, 2], port));
+    let fault_proxy = FaultProxy::at(relayed, server.addr());
+    let config = format!(
+        r#"{{"pools": {{"alone": {{"servers": ["alone.test:{port}"]}},
+                       "others": {{"servers": ["{}", "{}"]}}}}, "route": "PoolRoute|alone"}}"#,
+        others[0].addr(),
+        others[1].addr()
+    );
+    let folders = ["a", "b", "c"].map(|name| Folder::new(&format!("deletes-cut-{name}")));
+    let start = |folder: &Folder, addr: SocketAddr, more: &[&str]| {
+        let hosts = folder.path().join("hosts");
+        fs::write(&hosts, format!("{} alone.test\n", addr.ip())).unwrap();
+        let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+        let within = ["unshare", "--map-root-user", "--mount", "sh", "-c", &script, "sh"];
+        // A refused connection is an error at once, and nobody else is late.
+        let quick = ["-r", "10", "--probe-timeout-max", "20", "-a", folder.name()];
+        Router::under(&within, &config, &[&quick[..], more].concat())
+    };
+    let writer = start(&folders[0], relayed, &[]);
+    let reader = start(&folders[1], server.addr(), &[]);
+    let trusting = start(&folders[2], server.addr(), &["--asynclog-hold-gets=false"]);
+    let old = b"VALUE k 0 3\r\nold\r\nEND\r\n";
+    for proxy in [&writer, &reader, &trusting] {
+        let mut wire = proxy.connect();
+        wire.expect(b"set k 0 0 3\r\nold\r\n", b"STORED\r\n");
+        wire.expect(b"get k\r\n", old);
+    }
+    fault_proxy.set(Mode::Refuse);
+    assert_eq!(delete(writer.addr(), &["k".to_owned()]).len(), 1);
+    reader.wait_for("asynclog_marked", 1);
+    let (mut wire, mut unheld) = (reader.connect(), trusting.connect());
+    // For longer than a mark lives that is not written again.
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        wire.send(b"get k\r\n");
+        let said = wire.line();
+        assert!(said.starts_with("SERVER_ERROR"), "{said}");
+        // It reaches the server, which has the old value.
+        wire.expect(b"add k 0 0 1\r\nx\r\n", b"NOT_STORED\r\n");
+        unheld.expect(b"get k\r\n", old);
+        thread::sleep(Duration::from_millis(20));
+    }
+    fault_proxy.set(Mode::Open);
+    writer.wait_for("asynclog_pending", 0);
+    reader.wait_for("asynclog_marked", 0);
+    wire.expect(b"get k\r\n", b"END\r\n");
+}
+
 fn believed_by_no_other(kind: Kind, config: impl Fn(&[SocketAddr]) -> String) {
     let folders = [Folder::new("deletes-mark-a"), Folder::new("deletes-mark-b")];
     let server = Launch::new(kind).start();
@@ -493,9 +548,9 @@ fn files_of_mcrouter_are_taken_over() {
     let proxy = Router::start(&config, &never);
     let rig = Rig { server, fault_proxy, proxy, folder };
     let all = ["one", "two", "three"].map(str::to_owned);
-    let end = std::time::Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(20);
     while rig.left(&all) != ["three"] {
-        assert!(std::time::Instant::now() < end, "{:?}", rig.left(&all));
+        assert!(Instant::now() < end, "{:?}", rig.left(&all));
         thread::sleep(Duration::from_millis(5));
     }
     assert!(!hour.exists());

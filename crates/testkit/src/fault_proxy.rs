@@ -76,6 +76,17 @@ impl FaultProxy {
             TcpListener::bind(addr).ok().map(|listener| (addr, listener))
         });
         let (addr, listener) = bound.expect("a free port");
+        Self::start(addr, listener, server)
+    }
+
+    /// An open proxy at `addr`, for a client that knows the server by the same port at another
+    /// address of this host.
+    #[must_use]
+    pub fn at(addr: SocketAddr, server: SocketAddr) -> Self {
+        Self::start(addr, TcpListener::bind(addr).expect("a free address"), server)
+    }
+
+    fn start(addr: SocketAddr, listener: TcpListener, server: SocketAddr) -> Self {
         let state = Arc::new(State {
             mode: Mutex::new(Mode::Open),
             epoch: AtomicU64::new(0),
