@@ -249,8 +249,8 @@ pub trait ChangeSource: Send {
         None
     }
 
-    /// What checks found that loses no changes, and the checks before them did not; each is
-    /// answered once.
+    /// Findings of checks that lose no changes and that the checks before them did not have; each
+    /// is answered once.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

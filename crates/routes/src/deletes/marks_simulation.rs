@@ -350,7 +350,7 @@ fn the_only_server_of_a_configuration_cannot_be_marked() {
     assert_eq!(fleet.get(0), Outcome::Found);
     let counts = fleet.reader.deletes().counts();
     assert_eq!((counts.marked, counts.unmarkable), (0, 1));
-    // Who asks before learns it.
+    // `holdall check` tells it before.
     let only_server = |plan: &Plan| routeconf::lint::only_server(plan.config()).is_some();
     assert!(only_server(&fleet.plan) && !only_server(&plan(2)));
     assert!(!only_server(&plan_of(&[("A", &[0]), ("B", &[1])])));
