@@ -60,7 +60,14 @@ pub(crate) struct At {
 impl At {
     fn snapshot(self, store: &Store) -> Snapshot {
         let Self { now_ms, now_secs, reads, hits_and_misses } = self;
-        Snapshot { now_ms, now_secs, reads, hits_and_misses, memory_bytes: memory(store) }
+        Snapshot {
+            now_ms,
+            now_secs,
+            reads,
+            hits_and_misses,
+            memory_bytes: memory(store),
+            weighs_size: store.eviction().weighs_size,
+        }
     }
 }
 

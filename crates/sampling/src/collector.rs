@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub hits_and_misses: (u64, u64),
     /// Bytes of items that fit into the memory.
     pub memory_bytes: f64,
+    /// The order of eviction weighs sizes.
+    pub weighs_size: bool,
 }
 
 /// The estimators, and what is on its way to them.
@@ -213,6 +215,7 @@ impl Collector {
         self.working_set.lower(threshold);
         self.miss_ratio.lower(threshold);
         self.miss_ratio.set_memory(now.memory_bytes);
+        self.miss_ratio.set_weighs_size(now.weighs_size);
         self.trials.lower(threshold);
         self.trials.set_memory(now.memory_bytes);
         self.pending.sort_by_key(|(access, _)| access.tick_ms);

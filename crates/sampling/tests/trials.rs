@@ -32,7 +32,14 @@ fn after(reads: u64, mut next: impl FnMut(u64, &mut Rng) -> (u64, u32)) -> Colle
     let config = Config { keys: 8192, curve: 7168, log: 2048, trial: 2048 };
     let memory_bytes = (FIT * u64::from(ITEM)) as f64;
     let hits_and_misses = (0, 0);
-    let mut now = Snapshot { now_ms: 0, now_secs: 1, reads: 0, hits_and_misses, memory_bytes };
+    let mut now = Snapshot {
+        now_ms: 0,
+        now_secs: 1,
+        reads: 0,
+        hits_and_misses,
+        memory_bytes,
+        weighs_size: false,
+    };
     let mut collector = Collector::new(config, &now);
     let (mut log, mut rng, mut threshold) = (Log::new(config.log), Rng::with_seed(7), u64::MAX);
     for at in 0..reads {

@@ -64,8 +64,14 @@ pub struct Candidate {
     pub needs: Vec<(Constraint, f64)>,
     /// Memory for items on each server, in bytes.
     pub memory_bytes: f64,
-    /// Items for which there is room in all servers, in this build.
-    pub items: f64,
+    /// Items for which there is room in all servers, in this build; `None` where the servers keep
+    /// small ones rather than large ones, in a mixture that is not known.
+    pub items: Option<f64>,
+    /// Bytes of items for which there is room in all servers: headers, keys and values.
+    pub item_bytes: f64,
+    /// Gets a second that all servers can do under the SLA, when the one with the hottest key, or
+    /// its interface, is fully used.
+    pub gets_max: f64,
     /// `-m` of each server, in bytes: memory for items and for samples.
     pub limit_bytes: f64,
     /// `-t` of each server.
@@ -124,18 +130,21 @@ impl Tier<'_> {
         let servers = most + limits.spares;
         let bare = few.max(self.for_the_nic(platform, 1.0));
         let watts = platform.watts.map(|watts| watts * servers);
+        let (items, item_bytes) = self.room(servers).map_err(|error| error.to_string())?;
+        let hot_key_copies =
+            whole(self.demand.hot_key / (platform.hot_capacity() * limits.utilization));
         Ok(Candidate {
             platform: platform.clone(),
             servers,
             binds,
             needs,
             memory_bytes: self.hits.memory_bytes / servers,
-            items: self.room(servers).map_err(|error| error.to_string())?,
+            items: (!self.kept.weighs_size).then_some(items),
+            item_bytes,
+            gets_max: self.gets_max(platform, servers, hot_key_copies),
             limit_bytes: limit(self.hits.memory_bytes / servers, threads),
             threads: platform.cores,
-            hot_key_copies: whole(
-                self.demand.hot_key / (platform.hot_capacity() * limits.utilization),
-            ),
+            hot_key_copies,
             gutter: whole(servers * GUTTER_SHARE),
             used: Used {
                 cpu: cpu / servers,
@@ -149,13 +158,24 @@ impl Tier<'_> {
         })
     }
 
-    /// Items for which there is room in this number of servers, each of which may waste more of its
-    /// memory than a larger one.
-    fn room(&self, servers: f64) -> Result<f64, StoreError> {
+    /// Items, and bytes of them, for which there is room in this number of servers. By the sizes
+    /// alone, each of them may waste more of its memory than a larger one.
+    fn room(&self, servers: f64) -> Result<(f64, f64), StoreError> {
         let memory = self.hits.memory_bytes;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
-        let item_bytes = self.sizes.item_bytes((memory / servers) as u64)?;
-        Ok(memory / item_bytes)
+        let items = memory / self.sizes.item_bytes((memory / servers) as u64)?;
+        let as_stored = items * self.sizes.stored_bytes();
+        // A running server knows better how densely the items lie that it keeps.
+        let kept = self.kept.memory.map(|(present, kept)| memory * kept / present);
+        Ok((items, kept.unwrap_or(as_stored)))
+    }
+
+    /// Gets a second at which the server that has most of them can take no more.
+    fn gets_max(&self, platform: &Platform, servers: f64, hot_key_copies: f64) -> f64 {
+        let hot = self.input.load.hot_key_share;
+        let most = (1.0 - hot) / servers + hot / hot_key_copies.min(servers);
+        let by_nic = self.demand.peak / (self.nic_used(platform, servers) * servers);
+        platform.capacity().min(by_nic) / most
     }
 
     fn nic_used(&self, platform: &Platform, servers: f64) -> f64 {

@@ -83,6 +83,12 @@ impl Sizes {
         self.mean(|kind| kind[1])
     }
 
+    /// Mean bytes of an item as it is stored: header, key and value.
+    #[must_use]
+    pub(crate) fn stored_bytes(&self) -> f64 {
+        store::item_bytes(0, 0, 0) as f64 + self.key_bytes() + self.value_bytes()
+    }
+
     /// Mean bytes of memory for an item of these sizes, with its part of index and bags, in a store
     /// with so much memory. One of a few hundred pages wastes much of them: each chunk size has
     /// half a page free on average.

@@ -62,6 +62,17 @@ pub(crate) struct Tier<'i> {
     pub items: Items,
     pub hits: HitSummary,
     pub curve: Curve,
+    /// What a running server told of the items that it keeps.
+    pub kept: Kept,
+}
+
+/// The items that a running server keeps of those that are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    /// Bytes of its memory and of the items in it, where they are known.
+    pub memory: Option<(f64, f64)>,
+    /// Small ones stay rather than large ones.
+    pub weighs_size: bool,
 }
 
 impl<'i> Tier<'i> {
@@ -76,7 +87,8 @@ impl<'i> Tier<'i> {
         let growth = (1.0 + input.load.growth_per_year).powf(input.load.years);
         let sizes = Sizes::of(&input.data, path)?;
         let items = items(input, &sizes, growth).map_err(wrong)?;
-        let curve = curve(input, path, items.all_bytes / growth)?.grown(growth);
+        let (curve, kept) = curve(input, path, items.all_bytes / growth)?;
+        let curve = curve.grown(growth);
         let peak = average * growth * input.load.peak_factor;
         let hits = hits(input, &curve, &items, average * growth, peak).map_err(wrong)?;
         let demand = Demand {
@@ -86,7 +98,7 @@ impl<'i> Tier<'i> {
             hot_key: peak * input.load.hot_key_share,
             fills: peak * (1.0 - hits.ratio),
         };
-        Ok(Self { input, limits: input.limits(), demand, sizes, items, hits, curve })
+        Ok(Self { input, limits: input.limits(), demand, sizes, items, hits, curve, kept })
     }
 }
 
@@ -142,8 +154,8 @@ fn items(input: &Input, sizes: &Sizes, growth: f64) -> Result<Items, String> {
     Ok(Items { number, key_bytes, value_bytes, item_bytes, all_bytes: number * item_bytes })
 }
 
-fn curve(input: &Input, path: &Path, all_bytes: f64) -> Result<Curve, InputError> {
-    let hits = &input.hits;
+fn curve(input: &Input, path: &Path, all_bytes: f64) -> Result<(Curve, Kept), InputError> {
+    let (hits, unknown) = (&input.hits, Kept::default());
     match (&hits.curve, hits.known) {
         (Some(_), Some(_)) => {
             Err(InputError::new(path, "hits.curve and hits.known: give one".to_owned()))
@@ -152,18 +164,19 @@ fn curve(input: &Input, path: &Path, all_bytes: f64) -> Result<Curve, InputError
             let file = path.with_file_name(file);
             let text = std::fs::read_to_string(&file)
                 .map_err(|error| InputError::new(&file, error.to_string()))?;
-            let points = curve_file::miss_ratio_curve(&text)
-                .map_err(|why| InputError::new(&file, why))?
-                .into_iter()
-                .map(|(bytes, ratio)| (bytes * hits.servers.unwrap_or(1.0), ratio))
-                .collect();
-            Ok(Curve::measured(points, all_bytes))
+            let told =
+                curve_file::miss_ratio_curve(&text).map_err(|why| InputError::new(&file, why))?;
+            let kept = Kept { memory: told.memory, weighs_size: told.weighs_size };
+            let servers = hits.servers.unwrap_or(1.0);
+            let of_all = |(bytes, ratio)| (bytes * servers, ratio);
+            let points = told.points.into_iter().map(of_all).collect();
+            Ok((Curve::measured(points, all_bytes), kept))
         }
         (None, Some(known)) => {
             let exponent = hits.exponent.unwrap_or(GUIDES_EXPONENT);
-            Ok(Curve::law(known.memory.0, known.hit_ratio, exponent, all_bytes))
+            Ok((Curve::law(known.memory.0, known.hit_ratio, exponent, all_bytes), unknown))
         }
-        (None, None) => Ok(Curve::even(all_bytes)),
+        (None, None) => Ok((Curve::even(all_bytes), unknown)),
     }
 }
 

@@ -27,8 +27,10 @@ pub(crate) struct Load {
 pub(crate) struct Plan {
     /// The promised hit ratio.
     pub(crate) hit_ratio: f64,
-    /// The number of items for which there is room.
-    pub(crate) items: f64,
+    /// The number of items for which there is room, where it is promised.
+    pub(crate) items: Option<f64>,
+    /// Bytes of items for which there is room.
+    pub(crate) item_bytes: f64,
     /// Servers.
     pub(crate) servers: usize,
     /// `-m` of each.
@@ -38,7 +40,8 @@ pub(crate) struct Plan {
 /// What `holdall plan size` says.
 struct Sized {
     hit_ratio: f64,
-    items: f64,
+    items: Option<f64>,
+    item_bytes: f64,
     /// `-m` of each server, in bytes.
     limit: f64,
 }
@@ -69,6 +72,7 @@ impl Load {
         Plan {
             hit_ratio: sized.hit_ratio,
             items: sized.items,
+            item_bytes: sized.item_bytes,
             servers: self.servers,
             memory_mib: whole(memory_mib),
         }
@@ -97,27 +101,36 @@ impl Load {
              nic = \"10Gbit\"\n",
             1.0 / servers as f64
         );
-        let file = folder.join("load.toml");
-        fs::write(&file, text).unwrap();
-        let mut command = Command::new(holdall_path());
-        let output = command.args(["plan", "size", "--json"]).arg(&file).output().unwrap();
-        let problem = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {problem}", self.name);
-        let sizing: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let number = |pointer: &str| {
-            let number = sizing.pointer(pointer).and_then(Value::as_f64);
-            number.unwrap_or_else(|| panic!("no {pointer} in {sizing}"))
-        };
+        let sizing = size(folder, &text);
+        let number = |pointer: &str| number(&sizing, pointer);
         assert_eq!(whole(number("/candidates/0/servers")), servers as u64, "{}", self.name);
         Sized {
             hit_ratio: number("/hits/ratio"),
-            items: number("/candidates/0/items"),
+            items: sizing.pointer("/candidates/0/items").and_then(Value::as_f64),
+            item_bytes: number("/candidates/0/item_bytes"),
             limit: number("/candidates/0/limit_bytes"),
         }
     }
 }
 
+/// What `holdall plan size --json` says of the load in `text`, which may name files in `folder`.
+pub(crate) fn size(folder: &Path, text: &str) -> Value {
+    let file = folder.join("load.toml");
+    fs::write(&file, text).unwrap();
+    let mut command = Command::new(holdall_path());
+    let output = command.args(["plan", "size", "--json"]).arg(&file).output().unwrap();
+    let problem = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}: {problem}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A number of an answer.
+pub(crate) fn number(answer: &Value, pointer: &str) -> f64 {
+    let number = answer.pointer(pointer).and_then(Value::as_f64);
+    number.unwrap_or_else(|| panic!("no {pointer} in {answer}"))
+}
+
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
-fn whole(number: f64) -> u64 {
+pub(crate) fn whole(number: f64) -> u64 {
     number.round() as u64
 }

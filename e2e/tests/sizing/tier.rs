@@ -55,9 +55,9 @@ impl Tier {
         text
     }
 
-    /// Items in all servers.
-    pub(crate) fn items(&self) -> f64 {
-        self.servers.iter().map(|(_, server)| server.stat("curr_items") as f64).sum()
+    /// A number of `stats`, of all servers together.
+    pub(crate) fn sum(&self, name: &str) -> f64 {
+        self.servers.iter().map(|(_, server)| server.stat(name) as f64).sum()
     }
 
     /// Panics if a server has more memory than is promised, or evicted nothing: it has room left.

@@ -10,6 +10,9 @@
 //!                     old      new
 //! ```
 //!
+//! A server whose order of eviction weighs sizes keeps other items than an LRU. For that order a
+//! second count of distances is kept ([`by_size`]), and the curve follows the order in use.
+//!
 //! The order ([`order`]) has room for a number of keys. When it is full, what lies deeper than
 //! [`DEPTH`] times the memory goes, and then the keys with the greatest hashes.
 //!
@@ -33,12 +36,14 @@
 //! stack distances. Sizes, deletes, deadlines and the known point are ours.
 
 mod actual;
+mod by_size;
 mod order;
 
 use crate::histogram::Histogram;
 use crate::log::{Access, Kind};
 use crate::rate;
 use actual::Actual;
+use by_size::{BySize, Clock};
 use order::Order;
 
 /// Keys used less recently than this many times the memory ago are forgotten.
@@ -50,6 +55,10 @@ pub struct MissRatio {
     order: Order,
     threshold: u64,
     distances: Histogram,
+    by_size: Option<BySize>,
+    /// The server's order weighs sizes.
+    weighs_size: bool,
+    clock: Clock,
     /// Reads that miss at every size.
     cold: f64,
     /// Reads that the sample had too few (or, negative, too many) of.
@@ -80,6 +89,9 @@ impl MissRatio {
             order: Order::new(keys_max),
             threshold: u64::MAX,
             distances: Histogram::default(),
+            by_size: knows_sizes(keys_max).then(BySize::new),
+            weighs_size: false,
+            clock: Clock::default(),
             cold: 0.0,
             missing: 0.0,
             reads: 0.0,
@@ -91,7 +103,8 @@ impl MissRatio {
     /// Memory, in bytes.
     #[must_use]
     pub fn bytes_max(keys_max: usize) -> usize {
-        Order::bytes_max(keys_max) + Histogram::BYTES
+        let by_size = if knows_sizes(keys_max) { BySize::BYTES } else { 0 };
+        Order::bytes_max(keys_max) + Histogram::BYTES + by_size
     }
 
     /// Keys above it are not wanted.
@@ -103,6 +116,17 @@ impl MissRatio {
     /// The bytes of items that fit into the memory as it is.
     pub fn set_memory(&mut self, bytes: f64) {
         self.memory_bytes = bytes;
+    }
+
+    /// Says whether the server's order of eviction weighs sizes now.
+    pub fn set_weighs_size(&mut self, weighs_size: bool) {
+        self.weighs_size = weighs_size && self.by_size.is_some();
+    }
+
+    /// True if the curve is that of an order of eviction that weighs sizes.
+    #[must_use]
+    pub fn weighs_size(&self) -> bool {
+        self.weighs_size
     }
 
     /// Takes an operation on a sampled key, in the order of time.
@@ -134,7 +158,9 @@ impl MissRatio {
     pub fn hit_ratio(&self, bytes: u64) -> Option<f64> {
         let total = self.reads();
         (total > 0.0).then(|| {
-            let hits = |bytes| (self.distances.up_to(bytes) + self.missing).max(0.0) / total;
+            let by_size = self.by_size.as_ref().filter(|_| self.weighs_size);
+            let distances = by_size.map_or(&self.distances, |by_size| &by_size.distances);
+            let hits = |bytes| (distances.up_to(bytes) + self.missing).max(0.0) / total;
             let point = actual::Point { hits: hits(bytes), present: hits(cut(self.memory_bytes)) };
             self.actual.correct(point, self.cold / total).clamp(0.0, 1.0)
         })
@@ -172,15 +198,21 @@ impl MissRatio {
     fn read(&mut self, access: &Access, now_secs: u32) {
         let (first, repeats) = (1.0, f64::from(access.repeats));
         self.reads += first + repeats;
+        self.clock.pass((first + repeats) / rate(self.threshold));
         let is_alive = |known: &order::Known| known.deadline == 0 || known.deadline > now_secs;
         match self.order.get(access.hash).filter(is_alive) {
             Some(known) => {
                 self.distances.add(self.distance(known), first);
+                let by_size = self.distance_by_size(known);
                 let is_hit = access.kind == Kind::Hit;
                 let bytes = if is_hit { access.bytes } else { known.bytes };
                 let deadline = if is_hit { access.deadline } else { known.deadline };
                 self.put(access.hash, bytes, deadline);
                 self.distances.add(u64::from(bytes), repeats);
+                if let Some(counts) = &mut self.by_size {
+                    counts.distances.add(by_size, first);
+                    counts.distances.add(u64::from(bytes), repeats);
+                }
             }
             None if access.kind == Kind::Hit => self.use_key(access),
             None => {
@@ -198,10 +230,11 @@ impl MissRatio {
 
     /// Makes a key the newest.
     fn put(&mut self, hash: u64, bytes: u32, deadline: u32) {
-        if !self.order.put(hash, bytes, deadline) {
+        let tick = self.clock.tick();
+        if !self.order.put(hash, bytes, deadline, tick) {
             self.make_room();
             if hash < self.threshold {
-                let _ = self.order.put(hash, bytes, deadline);
+                let _ = self.order.put(hash, bytes, deadline, tick);
             }
         }
     }
@@ -210,7 +243,9 @@ impl MissRatio {
     #[cold]
     fn make_room(&mut self) {
         let depth_bytes = DEPTH * self.memory_bytes * rate(self.threshold);
-        if !self.order.number_anew(depth_bytes)
+        let clock = self.clock;
+        let weighed = self.weighs_size.then_some(|known: &order::Known| clock.weighed_age(known));
+        if !self.order.number_anew(depth_bytes, weighed)
             && let Some(threshold) = self.order.hash_of_three_quarters()
         {
             self.lower(threshold);
@@ -219,9 +254,19 @@ impl MissRatio {
 
     fn scale(&mut self, factor: f64) {
         self.distances.scale(factor);
+        if let Some(by_size) = &mut self.by_size {
+            by_size.distances.scale(factor);
+        }
         self.cold *= factor;
         self.missing *= factor;
         self.reads *= factor;
+    }
+
+    /// Bytes of all keys, in the sample or not, of less weighed age than this one, and its own.
+    fn distance_by_size(&mut self, known: order::Known) -> u64 {
+        let Some(by_size) = &mut self.by_size else { return 0 };
+        let others = by_size.distance(&known, self.clock, &self.order);
+        cut(others / rate(self.threshold)) + u64::from(known.bytes)
     }
 
     /// Bytes of all keys, in the sample or not, that were used since this one, and its own.
@@ -233,6 +278,14 @@ impl MissRatio {
 }
 
 const HALF_LIFE_SECS: f64 = 600.0;
+
+/// True if a sample of so many keys is worth the memory of a second count.
+fn knows_sizes(keys_max: usize) -> bool {
+    keys_max >= KEYS_MIN_BY_SIZE
+}
+
+/// Keys of such a sample.
+const KEYS_MIN_BY_SIZE: usize = 2048;
 
 /// A positive number without its fraction, cut at the greatest.
 #[expect(

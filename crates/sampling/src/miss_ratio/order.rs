@@ -3,6 +3,8 @@
 //! The order is a Fenwick tree over places: sums of bytes from a place on take a logarithmic number
 //! of steps. A key that is used gets the next place; when there is none, all are numbered anew.
 
+use std::cmp::Reverse;
+
 use crate::HashTable;
 
 /// The order of a number of keys that is bounded when it is made.
@@ -24,6 +26,8 @@ pub(super) struct Known {
     pub(super) bytes: u32,
     /// Its item's deadline, in the server's seconds; 0 is never.
     pub(super) deadline: u32,
+    /// The time of its last use, by the caller's clock.
+    pub(super) used_at: u32,
 }
 
 impl Order {
@@ -64,8 +68,13 @@ impl Order {
         self.bytes - before
     }
 
+    /// All keys' facts, in no order.
+    pub(super) fn known(&self) -> impl Iterator<Item = &Known> {
+        self.keys.values()
+    }
+
     /// Makes a key the newest; `false`, and nothing was done, if there is no room for it.
-    pub(super) fn put(&mut self, hash: u64, bytes: u32, deadline: u32) -> bool {
+    pub(super) fn put(&mut self, hash: u64, bytes: u32, deadline: u32, used_at: u32) -> bool {
         // A table that has to grow for the sake of what was removed from it says that it is full.
         let is_full = self.keys.len() >= self.keys_max.min(self.keys.capacity());
         if self.next_place as usize >= self.tree.len() || is_full && !self.keys.contains_key(&hash)
@@ -74,7 +83,7 @@ impl Order {
         }
         let place = self.next_place;
         self.next_place += 1;
-        let known = Known { place, bytes, deadline };
+        let known = Known { place, bytes, deadline, used_at };
         if let Some(before) = self.keys.insert(hash, known) {
             self.take_out(before);
         }
@@ -95,22 +104,33 @@ impl Order {
         gone.into_iter().for_each(|hash| self.forget(hash));
     }
 
-    /// Makes room for places: forgets the oldest keys, as many as make the others have at most
-    /// `bytes_max` bytes, and numbers these from 1 on. `false` if there is hardly room for keys.
-    pub(super) fn number_anew(&mut self, bytes_max: f64) -> bool {
-        let mut order: Vec<(u64, Known)> = self.keys.drain().collect();
-        order.sort_unstable_by_key(|(_, known)| known.place);
+    /// Makes room for places: forgets the deepest keys, as many as make the others have at most
+    /// `bytes_max` bytes, and numbers these from 1 on. The oldest are the deepest, or those with
+    /// the greatest `weighed` age. `false` if there is hardly room for keys.
+    pub(super) fn number_anew(
+        &mut self,
+        bytes_max: f64,
+        weighed: Option<impl Fn(&Known) -> u64>,
+    ) -> bool {
+        let mut keys: Vec<(u64, Known)> = self.keys.drain().collect();
+        match weighed {
+            Some(weighed) => keys.sort_unstable_by_key(|(_, known)| Reverse(weighed(known))),
+            None => keys.sort_unstable_by_key(|(_, known)| known.place),
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample needs")]
+        let is_too_deep = |(_, known): &&(u64, Known)| {
+            let is_too_deep = bytes as f64 > bytes_max;
+            bytes -= u64::from(known.bytes);
+            is_too_deep
+        };
+        let deep = keys.iter().take_while(is_too_deep).count();
+        keys.drain(..deep);
+        keys.sort_unstable_by_key(|(_, known)| known.place);
         self.tree.fill(0);
         self.next_place = 1;
-        let mut bytes = std::mem::take(&mut self.bytes);
-        for (hash, known) in order {
-            #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample needs")]
-            let is_too_deep = bytes as f64 > bytes_max;
-            if is_too_deep {
-                bytes -= u64::from(known.bytes);
-            } else {
-                self.put(hash, known.bytes, known.deadline);
-            }
+        for (hash, known) in keys {
+            self.put(hash, known.bytes, known.deadline, known.used_at);
         }
         self.keys.len() < self.keys_max - self.keys_max / 16
     }
@@ -145,17 +165,33 @@ fn places(keys_max: usize) -> usize {
 mod tests {
     use super::*;
 
+    const BY_AGE: Option<fn(&Known) -> u64> = None;
+
+    #[test]
+    fn deep_keys_are_old_ones_or_large_ones() {
+        let deepest = |weighed: Option<fn(&Known) -> u64>| {
+            let mut order = Order::new(7);
+            for (hash, bytes) in [(1, 10), (2, 90), (3, 10)] {
+                assert!(order.put(hash, bytes, 0, 0));
+            }
+            order.number_anew(100.0, weighed);
+            [1, 2, 3].map(|hash| order.get(hash).is_some())
+        };
+        assert_eq!(deepest(None), [false, true, true]);
+        assert_eq!(deepest(Some(|known| u64::from(known.bytes))), [true, false, true]);
+    }
+
     #[test]
     fn bytes_since_a_key_are_those_of_newer_keys() {
         let mut order = Order::new(7);
         for (hash, bytes) in [(1, 10), (2, 20), (3, 30), (1, 11)] {
-            assert!(order.put(hash, bytes, 0));
+            assert!(order.put(hash, bytes, 0, 0));
         }
         let since = |order: &Order, hash| order.get(hash).map(|known| order.bytes_since(known));
         assert_eq!(since(&order, 2), Some(41));
         order.forget(3);
         assert_eq!((since(&order, 2), since(&order, 3)), (Some(11), None));
-        assert!(order.number_anew(15.0));
+        assert!(order.number_anew(15.0, BY_AGE));
         assert_eq!((since(&order, 1), since(&order, 2), order.bytes), (Some(0), None, 11));
     }
 
@@ -166,8 +202,8 @@ mod tests {
         let capacity = order.keys.capacity();
         let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for number in 0..100_000_u64 {
-            if !order.put(hash(number), 1, 0) && !order.number_anew(f64::INFINITY) {
-                order.number_anew(800.0);
+            if !order.put(hash(number), 1, 0, 0) && !order.number_anew(f64::INFINITY, BY_AGE) {
+                order.number_anew(800.0, BY_AGE);
             }
             if number.is_multiple_of(3) {
                 order.forget(hash(number / 2));

@@ -24,7 +24,14 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(config: Config, workers: usize, memory_bytes: f64) -> Self {
         let hits_and_misses = (0, 0);
-        let now = Snapshot { now_ms: 0, now_secs: 10, reads: 0, hits_and_misses, memory_bytes };
+        let now = Snapshot {
+            now_ms: 0,
+            now_secs: 10,
+            reads: 0,
+            hits_and_misses,
+            memory_bytes,
+            weighs_size: false,
+        };
         Self {
             logs: (0..workers).map(|_| Log::new(config.log)).collect(),
             collector: Collector::new(config, &now),

@@ -86,6 +86,7 @@ pub(super) fn miss_ratio_curve(context: &Context<'_>, sink: Sink<'_>) {
         }
         let memory = context.shared.engine.store().memory();
         number(sink, "mrc:memory_bytes", memory.limit.saturating_sub(memory.buffers));
+        sink(b"mrc:weighs_size", if curve.weighs_size() { b"yes" } else { b"no" });
         whole(sink, "mrc:sampled_reads", curve.reads());
         number(sink, "mrc:sampled_items", curve.keys() as u64);
         float(sink, "mrc:sample_ratio", rate(curve.threshold()));

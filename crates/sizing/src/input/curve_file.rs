@@ -2,7 +2,19 @@
 
 use std::collections::BTreeMap;
 
-/// The points of `stats mrc`: bytes of memory and hit ratio, by memory.
+/// The answer to `stats mrc`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MissRatioCurve {
+    /// Bytes of memory and hit ratio, by memory.
+    pub(crate) points: Vec<(f64, f64)>,
+    /// Bytes of memory with index and bags, and of the items that fit into it, where the server
+    /// tells both.
+    pub(crate) memory: Option<(f64, f64)>,
+    /// The server keeps small items rather than large ones.
+    pub(crate) weighs_size: bool,
+}
+
+/// Reads the answer to `stats mrc`.
 ///
 /// The server tells them by bytes of items, and how much memory those of its present size take with
 /// index and bags (`mrc:memory_bytes`; without it bytes of items are all).
@@ -10,13 +22,14 @@ use std::collections::BTreeMap;
 /// # Errors
 ///
 /// When no point has both.
-pub(crate) fn miss_ratio_curve(text: &str) -> Result<Vec<(f64, f64)>, String> {
+pub(crate) fn miss_ratio_curve(text: &str) -> Result<MissRatioCurve, String> {
     let mut points: BTreeMap<&str, (Option<f64>, Option<f64>)> = BTreeMap::new();
-    let mut memory = None;
+    let (mut memory, mut weighs_size) = (None, false);
     for (name, value) in stats(text) {
         if name == "mrc:memory_bytes" {
             memory = value.parse::<f64>().ok().filter(|bytes| *bytes > 0.0);
         }
+        weighs_size |= (name, value) == ("mrc:weighs_size", "yes");
         let Some((size, what)) = name.strip_prefix("mrc:").and_then(|name| name.split_once(':'))
         else {
             continue;
@@ -30,7 +43,8 @@ pub(crate) fn miss_ratio_curve(text: &str) -> Result<Vec<(f64, f64)>, String> {
         }
     }
     let present = points.get("1x").and_then(|point| point.0).filter(|bytes| *bytes > 0.0);
-    let scale = memory.zip(present).map_or(1.0, |(memory, items)| memory / items);
+    let memory = memory.zip(present);
+    let scale = memory.map_or(1.0, |(memory, items)| memory / items);
     let mut points: Vec<(f64, f64)> = points
         .into_values()
         .filter_map(|(bytes, ratio)| Some((bytes? * scale, ratio?)))
@@ -42,7 +56,7 @@ pub(crate) fn miss_ratio_curve(text: &str) -> Result<Vec<(f64, f64)>, String> {
                     enough gets yet, or this is no answer to `stats mrc`"
             .to_owned());
     }
-    Ok(points)
+    Ok(MissRatioCurve { points, memory, weighs_size })
 }
 
 /// Bytes of an item with its header, and how many have them: of the items that are there by `stats
@@ -85,9 +99,20 @@ mod tests {
         let text = "STAT mrc:2x:bytes 200\r\nSTAT mrc:2x:hit_ratio 0.9\r\nSTAT mrc:1x:bytes 100\r\n\
                     STAT mrc:1x:hit_ratio 0.8\r\nSTAT mrc:4x:bytes 400\r\nSTAT mrc:sampled_reads 5\
                     \r\nEND\r\n";
-        assert_eq!(miss_ratio_curve(text), Ok(vec![(100.0, 0.8), (200.0, 0.9)]));
-        let whole = text.replace("END", "STAT mrc:memory_bytes 125\r\nEND");
-        assert_eq!(miss_ratio_curve(&whole), Ok(vec![(125.0, 0.8), (250.0, 0.9)]));
+        let curve = MissRatioCurve {
+            points: vec![(100.0, 0.8), (200.0, 0.9)],
+            memory: None,
+            weighs_size: false,
+        };
+        assert_eq!(miss_ratio_curve(text), Ok(curve));
+        let whole =
+            text.replace("END", "STAT mrc:memory_bytes 125\r\nSTAT mrc:weighs_size yes\r\nEND");
+        let curve = MissRatioCurve {
+            points: vec![(125.0, 0.8), (250.0, 0.9)],
+            memory: Some((125.0, 100.0)),
+            weighs_size: true,
+        };
+        assert_eq!(miss_ratio_curve(&whole), Ok(curve));
         for bad in
             ["", "END", "STAT mrc:1x:bytes 5", "STAT mrc:1x:hit_ratio 2\nSTAT mrc:1x:bytes 1"]
         {

@@ -140,7 +140,8 @@ fn measured(file: &Path) -> Result<Measured, String> {
             number("/maxima/random").map(|random| Measured { random, hot: number("/maxima/hot") })
         }
         Some("holdall-bench-search") => {
-            number("/found/throughput/0").map(|random| Measured { random, hot: None })
+            let gets = gets_of_a_request(&result["spec"]).map_err(|why| at(&why))?;
+            number("/found/throughput/0").map(|all| Measured { random: all * gets, hot: None })
         }
         Some(other) => {
             return Err(at(&format!(
@@ -152,9 +153,37 @@ fn measured(file: &Path) -> Result<Measured, String> {
     found.ok_or_else(|| at(&"no load held the bounds"))
 }
 
+/// Keys that a request of the bench gets on average: some set a key, others get many.
+fn gets_of_a_request(spec: &Value) -> Result<f64, String> {
+    let parts = spec["ratio"].as_str().and_then(|ratio| ratio.split_once(':'));
+    let parts = parts.and_then(|(sets, gets)| Some((number(sets)?, number(gets)?)));
+    let keys = spec["multiget"].as_f64().filter(|keys| *keys >= 1.0);
+    match (parts, keys) {
+        (Some((sets, gets)), Some(keys)) if gets > 0.0 => Ok(keys * gets / (sets + gets)),
+        (Some(_), Some(_)) => Err("nothing but sets was measured".to_owned()),
+        _ => Err("no 'ratio' or 'multiget' in 'spec'".to_owned()),
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| *number >= 0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sets_of_a_measurement_are_no_gets_and_multigets_are_many() {
+        let gets = |ratio: &str, keys: u32| {
+            gets_of_a_request(&serde_json::json!({ "ratio": ratio, "multiget": keys }))
+        };
+        assert_eq!(gets("0:1", 1), Ok(1.0));
+        assert_eq!(gets("1:3", 1), Ok(0.75));
+        assert_eq!(gets("1:1", 10), Ok(5.0));
+        assert!(gets("1:0", 1).is_err() && gets("x", 1).is_err());
+        assert!(gets_of_a_request(&Value::Null).is_err());
+    }
 
     /// Appendix B of the guide, with the ratios of its section 5 (which rounds to 8.4, 12.9, ~55,
     /// and 5.6, 4.3, 3.7).

@@ -47,6 +47,11 @@ fn remarks(sizing: &Sizing, candidate: &Candidate) -> Vec<String> {
         grouped(most),
         others.join(", "),
     ));
+    remarks.push(format!(
+        "All servers together can do {} gets a second under the SLA; {} of items fit.",
+        grouped(candidate.gets_max),
+        Bytes(candidate.item_bytes),
+    ));
     let cost = candidate.money.map_or_else(String::new, |money| {
         format!(", which cost {} a year", grouped(money.headroom))
     });

@@ -138,8 +138,14 @@ impl Cache {
         };
         #[allow(clippy::cast_precision_loss, reason = "an estimate")]
         let memory_bytes = memory_bytes as f64 * 0.85;
-        let now =
-            Snapshot { now_ms: 0, now_secs: 1, reads: 0, hits_and_misses: (0, 0), memory_bytes };
+        let now = Snapshot {
+            now_ms: 0,
+            now_secs: 1,
+            reads: 0,
+            hits_and_misses: (0, 0),
+            memory_bytes,
+            weighs_size: false,
+        };
         let samples = Samples::for_memory(store.memory().limit, 1, true);
         let (collector, log) = (Collector::new(samples, &now), Log::new(samples.log));
         let value = vec![b'v'; VALUE_BYTES_MAX];

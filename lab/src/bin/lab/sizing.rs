@@ -8,7 +8,8 @@ use anyhow::Result;
 use crate::rig::{self, cargo, done, program};
 
 /// What is measured; variables of the environment win.
-const MEASURED: [(&str, &str); 2] = [("SIZING_MIB", "64"), ("SIZING_LOADS", "all")];
+const MEASURED: [(&str, &str); 3] =
+    [("SIZING_MIB", "64"), ("SIZING_LOADS", "all"), ("SIZING_THROUGHPUT", "all")];
 
 /// Builds and measures.
 pub(crate) fn run() -> ExitCode {
@@ -17,8 +18,9 @@ pub(crate) fn run() -> ExitCode {
 
 fn measure() -> Result<()> {
     rig::build(&["-p", "holdall"])?;
-    let mut test =
-        cargo(["test", "--locked", "-p", "e2e", "--test", "sizing", "--", "--nocapture"]);
+    let mut test = cargo(["test", "--locked", "-p", "e2e", "--test", "sizing", "--"]);
+    // Loads are measured alone.
+    test.args(["--nocapture", "--test-threads", "1"]);
     test.env("HOLDALL_BIN", program("holdall"));
     for (variable, value) in MEASURED {
         if std::env::var_os(variable).is_none() {

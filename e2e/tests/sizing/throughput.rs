@@ -1,0 +1,205 @@
+//! The gets a second that a tier can do under an SLA, beside what `plan size` makes of one server's
+//! measurement by `holdall bench search`.
+//!
+//! A machine of few cores does not run several servers as several hosts do. So each server, the one
+//! that is measured and those of the tier, has the same share of a processor, by a control group.
+//! The kernel grants it in slices of 10 ms, so the SLA is a multiple of that. It bounds the median,
+//! which the other work of a busy machine does not reach. Loops are closed: what is done just below
+//! the bound is hardly more than what is done well below it, so a wrong verdict costs little.
+//!
+//! The bench parts keys evenly among servers, whatever their popularity.
+//!
+//! `SIZING_THROUGHPUT` names loads with commas, or `all`: without it no time is compared.
+
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use e2e::folder::Folder;
+use processes::Quota;
+use serde_json::Value;
+use testkit::process::free_port;
+use testkit::server::holdall_path;
+use testkit::{Kind, Launch, Router, Server};
+
+use crate::load::{number, size, whole};
+
+/// The percentage of a processor that each server has.
+const PERCENT: u32 = 10;
+
+/// The greatest distance of gets a second, as a share.
+const GETS_OFF_MAX: f64 = 0.1;
+
+/// Keys, all of which fit into each server.
+const KEYS: u32 = 20_000;
+
+/// The load that is planned, in what one server can do: three servers, each used to four fifths at
+/// most, are enough.
+const TIMES: f64 = 2.2;
+
+/// A load: popularity, values, and how many of a thousand requests store what was missed.
+struct Load {
+    name: &'static str,
+    keys: &'static str,
+    values: &'static str,
+    sets: u32,
+}
+
+/// Values of 300 bytes, web-like sizes, and those of Facebook's ETC pool.
+const VALUES: [&str; 3] = ["300", "30:25,90:25,300:20,1000:15,3000:10,7000:5", "etc"];
+
+/// Popularity and sizes of the loads beside; the sets are their misses, to two digits.
+const LOADS: [Load; 10] = [
+    Load { name: "zipf", keys: "zipf:0.99", values: VALUES[0], sets: 130 },
+    Load { name: "zipf of twice the data", keys: "zipf:0.99", values: VALUES[0], sets: 160 },
+    Load { name: "zipf that mostly fits", keys: "zipf:0.99", values: VALUES[0], sets: 90 },
+    Load { name: "web", keys: "zipf:0.9", values: VALUES[1], sets: 170 },
+    Load { name: "etc", keys: "zipf:0.95", values: VALUES[2], sets: 110 },
+    Load { name: "seen once", keys: "zipf:0.9", values: VALUES[0], sets: 360 },
+    Load { name: "scans", keys: "zipf:0.9", values: VALUES[0], sets: 340 },
+    Load { name: "drift", keys: "zipf:0.9", values: VALUES[0], sets: 270 },
+    Load { name: "news", keys: "uniform", values: VALUES[0], sets: 210 },
+    Load { name: "bursts", keys: "zipf:0.9", values: VALUES[0], sets: 210 },
+];
+
+/// A server within its share of a processor. It ends before its group.
+struct Limited {
+    server: Server,
+    _quota: Quota,
+}
+
+impl Limited {
+    fn start() -> std::io::Result<Self> {
+        let quota = Quota::new(&free_port().to_string(), PERCENT)?;
+        let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", quota.folder().display());
+        let launch = Launch::new(Kind::Holdall).args(&["-t", "1", "-m", "128"]);
+        Ok(Self { server: launch.under(&["sh", "-c", &enter, "sh"]).start(), _quota: quota })
+    }
+}
+
+impl Load {
+    fn words(&self) -> Vec<String> {
+        let ratio = format!("{}:{}", self.sets, 1000 - self.sets);
+        ["--key-pattern", self.keys, "--value-size", self.values, "--ratio", &ratio]
+            .map(str::to_owned)
+            .to_vec()
+    }
+}
+
+/// Runs `holdall bench` on these servers, keeping its result.
+fn bench(folder: &Path, what: &str, servers: &[SocketAddr], words: &[String]) -> Value {
+    let file = folder.join(format!("{what}.json"));
+    let mut command = Command::new(holdall_path());
+    command.args(["bench", what, "--keys", &KEYS.to_string(), "--preload", "--json"]).arg(&file);
+    for server in servers {
+        command.args(["-s", &server.to_string()]);
+    }
+    let output = command.args(words).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let problem = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{text}\n{problem}");
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+/// Gets a second that a search found, of requests of which this part are gets.
+fn gets(found: &Value, part: f64) -> f64 {
+    number(found, "/found/throughput/0") * part
+}
+
+/// What `plan size` says of `times` what the server can do whose search is in `folder`.
+fn plan(folder: &Path, one: f64, hot_key_share: f64) -> Value {
+    size(
+        folder,
+        &format!(
+            "scenario = \"tolerant\"\n\
+             [load]\n\
+             gets_per_second = {}\n\
+             hot_key_share = {hot_key_share}\n\
+             [data]\n\
+             items = {KEYS}\n\
+             sizes = [[16, 300, 1]]\n\
+             [[platform]]\n\
+             name = \"a share of this machine\"\n\
+             bench = \"search.json\"\n\
+             cores = 1\n\
+             memory = \"16GB\"\n\
+             nic = \"100Gbit\"\n",
+            TIMES * one
+        ),
+    )
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// What does not depend on the speed of anything: the gets of a measurement become servers, and the
+/// one with the hottest key has as large a part of the gets as was planned.
+#[test]
+fn as_many_servers_as_one_ones_measurement_asks_for_share_the_gets() {
+    let folder = Folder::new("sizing-shares");
+    let (hot, part) = (0.2, 0.75);
+    let start = || Server::holdall(&["-t", "1", "-m", "64"]);
+    let one = start();
+    let search =
+        words("--ratio 1:3 --sla p99<100s --from 200 --to 200 --time 0.3 --repeats 1 -c 2");
+    let one = gets(&bench(folder.path(), "search", &[one.addr()], &search), part);
+    let plan = plan(folder.path(), one, hot);
+    assert_eq!(whole(number(&plan, "/candidates/0/servers")), 3);
+    let most = (1.0 - hot) / 3.0 + hot;
+    let promised = number(&plan, "/candidates/0/gets_max");
+    assert!((promised * most / one - 1.0).abs() < 1e-9, "{promised} of {one}");
+
+    let servers = [start(), start(), start()];
+    let addresses = servers.each_ref().map(Server::addr);
+    let proxy = Router::over(&addresses, "\"PoolRoute|all\"", &[]);
+    let run = words("--ratio 0:1 --key-pattern hot:0.2 -n 2000 -c 4");
+    bench(folder.path(), "run", &[proxy.addr()], &run);
+    let counts = servers.each_ref().map(|server| server.stat("cmd_get") as f64);
+    let busiest = counts.iter().copied().fold(0.0, f64::max) / counts.iter().sum::<f64>();
+    assert!((busiest - most).abs() < 0.03, "{counts:?}: {busiest}, planned {most}");
+}
+
+#[test]
+fn tiers_do_what_was_promised_under_the_sla() {
+    let Ok(chosen) = env::var("SIZING_THROUGHPUT") else {
+        eprintln!("NOT RUN: SIZING_THROUGHPUT names no loads");
+        return;
+    };
+    if let Err(error) = Limited::start() {
+        panic!("no control group: {error}");
+    }
+    let is_chosen =
+        |load: &&Load| chosen == "all" || chosen.split(',').any(|name| name == load.name);
+    let mut unkept = Vec::new();
+    println!("{:<24} {:>9} servers {:>9} {:>9}", "load", "of one", "promised", "found");
+    for load in LOADS.iter().filter(is_chosen) {
+        let folder = Folder::new("sizing-throughput");
+        let part = f64::from(1000 - load.sets) / 1000.0;
+        let search = |servers: &[Limited]| {
+            let how = words("--sla p50<20ms --by connections --from 128 --precision 30");
+            let servers: Vec<SocketAddr> =
+                servers.iter().map(|limited| limited.server.addr()).collect();
+            gets(&bench(folder.path(), "search", &servers, &[how, load.words()].concat()), part)
+        };
+        let one = search(&[Limited::start().unwrap()]);
+        let plan = plan(folder.path(), one, 0.0);
+        let promised = number(&plan, "/candidates/0/gets_max");
+        let servers = whole(number(&plan, "/candidates/0/servers"));
+        let tier: Vec<Limited> = (0..servers).map(|_| Limited::start().unwrap()).collect();
+        let found = search(&tier);
+        let off = found / promised - 1.0;
+        let line = format!(
+            "{:<24} {one:>9.0} {servers:>7} {promised:>9.0} {found:>9.0} {:>6.1} %",
+            load.name,
+            off * 100.0
+        );
+        println!("{line}");
+        if off.abs() > GETS_OFF_MAX {
+            unkept.push(line);
+        }
+    }
+    assert!(unkept.is_empty(), "not as promised:\n{}", unkept.join("\n"));
+}
