@@ -130,8 +130,8 @@ pub fn from_redis(redis: &Redis) -> Settings {
 /// A setting of Redis by its name; `None` where it is not set.
 type Of<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
-/// The addresses of `bind`. In Redis `*` is every address of IPv4, `::*` every one of IPv6; here `*`
-/// is both.
+/// The addresses of `bind`. In Redis `*` is every address of IPv4, `::*` every one of IPv6; here
+/// `*` is both.
 fn addresses(bind: &str) -> impl Iterator<Item = &str> {
     // A minus says that the address need not be there.
     let hosts = || bind.split_whitespace().map(|host| host.trim_start_matches('-'));

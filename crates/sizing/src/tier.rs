@@ -62,7 +62,7 @@ pub(crate) struct Tier<'i> {
     pub items: Items,
     pub hits: HitSummary,
     pub curve: Curve,
-    /// What a running server told of the items that it keeps.
+    /// The items that a running server keeps, by its own statistics.
     pub kept: Kept,
 }
 

@@ -109,7 +109,8 @@ fn tiers_of_the_planned_size_hold_what_was_promised() {
             bytes[0],
             bytes[1],
             bytes_off * 100.0,
-            items_off.map_or("        -".to_owned(), |off| format!("{:>7.2} %", off * 100.0)),
+            items_off
+                .map_or_else(|| "        -".to_owned(), |off| format!("{:>7.2} %", off * 100.0)),
         );
         println!("{line}");
         let items_off = items_off.unwrap_or(0.0).abs();

@@ -34,7 +34,7 @@ pub(super) struct BySize {
 pub(super) struct Clock(f64);
 
 impl Clock {
-    /// Reads of so many keys pass.
+    /// This number of reads passes.
     pub(super) fn pass(&mut self, reads: f64) {
         self.0 += reads;
     }

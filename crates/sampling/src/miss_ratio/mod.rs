@@ -279,7 +279,7 @@ impl MissRatio {
 
 const HALF_LIFE_SECS: f64 = 600.0;
 
-/// True if a sample of so many keys is worth the memory of a second count.
+/// True if a sample of at most `keys_max` keys is worth the memory of a second count.
 fn knows_sizes(keys_max: usize) -> bool {
     keys_max >= KEYS_MIN_BY_SIZE
 }
