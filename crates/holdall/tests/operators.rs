@@ -135,6 +135,31 @@ fn leases_latencies_and_namespaces_are_shown() {
     assert!(sample(&families, name, "_sum{command=\"set\"}") > 0.0);
 }
 
+#[test]
+fn connections_are_counted_by_the_listener_that_they_came_to() {
+    let (running, address) = shown(&["-l", "127.0.0.1,127.0.0.2"]);
+    // As the log names it: each has a port of its own.
+    let named = |ip: &str| {
+        let (log, begin) = (running.log(), format!("tcp:{ip}:"));
+        let port = log.split(&begin).nth(1).unwrap();
+        let digits: String = port.chars().take_while(char::is_ascii_digit).collect();
+        format!("{begin}{digits}")
+    };
+    let [one, other] = ["127.0.0.1", "127.0.0.2"].map(named);
+    let connect = |name: &str| TcpStream::connect(name.strip_prefix("tcp:").unwrap()).unwrap();
+    let counts = |listener: &str| {
+        let (families, label) = (metrics(address), format!("{{listener=\"{listener}\"}}"));
+        ["", "_total", "_rejected_total"].map(|count| {
+            sample(&families, &format!("holdall_listener_connections{count}"), &label)
+        })
+    };
+    let mut kept = vec![connect(&other), connect(&other)];
+    wait_for("two connections", || counts(&other) == [2.0, 2.0, 0.0]);
+    kept.pop();
+    wait_for("the end of one", || counts(&other) == [1.0, 2.0, 0.0]);
+    assert_eq!(counts(&one), [0.0, 0.0, 0.0]);
+}
+
 /// A hundred at once, one of which says nothing: the others are answered, and it does not grow old.
 #[test]
 fn a_hundred_scrapers_are_served_though_one_is_silent() {

@@ -134,7 +134,7 @@ impl Acceptor {
         match rustix::net::acceptfrom_with(listener, flags) {
             Ok((socket, remote)) => {
                 match refusal {
-                    Some(reason) => self.reject(&socket, reason),
+                    Some(reason) => self.reject(&socket, listener, reason),
                     None => self.hand_over(socket, remote, listener),
                 }
                 Ok(())
@@ -159,14 +159,16 @@ impl Acceptor {
     }
 
     /// Sends the reason, if the socket takes it, and closes.
-    fn reject(&self, socket: &OwnedFd, reason: &[u8]) {
-        self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
+    fn reject(&self, socket: &OwnedFd, listener: &StreamListener, reason: &[u8]) {
+        self.shared.accept.reject(&listener.address);
         // A peer that does not listen to the reason is turned away without it.
         let _ = send_slices(socket.as_fd(), &[IoSlice::new(reason)]);
     }
 
     fn hand_over(&self, socket: OwnedFd, remote: Option<SocketAddrAny>, listener: &StreamListener) {
         let Some(worker) = self.worker() else { return };
+        let accept = &self.shared.accept;
+        let Some(counts) = accept.counts(&listener.address) else { return };
         let remote = remote.and_then(|remote| remote.try_into().ok());
         let peer = Peer { remote, listener: Arc::clone(&listener.address), fd: socket.as_raw_fd() };
         // SeqCst as all writes of the count, for which see `Shared::connections`. The worker takes
@@ -174,11 +176,11 @@ impl Acceptor {
         worker.connections.fetch_add(1, Ordering::SeqCst);
         // Counted before the worker can have it: a client that asks on it for statistics counts
         // itself.
-        self.shared.accept.accepted.fetch_add(1, Ordering::Relaxed);
+        counts.accepted.fetch_add(1, Ordering::Relaxed);
         if !worker.mailbox.try_post(Message::Accepted(socket, peer)) {
-            self.shared.accept.accepted.fetch_sub(1, Ordering::Relaxed);
+            counts.accepted.fetch_sub(1, Ordering::Relaxed);
             worker.connections.fetch_sub(1, Ordering::SeqCst);
-            self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
+            counts.rejected.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -43,10 +43,37 @@ pub(crate) struct AcceptShared {
     /// The listeners are off until a connection closes: whoever closes one rings the eventfd.
     pub(crate) is_waiting: AtomicBool,
     pub(crate) max_connections: AtomicUsize,
-    pub(crate) accepted: AtomicU64,
-    pub(crate) rejected: AtomicU64,
+    /// One for each listener of connections.
+    by_listener: Vec<ListenerCounts>,
     pub(crate) disabled: AtomicU64,
     pub(crate) disabled_us: AtomicU64,
+}
+
+/// Connections that came to one listener.
+#[derive(Debug)]
+pub(crate) struct ListenerCounts {
+    address: Arc<ListenAddress>,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+}
+
+impl AcceptShared {
+    /// The counts of this listener, of which there are few.
+    pub(crate) fn counts(&self, listener: &Arc<ListenAddress>) -> Option<&ListenerCounts> {
+        self.by_listener.iter().find(|counts| Arc::ptr_eq(&counts.address, listener))
+    }
+
+    /// Counts a connection that is turned away.
+    pub(crate) fn reject(&self, listener: &Arc<ListenAddress>) {
+        if let Some(counts) = self.counts(listener) {
+            counts.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The sum of all listeners' counts.
+    fn sum(&self, count: fn(&ListenerCounts) -> &AtomicU64) -> u64 {
+        self.by_listener.iter().map(|counts| count(counts).load(Ordering::Relaxed)).sum()
+    }
 }
 
 /// State of one worker that others look at. The counters have one writer each, so they are added to
@@ -188,6 +215,27 @@ pub struct ConnInfo {
     pub idle: Duration,
 }
 
+/// One listener of connections, as it was when [`Control::listener_stats`] looked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerStats {
+    /// Its address.
+    pub address: Arc<ListenAddress>,
+    /// Connections that are open.
+    pub open: u64,
+    /// Connections accepted since the start.
+    pub accepted: u64,
+    /// Connections turned away since the start.
+    pub rejected: u64,
+}
+
+impl ListenerStats {
+    /// The address in words, and the counts: open, accepted, turned away.
+    #[must_use]
+    pub fn named(&self) -> (String, [u64; 3]) {
+        (self.address.to_string(), [self.open, self.accepted, self.rejected])
+    }
+}
+
 /// Counters of the whole server; each a sum over the workers. Names follow memcached's `stats`
 /// where it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -254,8 +302,15 @@ impl Shared {
                 is_ending: AtomicBool::new(false),
                 is_waiting: AtomicBool::new(false),
                 max_connections: AtomicUsize::new(max_connections),
-                accepted: AtomicU64::new(0),
-                rejected: AtomicU64::new(0),
+                by_listener: sockets
+                    .streams
+                    .iter()
+                    .map(|listener| ListenerCounts {
+                        address: Arc::clone(&listener.address),
+                        accepted: AtomicU64::new(0),
+                        rejected: AtomicU64::new(0),
+                    })
+                    .collect(),
                 disabled: AtomicU64::new(0),
                 disabled_us: AtomicU64::new(0),
             },
@@ -371,6 +426,28 @@ impl Control {
         all
     }
 
+    /// Every listener of connections: TCP, then the unix socket.
+    #[must_use]
+    pub fn listener_stats(&self) -> Vec<ListenerStats> {
+        let of = |counts: &ListenerCounts| ListenerStats {
+            address: Arc::clone(&counts.address),
+            open: 0,
+            accepted: counts.accepted.load(Ordering::Relaxed),
+            rejected: counts.rejected.load(Ordering::Relaxed),
+        };
+        let mut all: Vec<_> = self.shared.accept.by_listener.iter().map(of).collect();
+        for worker in &self.shared.workers {
+            let conn_handles = worker.conn_handles.lock().unwrap_or_else(PoisonError::into_inner);
+            for handle in conn_handles.iter().flatten() {
+                let listener = &handle.peer.listener;
+                if let Some(one) = all.iter_mut().find(|one| Arc::ptr_eq(&one.address, listener)) {
+                    one.open += 1;
+                }
+            }
+        }
+        all
+    }
+
     /// The counters, since the start or the last [`Self::reset_stats`].
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -419,8 +496,8 @@ impl Control {
             accept.is_waiting.load(Ordering::SeqCst) || accept.is_ending.load(Ordering::SeqCst);
         Stats {
             curr_connections: self.shared.connections() as u64,
-            total_connections: accept.accepted.load(Ordering::Relaxed),
-            rejected_connections: accept.rejected.load(Ordering::Relaxed),
+            total_connections: accept.sum(|counts| &counts.accepted),
+            rejected_connections: accept.sum(|counts| &counts.rejected),
             listen_disabled_num: accept.disabled.load(Ordering::Relaxed),
             time_in_listen_disabled_us: accept.disabled_us.load(Ordering::Relaxed),
             conn_yields: sum(|counters| &counters.conn_yields),

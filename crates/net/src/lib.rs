@@ -33,7 +33,7 @@ mod worker;
 pub use activation::activated;
 pub use config::{BufferBudget, Config, Unbudgeted};
 pub use conn_id::ConnId;
-pub use control::{ConnInfo, ConnState, Control, Stats};
+pub use control::{ConnInfo, ConnState, Control, ListenerStats, Stats};
 pub use datagrams::DATAGRAM_BYTES;
 pub use inherited_fd::inherited_listener;
 pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output, SimulatedSocket};

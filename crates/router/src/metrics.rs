@@ -162,6 +162,8 @@ fn page(shared: &Shared) -> Page {
     ] {
         page.single(name, kind, help, value);
     }
+    let listeners = shared.control.get().map(net::Control::listener_stats).unwrap_or_default();
+    metrics::listeners(&mut page, listeners.iter().map(net::ListenerStats::named));
     servers(&mut page, shared);
     durations(&mut page, shared);
     if let Some(export_counts) = shared.export_counts.get() {

@@ -325,11 +325,11 @@ impl<S: Service> Worker<S> {
 
     fn on_message(&mut self, message: Message) {
         match message {
-            Message::Accepted(socket, _)
+            Message::Accepted(socket, peer)
                 if self.service.is_short_of_memory() || !self.make_room() =>
             {
                 drop(socket);
-                self.shared.accept.rejected.fetch_add(1, Ordering::Relaxed);
+                self.shared.accept.reject(&peer.listener);
                 self.count_off();
             }
             Message::Moved(socket, ..) if !self.make_room() => {

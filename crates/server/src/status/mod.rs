@@ -72,6 +72,8 @@ impl Pages for Status {
         page.set_prefix("holdall_");
         own::write(&mut page, &numbers);
         own::write_reloads(&mut page, &self.shared.reloads, &self.shared.reloaded_parts());
+        let listeners = self.control.listener_stats();
+        metrics::listeners(&mut page, listeners.iter().map(net::ListenerStats::named));
         subjects::write(&mut page, &self.shared);
         samples::write(&mut page, &self.shared);
         if let Some(exports) = self.shared.exports() {
