@@ -228,8 +228,7 @@ impl RunResult {
         if self.total.requests == 0 {
             doubts.push("no request was answered: there are no latencies".to_owned());
         }
-        doubts.extend(self.hit_percent().and_then(mostly_missed));
-        doubts.extend(self.starved());
+        doubts.extend(self.doubts_of_conditions());
         if self.wrong > 0 {
             doubts.push(format!("{} values were not what had been stored", self.wrong));
         }
@@ -260,15 +259,6 @@ impl RunResult {
     }
 }
 
-/// The doubt about gets that found less than half of their keys, by the percentage that they found.
-pub(crate) fn mostly_missed(hit_percent: f64) -> Option<String> {
-    (hit_percent < 50.0).then(|| {
-        format!(
-            "only {hit_percent:.1} % of the keys were found, and a miss costs less than a hit; --preload stores them first"
-        )
-    })
-}
-
 /// Seconds below which a run has no shares of time, and nothing happens so often a second: a tick
 /// of the kernel's clock.
 const SECONDS_MIN: f64 = 0.01;
@@ -284,6 +274,18 @@ impl RunResult {
         let cpu = self.cpu.filter(|_| self.seconds >= SECONDS_MIN)?;
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
         Some(cpu.switches as f64 / (self.seconds + self.spec.warm_up))
+    }
+
+    /// Reasons to doubt the figures whatever they are: gets that mostly missed, and a machine that
+    /// is too busy.
+    pub(crate) fn doubts_of_conditions(&self) -> Vec<String> {
+        let missed = self.hit_percent().filter(|hit_percent| *hit_percent < 50.0);
+        let missed = missed.map(|hit_percent| {
+            format!(
+                "only {hit_percent:.1} % of the keys were found, and a miss costs less than a hit; --preload stores them first"
+            )
+        });
+        missed.into_iter().chain(self.starved()).collect()
     }
 
     /// Whose threads were ready to run and had no processor, and for how long.

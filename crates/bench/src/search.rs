@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::result::mostly_missed;
+use crate::doubts::by_point;
 
 /// One measured point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,9 +29,9 @@ pub struct Repeat {
     pub mean: f64,
     /// 99th percentile in microseconds.
     pub p99: f64,
-    /// Keys that were found, in percent of those asked for; `None` without gets.
+    /// Reasons to doubt it, in plain words.
     #[serde(default)]
-    pub hit_percent: Option<f64>,
+    pub doubts: Vec<String>,
 }
 
 /// The outcome of a search.
@@ -71,9 +71,11 @@ impl Found {
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let early = self.failure.iter().map(|why| format!("the search ended early: {why}"));
-        let repeats = self.probes.iter().flat_map(|probe| &probe.repeats);
-        let least = repeats.filter_map(|repeat| repeat.hit_percent).reduce(f64::min);
-        early.chain(least.and_then(mostly_missed)).collect()
+        let points = self.probes.iter().map(|probe| {
+            let doubts = probe.repeats.iter().flat_map(|repeat| repeat.doubts.iter().cloned());
+            (format!("{:.0}", probe.at), doubts.collect())
+        });
+        early.chain(by_point("", points)).collect()
     }
 }
 
@@ -174,7 +176,7 @@ mod tests {
                 rate: at,
                 mean: 1.0,
                 p99: 2.0,
-                hit_percent: None,
+                doubts: Vec::new(),
             }))
         }
     }
@@ -216,7 +218,7 @@ mod tests {
                 rate: at,
                 mean: 1.0,
                 p99: 1.0,
-                hit_percent: None,
+                doubts: Vec::new(),
             }))
         });
         let holds = found.unwrap().holds.unwrap();
@@ -228,7 +230,7 @@ mod tests {
         let mut calls = 0;
         let found = search(bracket(1000.0), |at| {
             calls += 1;
-            let repeat = Repeat { held: true, rate: at, mean: 1.0, p99: 1.0, hit_percent: None };
+            let repeat = Repeat { held: true, rate: at, mean: 1.0, p99: 1.0, doubts: Vec::new() };
             // Two repeats decide a point of three: the third point is cut in its middle.
             Ok::<_, Infallible>((calls < 6).then_some(repeat))
         });

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use crate::doubts::by_point;
 use crate::host::Host;
 use crate::result::{OpResult, RunResult};
 use crate::thread_use::{ThreadUse, thread_use};
@@ -108,27 +109,10 @@ impl SweepResult {
     /// names its points.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
-        let label = self.over.label();
-        let mut all: Vec<(String, Vec<String>)> = Vec::new();
-        for point in &self.points {
-            for doubt in point.result.doubts() {
-                match all.iter_mut().find(|(known, _)| kind(known) == kind(&doubt)) {
-                    Some((_, points)) => points.push(point.at.to_string()),
-                    None => all.push((doubt, vec![point.at.to_string()])),
-                }
-            }
-        }
         let early = self.failure.iter().map(|why| format!("the sweep ended early: {why}"));
-        let each = all.into_iter();
-        early
-            .chain(each.map(|(doubt, points)| format!("At {} {label}: {doubt}", points.join(", "))))
-            .collect()
+        let points = self.points.iter().map(|point| (point.at.to_string(), point.result.doubts()));
+        early.chain(by_point(self.over.label(), points)).collect()
     }
-}
-
-/// What a doubt is about. Percentages differ from point to point; the words before them do not.
-fn kind(doubt: &str) -> &str {
-    doubt.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default()
 }
 
 impl Point {

@@ -149,9 +149,8 @@ fn connections_are_counted_by_the_listener_that_they_came_to() {
     let connect = |name: &str| TcpStream::connect(name.strip_prefix("tcp:").unwrap()).unwrap();
     let counts = |listener: &str| {
         let (families, label) = (metrics(address), format!("{{listener=\"{listener}\"}}"));
-        ["", "_total", "_rejected_total"].map(|count| {
-            sample(&families, &format!("holdall_listener_connections{count}"), &label)
-        })
+        ["", "_total", "_rejected_total"]
+            .map(|count| sample(&families, &format!("holdall_listener_connections{count}"), &label))
     };
     let mut kept = vec![connect(&other), connect(&other)];
     wait_for("two connections", || counts(&other) == [2.0, 2.0, 0.0]);

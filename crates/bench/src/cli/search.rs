@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -11,6 +12,9 @@ use serde::Serialize;
 use super::interrupt;
 use super::run::{self, LoadArgs};
 use crate::host::Host;
+use crate::listeners;
+use crate::result::RunResult;
+use crate::sampler::Sampler;
 use crate::search::{Bracket, Found, Repeat, search};
 use crate::sla::Sla;
 use crate::terminal;
@@ -148,16 +152,19 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
         By::Connections => spec.connections = at as usize,
     }
+    let servers = listeners::pids_of(&spec.targets);
+    let warm_up = Duration::from_secs_f64(spec.warm_up);
+    let sampler = Sampler::begin(servers, warm_up, Duration::from_secs(1), |_| ());
     let outcome = generator::run(&spec, &interrupt::progress())?;
+    let series = sampler.end();
     // A measurement that was cut says nothing of its point.
     if interrupt::happened() {
         return Ok(None);
     }
-    if let Some(failure) = outcome.failure {
+    if let Some(failure) = &outcome.failure {
         bail!("at {at:.0}: {failure}");
     }
-    let (total, gets) = (outcome.record.total(), &outcome.record.gets);
-    let asked = gets.keys.saturating_sub(gets.refused);
+    let total = outcome.record.total();
     // Requests that were due and never answered kept no bound.
     let held = sla.holds(&total) && !outcome.is_overloaded && outcome.record.unanswered == 0;
     #[allow(clippy::cast_precision_loss, reason = "counts and times of one run")]
@@ -166,7 +173,7 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
         rate: total.requests as f64 / outcome.seconds.max(1e-9),
         mean: total.latency.mean() / 1000.0,
         p99: total.latency.value_at_percentile(99.0) as f64 / 1000.0,
-        hit_percent: (asked > 0).then(|| gets.hits as f64 / asked as f64 * 100.0),
+        doubts: RunResult::new(&spec, &outcome, (None, series), run::now())?.doubts_of_conditions(),
     };
     let verdict = if held { "held" } else { "broke" };
     terminal::print(&format!(

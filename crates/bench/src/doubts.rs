@@ -1,0 +1,51 @@
+//! Doubts about several points of one measurement, which often share them.
+
+/// The doubts of all points, each with the points that it is about, such as `At 1, 4 connections:`
+/// and the words; `unit` is that of the points and may be empty.
+pub(crate) fn by_point(
+    unit: &str,
+    points: impl IntoIterator<Item = (String, Vec<String>)>,
+) -> Vec<String> {
+    let mut all: Vec<(String, Vec<String>)> = Vec::new();
+    for (at, doubts) in points {
+        for doubt in doubts {
+            match all.iter_mut().find(|(known, _)| kind(known) == kind(&doubt)) {
+                Some((_, points)) if points.last() == Some(&at) => {}
+                Some((_, points)) => points.push(at.clone()),
+                None => all.push((doubt, vec![at.clone()])),
+            }
+        }
+    }
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    let named =
+        |(doubt, points): (String, Vec<String>)| format!("At {}{unit}: {doubt}", points.join(", "));
+    all.into_iter().map(named).collect()
+}
+
+/// What a doubt is about. Percentages differ from point to point; the words before them do not.
+fn kind(doubt: &str) -> &str {
+    doubt.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doubt_names_each_of_its_points_once() {
+        let of = |at: &str, doubts: &[&str]| {
+            (at.to_owned(), doubts.iter().map(|doubt| (*doubt).to_owned()).collect())
+        };
+        let points = [
+            of("1", &["only 5 % were found", "only 7 % were found"]),
+            of("2", &["a thread waited 30 % of the time"]),
+            of("4", &["only 6 % were found"]),
+        ];
+        let expected = [
+            "At 1, 4 connections: only 5 % were found",
+            "At 2 connections: a thread waited 30 % of the time",
+        ];
+        assert_eq!(by_point("connections", points.clone()), expected);
+        assert_eq!(by_point("", points)[1], "At 2: a thread waited 30 % of the time");
+    }
+}
