@@ -1,7 +1,7 @@
 //! The command line of `holdall config`.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -111,7 +111,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn check_files(files: &[String], as_json: bool) -> u8 {
-    let has_colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let has_colours = usage::has_colours();
     let (mut status, mut all) = (GOOD, Vec::new());
     for name in files {
         let text = match files::read_text(Path::new(name), FILE_BYTES_MAX) {

@@ -1,6 +1,5 @@
 //! `holdall check FILE`.
 
-use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -45,7 +44,7 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
     if words.words.is_empty() {
         return Said::usage("check", "a file is missing");
     }
-    let has_colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let has_colours = usage::has_colours();
     let (mut said, mut objects) = (Said::default(), Vec::new());
     for file in &words.words {
         let (loaded, assumed) = offline::read(Path::new(file), words.flag("--route-prefix"));
