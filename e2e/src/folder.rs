@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A folder that is removed at the end.
 #[derive(Debug)]
@@ -14,10 +15,14 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// An empty one, by a name that this process uses once.
+    /// An empty one. Its name has a number, so tests that run together may give the same.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("e2e-{name}-{}", std::process::id()));
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: numbers differ, and nothing else depends on them.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("e2e-{name}-{}-{number}", std::process::id());
+        let path = env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self { path, is_mounted: false }

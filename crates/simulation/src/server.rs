@@ -51,7 +51,7 @@ pub(crate) struct Answer {
 #[derive(Debug, Default)]
 pub struct Server {
     items: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The time at which an item of `set` ends that has an expiry time, in microseconds.
+    /// The time at which an item ends that `set` or `touch` gave an expiry time, in microseconds.
     ends_us: BTreeMap<Vec<u8>, u64>,
     /// It answers wrongly.
     pub lies: bool,
@@ -226,7 +226,7 @@ impl Server {
             }
             text::Request::Touch { key, exptime, .. } => {
                 self.record(u64::try_from(exptime).unwrap_or(0));
-                let is_there = self.items.contains_key(key);
+                let is_there = self.touch(key, exptime);
                 word(if is_there { b"TOUCHED\r\n" } else { b"NOT_FOUND\r\n" })
             }
             text::Request::Version => word(b"VERSION simulated\r\n"),
@@ -287,6 +287,14 @@ impl Server {
         if let Ok(secs @ 1..) = u64::try_from(secs) {
             self.ends_us.insert(key.to_vec(), self.now_us + secs * 1_000_000);
         }
+    }
+
+    fn touch(&mut self, key: &[u8], secs: i64) -> bool {
+        let is_there = self.items.contains_key(key);
+        if is_there {
+            self.end_in(key, secs);
+        }
+        is_there
     }
 
     fn delete(&mut self, key: &[u8]) -> bool {
@@ -398,7 +406,7 @@ impl Server {
             }
             Command::Touch { key, exptime } => {
                 self.record(u64::from(exptime));
-                match self.items.contains_key(key) {
+                match self.touch(key, i64::from(exptime)) {
                     true => write_touched(out, header, 0, mark(key, 0)),
                     false => write_error(out, header, Status::NotFound),
                 }

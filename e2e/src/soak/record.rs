@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const AFTERMATH: Duration = Duration::from_secs(3);
 
 /// The same for `302 try again`: the proxy believes a server whose deletes it kept two to four
-/// seconds after they are executed.
+/// seconds after they are executed, and after the other server, which has its mark, can be asked.
 const UNBELIEVED: Duration = Duration::from_secs(6);
 
 /// A process whose trouble excuses an error.
@@ -193,23 +193,27 @@ impl Record {
 
     /// True when a trouble held one of these parts at some moment since.
     pub(super) fn was_held(&self, parts: &[Part], since: Instant) -> bool {
-        self.was_held_before(parts, since, AFTERMATH)
+        let is_own = |part: &Part| parts.contains(part);
+        self.had_trouble(is_own, since, AFTERMATH)
     }
 
-    fn was_held_before(&self, parts: &[Part], since: Instant, aftermath: Duration) -> bool {
-        let is_own = |spell: &&Spell| spell.parts.iter().any(|part| parts.contains(part));
-        let mut own = self.lock();
-        own.spells
-            .iter_mut()
-            .map(|spell| &*spell)
-            .filter(is_own)
-            .any(|spell| spell.end.is_none_or(|end| end + aftermath > since))
+    /// True when a trouble held one of these parts since, or less than `aftermath` before.
+    fn had_trouble(
+        &self,
+        is_one: impl Fn(&Part) -> bool,
+        since: Instant,
+        aftermath: Duration,
+    ) -> bool {
+        let lasted = |spell: &Spell| spell.end.is_none_or(|end| end + aftermath > since);
+        let spells = &self.lock().spells;
+        spells.iter().any(|spell| spell.parts.iter().any(&is_one) && lasted(spell))
     }
 
     /// A request on this path, begun at `since`, failed: excused by a trouble, or a violation.
     pub(super) fn failed(&self, parts: &[Part], since: Instant, what: &str) {
-        let aftermath = if what.contains("302 try again") { UNBELIEVED } else { AFTERMATH };
-        if self.was_held_before(parts, since, aftermath) {
+        let is_held_back =
+            || what.contains("302 try again") && self.had_trouble(|_| true, since, UNBELIEVED);
+        if self.was_held(parts, since) || is_held_back() {
             self.lock().excused += 1;
         } else if !self.is_over() {
             self.lock().strays += 1;

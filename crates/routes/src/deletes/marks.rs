@@ -8,7 +8,8 @@
 //!
 //! A router whose deletes do not reach a server S writes the mark to S's peers every second, and
 //! reads the marks of all servers as often. A mark ends by itself: [`SETTLED_SECS`] after the last
-//! router has executed what it kept, or [`OWED_SECS`] after a router has died with its spool.
+//! router has executed what it kept, or [`OWED_SECS`] after a router has died with its spool. A peer
+//! that is away when the deletes are executed is told when it is back, if its mark may live then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ const SETTLED_SECS: i64 = 3;
 /// The longest key.
 const KEY_MAX: usize = 250;
 
-/// The upper half of the tickets of reads, and of writes, whose answers nobody needs.
+/// The upper half of the tickets of reads, and of writes.
 const READS: Ticket = 0xffff_ffff;
 const WRITES: Ticket = 0xffff_fffe;
 
@@ -45,12 +46,33 @@ enum Answer {
     Marked,
 }
 
+/// A server that keeps another's mark.
+#[derive(Debug)]
+struct Peer {
+    id: DestinationId,
+    answer: Answer,
+    /// The end of the mark that this router has written there for deletes to come, and has not
+    /// shortened since.
+    owed_until: Option<Instant>,
+}
+
+/// An outstanding request for a mark.
+#[derive(Debug)]
+struct Asked {
+    /// The server that the mark is of.
+    name: String,
+    /// The place of the peer among the server's.
+    place: usize,
+    /// The mark that a write shortens.
+    owed_until: Option<Instant>,
+}
+
 /// A server that has peers.
 #[derive(Debug)]
 struct Server {
     key: Vec<u8>,
     id: DestinationId,
-    peers: Vec<(DestinationId, Answer)>,
+    peers: Vec<Peer>,
     /// The last sight of the mark, while it counts.
     seen_at: Option<Instant>,
 }
@@ -61,11 +83,9 @@ pub(super) struct Marks {
     servers: BTreeMap<String, Server>,
     /// The number of servers that have none.
     unmarkable: u64,
-    /// The server and the peer that each outstanding read is about.
-    asked: BTreeMap<u32, (String, usize)>,
-    last_read: u32,
-    /// Servers that this router has marked and that have deletes of it to come.
-    written: BTreeSet<String>,
+    /// By the lower half of their tickets.
+    asked: BTreeMap<u32, Asked>,
+    last_number: u32,
     /// Whether marks of others are looked for.
     reads: bool,
     round_at: Instant,
@@ -74,8 +94,8 @@ pub(super) struct Marks {
 impl Marks {
     /// None yet. Without `reads` marks are written only.
     pub(super) fn new(reads: bool, now: Instant) -> Self {
-        let (servers, asked, written) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { servers, unmarkable: 0, asked, last_read: 0, written, reads, round_at: now }
+        let (servers, asked) = (BTreeMap::new(), BTreeMap::new());
+        Self { servers, unmarkable: 0, asked, last_number: 0, reads, round_at: now }
     }
 
     /// Other servers are in use. Marks that were seen of those that stay count further; the
@@ -100,8 +120,14 @@ impl Marks {
             }
             let mut at = |target: &Target| upstream.destination(&target.address, &target.settings);
             let id = at(target);
-            let peers = known.into_iter().map(|peer| (at(peer), Answer::None)).collect();
-            let seen_at = before.get(name).and_then(|server| server.seen_at);
+            let old = before.get(name);
+            let owed_until = |id| old?.peers.iter().find(|peer| peer.id == id)?.owed_until;
+            let peers = known.into_iter().map(|peer| {
+                let id = at(peer);
+                Peer { id, answer: Answer::None, owed_until: owed_until(id) }
+            });
+            let peers = peers.collect();
+            let seen_at = old.and_then(|server| server.seen_at);
             self.servers.insert(name.clone(), Server { key, id, peers, seen_at });
         }
         // After the new ones have them: a connection that stays in use stays open.
@@ -109,7 +135,7 @@ impl Marks {
             if server.seen_at.is_some() && !self.servers.contains_key(name) {
                 upstream.set_dirty(server.id, owes(name));
             }
-            let peers = server.peers.drain(..).map(|(id, _)| id);
+            let peers = server.peers.drain(..).map(|peer| peer.id);
             for id in std::iter::once(server.id).chain(peers) {
                 upstream.release(id, sink);
             }
@@ -148,29 +174,41 @@ impl Marks {
             return Vec::new();
         }
         self.round_at = now + EVERY;
-        let before = std::mem::replace(&mut self.written, owed.collect());
-        for name in before.union(&self.written) {
-            let Some(server) = self.servers.get(name) else { continue };
-            let exptime = if self.written.contains(name) { OWED_SECS } else { SETTLED_SECS };
-            let set = Request {
-                exptime,
-                value: b"1",
-                is_aside: true,
-                ..Request::new(Command::Set, &server.key)
-            };
-            for (peer, _) in &server.peers {
-                // The next round tries again.
-                let _ = upstream.ask(*peer, &set, WRITES << 32);
+        self.write(now, &owed.collect(), upstream);
+        if self.reads { self.read(now, upstream) } else { Vec::new() }
+    }
+
+    /// Writes the marks of the servers in `owed`, and shortens those that are left of others.
+    fn write(&mut self, now: Instant, owed: &BTreeSet<String>, upstream: &mut Upstream) {
+        for (name, server) in &mut self.servers {
+            let is_owed = owed.contains(name);
+            // Only a mark that is there is shortened: a peer may have lost it.
+            let (op, exptime) =
+                if is_owed { (Command::Set, OWED_SECS) } else { (Command::Touch, SETTLED_SECS) };
+            let request =
+                Request { exptime, value: b"1", is_aside: true, ..Request::new(op, &server.key) };
+            for (place, peer) in server.peers.iter_mut().enumerate() {
+                let left = peer.owed_until.filter(|until| *until > now);
+                peer.owed_until = if is_owed { Some(now + OWED) } else { left };
+                if peer.owed_until.is_none() {
+                    continue;
+                }
+                self.last_number = self.last_number.wrapping_add(1);
+                let ticket = WRITES << 32 | Ticket::from(self.last_number);
+                // After a failure the next round tries again.
+                if upstream.ask(peer.id, &request, ticket).is_ok() && !is_owed {
+                    let asked = Asked { name: name.clone(), place, owed_until: peer.owed_until };
+                    self.asked.insert(self.last_number, asked);
+                }
             }
         }
-        if self.reads { self.read(now, upstream) } else { Vec::new() }
     }
 
     /// Ends a round and begins the next.
     fn read(&mut self, now: Instant, upstream: &mut Upstream) -> Vec<(String, DestinationId)> {
         let mut cleared = Vec::new();
         for (name, server) in &mut self.servers {
-            let says = |answer| server.peers.iter().any(|(_, said)| *said == answer);
+            let says = |answer| server.peers.iter().any(|peer| peer.answer == answer);
             // Where no peer answers, the mark counts for as long as it may live.
             let lives = |seen: Instant| now.saturating_duration_since(seen) < OWED;
             let stays = says(Answer::Marked) || !says(Answer::Clear);
@@ -178,22 +216,23 @@ impl Marks {
                 server.seen_at = None;
                 cleared.push((name.clone(), server.id));
             }
-            for (place, (peer, answer)) in server.peers.iter_mut().enumerate() {
-                if *answer == Answer::Asked {
+            for (place, peer) in server.peers.iter_mut().enumerate() {
+                if peer.answer == Answer::Asked {
                     continue;
                 }
-                *answer = Answer::None;
+                peer.answer = Answer::None;
                 // Marks are never old for longer than they live.
                 let get = Request {
                     is_aside: true,
                     takes_old: true,
                     ..Request::new(Command::Get, &server.key)
                 };
-                self.last_read = self.last_read.wrapping_add(1);
-                let ticket = READS << 32 | Ticket::from(self.last_read);
-                if upstream.ask(*peer, &get, ticket).is_ok() {
-                    *answer = Answer::Asked;
-                    self.asked.insert(self.last_read, (name.clone(), place));
+                self.last_number = self.last_number.wrapping_add(1);
+                let ticket = READS << 32 | Ticket::from(self.last_number);
+                if upstream.ask(peer.id, &get, ticket).is_ok() {
+                    peer.answer = Answer::Asked;
+                    let asked = Asked { name: name.clone(), place, owed_until: None };
+                    self.asked.insert(self.last_number, asked);
                 }
             }
         }
@@ -209,19 +248,27 @@ impl Marks {
         outcome: Outcome,
         marked: &mut Vec<DestinationId>,
     ) -> bool {
-        if ticket >> 32 != READS {
-            return ticket >> 32 == WRITES;
+        let is_read = ticket >> 32 == READS;
+        if !is_read && ticket >> 32 != WRITES {
+            return false;
         }
-        let number = narrow::low_u32(ticket);
-        let Some((name, place)) = self.asked.remove(&number) else { return true };
-        let Some(server) = self.servers.get_mut(&name) else { return true };
-        let Some((_, answer)) = server.peers.get_mut(place) else { return true };
-        *answer = match outcome {
+        let Some(asked) = self.asked.remove(&narrow::low_u32(ticket)) else { return true };
+        let Some(server) = self.servers.get_mut(&asked.name) else { return true };
+        let Some(peer) = server.peers.get_mut(asked.place) else { return true };
+        if !is_read {
+            // Not if another has been written since.
+            let is_short = matches!(outcome, Outcome::Touched | Outcome::NotFound);
+            if is_short && peer.owed_until == asked.owed_until {
+                peer.owed_until = None;
+            }
+            return true;
+        }
+        peer.answer = match outcome {
             Outcome::Found => Answer::Marked,
             Outcome::NotFound => Answer::Clear,
             _ => Answer::None,
         };
-        if *answer == Answer::Marked {
+        if peer.answer == Answer::Marked {
             if server.seen_at.is_none() {
                 marked.push(server.id);
             }

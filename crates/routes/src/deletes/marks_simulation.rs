@@ -31,6 +31,9 @@ const SEEN_US: u64 = 3_000_000;
 /// Longer than the mark of a router that has executed its deletes.
 const SETTLED_US: u64 = 6_000_000;
 
+/// Longer than several intervals, and shorter than a mark lives.
+const AWAY_US: u64 = 10_000_000;
+
 /// Longer than the mark of a router that has died.
 const ENDED_US: u64 = 65_000_000;
 
@@ -309,6 +312,26 @@ fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
     let targets = fleet.plan.targets();
     fleet.writers.push(killed.again(targets));
     fleet.assert_believed();
+}
+
+/// The peers are away while the deletes are executed, and have the mark when they are back.
+#[test]
+fn a_mark_ends_though_its_peers_are_away_when_the_deletes_are_executed() {
+    seeds(10, "a_mark_ends_though", |seed| {
+        let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
+        fleet.keep_a_delete();
+        fleet.pass(SEEN_US);
+        let begin = |trouble| {
+            let peers = 1..SERVERS;
+            peers.for_each(|peer| system::with(|net| net.begin(peer, trouble, u64::MAX)));
+        };
+        begin(Trouble::Dead);
+        fleet.heal(0);
+        fleet.pass(AWAY_US);
+        assert_eq!(fleet.writers[0].deletes().counts().pending, 0);
+        begin(Trouble::None);
+        fleet.assert_believed();
+    });
 }
 
 /// Two servers keep each other's mark, and both are asked for no values.
