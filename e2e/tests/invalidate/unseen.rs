@@ -92,7 +92,8 @@ fn read(database: &Database, server: &Server, stop: &AtomicBool) {
         wire.send(b"lease-get item:0\r\n");
         let line = wire.line();
         // A hit's value, a miss's block, and the end.
-        (wire.line(), wire.line());
+        wire.line();
+        wire.line();
         let words: Vec<_> = line.split(' ').collect();
         if words[0] == "VALUE" || words[2] == "1" {
             continue;

@@ -8,8 +8,8 @@
 //!
 //! A router whose deletes do not reach a server S writes the mark to S's peers every second, and
 //! reads the marks of all servers as often. A mark ends by itself: [`SETTLED_SECS`] after the last
-//! router has executed what it kept, or [`OWED_SECS`] after a router has died with its spool. A peer
-//! that is away when the deletes are executed is told when it is back, if its mark may live then.
+//! router has executed what it kept, or [`OWED_SECS`] after a router has died with its spool. A
+//! peer that is away when the deletes are executed is asked again while its mark may live.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
