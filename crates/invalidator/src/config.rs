@@ -116,6 +116,17 @@ enum Templates {
 struct ClusterTable {
     name: String,
     routers: Vec<String>,
+    #[serde(default)]
+    compression: Compression,
+}
+
+/// The way in which batches go to a cluster's routers.
+#[derive(Debug, Clone, Copy, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Compression {
+    #[default]
+    None,
+    Zstd,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -402,6 +413,7 @@ impl Config {
         let cluster = |table: &ClusterTable| Cluster {
             name: table.name.clone(),
             routers: table.routers.clone(),
+            is_compressed: table.compression == Compression::Zstd,
         };
         Ok(Plan {
             name: self.source.name.clone(),

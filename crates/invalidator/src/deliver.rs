@@ -37,6 +37,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backlog::{Backlog, Source};
 use crate::batch::{self, BatchError, Before, Hint, Wire};
 use crate::clock::{micros, older};
+use crate::compressed::Packer;
 use crate::deferred::Deferred;
 use crate::delivery::{Delivery, Flush, OnGap, Work};
 use crate::disk_queue::{Chunk, DiskQueue};
@@ -57,6 +58,8 @@ pub struct Destination<N: Network, S> {
     sampler: Sampler,
     next_router: usize,
     wire: Option<Wire<N::Stream>>,
+    /// For the router at its other end, if that takes blocks.
+    packer: Option<Packer>,
     pause: Duration,
     deferred: Deferred,
     /// Deletes to repeat: the moment, the delivery they belong to, and the work.
@@ -82,6 +85,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             sampler,
             next_router: 0,
             wire: None,
+            packer: None,
             pause: target.limits.retry_first,
             deferred: Deferred::default(),
             repeats: VecDeque::new(),
@@ -467,8 +471,15 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             let stream = dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             let stream = stream
                 .map_err(|error| io::Error::new(error.kind(), format!("{router}: {error}")))?;
-            self.wire = Some(BufStream::with_capacity(4096, 1 << 16, stream));
+            let mut wire = BufStream::with_capacity(4096, 1 << 16, stream);
+            self.packer = if self.target.is_compressed {
+                answer(self.target.limits.answer_within, Packer::ask(&mut wire)).await?
+            } else {
+                None
+            };
+            self.wire = Some(wire);
             self.own().connected.store(true, Relaxed);
+            self.own().compressed.store(self.packer.is_some(), Relaxed);
         }
         match &mut self.wire {
             Some(wire) => Ok(wire),
@@ -486,6 +497,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.next_router = self.next_router.wrapping_add(1);
         let own = self.own();
         own.connected.store(false, Relaxed);
+        own.compressed.store(false, Relaxed);
         own.fail(&error.to_string());
         false
     }
@@ -496,6 +508,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.next_router = self.next_router.wrapping_add(1);
         let own = self.own();
         own.connected.store(false, Relaxed);
+        own.compressed.store(false, Relaxed);
         own.retried.fetch_add(1, Relaxed);
         own.fail(&error.to_string());
         sleep(self.pause).await;

@@ -27,6 +27,7 @@ mod checkpoint_writer;
 pub mod cli;
 mod clock;
 pub mod comment;
+mod compressed;
 pub mod config;
 mod deferred;
 pub mod deliver;

@@ -222,6 +222,7 @@ impl<S: DiskQueue> Clusters<S> {
             let target = Target {
                 network: Arc::clone(network),
                 routers: cluster.routers.clone(),
+                is_compressed: cluster.is_compressed,
                 limits,
                 kept,
                 on_gap: plan.on_gap.clone(),

@@ -13,6 +13,8 @@ pub struct Cluster {
     pub name: String,
     /// Tried in this order.
     pub routers: Vec<String>,
+    /// True if they are sent batches in blocks of zstd, where they take them.
+    pub is_compressed: bool,
 }
 
 /// The settings of a pipeline, apart from its source.

@@ -79,6 +79,8 @@ pub struct ClusterStats {
     pub name: String,
     /// True while a router of it is connected.
     pub connected: AtomicBool,
+    /// True while that router is sent batches in blocks of zstd.
+    pub compressed: AtomicBool,
     /// Keys whose delete was acknowledged.
     pub delivered: AtomicU64,
     /// Batches acknowledged.
@@ -414,6 +416,7 @@ fn described(name: &str) -> (Kind, &'static str) {
         "canary_late" => gauge("1 when no change is known to have arrived for two intervals."),
         "canary_proven" => counter("Changes of its own that were seen to arrive."),
         "connected" => gauge("1 while a router of the cluster is connected."),
+        "compressed" => gauge("1 while deletes go to that router in blocks of zstd."),
         "delivered" => counter("Keys whose delete was acknowledged."),
         "batches" => counter("Batches acknowledged."),
         "retried" => counter("Batches sent again after an error."),
@@ -449,6 +452,7 @@ impl ClusterStats {
         Self {
             name,
             connected: AtomicBool::new(false),
+            compressed: AtomicBool::new(false),
             delivered: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             retried: AtomicU64::new(0),
@@ -486,6 +490,7 @@ impl ClusterStats {
         let lag_ms = waits_ms.max(silent_ms);
         let mut all = vec![
             ("connected", u64::from(self.connected.load(Relaxed))),
+            ("compressed", u64::from(self.compressed.load(Relaxed))),
             ("delivered", self.delivered.load(Relaxed)),
             ("batches", self.batches.load(Relaxed)),
             ("retried", self.retried.load(Relaxed)),
@@ -533,6 +538,7 @@ impl ClusterStats {
     /// Forgets what concerns the work under way, since another invalidator works from now on.
     pub fn rest(&self) {
         self.connected.store(false, Relaxed);
+        self.compressed.store(false, Relaxed);
         for gauge in [
             &self.deferred,
             &self.kept,

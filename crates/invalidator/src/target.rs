@@ -41,6 +41,8 @@ pub struct Target<N> {
     pub network: Arc<N>,
     /// Addresses of its routers, tried in this order.
     pub routers: Vec<String>,
+    /// True if they are sent batches in blocks of zstd, where they take them.
+    pub is_compressed: bool,
     /// Limits of batches and waits.
     pub limits: Limits,
     /// Takes the deletes that a router keeps for later.

@@ -179,11 +179,13 @@ fn read_and_deliver(name: &str, database: &Database) {
 fn figures_of_the_rate_over_a_distance() {
     let distance = Duration::from_millis(number("DISTANCE_MS", 80).into());
     for (name, make) in Database::BOTH {
-        deliver_far(name, &make(), distance);
+        for compression in ["none", "zstd"] {
+            deliver_far(name, &make(), distance, compression);
+        }
     }
 }
 
-fn deliver_far(name: &str, database: &Database, distance: Duration) {
+fn deliver_far(name: &str, database: &Database, distance: Duration, compression: &str) {
     let changes = number("CHANGES", 400);
     database.make("items", 0);
     let server = small();
@@ -191,6 +193,7 @@ fn deliver_far(name: &str, database: &Database, distance: Duration) {
     let far = relay(router.addr(), distance / 2);
     let mut invalidator =
         Invalidator::new(&database.source(), &keys(database), &[far], &delivery());
+    invalidator.configure(&format!("compression = \"{compression}\"\n"));
     invalidator.start(&[]);
     invalidator.kill();
     database.insert("items", changes, ROWS);
@@ -198,9 +201,13 @@ fn deliver_far(name: &str, database: &Database, distance: Duration) {
     invalidator.start(&[]);
     invalidator.until("cluster:c0:delivered", |count| count >= u64::from(changes));
     let took = begin.elapsed();
+    let (_, bytes) = sent(|_, peer| peer == far.port());
     println!(
-        "{name}: {changes} keys were read and delivered over {distance:?} in {took:?}: {:.0} keys/s",
-        f64::from(changes) / took.as_secs_f64()
+        "{name}, compression \"{compression}\": {changes} keys were read and delivered over {distance:?} in {took:?}: \
+         {:.0} keys/s; {:.1} bytes a key; {:?} of CPU",
+        f64::from(changes) / took.as_secs_f64(),
+        number_f64(bytes) / f64::from(changes),
+        invalidator.cpu()
     );
 }
 

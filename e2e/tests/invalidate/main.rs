@@ -9,6 +9,7 @@
 
 mod away;
 mod canary;
+mod compressed;
 mod cut;
 mod database;
 mod decisions;

@@ -9,6 +9,7 @@
 //! The router answers in order, and executes deletes of one key in the order in which they came.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{Destination, answer};
 use crate::backlog::Backlog;
 use crate::batch::{self, BatchError, Quiet};
+use crate::compressed::Packer;
 use crate::delivery::{Delivery, Work};
 use crate::disk_queue::DiskQueue;
 use crate::monitor::Sampler;
@@ -98,8 +100,10 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         let stop = Notify::new();
         let (backlog, limits) = (Arc::clone(&self.backlog), self.target.limits);
         let sampler = self.sampler.clone();
+        let mut packer = self.packer.take();
         let mut left = {
-            let feed = feed(&backlog, limits, &sampler, &mut writer, sender, &stop);
+            let out = Out { writer: &mut writer, packer: packer.as_mut() };
+            let feed = feed(&backlog, limits, &sampler, out, sender, &stop);
             let settle = self.settle(&mut reader, &mut groups, &stop);
             tokio::pin!(feed, settle);
             tokio::select! {
@@ -107,6 +111,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
                 () = &mut feed => settle.await,
             }
         };
+        self.packer = packer;
         if left.error.is_none() && reader.buffer().is_empty() {
             self.wire = Some(reader.into_inner().unsplit(writer));
         } else {
@@ -237,12 +242,28 @@ where
     Ok(answers)
 }
 
+/// The way to a router.
+struct Out<'a, W> {
+    writer: &'a mut W,
+    packer: Option<&'a mut Packer>,
+}
+
+impl<W: AsyncWrite + Unpin> Out<'_, W> {
+    async fn write(&mut self, batch: Vec<u8>) -> io::Result<()> {
+        let batch = match &mut self.packer {
+            Some(packer) => packer.pack(batch)?,
+            None => batch,
+        };
+        self.writer.write_all(&batch).await
+    }
+}
+
 /// Writes groups until it is stopped, the connection fails, a flush comes, or nothing more does.
 async fn feed<S: DiskQueue>(
     backlog: &Backlog<S>,
     limits: Limits,
     sampler: &Sampler,
-    writer: &mut (impl AsyncWrite + Unpin),
+    mut out: Out<'_, impl AsyncWrite + Unpin>,
     groups: mpsc::Sender<Group>,
     stop: &Notify,
 ) {
@@ -269,11 +290,11 @@ async fn feed<S: DiskQueue>(
         let has_flush = group.has_flush();
         permit.send(group);
         for text in texts {
-            if writer.write_all(&text).await.is_err() {
+            if out.write(text).await.is_err() {
                 return;
             }
         }
-        if writer.flush().await.is_err() || has_flush {
+        if out.writer.flush().await.is_err() || has_flush {
             return;
         }
     }

@@ -66,6 +66,7 @@ fn target<N>(network: Arc<N>, routers: &[&str], stats: &Arc<Stats>) -> Target<N>
     Target {
         network,
         routers: routers.iter().map(ToString::to_string).collect(),
+        is_compressed: false,
         limits: LIMITS,
         kept: tokio::sync::mpsc::channel(1).0,
         on_gap: OnGap::Stop,

@@ -35,6 +35,7 @@ fn plan() -> Plan {
             .map(|at| Cluster {
                 name: format!("c{at}"),
                 routers: vec![format!("{at}:a"), format!("{at}:b")],
+                is_compressed: false,
             })
             .collect(),
         limits: Limits {

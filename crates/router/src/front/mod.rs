@@ -13,6 +13,7 @@ mod account;
 mod admission;
 mod batch;
 mod binary;
+mod compressed;
 mod format;
 mod login;
 mod packet;
@@ -41,6 +42,7 @@ use crate::shared::Shared;
 use ::watch::hub::{Events, Watching};
 use account::Account;
 use batch::Batch;
+use compressed::Unpacked;
 use queue::Queues;
 use slot::Slot;
 use store::Receiving;
@@ -80,6 +82,8 @@ pub(crate) struct Session {
     /// A retrieval line whose keys are still in the input.
     line: Option<GetLine>,
     receiving: Option<Box<Receiving>>,
+    /// A compressed block of which requests are still to be served.
+    unpacked: Option<Box<Unpacked>>,
     /// Bytes of a refused data block to drop.
     swallow: u64,
     /// Close when everything owed has left.
@@ -100,6 +104,11 @@ impl Session {
     /// A data block is still to come, or the rest of one.
     const fn is_sending(&self) -> bool {
         self.receiving.is_some() || self.swallow > 0
+    }
+
+    /// A request has begun that is not whole, or of which a part is not served.
+    const fn is_asking(&self) -> bool {
+        self.line.is_some() || self.is_sending() || self.unpacked.is_some()
     }
 
     /// Tells the log what is wrong with the connection.
@@ -176,7 +185,7 @@ impl Front {
             if let Some(watching) = &session.watching {
                 return if is_empty { watch::go_on(watching, input, output) } else { Flow::Wait };
             }
-            if input.bytes().is_empty() {
+            if input.bytes().is_empty() && session.unpacked.is_none() {
                 return Flow::NeedInput;
             }
             if !session.is_sending() && !self.queues.admits(session.queue) {
@@ -198,6 +207,9 @@ impl Front {
     }
 
     fn step(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        if let Some(unpacked) = session.unpacked.take() {
+            return self.step_inside(session, unpacked);
+        }
         match session.trace {
             None => self.step_once(session, input),
             Some(_) => self.step_in_trace(session, input),
@@ -296,6 +308,7 @@ impl Service for Front {
             listener: self.shared.listeners.of(&peer.listener),
             line: None,
             receiving: None,
+            unpacked: None,
             swallow: 0,
             closes: false,
             watching: None,
@@ -402,11 +415,9 @@ impl Service for Front {
 
     fn may_move(&self, session: &Session) -> bool {
         // What it speaks, its next request tells again; who it is, it does not.
-        let Session { line, receiving, swallow, closes, watching, .. } = session;
-        let Session { asks_to_watch, client_login, trace, .. } = session;
-        let is_asking = line.is_some() || receiving.is_some() || *swallow > 0;
+        let Session { closes, watching, asks_to_watch, client_login, trace, .. } = session;
         let watches = watching.is_some() || asks_to_watch.is_some();
-        !is_asking && !closes && !watches && client_login.is_none() && trace.is_none()
+        !session.is_asking() && !closes && !watches && client_login.is_none() && trace.is_none()
     }
 
     fn moved(&mut self, session: Session) {
@@ -414,10 +425,9 @@ impl Service for Front {
     }
 
     fn occupation(&self, session: &Session) -> Occupation {
-        let Session { line, receiving, swallow, closes, watching, .. } = session;
-        if watching.is_some() {
+        if session.watching.is_some() {
             Occupation::Listening
-        } else if line.is_some() || receiving.is_some() || *swallow > 0 || *closes {
+        } else if session.is_asking() || session.closes {
             Occupation::Request
         } else {
             Occupation::None

@@ -9,7 +9,7 @@ use watch::hub::Events;
 
 use super::slot::{Kind, Slot};
 use super::store::Block;
-use super::{Front, Session, Step, format};
+use super::{Front, Session, Step, compressed, format};
 
 /// What keys that ask this program, and no server, begin with.
 pub(crate) const ADMIN_PREFIX: &[u8] = b"__mcrouter__.";
@@ -37,6 +37,10 @@ impl Front {
                 Step::Next
             }
             Parsed::Bad(bad) => {
+                let line = bytes.get(..bad.consumed).unwrap_or_default();
+                if let Some(len) = compressed::length(line) {
+                    return self.unpack(session, input, bad.consumed, len);
+                }
                 self.refuse(session, input, &bad);
                 Step::Next
             }
@@ -274,7 +278,11 @@ impl Front {
             meta::Command::NoOp => {
                 input.consume(consumed);
                 self.announce(session, meta.flags);
-                let answer = meta::reply::noop(meta.flags, self.tracer.takes_contexts());
+                let answer = if compressed::is_asked(meta.flags) {
+                    compressed::TAKEN
+                } else {
+                    meta::reply::noop(meta.flags, self.tracer.takes_contexts())
+                };
                 self.tell(session.queue, false, answer);
                 return Step::Next;
             }
