@@ -6,6 +6,8 @@ use std::fs;
 use std::time::Duration;
 
 use e2e::folder::Folder;
+use e2e::mutate;
+use testkit::rng::seed_from_env;
 use testkit::wire::End;
 use testkit::{Rng, Router, Server, Wire};
 
@@ -127,6 +129,31 @@ fn a_block_that_is_not_what_it_says_ends_the_connection() {
         assert!(last == want && end != End::TimedOut, "{}: {said}", request.escape_ascii());
     }
     proxy.connect().expect(b"mn\r\n", b"MN\r\n");
+}
+
+/// Streams of requests with mistakes, in blocks and in damaged ones.
+#[test]
+fn mutated_blocks_cost_no_other_client_its_data() {
+    let (mut server, proxy) = proxy();
+    let mut bystander = proxy.connect();
+    let seed = seed_from_env();
+    for turn in 0..1000 {
+        let mut rng = Rng::new(seed.wrapping_add(turn));
+        let mut bytes = block(&mutate::stream(&mut rng));
+        if rng.one_in(3) {
+            let at = rng.below(bytes.len());
+            bytes[at] ^= 1 << rng.below(8);
+        }
+        let mut wire = proxy.connect();
+        wire.send_for(&bytes, Duration::from_millis(500));
+        wire.finish_sending();
+        if turn % 10 == 0 {
+            wire.read_for(Duration::from_millis(5));
+            let own = b"set mine 0 0 2\r\nok\r\nget mine\r\n";
+            bystander.expect(own, b"STORED\r\nVALUE mine 0 2\r\nok\r\nEND\r\n");
+        }
+    }
+    server.assert_alive(&format!("seed {seed}"));
 }
 
 /// Servers, and other makes of them, take no blocks; what they answer to `mn zstd` says so.

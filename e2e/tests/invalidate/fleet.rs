@@ -217,7 +217,9 @@ impl Fleet {
         let mut wire = Wire::connect(self.cluster.servers[self.cluster.holder].address);
         wire.expect(format!("set item:{row} 0 0 1\r\n1\r\n").as_bytes(), b"STORED\r\n");
         let update = format!("UPDATE items SET v = {version} WHERE id = {row}");
-        self.database.read().unwrap().sql(&update);
+        // The trouble may cut the connection of whoever asks.
+        let changed = || self.database.read().unwrap().session().run(&update).is_some();
+        until("the mark is not written", &changed);
         until("the mark stays", &|| self.cluster.value(self.cluster.holder, row).is_none());
         nothing_waits(&self.both, 1);
         until("nobody waits", &|| self.both.iter().any(|one| one.stat("working") == Some(0)));
