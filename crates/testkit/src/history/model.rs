@@ -184,7 +184,8 @@ impl State {
             _ => None,
         };
         let is_new = |state: &Self| Some(*state) != stays;
-        let unnamed = if mode == Mode::Starved { without_cas(out) } else { None };
+        let lacks_memory = matches!(mode, Mode::Starved | Mode::Full);
+        let unnamed = if lacks_memory { without_cas(out) } else { None };
         let unnamed = unnamed.and_then(|out| self.step(op, &out));
         [stays, vanishes.filter(is_new), unnamed.filter(is_new)]
     }
@@ -218,7 +219,8 @@ impl State {
             Op::LeaseGet => self.step(op, &Out::Token(TOKEN_LOST)),
             _ => from(self),
         };
-        let vanishes = if mode == Mode::Strict { None } else { from(Self::default()) };
+        let stays_here = matches!(mode, Mode::Strict | Mode::Full);
+        let vanishes = if stays_here { None } else { from(Self::default()) };
         [stays, vanishes.filter(|&state| Some(state) != stays)]
     }
 

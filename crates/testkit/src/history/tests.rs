@@ -104,6 +104,10 @@ fn without_memory_a_read_may_show_a_unique_of_no_item() {
     let then = |last: Event| [&stored[..], &[last]].concat();
     accepted(Mode::Starved, &then(cas(8, 5, Out::Exists)));
     refused(Mode::Starved, &then(cas(8, 5, Out::Stored)));
+    accepted(Mode::Full, &stored);
+    let lost = then(at(8, 9, Op::Get, Out::Miss));
+    accepted(Mode::Starved, &lost);
+    refused(Mode::Full, &lost);
 }
 
 #[test]
