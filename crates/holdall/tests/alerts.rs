@@ -1,4 +1,4 @@
-//! Alerts and dashboards in a real Prometheus, which scrapes real servers.
+//! Alerts, dashboards and native histograms in a real Prometheus, which scrapes real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -142,6 +142,10 @@ impl Prometheus {
     }
 
     fn start(rules: &str, targets: &[&Process]) -> Self {
+        Self::with(&[], rules, targets)
+    }
+
+    fn with(arguments: &[&str], rules: &str, targets: &[&Process]) -> Self {
         let folder = Scratch::new();
         fs::write(folder.path("rules.yml"), rules).unwrap();
         let config = "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms}\n\
@@ -153,7 +157,8 @@ impl Prometheus {
         command
             .arg(format!("--config.file={}", folder.path("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", folder.path("data").display()))
-            .arg(format!("--web.listen-address={address}"));
+            .arg(format!("--web.listen-address={address}"))
+            .args(arguments);
         let this = Self { process: Process::new(command, address, address), folder };
         this.scrape(targets);
         this
@@ -400,6 +405,48 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
 
 /// A tier at work: a server that evicts, a proxy, a database that changes, and an invalidator with
 /// a canary. No alert fires. `QUIET_SECONDS=3600` goes on for an hour.
+/// Native histograms come in messages, which Prometheus asks for where it keeps such histograms.
+#[test]
+fn native_histograms_have_what_the_text_has() {
+    const GETS: usize = 20_000;
+    let folder = Scratch::new();
+    let server = Process::serve(&[]);
+    let (proxy, _) = proxy(&server, &folder);
+    let scraped = [&server, &proxy];
+    let native = ["--enable-feature=native-histograms"];
+    let prometheus = Prometheus::with(&native, &rules(), &scraped);
+    prometheus.wait_for_scrapes(scraped.len(), 1);
+    let mut stream = TcpStream::connect(proxy.clients).unwrap();
+    stream.write_all("get a\r\n".repeat(GETS).as_bytes()).unwrap();
+    stream.read_exact(&mut vec![0; GETS * "END\r\n".len()]).unwrap();
+    let number = |query: &str| -> f64 {
+        let found = prometheus.query(query);
+        let text = found.first().map(|one| one["value"][1].as_str().unwrap().to_owned());
+        text.map_or(0.0, |text| text.parse().unwrap())
+    };
+    for (process, name, labels) in [
+        (&server, "holdall_request_duration_seconds", "{command=\"get\"}"),
+        (&proxy, "holdall_route_request_duration_seconds", ""),
+    ] {
+        let text_count = || {
+            let text = page(process.operators, "/metrics").unwrap();
+            let begin = format!("{name}_count{}", labels.trim_end_matches('}'));
+            let line = text.lines().find(|line| line.starts_with(&begin)).unwrap();
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+        };
+        wait_for_long(name, || {
+            let count = number(&format!("histogram_count({name}{labels})"));
+            count > 0.0 && (count - text_count()).abs() < f64::EPSILON
+        });
+        let median = number(&format!("histogram_quantile(0.5, {name}{labels})"));
+        assert!(median > 0.0 && median < 60.0, "{name}: {median}");
+        assert!(prometheus.query(&format!("{name}_bucket")).is_empty(), "{name} is classic");
+    }
+    // Counters and gauges come the same way.
+    assert!(number("memcached_commands_total{command=\"get\",status=\"miss\"}") > 1000.0);
+    assert!(number("process_resident_memory_bytes") > 0.0);
+}
+
 #[test]
 fn no_alert_fires_under_load() {
     let seconds = std::env::var("QUIET_SECONDS").map_or(10, |text| text.parse().unwrap());

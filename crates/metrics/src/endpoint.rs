@@ -137,7 +137,7 @@ async fn converse(mut stream: TcpStream, pages: &dyn Pages) -> io::Result<()> {
                 // The other side is done.
                 return Ok(());
             }
-            let refusal = if is_http(&bytes) { request::too_long() } else { String::new() };
+            let refusal = if is_http(&bytes) { request::too_long() } else { Vec::new() };
             return end(stream, &refusal).await;
         }
         if is_http(&bytes) {
@@ -151,7 +151,7 @@ async fn converse(mut stream: TcpStream, pages: &dyn Pages) -> io::Result<()> {
         while let Some(length) = bytes.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = bytes.drain(..=length).collect();
             let line = String::from_utf8_lossy(&line);
-            let Some(answer) = pages.line(line.trim_end()) else { return end(stream, "").await };
+            let Some(answer) = pages.line(line.trim_end()) else { return end(stream, b"").await };
             stream.write_all(answer.as_bytes()).await?;
         }
     }
@@ -164,8 +164,8 @@ fn is_http(bytes: &[u8]) -> bool {
 
 /// Sends the answer, and reads on until the other side has closed: closing before that could reset
 /// the connection under the answer.
-async fn end(mut stream: TcpStream, answer: &str) -> io::Result<()> {
-    stream.write_all(answer.as_bytes()).await?;
+async fn end(mut stream: TcpStream, answer: &[u8]) -> io::Result<()> {
+    stream.write_all(answer).await?;
     stream.shutdown().await?;
     let mut rest = [0; 512];
     while stream.read(&mut rest).await? > 0 {}

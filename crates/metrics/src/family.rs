@@ -42,6 +42,9 @@ pub enum Value {
     Histogram {
         /// Upper bounds in rising order, and how many values are at most so large.
         buckets: Vec<(f64, u64)>,
+        /// The upper ends of narrow ranges in rising order, each over 0, and how many values are in
+        /// each: what a native histogram of Prometheus has. Empty ones may be left out.
+        cells: Vec<(f64, u64)>,
         /// The sum of all values.
         sum: f64,
         /// The number of all values.

@@ -18,6 +18,7 @@ mod listeners;
 mod page;
 mod process;
 mod program;
+mod protobuf;
 mod request;
 pub mod supervisor;
 mod text;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::family::{Family, Kind, Point, Value};
-use crate::text;
+use crate::{protobuf, text};
 
 /// All metrics of one moment, for whoever shows them: as text ([`Self::into_text`]) or in another
 /// form ([`Self::into_families`]).
@@ -57,17 +57,19 @@ impl Page {
         self.sample(name, &[], value);
     }
 
-    /// Adds a histogram: the number of values up to each bound, their sum and their number.
+    /// Adds a histogram: the number of values up to each bound, and in each of many narrow cells
+    /// ([`Value::Histogram`]); their sum and their number.
     pub fn histogram(
         &mut self,
         name: &str,
         labels: &[(&str, &str)],
         buckets: impl IntoIterator<Item = (f64, u64)>,
+        cells: impl IntoIterator<Item = (f64, u64)>,
         sum: f64,
         count: u64,
     ) {
-        let buckets = buckets.into_iter().collect();
-        self.point(name, labels, Value::Histogram { buckets, sum, count });
+        let (buckets, cells) = (buckets.into_iter().collect(), cells.into_iter().collect());
+        self.point(name, labels, Value::Histogram { buckets, cells, sum, count });
     }
 
     fn point(&mut self, name: &str, labels: &[(&str, &str)], value: Value) {
@@ -87,6 +89,12 @@ impl Page {
     #[must_use]
     pub fn into_families(self) -> Vec<Family> {
         self.families
+    }
+
+    /// The messages that Prometheus reads where it takes native histograms.
+    #[must_use]
+    pub fn into_messages(self) -> Vec<u8> {
+        protobuf::write(&self.families)
     }
 
     /// The text that Prometheus reads, version 0.0.4.
@@ -117,7 +125,7 @@ mod tests {
     fn a_histogram_ends_with_everything() {
         let mut page = Page::new("");
         page.family("t", Kind::Histogram, "Times.");
-        page.histogram("t", &[("s", "x")], [(0.001, 1), (2.0, 3)], 4.25, 5);
+        page.histogram("t", &[("s", "x")], [(0.001, 1), (2.0, 3)], [], 4.25, 5);
         let text = page.into_text();
         let expected = [
             "# HELP t Times.",

@@ -23,6 +23,8 @@ pub(crate) enum Head {
 pub(crate) struct Request {
     method: String,
     path: String,
+    /// Prometheus's messages are wanted rather than its text.
+    wants_messages: bool,
 }
 
 /// Reads the head of a request.
@@ -34,7 +36,12 @@ pub(crate) fn head(bytes: &[u8]) -> Head {
         Ok(httparse::Status::Complete(_)) => {
             let (method, target) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
             let path = target.split('?').next().unwrap_or_default();
-            Head::Whole(Request { method: method.to_owned(), path: path.to_owned() })
+            let accept =
+                request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("accept"));
+            let accept = accept.and_then(|header| std::str::from_utf8(header.value).ok());
+            let wants_messages = accept.is_some_and(prefers_messages);
+            let (method, path) = (method.to_owned(), path.to_owned());
+            Head::Whole(Request { method, path, wants_messages })
         }
         Err(_) => Head::Broken,
     }
@@ -42,52 +49,79 @@ pub(crate) fn head(bytes: &[u8]) -> Head {
 
 impl Request {
     /// The whole response, head and body.
-    pub(crate) fn answer(&self, pages: &dyn Pages) -> String {
+    pub(crate) fn answer(&self, pages: &dyn Pages) -> Vec<u8> {
         if !matches!(self.method.as_str(), "GET" | "HEAD") {
-            return response("405 Method Not Allowed", PLAIN, "only GET and HEAD are here\n");
+            return response("405 Method Not Allowed", PLAIN, b"only GET and HEAD are here\n");
         }
         let checks = match self.path.as_str() {
-            "/metrics" => return self.response("200 OK", PROMETHEUS, &pages.metrics().into_text()),
+            "/metrics" if self.wants_messages => {
+                return self.response("200 OK", MESSAGES, &pages.metrics().into_messages());
+            }
+            "/metrics" => {
+                let text = pages.metrics().into_text();
+                return self.response("200 OK", PROMETHEUS, text.as_bytes());
+            }
             "/livez" => pages.live(),
             "/readyz" => pages.ready(),
             "/startupz" => pages.started(),
-            "/" => return self.response("200 OK", PLAIN, INDEX),
-            _ => return self.response("404 Not Found", PLAIN, INDEX),
+            "/" => return self.response("200 OK", PLAIN, INDEX.as_bytes()),
+            _ => return self.response("404 Not Found", PLAIN, INDEX.as_bytes()),
         };
         let (is_well, body) = health::json(&checks);
         let status = if is_well { "200 OK" } else { "503 Service Unavailable" };
-        self.response(status, JSON, &body)
+        self.response(status, JSON, body.as_bytes())
     }
 
-    fn response(&self, status: &str, kind: &str, body: &str) -> String {
-        let mut text = response(status, kind, body);
+    fn response(&self, status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+        let mut bytes = response(status, kind, body);
         if self.method == "HEAD" {
-            text.truncate(text.len() - body.len());
+            bytes.truncate(bytes.len() - body.len());
         }
-        text
+        bytes
     }
+}
+
+/// True if the messages stand in this list of types, and no type that is text is wanted more.
+fn prefers_messages(accept: &str) -> bool {
+    let quality = |range: &str| {
+        let given = range.split(';').find_map(|word| word.trim().strip_prefix("q="));
+        given.map_or(1.0, |given| given.parse::<f64>().unwrap_or(0.0))
+    };
+    let best = |is_meant: &dyn Fn(&str) -> bool| {
+        let ranges = accept.split(',').filter(|range| is_meant(range.trim()));
+        ranges.map(quality).fold(0.0, f64::max)
+    };
+    let messages = best(&|range| {
+        range.starts_with("application/vnd.google.protobuf") && range.contains("encoding=delimited")
+    });
+    messages > 0.0 && messages >= best(&|range| range.starts_with("text/"))
 }
 
 /// The response to what is no request.
-pub(crate) fn refusal() -> String {
-    response("400 Bad Request", PLAIN, "this is no HTTP request\n")
+pub(crate) fn refusal() -> Vec<u8> {
+    response("400 Bad Request", PLAIN, b"this is no HTTP request\n")
 }
 
 /// The response to a head over the limit.
-pub(crate) fn too_long() -> String {
-    response("431 Request Header Fields Too Large", PLAIN, "the request is too long\n")
+pub(crate) fn too_long() -> Vec<u8> {
+    response("431 Request Header Fields Too Large", PLAIN, b"the request is too long\n")
 }
 
-fn response(status: &str, kind: &str, body: &str) -> String {
-    format!(
+fn response(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
-         Cache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
+         Cache-Control: no-store\r\nConnection: close\r\n\r\n",
         body.len()
-    )
+    );
+    [head.as_bytes(), body].concat()
 }
 
 /// The text format's own type, by which Prometheus knows it.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The type of the messages.
+const MESSAGES: &str =
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -128,7 +162,7 @@ mod tests {
 
     fn answer(text: &str) -> String {
         match head(format!("{text}\r\n\r\n").as_bytes()) {
-            Head::Whole(request) => request.answer(&Fixed),
+            Head::Whole(request) => String::from_utf8_lossy(&request.answer(&Fixed)).into_owned(),
             Head::Partial => "partial".to_owned(),
             Head::Broken => "broken".to_owned(),
         }
@@ -159,5 +193,26 @@ mod tests {
         assert!(matches!(head(b"\0\0\0\r\n\r\n"), Head::Broken));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(HEADERS_MAX + 1));
         assert!(matches!(head(many.as_bytes()), Head::Broken));
+    }
+
+    #[test]
+    fn messages_are_sent_to_who_prefers_them() {
+        let proto = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily";
+        let wanted = format!("{proto}; encoding=delimited");
+        // Prometheus with native histograms, and without.
+        let native = format!(
+            "{wanted};q=0.6, application/openmetrics-text;version=1.0.0;q=0.5, \
+             text/plain;version=0.0.4;q=0.3, */*;q=0.1"
+        );
+        let usual =
+            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        assert!(prefers_messages(&native) && prefers_messages(&wanted));
+        let reluctant = format!("{wanted};q=0.2,text/plain");
+        let none = format!("{wanted};q=0");
+        for accept in [usual, &reluctant, &none, proto, "*/*", ""] {
+            assert!(!prefers_messages(accept), "{accept}");
+        }
+        let answer = answer(&format!("GET /metrics HTTP/1.1\r\naccept: {native}"));
+        assert!(answer.contains("Content-Type: application/vnd.google.protobuf; "), "{answer}");
     }
 }

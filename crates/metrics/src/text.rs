@@ -34,7 +34,7 @@ fn write_point(text: &mut String, name: &str, point: &Point) {
         Value::Number(value) => {
             let _ = writeln!(text, "{name}{} {value}", Labels(labels, None));
         }
-        Value::Histogram { buckets, sum, count } => {
+        Value::Histogram { buckets, sum, count, .. } => {
             for (bound, up_to) in buckets {
                 let bound = bound.to_string();
                 let _ = writeln!(text, "{name}_bucket{} {up_to}", Labels(labels, Some(&bound)));

@@ -219,7 +219,13 @@ fn durations(page: &mut Page, shared: &Shared) {
         let labels = [("pool", place.pool.as_ref()), ("server", server.as_str())];
         let buckets = BUCKETS_US.map(|us| (us as f64 / 1e6, up_to(&times_us, us)));
         let sum = times_us.mean() * times_us.len() as f64 / 1e6;
-        page.histogram("request_duration_seconds", &labels, buckets, sum, times_us.len());
+        let cells = times_us
+            .iter_recorded()
+            .map(|step| (step.value_iterated_to() as f64 / 1e6, step.count_since_last_iteration()));
+        // What took less than a microsecond is at its end.
+        let cells = cells.map(|(secs, count)| (secs.max(1e-6), count));
+        let name = "request_duration_seconds";
+        page.histogram(name, &labels, buckets, cells, sum, times_us.len());
     }
 }
 

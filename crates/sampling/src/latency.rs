@@ -62,12 +62,28 @@ pub const LATENCY_BOUNDS_NS: [u64; 19] = [
     1_000_000_000,
 ];
 
-/// Weighted counts of times by bucket, which only rise.
-#[derive(Clone, Copy, Debug, Default)]
+/// Cells in each doubling of a time: neighbours differ by 9 percent.
+const CELLS_PER_DOUBLING: i32 = 8;
+
+/// Doublings below one second: the first cell ends at 0.93 nanoseconds.
+const DOUBLINGS_BELOW: i32 = 30;
+
+/// The last cell ends at 128 seconds, and has what is longer, too.
+const CELLS: usize = ((DOUBLINGS_BELOW + 7) * CELLS_PER_DOUBLING + 1) as usize;
+
+/// Weighted counts of times by bucket, and by narrow cell, which only rise.
+#[derive(Clone, Copy, Debug)]
 pub struct Counts {
     /// By [`LATENCY_BOUNDS_NS`], and what is over the last.
     of: [u64; LATENCY_BOUNDS_NS.len() + 1],
+    cells: [u64; CELLS],
     sum_nanos: f64,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self { of: Default::default(), cells: [0; CELLS], sum_nanos: 0.0 }
+    }
 }
 
 impl Counts {
@@ -76,7 +92,15 @@ impl Counts {
         self.of[bucket] += u64::from(weight);
         #[expect(clippy::cast_precision_loss, reason = "53 bits of nanoseconds are long enough")]
         let nanos = nanos as f64;
+        self.cells[cell(nanos / 1e9)] += u64::from(weight);
         self.sum_nanos += nanos * f64::from(weight);
+    }
+
+    /// The upper end of each cell that has times, in seconds, and their number.
+    pub fn cells(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let ends = (-DOUBLINGS_BELOW * CELLS_PER_DOUBLING..)
+            .map(|place| (f64::from(place) / f64::from(CELLS_PER_DOUBLING)).exp2());
+        ends.zip(self.cells).filter(|(_, count)| *count > 0)
     }
 
     /// The number of times up to each bound.
@@ -99,6 +123,17 @@ impl Counts {
     pub const fn sum_nanos(&self) -> f64 {
         self.sum_nanos
     }
+}
+
+/// The cell that a time belongs to.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "cut at both ends of the cells"
+)]
+fn cell(secs: f64) -> usize {
+    let place = (secs.log2() + f64::from(DOUBLINGS_BELOW)) * f64::from(CELLS_PER_DOUBLING);
+    (place.ceil().max(0.0) as usize).min(CELLS - 1)
 }
 
 impl Latencies {
@@ -131,6 +166,8 @@ impl Latencies {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -146,5 +183,17 @@ mod tests {
         assert_eq!((up_to[0], up_to[1], up_to[18], counts.total()), (1, 3, 3, 7));
         assert!((counts.sum_nanos() - 12_000_003_002.0).abs() < 1.0);
         assert_eq!(latencies.counts_of(Command::Store).total(), 0);
+    }
+
+    #[test]
+    fn a_time_is_in_the_cell_that_ends_at_it_or_up_to_9_percent_later() {
+        for nanos in [0, 1, 2, 999, 1_000, 123_456, 1_000_000_000, 100_000_000_000, u64::MAX] {
+            let mut counts = Counts::default();
+            counts.add(nanos, 3);
+            let cells: Vec<_> = counts.cells().collect();
+            let [(end, 3)] = cells[..] else { panic!("{nanos}: {cells:?}") };
+            let secs = Duration::from_nanos(nanos).as_secs_f64().clamp(2.0_f64.powi(-30), 128.0);
+            assert!(end >= secs * 0.999_999 && end < secs * 1.091, "{nanos}: {end}");
+        }
     }
 }

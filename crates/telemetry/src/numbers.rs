@@ -143,7 +143,7 @@ fn histogram_count(point: &Point) -> Option<f64> {
 
 /// Counts of each bucket by itself, the last of which is of all that is larger than every bound.
 fn histogram(point: Point, since_ns: u64, now_ns: u64) -> Option<HistogramDataPoint> {
-    let Value::Histogram { buckets, sum, count } = point.value else { return None };
+    let Value::Histogram { buckets, sum, count, .. } = point.value else { return None };
     let up_to = buckets.iter().map(|(_, up_to)| *up_to).chain([count]);
     let bucket_counts = up_to
         .scan(0u64, |below, up_to| {
@@ -176,7 +176,7 @@ mod tests {
         page.single("used_bytes", Kind::Gauge, "Memory.", 7);
         page.family("nothing", Kind::Gauge, "No value.");
         page.family("took_seconds", Kind::Histogram, "Times.");
-        page.histogram("took_seconds", &[], [(0.1, 2), (1.0, 5)], 4.5, hits);
+        page.histogram("took_seconds", &[], [(0.1, 2), (1.0, 5)], [], 4.5, hits);
         page.into_families()
     }
 

@@ -51,7 +51,7 @@ pub enum Mode {
     /// The same; and a read may show a cas unique of no item, where there was no memory to give the
     /// item one (decision 111).
     Starved,
-    /// What was stored stays; a read may show a cas unique of no item, as above.
+    /// Items stay; a read may show a cas unique of no item, as above.
     Full,
 }
 

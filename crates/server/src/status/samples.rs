@@ -37,7 +37,8 @@ fn latencies(page: &mut Page, collector: &Collector) {
         let bounds = LATENCY_BOUNDS_NS.iter().zip(counts.up_to());
         let buckets = bounds.map(|(bound, count)| (*bound as f64 / 1e9, count));
         let sum = counts.sum_nanos() / 1e9;
-        page.histogram(name, &[("command", label)], buckets, sum, counts.total());
+        let labels = [("command", label)];
+        page.histogram(name, &labels, buckets, counts.cells(), sum, counts.total());
     }
 }
 
