@@ -1,11 +1,13 @@
 //! Command lines that clap parses.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error, Parser};
 
-use crate::EXIT_USAGE;
+use crate::{EXIT_USAGE, nearest};
 
 /// Parses the words behind a command's name.
 ///
@@ -17,12 +19,36 @@ pub fn parse<P: Parser>(
     command: &str,
     words: impl IntoIterator<Item = OsString>,
 ) -> Result<P, ExitCode> {
-    let line = std::iter::once(OsString::from(command)).chain(words);
-    P::try_parse_from(line).map_err(|error| {
+    let line: Vec<OsString> = std::iter::once(OsString::from(command)).chain(words).collect();
+    P::try_parse_from(&line).map_err(|error| {
+        let error = with_hint(error, line.get(1), P::command());
         // Nobody is left to tell when the stream is closed.
         let _ = error.print();
         if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS }
     })
+}
+
+/// Names the subcommand that was perhaps meant. clap alone passes over short names, and over a
+/// word that could have been a file.
+fn with_hint(mut error: Error, first: Option<&OsString>, mut command: Command) -> Error {
+    let Some(word) = first.and_then(|word| word.to_str()).filter(|_| error.use_stderr()) else {
+        return error;
+    };
+    let names = || command.get_subcommands().map(Command::get_name);
+    if names().any(|name| name == word) || Path::new(word).exists() {
+        return error;
+    }
+    let Some(near) = nearest(word, names()) else {
+        return error;
+    };
+    let near = ContextValue::Strings(vec![near.to_owned()]);
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        error = Error::new(ErrorKind::InvalidSubcommand).with_cmd(&command);
+        error.insert(ContextKind::InvalidSubcommand, ContextValue::String(word.to_owned()));
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    }
+    error.insert(ContextKind::SuggestedSubcommand, near);
+    error
 }
 
 #[cfg(test)]
