@@ -148,7 +148,9 @@ fn servers_end_with_their_own_statuses() {
     ends(&["serve", "-c", "x"], 64);
     ends(&["route", "-f", missing, "-p", "0"], 3);
     ends(&["route", "--config", r#"{"route": "NullRoute"}"#, "-p", port], 2);
-    ends(&["invalidate", "run", "--config", missing], 1);
+    for command in ["run", "check", "status", "flush", "setup"] {
+        ends(&["invalidate", command, "--config", missing], 2);
+    }
     ends(&["spool", missing], 1);
     let unknown = output(&mut memcached(&["--no-such-flag"]));
     assert_eq!(unknown.status.code(), Some(1), "{}", stderr(&unknown));
@@ -205,26 +207,27 @@ fn an_invalidator_that_does_not_start_says_where_in_json() {
         fs::write(&toml, text).unwrap();
         let output = run(&[&["invalidate", "run", "--config", &toml], more].concat());
         let log = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{log}");
         let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
         assert_eq!(
             (&last["level"], &last["program"]),
             (&"error".into(), &"holdall invalidate".into())
         );
-        last["place"].as_str().unwrap_or_else(|| panic!("no place: {log}")).to_owned()
+        let place = last["place"].as_str().unwrap_or_else(|| panic!("no place: {log}"));
+        (output.status.code().unwrap(), place.to_owned())
     };
-    let at = |line_and_column: &str| format!("{toml}:{line_and_column}");
+    let at = |line_and_column: &str| (2, format!("{toml}:{line_and_column}"));
     assert_eq!(place(&good.replace("server_id", "sever_id"), &[]), at("7:1"));
     assert_eq!(place(&good.replace("server_id = 1", "server_id = 0"), &[]), at("7:1"));
     assert_eq!(place(&good.replace("kind = \"mariadb\"", "kind = mariadb"), &[]), at("4:8"));
     assert_eq!(place(&format!("{good}[delivery]\nbatch_keys = 0\n"), &[]), at("14:1"));
     assert_eq!(place(&good.replace("\"a.b\"", "\"b\""), &[]), at("8:7"));
-    assert_eq!(place(&good.replace("name = \"east\"", "name = \"e t\""), &[]), toml);
-    assert_eq!(place(&good, &["--since", "yesterday"]), "--since");
-    assert_eq!(place(&format!("status = \"{status}\"\n{good}"), &[]), status);
+    assert_eq!(place(&good.replace("name = \"east\"", "name = \"e t\""), &[]), (2, toml.clone()));
+    assert_eq!(place(&good, &["--since", "yesterday"]), (64, "--since".to_owned()));
+    assert_eq!(place(&good, &["--console", "127.0.0.1:0"]), (64, "--console".to_owned()));
+    assert_eq!(place(&format!("status = \"{status}\"\n{good}"), &[]), (71, status));
     let missing = scratch.text("password");
     let with_file = good.replace("server_id", &format!("password_file = \"{missing}\"\nserver_id"));
-    assert_eq!(place(&with_file, &[]), missing);
+    assert_eq!(place(&with_file, &[]), (2, missing));
 }
 
 /// Less address space than `-m` reserves.

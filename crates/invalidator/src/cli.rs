@@ -1,5 +1,6 @@
 //! The command line of `holdall invalidate`: `run|setup|check|flush|status`.
 
+use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -9,11 +10,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
 use metrics::{Console, RunningConsole};
 
-use crate::config::{self, Config, Gap, Kind};
+use crate::config::{self, Config, ConfigError, Fault, Gap, Kind};
 use crate::finding::Finding;
 use crate::flush;
 use crate::json;
-use crate::message::{Failure, log};
+use crate::message::{EXIT_CONFIGURATION, Failure, Refusal, log};
 use crate::pipeline::Since;
 use crate::position::Position;
 use crate::restart_on_panic::{History, Start, begin_again};
@@ -160,8 +161,17 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Err(why) => {
             logging::fatal(NAME, format, &why.to_string(), None);
-            ExitCode::FAILURE
+            ExitCode::from(status_of(why.as_ref()))
         }
+    }
+}
+
+/// The exit status that belongs to a failure.
+fn status_of(why: &(dyn Error + 'static)) -> u8 {
+    match why.downcast_ref::<Refusal>() {
+        Some(refusal) => refusal.status,
+        None if why.is::<ConfigError>() || why.is::<Fault>() => EXIT_CONFIGURATION,
+        None => 1,
     }
 }
 
@@ -183,7 +193,7 @@ async fn command(command: Command) -> Result<Done, Failure> {
             let mut config = Config::read(&path)?;
             logging::start(NAME, config.log_format, &config.log_filter);
             if let Some(gap) = on_gap {
-                config.override_gap(gap).map_err(|why| format!("--on-gap: {why}"))?;
+                config.override_gap(gap).map_err(|why| Refusal::of_flag("--on-gap", why))?;
             }
             let on_gap = on_gap.and_then(|gap| gap.to_possible_value());
             let _console = console.as_deref().map(|text| beside(text, &config)).transpose()?;
@@ -199,7 +209,7 @@ async fn command(command: Command) -> Result<Done, Failure> {
                 Some("now") => Since::Now,
                 Some(text) => {
                     let position = text.parse::<Position>();
-                    Since::Position(position.map_err(|why| format!("--since: {why}"))?)
+                    Since::Position(position.map_err(|why| Refusal::of_flag("--since", why))?)
                 }
             };
             let successor = run(&config, since, start, signals).await?;
@@ -213,9 +223,7 @@ async fn command(command: Command) -> Result<Done, Failure> {
         Command::Check { config, json } => return check(&Config::read(&config)?, json).await,
         Command::Status { config, json } => {
             let config = Config::read(&config)?;
-            let address = config
-                .status
-                .ok_or("the configuration names no status port: status = \"127.0.0.1:11290\"")?;
+            let address = config.status.ok_or_else(|| Refusal::of_configuration(NO_STATUS))?;
             let asked = status::ask(&address).await;
             let text = asked.map_err(|error| format!("{address}: {error}"))?;
             if json { format!("{:#}\n", json::status(&text)) } else { text }
@@ -224,11 +232,13 @@ async fn command(command: Command) -> Result<Done, Failure> {
     Ok(Done::Said(text))
 }
 
+const NO_STATUS: &str = "the configuration names no status port: status = \"127.0.0.1:11290\"";
+
 /// Starts the console of this invalidator and the routers of its clusters.
 fn beside(text: &str, config: &Config) -> Result<RunningConsole, Failure> {
-    let console = Console::parse(text).map_err(|why| format!("--console: {why}"))?;
+    let console = Console::parse(text).map_err(|why| Refusal::of_flag("--console", why))?;
     let status = config.status.clone();
-    let status = status.ok_or("--console needs a status port: status = \"127.0.0.1:11290\"")?;
+    let status = status.ok_or_else(|| Refusal::of_flag("--console", NO_STATUS))?;
     let routers = config.plan()?.clusters.into_iter().flat_map(|cluster| cluster.routers);
     let members: Vec<String> = std::iter::once(status).chain(routers).collect();
     let running = console.start(&members, None, log);

@@ -1,9 +1,41 @@
 //! Lines on stderr.
 
+use std::fmt::Display;
 use std::io::{self, Write as _};
 
 /// A failure, which is printed.
 pub(crate) type Failure = Box<dyn std::error::Error>;
+
+/// A failure that ends the command with a status of its own: docs/exit-status.md.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Refusal {
+    text: String,
+    pub(crate) status: u8,
+}
+
+impl Refusal {
+    /// A flag has a value that cannot be used.
+    pub(crate) fn of_flag(flag: &str, why: impl Display) -> Self {
+        Self { text: format!("{flag}: {why}"), status: usage::EXIT_USAGE }
+    }
+
+    /// The configuration lacks what the command needs.
+    pub(crate) fn of_configuration(why: &str) -> Self {
+        Self { text: why.to_owned(), status: EXIT_CONFIGURATION }
+    }
+
+    /// The system refuses an address to listen at.
+    pub(crate) fn of_address(address: &str, why: impl Display) -> Self {
+        Self { text: format!("cannot listen on {address}: {why}"), status: EXIT_SYSTEM }
+    }
+}
+
+/// The configuration cannot be read, or is wrong.
+pub(crate) const EXIT_CONFIGURATION: u8 = 2;
+
+/// `EX_OSERR` of `sysexits.h`.
+const EXIT_SYSTEM: u8 = 71;
 
 /// Tells the log of this process; prints the line where there is none, as in the short commands.
 pub(crate) fn log(line: &str) {

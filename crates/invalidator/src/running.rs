@@ -22,7 +22,7 @@ use crate::checkpoint::{self, KeptFile};
 use crate::config::{Config, Kind};
 use crate::disk_queue::SpoolFolder;
 use crate::ended::Ended;
-use crate::message::{Failure, log};
+use crate::message::{Failure, Refusal, log};
 use crate::network::Routers;
 use crate::pipeline::{self, Since, World, system_now_us};
 use crate::plan::Plan;
@@ -151,7 +151,7 @@ where
         stats.group.get_or_init(|| group.name);
     }
     let listener = status_socket::listen(config.status.as_deref()).await.map_err(|error| {
-        format!("cannot listen on {}: {error}", config.status.as_deref().unwrap_or_default())
+        Refusal::of_address(config.status.as_deref().unwrap_or_default(), error)
     })?;
     if let Some(listener) = listener {
         let pages = status::Status { stats: Arc::clone(&stats), now_us: system_now_us };
