@@ -47,6 +47,14 @@ impl Page {
         self.help.lines().filter_map(first).filter(|name| !name.is_empty()).collect()
     }
 
+    /// The flags below the heading that has most.
+    fn flags_in_longest_list(&self) -> usize {
+        let is_heading = |line: &&str| !line.starts_with(' ') && line.ends_with(':');
+        let lines: Vec<&str> = self.help.lines().collect();
+        let lists = lines.chunk_by(|_, line| !is_heading(line)).map(|list| list.join("\n"));
+        lists.map(|help| Self { words: Vec::new(), help }.flags().len()).max().unwrap_or_default()
+    }
+
     /// memtier's and mcblaster's command lines are those programs'.
     fn is_ours(&self) -> bool {
         !self.words.last().is_some_and(|word| word == "memtier" || word == "mcblaster")
@@ -69,6 +77,15 @@ fn pages() -> Vec<Page> {
     }
     assert!(pages.len() > 50, "{} pages", pages.len());
     pages
+}
+
+/// Nobody finds a flag in a list that fills the screen.
+#[test]
+fn many_flags_are_in_groups() {
+    for page in pages().iter().filter(|page| page.is_ours()) {
+        let longest = page.flags_in_longest_list();
+        assert!(longest <= 20, "{:?}: {longest} flags in one list", page.words);
+    }
 }
 
 #[test]

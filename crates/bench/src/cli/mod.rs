@@ -3,6 +3,7 @@
 mod agent;
 mod alert;
 mod compare;
+mod help_groups;
 mod hitrate;
 mod interrupt;
 mod memtier;

@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::EXIT_PARTIAL;
+use super::help_groups::grouped;
 use super::interrupt::{self, INTERRUPTED};
 use crate::agents::{self, Gathered};
 use crate::host::CpuTimes;
@@ -41,7 +42,7 @@ use generator::{self, Progress};
 /// counts from the time at which a request was due, so that a stalled server cannot hide the
 /// requests that it kept from being sent.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_args(grouped))]
 pub(super) struct RunArgs {
     #[command(flatten)]
     pub(super) load: LoadArgs,

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use super::help_groups::grouped;
 use super::run::{self, LoadArgs};
 use super::search::{By, Steps};
 use crate::host::Host;
@@ -25,7 +26,7 @@ use generator::spec::{Ratio, Spec};
 /// As in Intel's Configuration and Deployment Guide For Memcached, section 5 and appendix B. Gets
 /// only, whatever --ratio.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_args(grouped))]
 pub(super) struct ScoreArgs {
     #[command(flatten)]
     load: LoadArgs,

@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::help_groups::grouped;
 use super::interrupt;
 use super::run::{self, LoadArgs};
 use crate::host::Host;
@@ -26,7 +27,7 @@ use generator::spec::{Arrival, Pace, Spec};
 /// bound breaks, then halves between what held and what broke. By connections, every connection
 /// asks as fast as it is answered.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_args(grouped))]
 pub(super) struct SearchArgs {
     #[command(flatten)]
     load: LoadArgs,

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::EXIT_PARTIAL;
+use super::help_groups::grouped;
 use super::interrupt::{self, INTERRUPTED};
 use super::run::{self, LoadArgs};
 use crate::host::Host;
@@ -20,7 +21,7 @@ use generator::spec::{Pace, Spec, Target};
 
 /// Measures one load after another with one thing changed, and marks where more brings little.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_args(grouped))]
 pub(super) struct SweepArgs {
     /// What is changed.
     #[arg(value_enum)]
