@@ -236,6 +236,24 @@ fn diff_says_how_each_difference_goes_away() {
     assert!(why.starts_with(&format!("holdall config: {address}: ")), "{why}");
 }
 
+/// The server's own filter too, after it changed while the server ran.
+#[test]
+fn diff_compares_what_is_logged() {
+    let scratch = Scratch::new();
+    let running = serve(&scratch, "port = -1\n");
+    let address = format!("127.0.0.1:{}", running.port("TCP INET"));
+    let file = scratch.text("server.toml");
+    let settings = "port = -1\nlog_filter = \"commands=debug,warn\"\n";
+    fs::write(&file, format!("{settings}log_format = \"json\"\n")).unwrap();
+    let (status, said, _) = config(&["diff", &file, &address]);
+    let format = "log_format: the server has text, wanted is json; needs --takeover or a restart\n";
+    let filter =
+        "log_filter: the server has info, wanted is commands=debug,warn; changes on reload\n";
+    assert_eq!((status, said), (Some(1), format!("{format}{filter}")));
+    running.signal(Signal::HUP);
+    wait_for("the change", || config(&["diff", &file, &address]).1 == format);
+}
+
 #[test]
 fn check_and_show_go_by_file_and_environment() {
     let scratch = Scratch::new();

@@ -1,5 +1,6 @@
 //! The choice of events: a level, and levels of single parts, as in `info,connections=debug`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use tracing_subscriber::filter::Targets;
@@ -31,6 +32,13 @@ impl Default for Filter {
 impl Filter {
     pub(crate) fn targets(&self) -> Targets {
         self.0.clone()
+    }
+}
+
+impl fmt::Display for Filter {
+    /// As it is written in settings: parts first, then the level of all others.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -73,6 +81,20 @@ mod tests {
         assert!(!would("server", Level::INFO));
         assert!(!"off".parse::<Filter>().unwrap().0.would_enable("server", &Level::ERROR));
         assert!(Filter::default().0.would_enable("route", &Level::INFO));
+    }
+
+    #[test]
+    fn a_filter_reads_as_it_is_written() {
+        for (written, read) in [
+            ("warn", "warn"),
+            ("debug,connections=off", "connections=off,debug"),
+            ("route=error", "route=error,info"),
+        ] {
+            let filter: Filter = written.parse().unwrap();
+            assert_eq!(filter.to_string(), read);
+            assert_eq!(read.parse(), Ok(filter));
+        }
+        assert_eq!(Filter::default().to_string(), "info");
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub fn of(options: &Options) -> Vec<(&'static str, String)> {
     settings.push(("otlp", options.otlp.clone().unwrap_or_else(|| "no".to_owned())));
     settings.push(("console", options.console.clone().unwrap_or_else(|| "no".to_owned())));
     settings.push(("drain", options.drain.as_secs().to_string()));
+    settings.push(("log_format", format!("{:?}", options.log_format).to_lowercase()));
+    settings.push(("log_filter", options.log_filter.to_string()));
     settings
 }
 

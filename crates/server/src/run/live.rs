@@ -147,7 +147,10 @@ impl Live {
             Of::LruCrawlerSleep => crawler.set_sleep_micros(options.crawler_sleep_micros),
             Of::LruCrawlerTocrawl => crawler.set_to_crawl(options.crawler_to_crawl),
             Of::Verbose => self.shared.set_verbosity(options.verbosity.min(2)),
-            Of::LogFilter => logging::set_filter(&options.log_filter),
+            Of::LogFilter => {
+                logging::set_filter(&options.log_filter);
+                self.show(options, &["log_filter"]);
+            }
         }
         Ok(())
     }
