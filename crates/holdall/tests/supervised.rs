@@ -69,11 +69,16 @@ impl Supervised {
     }
 }
 
-/// Starts `command`, which goes on after SIGHUP, and ends it.
+/// Starts `command`, which reads its files again on SIGHUP and goes on, and ends it.
 fn hear(scratch: &Scratch, command: Command) {
     let started = Supervised::start(scratch, command);
     started.is_alive();
-    kill(started.child.id(), Signal::HUP);
+    for _ in 0..2 {
+        kill(started.child.id(), Signal::HUP);
+        let said = started.word();
+        assert!(said.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{said}");
+        assert_eq!(started.word(), "READY=1\n");
+    }
     started.is_alive();
     started.end(scratch);
 }
@@ -90,6 +95,11 @@ fn the_proxy_says_that_it_is_ready_alive_and_ending() {
     let config = r#"{"pools":{"A":{"servers":["127.0.0.1:1"]}},"route":"PoolRoute|A"}"#;
     let arguments = ["route", "--config-str", config, "-p", &port, "--asynclog-disable"];
     hear(&scratch, holdall(&arguments));
+    fs::write(scratch.path("users"), "user:secret\n").unwrap();
+    fs::set_permissions(scratch.path("users"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::remove_file(scratch.path("notify")).unwrap();
+    let users = scratch.text("users");
+    hear(&scratch, holdall(&[&arguments[..], &["--auth-file", &users]].concat()));
 }
 
 /// Though its database and its clusters are away: a restart would not bring them back.

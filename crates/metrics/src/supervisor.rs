@@ -23,13 +23,20 @@ pub fn ready(is_successor: bool) -> io::Result<()> {
     sd_notify::notify(if is_successor { &news } else { &news[..1] })
 }
 
-/// The settings in effect are being replaced, until [`ready`] says that the new ones are.
+/// The settings in effect are being replaced, until [`reloaded`], or [`ready`] of another process,
+/// says that this is over.
 pub fn reloading() {
     // The time lets systemd tell this from an earlier one.
     let since = NotifyState::monotonic_usec_now();
     let news: Vec<_> = [NotifyState::Reloading].into_iter().chain(since.ok()).collect();
     // A supervisor that is not there need not know.
     let _ = sd_notify::notify(&news);
+}
+
+/// What was read again is in effect, or the old settings stay.
+pub fn reloaded() {
+    // A supervisor that is not there need not know.
+    let _ = ready(false);
 }
 
 /// One line for people, which `systemctl status` shows.

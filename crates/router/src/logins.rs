@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use access::{Auth, AuthWorker, FileError, Files, Job, Source, Working};
+use metrics::supervisor;
 use thiserror::Error;
 
 use crate::options::LoginFlags;
@@ -111,11 +112,12 @@ impl Logins {
                 Ok(()) => log("users and rights have been read again"),
                 Err(error) => log(&format!("users and rights stay as they were: {error}")),
             }
+            supervisor::reloaded();
             Ok(read?)
         })
     }
 
-    /// Has the thread read the files again.
+    /// Has the thread read the files again, and tell the supervisor when it has.
     pub(crate) fn reload(&self) {
         self.worker.ask(Source::Operator, Job::Reload);
     }

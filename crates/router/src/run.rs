@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::metrics::{Console, End, RunningConsole, reachable};
+use ::metrics::{Console, End, RunningConsole, reachable, supervisor};
 use discovery::Discovery;
 use net::{
     Consolidation, Control, Handle, Inherited, Placement, Sockets, TlsAcceptor, TlsError, TlsMode,
@@ -372,9 +372,11 @@ fn watch(
         for signal in signals.forever() {
             match signal {
                 SIGHUP => {
+                    supervisor::reloading();
                     certificates.reload(&*log);
-                    if let Some(logins) = &logins {
-                        logins.reload();
+                    match &logins {
+                        Some(logins) => logins.reload(),
+                        None => supervisor::reloaded(),
                     }
                 }
                 _ if ending.is_some() => control.stop(),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use access::ReloadError;
 use files::Stamp;
+use metrics::supervisor;
 use options::Options;
 
 use super::Failure;
@@ -86,11 +87,13 @@ impl Reload {
     ///
     /// The last file of users, rights, certificates or namespaces that could not be used, and why.
     pub(super) fn all(&self) -> Result<(), ReloadError> {
+        supervisor::reloading();
         let mut seen = self.seen();
         *seen = seen.now();
         // Each part for itself: one that fails keeps no other from being read.
         let failed: Vec<_> =
             Part::ALL.into_iter().filter_map(|part| self.part(part).err()).collect();
+        supervisor::reloaded();
         failed.into_iter().next_back().map_or(Ok(()), Err)
     }
 
