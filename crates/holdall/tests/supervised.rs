@@ -272,7 +272,7 @@ fn an_invalidator_without_its_database_is_alive_and_says_what_is_missing() {
     assert!(body.contains("away: east"), "{body}");
     let families = http::metrics(address);
     assert_eq!(http::value(&families, "holdall_invalidate_source_connected"), 0.0);
-    assert_eq!(families["holdall_invalidate_keys"].kind, "counter");
+    assert_eq!(families["holdall_invalidate_keys_total"].kind, "counter");
     kill(child.id(), Signal::TERM);
     wait_for("the end", || child.try_wait().unwrap().is_some());
 }

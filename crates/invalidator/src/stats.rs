@@ -278,18 +278,19 @@ impl Stats {
         numbers.retain(|(name, ..)| *name != CANARY_MS);
         // All lines of one name stand together.
         numbers.sort_by_key(|(name, ..)| *name);
-        let (mut page, mut last) = (Page::new("holdall_invalidate_"), "");
+        let (mut page, mut last) = (Page::new("holdall_invalidate_"), String::new());
         for (name, cluster, value) in numbers {
-            if name != last {
-                let (kind, help) = described(name);
-                page.family(name, kind, help);
-                last = name;
+            let (kind, help) = described(name);
+            let (family, value) = exported(name, kind, value);
+            if family != last {
+                page.family(&family, kind, help);
             }
             if cluster.is_empty() {
-                page.sample(name, &[], value);
+                page.sample(&family, &[], value);
             } else {
-                page.sample(name, &[("cluster", &cluster)], value);
+                page.sample(&family, &[("cluster", &cluster)], value);
             }
+            last = family;
         }
         if let Some(group) = self.group.get() {
             page.family("group_info", Kind::Gauge, "The group that it takes turns with; always 1.");
@@ -389,6 +390,20 @@ impl Stats {
     }
 }
 
+/// A number under the name that Prometheus's conventions want: counters end with `_total`, and
+/// times are in seconds.
+fn exported(name: &str, kind: Kind, value: u64) -> (String, String) {
+    if let Some((base, quantile)) = name.split_once("_us_") {
+        let seconds = format!("{}.{:06}", value / 1_000_000, value % 1_000_000);
+        return (format!("{base}_{quantile}_seconds"), seconds);
+    }
+    match name.strip_suffix("_ms") {
+        Some(base) => (format!("{base}_seconds"), format!("{}.{:03}", value / 1000, value % 1000)),
+        None if kind == Kind::Counter => (format!("{name}_total"), value.to_string()),
+        None => (name.to_owned(), value.to_string()),
+    }
+}
+
 /// The kind of a number and what it is; those with nothing to add to their name are gauges.
 fn described(name: &str) -> (Kind, &'static str) {
     let counter = |help| (Kind::Counter, help);
@@ -430,17 +445,15 @@ fn described(name: &str) -> (Kind, &'static str) {
         "spool_records" => gauge("Records on the disk that are not delivered."),
         "spool_bytes" => gauge("Bytes on the disk."),
         "spool_failures" => counter("Writes that the disk refused."),
-        "lag_ms" => gauge("Age of the oldest change that is not delivered, in milliseconds."),
+        "lag_ms" => gauge("Age of the oldest change that is not delivered."),
         "monitor_sampled" => counter("Deletes whose keys are read again."),
         "monitor_cached" => counter("Of these, keys that were cached."),
         "monitor_skipped" => counter("Of these, keys given up because too many waited."),
         "monitor_still_stale" => counter("Old values that were there after the first look."),
         "monitor_stale_over_1s" => counter("Old values that were there for over a second."),
-        _ if name.starts_with("monitor_stale_us") => {
-            gauge("Microseconds for which an old value could be read.")
-        }
+        _ if name.starts_with("monitor_stale_us") => gauge("How long an old value could be read."),
         _ if name.starts_with("delivery_us") => {
-            gauge("Microseconds from reading a transaction to its acknowledgement.")
+            gauge("Time from reading a transaction to its acknowledgement.")
         }
         _ if name.starts_with("batch_keys") => gauge("Keys of a batch."),
         _ => gauge("A number of the invalidator."),
@@ -565,6 +578,9 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Seek as _, Write as _};
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -572,13 +588,41 @@ mod tests {
         let stats = Stats::new(["a".to_owned(), "b".to_owned()]);
         stats.clusters[1].delivered.store(7, Relaxed);
         let page = stats.page(0).into_text();
-        let lines: Vec<_> = page.lines().filter(|line| line.contains("_delivered{")).collect();
+        let lines: Vec<_> =
+            page.lines().filter(|line| line.contains("_delivered_total{")).collect();
         assert!(!page.contains("A number of the invalidator."), "{page}");
-        assert!(page.contains("\n# TYPE holdall_invalidate_delivered counter\n"), "{page}");
-        let name = "holdall_invalidate_delivered";
+        assert!(page.contains("\n# TYPE holdall_invalidate_delivered_total counter\n"), "{page}");
+        let name = "holdall_invalidate_delivered_total";
         let expected = [format!("{name}{{cluster=\"a\"}} 0"), format!("{name}{{cluster=\"b\"}} 7")];
         assert_eq!(lines, expected);
-        assert!(page.contains("\nholdall_invalidate_gaps 0\n"), "{page}");
+        assert!(page.contains("\nholdall_invalidate_gaps_total 0\n"), "{page}");
+    }
+
+    #[test]
+    fn promtool_finds_nothing_to_say_about_the_names() {
+        let stats = Stats::new(["a".to_owned()]);
+        stats.behind_bytes.store(1, Relaxed);
+        stats.log_room_bytes.store(1, Relaxed);
+        stats.canary_every.set(Duration::from_secs(2)).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(stats.page(0).into_text().as_bytes()).unwrap();
+        file.rewind().unwrap();
+        let mut check = Command::new("promtool");
+        let check = check.args(["check", "metrics"]).stdin(file).output().unwrap();
+        assert!(check.status.success(), "{check:?}");
+    }
+
+    #[test]
+    fn times_are_in_seconds() {
+        let stats = Stats::new(["a".to_owned()]);
+        stats.clusters[0].monitor.stale_us.lock().record(500_000).unwrap();
+        stats.clusters[0].oldest_us.store(1_000_000, Relaxed);
+        let page = stats.page(2_500_000).into_text();
+        for line in
+            ["lag_seconds{cluster=\"a\"} 1.500\n", "monitor_stale_max_seconds{cluster=\"a\"} 0.5"]
+        {
+            assert!(page.contains(&format!("\nholdall_invalidate_{line}")), "{line}: {page}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
