@@ -33,7 +33,7 @@ pub fn reloading() {
     let _ = sd_notify::notify(&news);
 }
 
-/// What was read again is in effect, or the old settings stay.
+/// The reload is over: what was read is in effect, or the old settings stay.
 pub fn reloaded() {
     // A supervisor that is not there need not know.
     let _ = ready(false);
