@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 
 use common::{Running, Scratch, holdall, output, stderr, stdout};
@@ -14,10 +15,19 @@ fn study(name: &str, servers: &str, words: &[&str]) -> String {
     let scratch = Scratch::new();
     let folder = scratch.text("study");
     let common = ["bench", "study", name, "--quick", "--servers", servers, "--out", &folder];
+    let common = [&common[..], &["--json", "-"]].concat();
     let output = output(&mut holdall(&[&common[..], words].concat()));
     assert!(output.status.success(), "{name}: {}\n{}", stdout(&output), stderr(&output));
-    assert!(stdout(&output).contains("holdall bench s"), "each step is shown as a command");
-    fs::read_to_string(format!("{folder}/report.html")).unwrap()
+    assert!(stderr(&output).contains("holdall bench s"), "each step is shown as a command");
+    let told: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((&told["schema"], &told["study"]), (&"holdall-bench-study".into(), &name.into()));
+    let steps = told["steps"].as_array().unwrap();
+    assert!(!steps.is_empty());
+    for step in steps {
+        assert!(step["error"].is_null(), "{step}");
+        assert!(Path::new(step["file"].as_str().unwrap()).is_file(), "{step}");
+    }
+    fs::read_to_string(told["report"].as_str().unwrap()).unwrap()
 }
 
 #[test]

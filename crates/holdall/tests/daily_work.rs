@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use common::{Running, Scratch, holdall, output, stderr, stdout, wait_for};
+use serde_json::json;
 use testkit::Server;
 
 /// Items of every kind: bytes of all values in keys and values, flags, large, empty, with and
@@ -118,6 +119,28 @@ fn a_prefix_and_add_leave_the_rest_alone() {
     assert!(stderr(&done).contains("1 there already"), "{}", stderr(&done));
     to.connect()
         .expect(b"get user:5\r\nget empty\r\n", b"VALUE user:5 0 3\r\nold\r\nEND\r\nEND\r\n");
+}
+
+#[test]
+fn what_was_dumped_and_stored_is_told_in_json() {
+    let (from, to) = (Running::serve(&[]), Running::serve(&[]));
+    let (from_at, to_at) = (address(&from), address(&to));
+    from.connect().expect(b"set a 0 0 3\r\nabc\r\nset b 0 0 2\r\nab\r\n", b"STORED\r\nSTORED\r\n");
+    let scratch = Scratch::new();
+    let file = scratch.text("dump");
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let output = output(&mut holdall(arguments));
+        assert_eq!(stderr(&output), "", "{arguments:?}");
+        serde_json::from_str(&stdout(&output)).unwrap()
+    };
+    let dumped = json(&["dump", &from_at, "-o", &file, "--json"]);
+    assert_eq!(dumped, json!({"items": 2, "bytes": 5, "gone": 0, "left_out": 0}));
+    let mut stored = json!({"items": 2, "bytes": 5, "expired": 0, "present": 0, "refused": 0});
+    assert_eq!(json(&["restore", &to_at, &file, "--json"]), stored);
+    stored["left_out"] = 0.into();
+    assert_eq!(json(&["cp", &from_at, &to_at, "--json"]), stored);
+    let mixed = output(&mut holdall(&["dump", &from_at, "--json"]));
+    assert_eq!(mixed.status.code(), Some(64), "stdout is the dump: {}", stderr(&mixed));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::Scratch;
+use serde_json::json;
 
 /// Standard output with standard error behind it, and the exit status.
 fn run(arguments: &[&str]) -> (String, i32) {
@@ -161,8 +162,14 @@ fn what_plan_writes_is_checked_and_explained_as_it_is() {
     let scratch = Scratch::new();
     let topology = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/topology.toml");
     let (out, topology) = (scratch.text("out"), topology.display().to_string());
-    let (text, status) = run(&["plan", &topology, "--emit", "systemd", "--out", &out]);
+    let (text, status) = run(&["plan", &topology, "--emit", "systemd", "--out", &out, "--json"]);
     assert_eq!(status, 0, "{text}");
+    let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(written["folder"].as_str(), Some(out.as_str()));
+    let names = written["files"].as_array().unwrap();
+    assert!(names.len() > 5, "{written}");
+    assert!(names.iter().all(|name| Path::new(&out).join(name.as_str().unwrap()).is_file()));
+    assert_eq!(run(&["plan", &topology, "--emit", "systemd", "--json"]).1, 64);
     let hosts = fs::read_dir(&out).unwrap().map(|host| host.unwrap().path());
     let files = hosts.map(|host| host.join("etc/holdall/routes.json"));
     let files: Vec<_> = files.filter(|file| file.exists()).collect();
@@ -178,4 +185,37 @@ fn what_plan_writes_is_checked_and_explained_as_it_is() {
         // A prefix that was asked for is not another.
         assert_eq!(run(&["check", file, "--route-prefix", "/no/where/"]).1, 2);
     }
+}
+
+#[test]
+fn migrate_says_in_json_what_it_made() {
+    let scratch = Scratch::new();
+    let envoy = scratch.text("envoy.yaml");
+    let kind = "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
+    let filter = json!({"name": "f", "typed_config": {"@type": kind, "cluster": "c"}});
+    let address = json!({"socket_address": {"address": "10.0.0.1", "port_value": 11211}});
+    let endpoints = json!([{"lb_endpoints": [{"endpoint": {"address": address}}]}]);
+    let config = json!({"static_resources": {
+        "listeners": [{"name": "cache", "filter_chains": [{"filters": [filter]}]}],
+        "clusters": [{"name": "c", "load_assignment": {"endpoints": endpoints}}],
+    }});
+    fs::write(&envoy, config.to_string()).unwrap();
+    let made = |arguments: &[&str]| -> serde_json::Value {
+        let (text, status) = run(&[&["migrate", "--json"], arguments].concat());
+        assert_eq!(status, 0, "{text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let printed = made(&["envoy", &envoy]);
+    assert!(printed["text"].as_str().unwrap().contains("10.0.0.1:11211"), "{printed}");
+    assert!(printed["out"].is_null() && printed["command"].is_null(), "{printed}");
+    let out = scratch.text("routes.json");
+    let written = made(&["envoy", &envoy, "--out", &out]);
+    assert_eq!(fs::read_to_string(&out).unwrap(), printed["text"].as_str().unwrap());
+    assert!(written["text"].is_null(), "{written}");
+    assert_eq!(written["out"].as_str(), Some(out.as_str()));
+    assert_eq!(written["command"].as_str(), Some(&*format!("holdall route -f {out}")));
+    assert_eq!(written["notes"], printed["notes"]);
+    let kept = made(&["mcrouter", "router_odd.json"]);
+    assert_eq!(kept["command"], "holdall route -f router_odd.json");
+    assert!(kept["notes"].is_array(), "{kept}");
 }

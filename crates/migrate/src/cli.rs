@@ -1,6 +1,7 @@
 //! The command line of `holdall migrate`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use routeconf::{Params, load_file};
+use serde_json::json;
 use tools::cli::Reach;
 use tools::{Connection, Error, server_settings};
 
@@ -23,7 +25,7 @@ use crate::{
     name = "holdall migrate",
     version,
     after_help = "\
-Notes go to stderr, the file or the command to stdout. docs/migrate-memcached.md, migrate-redis.md
+Notes go to stderr, the file or the command to stdout; with --json all of it to stdout. docs/migrate-memcached.md, migrate-redis.md
 and migrate-proxy.md go through it step by step.
 
 Exit status: 0 done; 1 a server does not answer, or a file cannot be read or written; 2 a
@@ -32,6 +34,9 @@ configuration cannot be used; 64 a wrong command line."
 struct Arguments {
     #[command(subcommand)]
     from: From,
+    /// Prints one JSON object: the file's text or where it was written, the command, the notes
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -128,23 +133,51 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
-    ExitCode::from(match arguments.from {
+    let (made, out) = match arguments.from {
         From::Memcached { address, out, reach } => {
-            settings("memcached", &address, out.as_deref(), memcached(&address, &reach))
+            (settings("memcached", &address, memcached(&address, &reach)), out)
         }
         From::Redis { address, out, reach } => {
-            settings("redis", &address, out.as_deref(), redis(&address, &reach))
+            (settings("redis", &address, redis(&address, &reach)), out)
         }
-        From::Mcrouter { file } | From::Twemproxy { file } => proxy(&file),
+        From::Mcrouter { file } | From::Twemproxy { file } => (proxy(&file), None),
         From::MemcachedProxy { file, listener, out } => {
             let name = file.display().to_string();
-            routing(&file, out.as_deref(), |text| from_memcached_proxy(&name, text, &listener))
+            let make = |text: &str| from_memcached_proxy(&name, text, &listener);
+            (routing(&file, out.as_deref(), make), out)
         }
         From::Envoy { file, listener, out } => {
             let name = file.display().to_string();
-            routing(&file, out.as_deref(), |text| from_envoy(&name, text, listener.as_deref()))
+            let make = |text: &str| from_envoy(&name, text, listener.as_deref());
+            (routing(&file, out.as_deref(), make), out)
         }
-    })
+    };
+    let told = made.and_then(|made| tell(made, out.as_deref(), arguments.json));
+    ExitCode::from(told.unwrap_or_else(|Failed { why, status }| {
+        eprint_error(&why);
+        status
+    }))
+}
+
+/// What a configuration was made into.
+struct Made {
+    /// The new file's; none where the old one serves.
+    text: Option<String>,
+    notes: Vec<String>,
+    /// The proxy's, where its configuration is in a file.
+    command: Option<String>,
+}
+
+/// The reason why there is nothing, and the status to end with.
+struct Failed {
+    why: String,
+    status: u8,
+}
+
+impl Failed {
+    fn of(file: &Path, why: impl Display, status: u8) -> Self {
+        Self { why: format!("{}: {why}", file.display()), status }
+    }
 }
 
 fn memcached(address: &str, reach: &Reach) -> Result<Settings, Error> {
@@ -157,80 +190,57 @@ fn redis(address: &str, reach: &Reach) -> Result<Settings, Error> {
     Ok(from_redis(&Redis::ask(&mut connection)?))
 }
 
-fn settings(program: &str, address: &str, out: Option<&Path>, made: Result<Settings, Error>) -> u8 {
-    match made {
-        Ok(made) => {
-            made.notes.iter().for_each(|note| eprint_error(note));
-            let head = format!("# Settings of {address}, by holdall migrate {program}.\n");
-            written(&(head + &made.text), out)
-        }
-        Err(error) => {
-            eprint_error(&error.to_string());
-            FAILED
-        }
-    }
+fn settings(program: &str, address: &str, made: Result<Settings, Error>) -> Result<Made, Failed> {
+    let made = made.map_err(|error| Failed { why: error.to_string(), status: FAILED })?;
+    let head = format!("# Settings of {address}, by holdall migrate {program}.\n");
+    Ok(Made { text: Some(head + &made.text), notes: made.notes, command: None })
 }
 
-/// Makes a configuration for the proxy of a file; with `out`, the command that runs it is printed.
+/// Makes a configuration for the proxy of a file.
 fn routing(
     file: &Path,
     out: Option<&Path>,
     make: impl FnOnce(&str) -> Result<Routing, Untranslatable>,
-) -> u8 {
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) => {
-            eprint_error(&format!("{}: {error}", file.display()));
-            return FAILED;
+) -> Result<Made, Failed> {
+    let text = fs::read_to_string(file).map_err(|error| Failed::of(file, error, FAILED))?;
+    let made = make(&text).map_err(|Untranslatable(why)| {
+        // Where a place is known, the message begins with it.
+        match why.starts_with(&file.display().to_string()) {
+            true => Failed { why, status: BROKEN },
+            false => Failed::of(file, why, BROKEN),
         }
-    };
-    match make(&text) {
-        Ok(made) => {
-            made.notes.iter().for_each(|note| eprint_error(note));
-            match (written(&made.text, out), out) {
-                (GOOD, Some(out)) => print(&format!("holdall route -f {}\n", out.display())),
-                (status, _) => status,
-            }
-        }
-        Err(Untranslatable(why)) => {
-            // Where a place is known, the message begins with it.
-            let name = file.display().to_string();
-            eprint_error(&if why.starts_with(&name) { why } else { format!("{name}: {why}") });
-            BROKEN
-        }
-    }
-}
-
-/// Writes into a file, or to stdout without one.
-fn written(text: &str, out: Option<&Path>) -> u8 {
-    let Some(path) = out else { return print(text) };
-    match fs::write(path, text) {
-        Ok(()) => GOOD,
-        Err(error) => {
-            eprint_error(&format!("{}: {error}", path.display()));
-            FAILED
-        }
-    }
+    })?;
+    Ok(Made { text: Some(made.text), notes: made.notes, command: out.map(route) })
 }
 
 /// The proxy reads both languages as they are.
-fn proxy(file: &Path) -> u8 {
-    if let Err(error) = fs::File::open(file) {
-        eprint_error(&format!("{}: {error}", file.display()));
-        return FAILED;
+fn proxy(file: &Path) -> Result<Made, Failed> {
+    fs::File::open(file).map_err(|error| Failed::of(file, error, FAILED))?;
+    let loaded = load_file(file, &Params::default())
+        .map_err(|rejected| Failed { why: rejected.render(), status: BROKEN })?;
+    let notes = loaded.warnings.iter().map(|warning| warning.render(&loaded.config.files));
+    Ok(Made { text: None, notes: notes.collect(), command: Some(route(file)) })
+}
+
+/// The command that runs a proxy with this configuration.
+fn route(file: &Path) -> String {
+    format!("holdall route -f {}", file.display())
+}
+
+/// Writes the file, or prints it without a name for one, and says what else there is.
+fn tell(made: Made, out: Option<&Path>, as_json: bool) -> Result<u8, Failed> {
+    let Made { mut text, notes, command } = made;
+    if let Some(path) = out {
+        let text = text.take().unwrap_or_default();
+        fs::write(path, text).map_err(|error| Failed::of(path, error, FAILED))?;
     }
-    match load_file(file, &Params::default()) {
-        Err(rejected) => {
-            eprint_error(&rejected.render());
-            BROKEN
-        }
-        Ok(loaded) => {
-            for warning in &loaded.warnings {
-                eprint_error(&warning.render(&loaded.config.files));
-            }
-            print(&format!("holdall route -f {}\n", file.display()))
-        }
+    if as_json {
+        let all = json!({"text": text, "out": out, "command": command, "notes": notes});
+        return Ok(print(&format!("{all:#}\n")));
     }
+    notes.iter().for_each(|note| eprint_error(note));
+    let lines = text.into_iter().chain(command.map(|command| command + "\n"));
+    Ok(print(&lines.collect::<String>()))
 }
 
 fn eprint_error(message: &str) {

@@ -1,17 +1,18 @@
 //! `holdall bench study`: a whole experiment, from starting the servers to the report.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
 
-use super::EXIT_PARTIAL;
 use super::interrupt::{self, EXIT_INTERRUPTED};
+use super::{EXIT_PARTIAL, run};
 use crate::figures::{self, Drawable, papers};
 use crate::hitrate::servers::{self, Contender};
 use crate::shell::shell;
@@ -55,6 +56,9 @@ pub(super) struct StudyArgs {
     /// Results and report.html come into this folder.
     #[arg(short, long, default_value = "study", value_name = "FOLDER")]
     out: PathBuf,
+    /// Keep what came of each step in this file; `-`: print it, and the text to stderr.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -67,7 +71,29 @@ Examples:
 /// Memory of the servers, in MB: the study's 6 GB would hold its 9,901 keys as well as these do.
 const MEMORY_MB: u32 = 1024;
 
+/// What came of a study.
+#[derive(Debug, Serialize)]
+struct StudyResult {
+    schema: &'static str,
+    version: u32,
+    command: Vec<String>,
+    study: String,
+    /// The page.
+    report: PathBuf,
+    steps: Vec<StepResult>,
+}
+
+/// What came of a step.
+#[derive(Debug, Serialize)]
+struct StepResult {
+    name: String,
+    /// The result, of the step's own schema; none for a step that failed.
+    file: Option<PathBuf>,
+    error: Option<String>,
+}
+
 pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
+    let mut kept = run::created(args.json.as_deref())?;
     let own = servers::own_program()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut size = if args.quick { Size::quick(cpus) } else { Size::whole(cpus) };
@@ -80,23 +106,32 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     ensure!(!templates.is_empty(), "no server is installed");
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let steps = args.study.steps(&templates, &size);
-    let (mut results, mut failures) = (Vec::new(), Vec::new());
+    let (mut results, mut failures, mut told) = (Vec::new(), Vec::new(), Vec::new());
     // Servers end with this function, so a signal must not end the program before. The partner of
     // the SeqCst loads is the store in the signal handler, by signal_hook.
     let stop = interrupt::flag();
     for (number, step) in steps.iter().enumerate() {
         if stop.load(Ordering::SeqCst) {
             failures.push(format!("{} and what follows it: interrupted", step.name));
+            let error = Some("interrupted".to_owned());
+            let rest = steps[number..].iter().map(|step| step.name.clone());
+            told.extend(rest.map(|name| StepResult { name, file: None, error: error.clone() }));
             break;
         }
         terminal::print(&format!("\n[{}/{}] {}\n", number + 1, steps.len(), step.name));
         let file = args.out.join(format!("{}.json", step.name));
         let done = args.step(step, &file, &own, &templates, &stop);
+        let name = step.name.clone();
         match done.and_then(|()| read(&file)) {
-            Ok(result) => results.push((step.name.clone(), result)),
+            Ok(result) => {
+                results.push((name.clone(), result));
+                told.push(StepResult { name, file: Some(file), error: None });
+            }
             Err(error) => {
-                terminal::eprint_error(&format!("{}: {error:#}", step.name));
-                failures.push(format!("{}: {error:#}", step.name));
+                let why = format!("{name}: {error:#}");
+                terminal::eprint_error(&why);
+                failures.push(why);
+                told.push(StepResult { name, file: None, error: Some(format!("{error:#}")) });
             }
         }
     }
@@ -110,6 +145,15 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     let report = args.out.join("report.html");
     fs::write(&report, html).with_context(|| report.display().to_string())?;
     terminal::print(&format!("\n{}\n", report.display()));
+    let result = StudyResult {
+        schema: "holdall-bench-study",
+        version: 1,
+        command: std::env::args().collect(),
+        study: args.study.to_string(),
+        report,
+        steps: told,
+    };
+    run::keep(kept.as_mut(), &result)?;
     let is_whole = failures.is_empty();
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }
@@ -142,7 +186,12 @@ impl StudyArgs {
         }
         words.extend(["--json".to_owned(), file.display().to_string()]);
         terminal::print(&format!("holdall bench {}\n", shell(&words)));
-        let status = wait(Command::new(own).arg("bench").args(&words).spawn()?, stop)?;
+        let mut command = Command::new(own);
+        command.arg("bench").args(&words);
+        if self.json.as_deref() == Some(Path::new("-")) {
+            command.stdout(io::stderr());
+        }
+        let status = wait(command.spawn()?, stop)?;
         // A partial result is drawn, with its mark.
         let partial = [EXIT_PARTIAL, EXIT_INTERRUPTED].map(|status| Some(i32::from(status)));
         let is_kept = status.success() || partial.contains(&status.code());

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use serde_json::json;
 
 use crate::{Files, KUSTOMIZATION, PlanError, Topology, TopologyError, kubernetes, systemd};
 
@@ -43,6 +44,9 @@ struct EmitArguments {
     /// The folder to write to; without it the files are printed
     #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Prints the names of the written files as JSON
+    #[arg(long, requires = "out")]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -94,7 +98,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn emitted(arguments: &EmitArguments) -> ExitCode {
     match made(arguments) {
         Err(why) => refused(&why, EXIT_TOPOLOGY),
-        Ok(files) => match put(&files, arguments.out.as_deref()) {
+        Ok(files) => match put(&files, arguments.out.as_deref(), arguments.json) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refused(&error, 1),
         },
@@ -126,7 +130,7 @@ fn made(arguments: &EmitArguments) -> Result<Files, Failure> {
     files.map_err(|error| Failure::Plan { file: arguments.file.clone(), error })
 }
 
-fn put(files: &Files, folder: Option<&Path>) -> io::Result<()> {
+fn put(files: &Files, folder: Option<&Path>, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let Some(folder) = folder else {
         // One YAML stream may be all of it; elsewhere the name says where a file begins.
@@ -148,6 +152,10 @@ fn put(files: &Files, folder: Option<&Path>) -> io::Result<()> {
             fs::create_dir_all(parent).map_err(in_folder)?;
         }
         fs::write(&path, text).map_err(in_folder)?;
+    }
+    if as_json {
+        let names: Vec<_> = files.keys().collect();
+        return writeln!(out, "{:#}", json!({"folder": folder, "files": names}));
     }
     writeln!(out, "{} files in {}", files.len(), folder.display())
 }

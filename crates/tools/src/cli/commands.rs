@@ -154,6 +154,9 @@ pub(super) struct DumpArgs {
     /// The file [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Prints what was done as JSON; with --out, since stdout is the dump otherwise
+    #[arg(long, requires = "out")]
+    pub json: bool,
     /// Keys that begin so
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prefix: String,
@@ -181,6 +184,9 @@ pub(super) struct RestoreArgs {
     /// The dump [default: stdin]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// Prints what was done as JSON
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub storing: Storing,
     #[command(flatten)]
@@ -212,6 +218,9 @@ pub(super) struct CopyArgs {
     /// Server that is filled: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "TO")]
     pub to: String,
+    /// Prints what was done as JSON
+    #[arg(long)]
+    pub json: bool,
     /// Keys that begin so
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prefix: String,

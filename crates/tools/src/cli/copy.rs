@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
+use serde_json::json;
+
 use super::commands::{CopyArgs, DumpArgs, RestoreArgs, Storing};
-use super::progress;
+use super::{progress, say};
 use crate::connection::{Connection, Error, Options};
 use crate::dump::{Dumped, Pace, Restored};
 use crate::keys::KeyDump;
@@ -23,13 +25,14 @@ pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
         }
         None => dumped(&arguments.address, &options, &arguments.prefix, stdout().lock())?,
     };
-    summary(&format!(
-        "{} items, {} bytes of values; {} were gone{}",
-        dumped.items,
-        dumped.bytes,
-        dumped.gone,
-        left(dumped)
-    ));
+    let Dumped { items, bytes, gone, left } = dumped;
+    if arguments.json {
+        let done = json!({"items": items, "bytes": bytes, "gone": gone, "left_out": left});
+        say(&done.to_string());
+    } else {
+        let left = left_out(left);
+        summary(&format!("{items} items, {bytes} bytes of values; {gone} were gone{left}"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -67,8 +70,8 @@ fn dumped_redis(
 }
 
 /// What is said of keys that were left out.
-fn left(dumped: Dumped) -> String {
-    match dumped.left {
+fn left_out(left: u64) -> String {
+    match left {
         0 => String::new(),
         left => format!(
             "; {left} left out, whose value is no string or whose key is longer than 250 bytes"
@@ -109,7 +112,7 @@ pub(super) fn restore(arguments: RestoreArgs) -> Result<ExitCode, Error> {
         None => crate::restore(&mut stdin().lock(), &mut to, pace, seen)?,
     };
     bar.finish_and_clear();
-    stored(restored, "");
+    stored(restored, None, arguments.json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -119,19 +122,19 @@ pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
     let mut to = Connection::open(&arguments.to, &options)?;
     let pipe = |error| Error::Dump(format!("no pipe: {error}"));
     let (reader, writer) = io::pipe().map_err(pipe)?;
-    let CopyArgs { from, prefix, storing, .. } = arguments;
+    let CopyArgs { from, prefix, storing, json, .. } = arguments;
     let dumping = thread::spawn(move || dumped(&from, &way, &prefix, writer));
     let restored = crate::restore(&mut BufReader::new(reader), &mut to, pace(storing), |_| ());
     // The reason for a dump that was cut short is the dumping side's.
     let left = match dumping.join() {
-        Ok(Ok(dumped)) => left(dumped),
+        Ok(Ok(dumped)) => dumped.left,
         Ok(Err(error @ (Error::Io { .. } | Error::Reply { .. } | Error::Login { .. }))) => {
             return Err(error);
         }
-        Ok(Err(_)) => String::new(),
+        Ok(Err(_)) => 0,
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    stored(restored?, &left);
+    stored(restored?, Some(left), json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -139,11 +142,26 @@ fn pace(storing: Storing) -> Pace {
     Pace { per_second: storing.rate, add: storing.add }
 }
 
-fn stored(restored: Restored, left: &str) {
-    summary(&format!(
-        "{} items stored, {} bytes of values; {} expired, {} there already, {} refused{left}",
-        restored.items, restored.bytes, restored.expired, restored.present, restored.refused
-    ));
+/// Tells what was stored; `left` is what the dump left out, where that is known.
+fn stored(restored: Restored, left: Option<u64>, as_json: bool) {
+    let Restored { items, bytes, expired, present, refused } = restored;
+    if !as_json {
+        let left = left_out(left.unwrap_or_default());
+        return summary(&format!(
+            "{items} items stored, {bytes} bytes of values; {expired} expired, {present} there already, {refused} refused{left}"
+        ));
+    }
+    let mut done = json!({
+        "items": items,
+        "bytes": bytes,
+        "expired": expired,
+        "present": present,
+        "refused": refused,
+    });
+    if let Some(left) = left {
+        done["left_out"] = left.into();
+    }
+    say(&done.to_string());
 }
 
 /// What was done, on stderr: stdout may be the dump.
