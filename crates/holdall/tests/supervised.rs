@@ -9,6 +9,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use common::{SOON, Scratch, holdall, http, kill, wait_for};
 use rustix::process::Signal;
@@ -161,7 +163,7 @@ fn the_invalidator_outlives_signals_that_come_while_it_begins_again() {
     wait_for("twenty new processes", || {
         for _ in 0..50 {
             kill(started.child.id(), Signal::HUP);
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            sleep(Duration::from_micros(50));
             let mut word = [0; 256];
             while let Ok(length) = started.manager.recv(&mut word) {
                 begun += usize::from(word[..length] == *b"READY=1\n");
@@ -179,6 +181,32 @@ fn the_invalidator_outlives_signals_that_come_while_it_begins_again() {
     kill(started.child.id(), Signal::TERM);
     wait_for("the end", || started.child.try_wait().unwrap().is_some());
     assert!(started.child.wait().unwrap().success(), "{}", log());
+}
+
+/// At any moment between the two processes: the stop is neither lost nor a death by the signal.
+#[test]
+fn a_stop_ends_the_invalidator_while_it_begins_again() {
+    const TURNS: u32 = 60;
+    let scratch = Scratch::new();
+    for turn in 0..TURNS {
+        let mut started = Supervised::start(&scratch, invalidator(&scratch, free_port()));
+        let begin_again = || {
+            kill(started.child.id(), Signal::HUP);
+            while !started.word().starts_with("RELOADING=1\n") {}
+        };
+        let begin = Instant::now();
+        begin_again();
+        while started.word() != "READY=1\n" {}
+        let whole = begin.elapsed();
+        begin_again();
+        sleep(whole * turn / TURNS);
+        kill(started.child.id(), Signal::TERM);
+        wait_for("the end", || started.child.try_wait().unwrap().is_some());
+        let log = fs::read_to_string(scratch.path("log")).unwrap();
+        let status = started.child.wait().unwrap();
+        assert!(status.success(), "turn {turn}, {status}: {log}");
+        fs::remove_file(scratch.path("notify")).unwrap();
+    }
 }
 
 /// The command with a socket that systemd opened for it.

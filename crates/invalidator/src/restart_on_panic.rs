@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::signals::hold_hangup;
+use crate::signals;
 use crate::stats::Stats;
 use crate::status_socket;
 
@@ -153,7 +153,8 @@ fn restart(
     std::process::exit(1);
 }
 
-/// Replaces this process by a new one of the same process id. It is back only with an error.
+/// Replaces this process by a new one of the same process id, or ends it if a signal has asked for
+/// that meanwhile. It is back only with an error.
 pub(crate) fn begin_again(arguments: &[OsString]) -> io::Error {
     // The path may lead to another file by now, or to none.
     let own = std::env::current_exe().ok().filter(|path| path.exists());
@@ -161,7 +162,9 @@ pub(crate) fn begin_again(arguments: &[OsString]) -> io::Error {
     let mut command = Command::new(program);
     match status_socket::pass_on(&mut command) {
         Ok(()) => {
-            hold_hangup();
+            if signals::hold() {
+                std::process::exit(0);
+            }
             command.arg0("holdall").args(arguments).exec()
         }
         Err(error) => error,

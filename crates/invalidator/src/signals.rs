@@ -1,6 +1,6 @@
 //! Signals of `holdall invalidate run`: SIGTERM and SIGINT end it, SIGHUP has it go on by what the
-//! configuration says now. A SIGHUP that comes while one process takes the place of another waits
-//! for the new one.
+//! configuration says now. Those that come while one process takes the place of another wait for
+//! the new one.
 //!
 //! Each part of the pipeline is made of the configuration, so all of it begins again: the present
 //! process delivers what it read and saves its position, and a new one takes its place and number.
@@ -8,12 +8,14 @@
 //! Relaxed is enough for the flags here: they carry no other data.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use metrics::supervisor;
 use nix::sys::signal::SigSet;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -32,7 +34,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Catches them, and lets a SIGHUP come that waited for this process.
+    /// Catches them, and lets those come that waited for this process.
     ///
     /// # Errors
     ///
@@ -43,8 +45,11 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
         };
-        // One thread that takes it is enough.
-        hangup().thread_unblock()?;
+        // One thread that takes them is enough.
+        all().thread_unblock()?;
+        for ends in [SIGTERM, SIGINT] {
+            flag::register(ends, Arc::clone(&ASKED_TO_END))?;
+        }
         Ok(caught)
     }
 
@@ -78,17 +83,20 @@ impl Signals {
     }
 }
 
-/// Makes a SIGHUP wait from now on, also over an exec by this thread, where handlers are gone and
-/// the signal would end the process.
-pub(crate) fn hold_hangup() {
+/// Set by a signal that asks for the end, also when nobody listens any more.
+static ASKED_TO_END: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Makes signals wait from now on, also over an exec by this thread, where handlers are gone and a
+/// signal would end the process. True if the process has been asked to end before.
+pub(crate) fn hold() -> bool {
     // It refuses numbers alone that are no signals.
-    let _ = hangup().thread_block();
+    let _ = all().thread_block();
+    ASKED_TO_END.load(Relaxed)
 }
 
-fn hangup() -> SigSet {
-    let mut set = SigSet::empty();
-    set.add(nix::sys::signal::Signal::SIGHUP);
-    set
+fn all() -> SigSet {
+    use nix::sys::signal::Signal;
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect()
 }
 
 /// What SIGHUP does.
