@@ -127,6 +127,8 @@ impl PostgresSource {
             return Err(SourceError::Wrong(finding.clone().of(server).text));
         }
         self.notes.found(server, &checked.findings);
+        // Before its timeline: one that is promoted later goes on with another.
+        let was_standby = is_standby(&mut connection).await.map_err(failed)?;
         let history = History::of(&mut connection).await.map_err(failed)?;
         if let Some((lsn, timeline)) = from {
             leads_through(&mut connection, &history, server, lsn, timeline).await?;
@@ -144,6 +146,12 @@ impl PostgresSource {
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
         let started = connection.start_replication(&settings.slot, start, &settings.publication);
         started.await.map_err(failed)?;
+        if was_standby {
+            let mut other = Connection::open(settings, server, false).await.map_err(failed)?;
+            if !is_standby(&mut other).await.map_err(failed)? {
+                return Err(SourceError::Lost(format!("{server}: it has just been promoted")));
+            }
+        }
         let mut decoder = Decoder::new(&self.rules, start);
         decoder.listen_to(&settings.slot);
         let position = history.position(start);
@@ -203,6 +211,10 @@ impl Partitions {
     }
 }
 
+async fn is_standby(connection: &mut Connection) -> Result<bool, Failure> {
+    Ok(connection.text("SELECT pg_is_in_recovery()::text").await? == "true")
+}
+
 /// Refuses a server whose log does not lead through this position: there its changes have positions
 /// that were passed already, and the server would leave them out.
 ///
@@ -221,8 +233,7 @@ async fn leads_through(
     let may_come = match stray {
         Stray::Old { .. } => true,
         Stray::Short { .. } => {
-            let is_standby = connection.text("SELECT pg_is_in_recovery()::text").await;
-            is_standby.map_err(|failure| failure.at(server))? == "true"
+            is_standby(connection).await.map_err(|failure| failure.at(server))?
         }
         Stray::Left { .. } | Stray::Other { .. } => false,
     };
@@ -247,8 +258,7 @@ async fn slot(
     );
     let found = connection.rows(&query).await.map_err(failed)?;
     let Some([confirmed, status, plugin]) = found.first().map(Vec::as_slice) else {
-        let is_standby = connection.text("SELECT pg_is_in_recovery()::text").await;
-        let is_standby = is_standby.map_err(failed)? == "true";
+        let is_standby = is_standby(connection).await.map_err(failed)?;
         if is_standby && (from.is_some() || settings.servers.len() > 1) {
             return Err(SourceError::Lost(format!("{server}: a standby without slot {name}")));
         }
