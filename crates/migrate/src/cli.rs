@@ -25,8 +25,8 @@ use crate::{
     name = "holdall migrate",
     version,
     after_help = "\
-Notes go to stderr, the file or the command to stdout; with --json all of it to stdout. docs/migrate-memcached.md, migrate-redis.md
-and migrate-proxy.md go through it step by step.
+Notes go to stderr, the file or the command to stdout; with --json all of it goes to stdout.
+docs/migrate-memcached.md, migrate-redis.md and migrate-proxy.md go through it step by step.
 
 Exit status: 0 done; 1 a server does not answer, or a file cannot be read or written; 2 a
 configuration cannot be used; 64 a wrong command line."

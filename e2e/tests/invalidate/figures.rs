@@ -203,8 +203,8 @@ fn deliver_far(name: &str, database: &Database, distance: Duration, compression:
     let took = begin.elapsed();
     let (_, bytes) = sent(|_, peer| peer == far.port());
     println!(
-        "{name}, compression \"{compression}\": {changes} keys were read and delivered over {distance:?} in {took:?}: \
-         {:.0} keys/s; {:.1} bytes a key; {:?} of CPU",
+        "{name}, compression \"{compression}\": {changes} keys were read and delivered over \
+         {distance:?} in {took:?}: {:.0} keys/s; {:.1} bytes a key; {:?} of CPU",
         f64::from(changes) / took.as_secs_f64(),
         number_f64(bytes) / f64::from(changes),
         invalidator.cpu()
