@@ -139,7 +139,7 @@ fn by_hand(name: &'static str) -> Command {
             .arg(json)
             .arg(files("PATH")),
         "version" => command.arg(json),
-        "passwd" => command.arg(word("USER")),
+        "passwd" => command.arg(json).arg(word("USER")),
         "completions" => command.arg(word("SHELL").value_parser(["bash", "zsh", "fish"])),
         "man" => command.arg(files("FOLDER").action(ArgAction::Set)),
         _ => command,

@@ -6,6 +6,8 @@
 
 mod commands;
 mod interface;
+#[cfg(feature = "serve")]
+mod passwd;
 mod version;
 
 #[cfg(not(target_env = "musl"))]
@@ -70,7 +72,7 @@ fn main() -> ExitCode {
         #[cfg(any(feature = "serve", feature = "route"))]
         Some("watch") => watch::cli::main(arguments),
         #[cfg(feature = "serve")]
-        Some("passwd") => passwd(arguments),
+        Some("passwd") => passwd::main(arguments),
         #[cfg(feature = "route")]
         Some("route") => route(arguments),
         #[cfg(feature = "invalidate")]
@@ -145,39 +147,6 @@ fn man(words: &[OsString]) -> ExitCode {
             }
         }
         _ => fail("holdall", "man: name one folder; see holdall man --help", EXIT_USAGE),
-    }
-}
-
-/// Reads a password from stdin, and prints the line of the users file that lets `USER` in by it.
-#[cfg(feature = "serve")]
-fn passwd(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let (user, rest) = (arguments.next(), arguments.next());
-    if asks_version(user.as_ref()) {
-        return print(&commands::version_of("passwd"));
-    }
-    let (Some(user), None) = (user.as_deref().and_then(|user| user.to_str()), rest) else {
-        return fail(
-            "holdall",
-            "passwd: name one user; the password is read from stdin",
-            EXIT_USAGE,
-        );
-    };
-    if matches!(user, "-h" | "--help") {
-        return print(PASSWD_HELP);
-    }
-    if user.starts_with('-') {
-        let hint = usage::hint(user, ["--help", "--version"]);
-        let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-        return fail("holdall", &format!("passwd: there is no flag {user}{hint}"), EXIT_USAGE);
-    }
-    let mut password = String::new();
-    if let Err(error) = io::stdin().read_line(&mut password) {
-        return fail("holdall", &format!("passwd: {error}"), 1);
-    }
-    let password = password.trim_end_matches(['\r', '\n']);
-    match access::users_line(user, password.as_bytes()) {
-        Ok(line) => print(&format!("{line}\n")),
-        Err(why) => fail("holdall", &format!("passwd: {why}"), EXIT_USAGE),
     }
 }
 
@@ -314,15 +283,3 @@ fn eprint_error(name: &str, line: &str) {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr(), "{name}: {line}");
 }
-
-#[cfg(feature = "serve")]
-const PASSWD_HELP: &str = "\
-Makes a line for the file of users (serve -Y): the name, and a verifier that gives the password away to nobody.
-
-Usage: holdall passwd USER
-
-The password is the first line of stdin.
-
-Examples:
-  holdall passwd app <password.txt >>users
-";

@@ -619,7 +619,7 @@ mod tests {
         stats.clusters[0].oldest_us.store(1_000_000, Relaxed);
         let page = stats.page(2_500_000).into_text();
         for line in
-            ["lag_seconds{cluster=\"a\"} 1.500\n", "monitor_stale_max_seconds{cluster=\"a\"} 0.5"]
+            ["lag_seconds{cluster=\"a\"} 1.5\n", "monitor_stale_max_seconds{cluster=\"a\"} 0.5"]
         {
             assert!(page.contains(&format!("\nholdall_invalidate_{line}")), "{line}: {page}");
         }
@@ -631,7 +631,7 @@ mod tests {
         assert!(!stats.page(0).into_text().contains("canary"), "there is none");
         stats.canary_every.set(Duration::from_secs(2)).unwrap();
         tokio::time::advance(Duration::from_millis(4500)).await;
-        let line = "\ninvalidation_canary_seconds{cluster=\"b\"} 4.500\n";
+        let line = "\ninvalidation_canary_seconds{cluster=\"b\"} 4.5\n";
         assert!(stats.page(0).into_text().contains(line), "{}", stats.page(0).into_text());
         assert!(stats.text(0).contains("STAT cluster:a:canary_ms 4500\r\n"), "{}", stats.text(0));
         let there = || Obstacle::StillThere("k".to_owned());

@@ -16,9 +16,9 @@ pub enum Kind {
 pub struct Family {
     /// The full name, with its prefix.
     pub name: String,
-    /// `None` for values without a declaration.
-    pub kind: Option<Kind>,
-    /// One line about it.
+    /// The kind of all its points.
+    pub kind: Kind,
+    /// One line about it; empty if it has none.
     pub help: String,
     /// Its values, each with other labels.
     pub points: Vec<Point>,

@@ -38,15 +38,12 @@ impl Page {
 
     /// Begins a metric: its kind, and one line about it. Its samples follow, all of them together.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
-        self.begin(name, Some(kind), help);
-    }
-
-    fn begin(&mut self, name: &str, kind: Option<Kind>, help: &str) {
         let (name, help) = (format!("{}{name}", self.prefix), help.to_owned());
         self.families.push(Family { name, kind, help, points: Vec::new() });
     }
 
-    /// Adds one value. Labels are pairs of a name and a value, which may be any text.
+    /// Adds one value. Labels are pairs of a name and a value, which may be any text. What no
+    /// family has begun is a gauge.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.point(name, labels, Value::Number(value.to_string()));
     }
@@ -76,7 +73,7 @@ impl Page {
         let prefix = self.prefix;
         let is_named = |family: &Family| family.name.strip_prefix(prefix) == Some(name);
         if !self.families.last().is_some_and(is_named) {
-            self.begin(name, None, "");
+            self.family(name, Kind::Gauge, "");
         }
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let labels = labels.iter().map(own).collect();
@@ -116,7 +113,7 @@ mod tests {
         page.single("e", Kind::Counter, "one\\two\nthree", 0.5);
         assert_eq!(
             page.into_text(),
-            "a_b{c=\"\\\\ \\\" \\n\",d=\"\"} 1\n\
+            "# TYPE a_b gauge\na_b{c=\"\\\\ \\\" \\n\",d=\"\"} 1\n\
              # HELP x_e one\\\\two\\nthree\n# TYPE x_e counter\nx_e 0.5\n"
         );
     }
@@ -133,7 +130,7 @@ mod tests {
             "t_bucket{s=\"x\",le=\"0.001\"} 1",
             "t_bucket{s=\"x\",le=\"2\"} 3",
             "t_bucket{s=\"x\",le=\"+Inf\"} 5",
-            "t_sum{s=\"x\"} 4.250000",
+            "t_sum{s=\"x\"} 4.25",
             "t_count{s=\"x\"} 5",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);

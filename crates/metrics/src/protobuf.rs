@@ -33,8 +33,6 @@ struct Metric {
     gauge: Option<Number>,
     #[prost(message, tag = "3")]
     counter: Option<Number>,
-    #[prost(message, tag = "5")]
-    untyped: Option<Number>,
     #[prost(message, tag = "7")]
     histogram: Option<Histogram>,
 }
@@ -95,10 +93,9 @@ pub(crate) fn write(families: &[Family]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for family in families.iter().filter(|family| !family.points.is_empty()) {
         let kind = match family.kind {
-            Some(Kind::Counter) => 0,
-            Some(Kind::Gauge) => 1,
-            None => 3,
-            Some(Kind::Histogram) => 4,
+            Kind::Counter => 0,
+            Kind::Gauge => 1,
+            Kind::Histogram => 4,
         };
         let metrics = family.points.iter().map(|point| metric(family.kind, point)).collect();
         let (name, help) = (family.name.clone(), family.help.clone());
@@ -109,7 +106,7 @@ pub(crate) fn write(families: &[Family]) -> Vec<u8> {
     bytes
 }
 
-fn metric(kind: Option<Kind>, point: &Point) -> Metric {
+fn metric(kind: Kind, point: &Point) -> Metric {
     let label =
         |(name, value): &(String, String)| Label { name: name.clone(), value: value.clone() };
     let mut metric =
@@ -118,9 +115,8 @@ fn metric(kind: Option<Kind>, point: &Point) -> Metric {
         Value::Number(text) => {
             let number = Some(Number { value: text.parse().unwrap_or(f64::NAN) });
             match kind {
-                Some(Kind::Counter) => metric.counter = number,
-                Some(Kind::Gauge) => metric.gauge = number,
-                Some(Kind::Histogram) | None => metric.untyped = number,
+                Kind::Counter => metric.counter = number,
+                Kind::Gauge | Kind::Histogram => metric.gauge = number,
             }
         }
         Value::Histogram { buckets, cells, sum, count } => {
@@ -192,14 +188,14 @@ mod tests {
             families.push(MetricFamily::decode_length_delimited(&mut rest).unwrap());
         }
         let names: Vec<_> = families.iter().map(|one| (one.name.as_str(), one.kind)).collect();
-        assert_eq!(names, [("a_up", 1), ("a_seen_total", 0), ("a_plain", 3), ("a_t", 4)]);
+        assert_eq!(names, [("a_up", 1), ("a_seen_total", 0), ("a_plain", 1), ("a_t", 4)]);
         let first = |at: usize| families[at].metrics[0].clone();
         assert_eq!(first(0).labels, [Label { name: "server".to_owned(), value: "x".to_owned() }]);
         assert_eq!(
             (first(0).gauge, first(1).counter.unwrap().value),
             (Some(Number { value: 1.5 }), 7.0)
         );
-        assert!(first(2).untyped.unwrap().value.is_nan());
+        assert!(first(2).gauge.unwrap().value.is_nan());
         let times = first(3).histogram.unwrap();
         assert_eq!((times.count, times.sum, times.schema), (5, 9.0, 3));
         assert_eq!(times.buckets, [Bucket { up_to: 2, bound: 1.0 }]);

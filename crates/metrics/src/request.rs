@@ -171,14 +171,16 @@ mod tests {
     #[test]
     fn each_path_has_its_answer() {
         let text = answer("GET /metrics HTTP/1.1\r\nHost: x");
-        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nx 1\n"));
-        assert!(text.contains("Content-Length: 4\r\n"), "{text}");
+        let page = "# TYPE x gauge\nx 1\n";
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        assert!(text.ends_with(&format!("\r\n\r\n{page}")), "{text}");
+        assert!(text.contains(&format!("Content-Length: {}\r\n", page.len())), "{text}");
         assert!(answer("GET /livez?verbose HTTP/1.1").starts_with("HTTP/1.1 200 "));
         assert!(answer("GET /startupz HTTP/1.0").starts_with("HTTP/1.1 200 "));
         let text = answer("GET /readyz HTTP/1.1");
         assert!(text.starts_with("HTTP/1.1 503 ") && text.contains("because"), "{text}");
         let text = answer("HEAD /metrics HTTP/1.1");
-        assert!(text.contains("Content-Length: 4\r\n") && text.ends_with("\r\n\r\n"), "{text}");
+        assert!(text.contains("Content-Length: 19\r\n") && text.ends_with("\r\n\r\n"), "{text}");
         for (request, status) in
             [("GET /metrics2 HTTP/1.1", "404"), ("POST /metrics HTTP/1.1", "405")]
         {

@@ -1,6 +1,11 @@
-//! Prometheus's text format, version 0.0.4.
+//! Prometheus's text format, version 0.0.4, as the library `prometheus` writes it.
 
-use std::fmt::{Display, Formatter, Result, Write};
+use std::fmt::Write as _;
+
+use prometheus::TextEncoder;
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
+};
 
 use crate::family::{Family, Kind, Point, Value};
 
@@ -8,13 +13,14 @@ use crate::family::{Family, Kind, Point, Value};
 pub(crate) fn write(families: &[Family]) -> String {
     let mut text = String::new();
     for family in families {
-        let Family { name, kind, help, points } = family;
-        // Writing into a string does not fail.
-        if let Some(kind) = kind {
-            let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", word(*kind));
+        // Writing into a string does not fail, and the library refuses nothing but families
+        // without points: those are declared here, so that their names can be looked up.
+        if family.points.is_empty() {
+            let Family { name, help, .. } = family;
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", word(family.kind));
+        } else {
+            let _ = TextEncoder.encode_utf8(&[message(family)], &mut text);
         }
-        points.iter().for_each(|point| write_point(&mut text, name, point));
     }
     text
 }
@@ -27,45 +33,56 @@ const fn word(kind: Kind) -> &'static str {
     }
 }
 
-fn write_point(text: &mut String, name: &str, point: &Point) {
-    let labels = &point.labels;
-    // Writing into a string does not fail.
-    match &point.value {
-        Value::Number(value) => {
-            let _ = writeln!(text, "{name}{} {value}", Labels(labels, None));
-        }
-        Value::Histogram { buckets, sum, count, .. } => {
-            for (bound, up_to) in buckets {
-                let bound = bound.to_string();
-                let _ = writeln!(text, "{name}_bucket{} {up_to}", Labels(labels, Some(&bound)));
-            }
-            let _ = writeln!(text, "{name}_bucket{} {count}", Labels(labels, Some("+Inf")));
-            let _ = writeln!(text, "{name}_sum{} {sum:.6}", Labels(labels, None));
-            let _ = writeln!(text, "{name}_count{} {count}", Labels(labels, None));
-        }
-    }
+fn message(family: &Family) -> MetricFamily {
+    let kind = match family.kind {
+        Kind::Counter => MetricType::COUNTER,
+        Kind::Gauge => MetricType::GAUGE,
+        Kind::Histogram => MetricType::HISTOGRAM,
+    };
+    let mut message = MetricFamily::default();
+    message.set_name(family.name.clone());
+    message.set_help(family.help.clone());
+    message.set_field_type(kind);
+    message.set_metric(family.points.iter().map(|point| metric(family.kind, point)).collect());
+    message
 }
 
-/// Labels as they stand behind a name, and the bound of a bucket.
-struct Labels<'l>(&'l [(String, String)], Option<&'l str>);
-
-impl Display for Labels<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let labels = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let mut before = '{';
-        for (name, value) in labels.chain(self.1.map(|bound| ("le", bound))) {
-            write!(f, "{before}{name}=\"")?;
-            for letter in value.chars() {
-                match letter {
-                    '\\' => f.write_str("\\\\")?,
-                    '"' => f.write_str("\\\"")?,
-                    '\n' => f.write_str("\\n")?,
-                    _ => f.write_char(letter)?,
-                }
+fn metric(kind: Kind, point: &Point) -> Metric {
+    let mut metric = Metric::from_label(point.labels.iter().map(label).collect());
+    match &point.value {
+        Value::Number(text) => {
+            let number = text.parse().unwrap_or(f64::NAN);
+            if kind == Kind::Counter {
+                let mut counter = Counter::default();
+                counter.set_value(number);
+                metric.set_counter(counter);
+            } else {
+                let mut gauge = Gauge::default();
+                gauge.set_value(number);
+                metric.set_gauge(gauge);
             }
-            f.write_char('"')?;
-            before = ',';
         }
-        if before == '{' { Ok(()) } else { f.write_char('}') }
+        Value::Histogram { buckets, sum, count, .. } => {
+            let mut histogram = Histogram::default();
+            histogram.set_bucket(buckets.iter().map(bucket).collect());
+            histogram.set_sample_sum(*sum);
+            histogram.set_sample_count(*count);
+            metric.set_histogram(histogram);
+        }
     }
+    metric
+}
+
+fn label((name, value): &(String, String)) -> LabelPair {
+    let mut label = LabelPair::default();
+    label.set_name(name.clone());
+    label.set_value(value.clone());
+    label
+}
+
+fn bucket(&(bound, up_to): &(f64, u64)) -> Bucket {
+    let mut bucket = Bucket::default();
+    bucket.set_upper_bound(bound);
+    bucket.set_cumulative_count(up_to);
+    bucket
 }

@@ -178,6 +178,32 @@ fn small_holders_go_when_the_account_is_full_of_them() {
     assert!(held <= 2 * MB as u64, "{held} bytes are held");
 }
 
+/// A kilobyte on the wire becomes a megabyte of requests, and more of replies.
+#[test]
+fn blocks_count_as_what_they_hold() {
+    let limit = ["--client-memory-max", "33554432", "--num-proxies", "1"];
+    let (server, address) = proxied(&limit);
+    store(&server, "large", 10_000);
+    store(&server, "small", 5);
+    let requests = b"get large\r\n".repeat(MB / 11);
+    let packed = zstd::bulk::compress(&requests, 1).unwrap();
+    let block = [format!("zstd {}\r\n", packed.len()).as_bytes(), &packed, b"\r\n"].concat();
+    assert!(block.len() < 2000, "{} bytes", block.len());
+    let mut hogs = Vec::new();
+    for _ in 0..100 {
+        let mut hog = connect(address);
+        hog.write_all(&block).unwrap();
+        hogs.push(hog);
+        assert!(ask(address, "get small\r\n").starts_with("VALUE small 0 5\r\n"));
+        let held = stat(address, "client_memory");
+        assert!(held <= 33_554_432, "{held} bytes are held");
+    }
+    // Each holds a megabyte at the least.
+    eventually("most go", || hogs.iter().filter(|hog| is_closed(hog)).count() > 60);
+    let held = stat(address, "client_memory");
+    assert!((MB as u64..=33_554_432).contains(&held), "{held} bytes are held");
+}
+
 /// The reply to a get of `small`.
 fn ask_on(mut stream: &TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();

@@ -57,7 +57,7 @@ impl Numbers {
             since
         };
         let data = match kind {
-            Some(Kind::Histogram) => Data::Histogram(Histogram {
+            Kind::Histogram => Data::Histogram(Histogram {
                 data_points: points
                     .into_iter()
                     .filter_map(|point| {
@@ -68,7 +68,7 @@ impl Numbers {
                     .collect(),
                 aggregation_temporality: CUMULATIVE,
             }),
-            Some(Kind::Counter) => Data::Sum(Sum {
+            Kind::Counter => Data::Sum(Sum {
                 data_points: points
                     .into_iter()
                     .filter_map(|point| {
@@ -80,7 +80,7 @@ impl Numbers {
                 aggregation_temporality: CUMULATIVE,
                 is_monotonic: true,
             }),
-            Some(Kind::Gauge) | None => Data::Gauge(Gauge {
+            Kind::Gauge => Data::Gauge(Gauge {
                 data_points: points
                     .into_iter()
                     .filter_map(|point| {

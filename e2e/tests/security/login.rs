@@ -13,7 +13,13 @@ use crate::{Folder, output, python};
 
 /// What `holdall passwd` prints.
 pub(crate) fn passwd(user: &str, password: &str) -> String {
-    let script = format!("printf '%s\\n' '{password}' | '{}' passwd {user}", holdall().display());
+    passwd_with("", user, password)
+}
+
+fn passwd_with(flag: &str, user: &str, password: &str) -> String {
+    let program = holdall();
+    let program = program.display();
+    let script = format!("printf '%s\\n' '{password}' | '{program}' passwd {flag} {user}");
     output(Command::new("sh").args(["-c", &script]))
 }
 
@@ -39,6 +45,21 @@ fn sasl_with_the_clients_people_have() {
     assert!(text.ends_with("6 checks passed\n"), "{text}");
     assert!(server.is_alive());
     server.wait_for_log("a login from tcp:127.0.0.1");
+}
+
+#[test]
+fn the_verifier_that_is_printed_as_json_lets_the_user_in() {
+    let printed = passwd_with("--json", "app", "secret");
+    let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let [user, verifier] = ["user", "verifier"].map(|name| printed[name].as_str().unwrap());
+    let folder = Folder::new();
+    let users = folder.write("users", &format!("{user}:{verifier}\n"));
+    let server = Server::holdall(&["-Y", &users]);
+    let mut wire = server.connect();
+    wire.expect(&login("app secret"), b"STORED\r\n");
+    wire.expect(b"get k\r\n", b"END\r\n");
+    let mut wire = server.connect();
+    wire.expect(&login("app secreT"), b"CLIENT_ERROR authentication failure\r\n");
 }
 
 /// Debian's memcached and ours answer the same, before a login and after it, to what is right and

@@ -1,10 +1,13 @@
 //! `holdall bench alert`: a bound on latency as an alert of Prometheus.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 
+use super::run;
 use crate::sla::Sla;
 use crate::terminal;
 
@@ -25,12 +28,17 @@ pub(super) struct AlertArgs {
     /// The time over which latencies are taken together, as Prometheus writes it.
     #[arg(long, default_value = "5m", value_name = "TIME", value_parser = duration)]
     over: String,
+    /// Write the rule as JSON, which Prometheus reads like YAML, into this file; `-`: print it, and
+    /// the text to stderr.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   holdall bench alert > sla.yml                                  p99 below 1 ms, seen from the proxies
   holdall bench alert --sla 'p99.5<=1ms' --role serve --over 10m
+  holdall bench alert --json - 2>/dev/null | jq -r '.groups[0].rules[0].expr'
   promtool check rules sla.yml";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -51,28 +59,68 @@ impl Role {
     }
 }
 
-pub(super) fn run(args: &AlertArgs) -> Result<ExitCode> {
-    terminal::print(&rule(&args.sla, args.role, &args.over)?);
-    Ok(ExitCode::SUCCESS)
+/// The rule, of which there are two forms.
+struct Rule {
+    /// Expressions one of which has a value where the bound does not hold.
+    broken: Vec<String>,
+    hold: String,
+    summary: String,
 }
 
-fn rule(sla: &Sla, role: Role, over: &str) -> Result<String> {
-    let broken = sla.broken_in(role.metric(), over);
-    ensure!(broken.is_some(), "a histogram has no greatest latency: the bound may not name max");
-    let expression = broken.unwrap_or_default().join("\n            or ");
-    Ok(format!(
-        "groups:
-  - name: holdall-sla
+const GROUP: &str = "holdall-sla";
+const ALERT: &str = "HoldallLatencyBoundBroken";
+const SEVERITY: &str = "warning";
+
+impl Rule {
+    fn new(args: &AlertArgs) -> Result<Self> {
+        let broken = args.sla.broken_in(args.role.metric(), &args.over);
+        let sla = &args.sla;
+        Ok(Self {
+            broken: broken
+                .context("a histogram has no greatest latency: the bound may not name max")?,
+            hold: args.over.clone(),
+            summary: format!(
+                "{{{{ $labels.instance }}}} does not keep {sla}: {{{{ $value }}}} seconds"
+            ),
+        })
+    }
+
+    fn to_yaml(&self) -> String {
+        let Self { broken, hold, summary } = self;
+        let expression = broken.join("\n            or ");
+        format!(
+            "groups:
+  - name: {GROUP}
     rules:
-      - alert: HoldallLatencyBoundBroken
+      - alert: {ALERT}
         expr: |
           {expression}
-        for: {over}
-        labels: {{ severity: warning }}
+        for: {hold}
+        labels: {{ severity: {SEVERITY} }}
         annotations:
-          summary: \"{{{{ $labels.instance }}}} does not keep {sla}: {{{{ $value }}}} seconds\"
+          summary: \"{summary}\"
 "
-    ))
+        )
+    }
+
+    fn to_json(&self) -> Value {
+        let Self { broken, hold, summary } = self;
+        json!({ "groups": [{ "name": GROUP, "rules": [{
+            "alert": ALERT,
+            "expr": broken.join(" or "),
+            "for": hold,
+            "labels": { "severity": SEVERITY },
+            "annotations": { "summary": summary },
+        }] }] })
+    }
+}
+
+pub(super) fn run(args: &AlertArgs) -> Result<ExitCode> {
+    let rule = Rule::new(args)?;
+    let mut file = run::created(args.json.as_deref())?;
+    terminal::print(&rule.to_yaml());
+    run::keep(file.as_mut(), &rule.to_json())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn duration(text: &str) -> Result<String> {
@@ -88,24 +136,34 @@ mod tests {
 
     use super::*;
 
+    fn rule(sla: &str, role: Role) -> Result<Rule> {
+        let (over, json) = ("5m".to_owned(), None);
+        Rule::new(&AlertArgs { sla: sla.parse().unwrap(), role, over, json })
+    }
+
+    fn assert_promtool_takes(text: &str) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let check = Command::new("promtool").args(["check", "rules"]).arg(file.path()).output();
+        let check = check.unwrap();
+        let said = String::from_utf8_lossy(&check.stdout);
+        assert!(check.status.success() && said.contains("1 rules found"), "{text}{check:?}");
+    }
+
     #[test]
     fn promtool_takes_the_rule_of_every_kind_of_bound() {
         for bound in ["p99<1ms", "mean<=100us && p99.73<=1ms", "median<2s"] {
             for role in [Role::Route, Role::Serve] {
-                let rule = rule(&bound.parse().unwrap(), role, "5m").unwrap();
-                let mut file = tempfile::NamedTempFile::new().unwrap();
-                file.write_all(rule.as_bytes()).unwrap();
-                let check =
-                    Command::new("promtool").args(["check", "rules"]).arg(file.path()).output();
-                let check = check.unwrap();
-                assert!(check.status.success(), "{rule}{check:?}");
+                let rule = rule(bound, role).unwrap();
+                assert_promtool_takes(&rule.to_yaml());
+                assert_promtool_takes(&rule.to_json().to_string());
             }
         }
     }
 
     #[test]
     fn the_rule_compares_in_seconds() {
-        let rule = rule(&"mean<=100us && p99.5<1ms".parse().unwrap(), Role::Route, "5m").unwrap();
+        let rule = rule("mean<=100us && p99.5<1ms", Role::Route).unwrap().to_yaml();
         assert!(rule.contains("_sum[5m])) / sum by (instance) ("), "{rule}");
         assert!(rule.contains(" > 0.0001\n            or histogram_quantile(0.995, "), "{rule}");
         assert!(rule.contains("_bucket[5m]))) >= 0.001\n        for: 5m"), "{rule}");
@@ -113,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_greatest_latency_and_a_time_without_a_unit_are_refused() {
-        assert!(rule(&"max<1s".parse().unwrap(), Role::Route, "5m").is_err());
+        assert!(rule("max<1s", Role::Route).is_err());
         for wrong in ["", "5", "m", "0m", "5m;"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
