@@ -6,6 +6,7 @@
 //! the cas unique see `arena::version`.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
+use crate::expiry::invalidation::Births;
 use crate::lru::Bag;
 use crate::lru::recency::{self, Tick};
 use crate::pin::Pin;
@@ -40,6 +41,8 @@ pub struct Item<'s> {
     pub(crate) thread: &'s Rc<ThreadState>,
     pub(crate) chunk: ChunkRef,
     pub(crate) header: &'s Header,
+    /// Its state by which a change is decided; see [`Item::judge`].
+    judged: Option<Liveness>,
 }
 
 impl std::fmt::Debug for Item<'_> {
@@ -58,7 +61,7 @@ impl<'s> Item<'s> {
     /// section ends.
     #[inline]
     pub(crate) unsafe fn found(thread: &'s Rc<ThreadState>, chunk: ChunkRef) -> Self {
-        Self { thread, chunk, header: thread.store.arena.header(chunk) }
+        Self { thread, chunk, header: thread.store.arena.header(chunk), judged: None }
     }
 
     #[inline]
@@ -66,10 +69,28 @@ impl<'s> Item<'s> {
         self.header.shape()
     }
 
+    /// Judges the item once for the whole decision on a change, and returns the births of what
+    /// takes its place: `births`, which were read before. If the item is flushed, they are those
+    /// after the flush: what is stored because of a flush is not of it.
+    #[inline]
+    pub(crate) fn judge(&mut self, births: Births) -> Births {
+        let liveness = self.liveness();
+        self.judged = Some(liveness);
+        if liveness != Liveness::Flushed {
+            return births;
+        }
+        self.thread.store.invalidations.births_after_seen()
+    }
+
     /// State of the item at the thread's present second.
     #[inline]
     #[must_use]
     pub fn liveness(&self) -> Liveness {
+        self.judged.unwrap_or_else(|| self.present_liveness())
+    }
+
+    #[inline]
+    fn present_liveness(&self) -> Liveness {
         let is_plain = self.shape().is_plain(self.thread.store.invalidations.plain());
         let kind = if is_plain { Liveness::Live } else { self.unusual() };
         let deadline = self.deadline();

@@ -208,11 +208,13 @@ impl<'s> Section<'s> {
         decide: impl FnOnce(Option<&Item<'_>>) -> Change,
     ) -> Applied {
         let mut locked = self.store().table.lock(hash);
-        let births = self.store().invalidations.births();
+        let mut births = self.store().invalidations.births();
         let slot = locked.find_from(hint, |chunk| self.has_key(chunk, key));
         // SAFETY: just read from a table slot inside this section.
-        let old = slot.as_ref().map(|slot| unsafe { Item::found(self.thread(), slot.reference()) });
-        if let Some(item) = &old {
+        let found = |slot: &SlotRef<'_>| unsafe { Item::found(self.thread(), slot.reference()) };
+        let mut old = slot.as_ref().map(found);
+        if let Some(item) = &mut old {
+            births = item.judge(births);
             // If it is unlinked below, its bag slot's line is written.
             self.store().blocks.prefetch(item.header.pos.load(Ordering::Relaxed));
         }

@@ -89,6 +89,37 @@ fn what_is_flushed_during_a_decision_is_not_stored_again() {
     }
 }
 
+/// A decision sees the key's item as live or as flushed, whatever happens meanwhile; and what is
+/// stored because the item was flushed is not of that flush.
+#[test]
+fn a_flush_during_a_decision_is_seen_by_all_of_it_or_by_nothing() {
+    for flushed_before in [false, true] {
+        let store = store_of(64);
+        let (me, other) = (store.join().unwrap(), store.join().unwrap());
+        me.begin_turn(1);
+        other.begin_turn(1);
+        let key = b"user:1";
+        set(&me, key, b"v");
+        if flushed_before {
+            other.flush();
+        }
+        let new =
+            NewItem { key, flags: 0, deadline: 0, value_len: 1, base64_key: false, has_cas: false };
+        let mut draft = me.draft(new).unwrap();
+        draft.push(b"w").unwrap();
+        let mut seen = [None; 2];
+        let _ = me.section().update(me.store().hash(key), key, |present| {
+            seen[0] = present.map(|item| item.liveness());
+            other.flush_prefix(b"user:").unwrap();
+            seen[1] = present.map(|item| item.liveness());
+            Change::Put { draft, cas: None }
+        });
+        let state = if flushed_before { Liveness::Flushed } else { Liveness::Live };
+        assert_eq!(seen, [Some(state); 2]);
+        assert!(!is_live(&me, key), "the second flush came later");
+    }
+}
+
 /// Many more than can be outstanding, with and without a cleaner that purges behind them; every
 /// survivor is looked at after each.
 #[test]

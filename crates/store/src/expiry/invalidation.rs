@@ -50,11 +50,13 @@
 
 use arena::birth::{CODE_SHIFT, CODES, NONE, STAMPED};
 use arena::region::Region;
-use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
+use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, spin_loop};
 use narrow::{low_u32, to_usize};
 
 /// Longest prefix, in bytes.
 const PREFIX_BYTES_MAX: usize = if cfg!(loom) { 1 } else { 250 };
+/// Looks whether an invalidation whose effect was seen is complete.
+const LOOKS: usize = if cfg!(loom) { 2 } else { 200 };
 /// Places of a bucket.
 const WAYS: usize = if cfg!(loom) { 2 } else { 16 };
 /// Words of a place: hash, length, and number of the last invalidation.
@@ -80,6 +82,8 @@ pub(crate) struct Invalidations {
     buckets: usize,
     /// The newest code, as it stands in a shape, if it is that of an item stored now, else `NONE`.
     plain: AtomicU32,
+    /// 1 while an invalidation is being added: its effect may be seen, and its number not yet.
+    adding: AtomicU32,
     /// Held by a thread that adds an invalidation, or begins or ends a purge. It waits for nothing.
     lock: Mutex<()>,
 }
@@ -120,7 +124,8 @@ impl Invalidations {
     /// The invalidations in these words; all zero is none.
     pub(crate) fn over(words: Region<AtomicU64>) -> Self {
         let buckets = (words.len() - TABLE) / (WAYS * PLACE_WORDS);
-        let all = Self { words, buckets, plain: AtomicU32::new(NONE), lock: Mutex::new(()) };
+        let (plain, adding, lock) = (AtomicU32::new(NONE), AtomicU32::new(0), Mutex::new(()));
+        let all = Self { words, buckets, plain, adding, lock };
         // A number out of range is that of a damaged file.
         for word in [COUNT, PURGED, PREFIXES, FORGOTTEN] {
             all.set(word, all.word(word).min(u64::MAX / 2));
@@ -178,6 +183,23 @@ impl Invalidations {
         }
     }
 
+    /// The births of an item that is stored by a decision taken because of an invalidation that the
+    /// caller has seen the effect of.
+    ///
+    /// While one is being added, this waits for a moment. If its thread has lost its processor, the
+    /// item counts as stored before it, and dies by it.
+    #[cold]
+    pub(crate) fn births_after_seen(&self) -> Births {
+        for _ in 0..LOOKS {
+            // Acquire: partner of the Release at the end of `add`; the newest code is visible.
+            if self.adding.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            spin_loop();
+        }
+        self.births()
+    }
+
     /// The number at which an item with this code was born. The caller has found it in its section.
     pub(crate) fn born(&self, code: u32, stamp: impl FnOnce() -> u32) -> u64 {
         if code == STAMPED {
@@ -211,6 +233,16 @@ impl Invalidations {
     /// The table has no room, and nothing has changed.
     pub(crate) fn add(&self, prefix: Option<(usize, u64)>) -> Result<(), Full> {
         let _lock = self.lock.lock();
+        // Relaxed: who sees the effect by the Acquire in `hits` or in `last` sees this, too.
+        self.adding.store(1, Ordering::Relaxed);
+        let added = self.add_locked(prefix);
+        // Release: partner of the Acquire in `births_after_seen`.
+        self.adding.store(0, Ordering::Release);
+        added
+    }
+
+    /// Adds an invalidation. The caller holds the lock.
+    fn add_locked(&self, prefix: Option<(usize, u64)>) -> Result<(), Full> {
         let next = self.word(COUNT) + 1;
         let (len, hash) = prefix.unwrap_or((0, 0));
         if prefix.is_some() {

@@ -44,6 +44,29 @@ fn loom_an_item_that_is_not_plain_is_dead() {
     });
 }
 
+/// A store that sees an item as dead takes its place under a birth that the invalidation spares,
+/// unless that is still being added.
+///
+/// Seen to fail: `adding` stored with Relaxed at the end of `add`.
+#[test]
+fn loom_what_replaces_a_dead_item_lives() {
+    model(|| {
+        let all = Arc::new(new());
+        let birth = all.births().of(false);
+        let invalidator = thread::spawn({
+            let all = Arc::clone(&all);
+            move || all.add(prefix(b'k')).unwrap()
+        });
+        if all.hits(b"k", all.born(birth.code, || 0), hash) {
+            let is_complete = all.adding.load(Ordering::Acquire) == 0;
+            let next = all.births_after_seen().of(false);
+            let is_dead = all.hits(b"k", all.born(next.code, || 0), hash);
+            assert!(!is_complete || !is_dead);
+        }
+        invalidator.join().unwrap();
+    });
+}
+
 /// A key of a lease was invalidated before its token was given back; another invalidation takes
 /// the place in the table that says so while it is looked for. The token is refused all the same:
 /// the place is found, or is forgotten.
