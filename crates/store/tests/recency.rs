@@ -13,7 +13,7 @@ mod common;
 
 use common::set;
 use std::sync::Arc;
-use store::{Cleaner, Config, Handle, Store};
+use store::{Cleaner, Config, Handle, Policy, Store};
 
 /// Bags opened in all, over the tests of this file.
 const OPENINGS: u64 = 1_000_000;
@@ -159,4 +159,34 @@ fn openings_in_the_own_class_cost_no_recency() {
 fn openings_everywhere_cost_no_recency() {
     let left = Bench::new(4, Churn::Both, 8000).run("both");
     assert!(left > 0.98, "{left:.3}");
+}
+
+/// Heads of chained values are so small that a page holds those of hundreds. When it is full, the
+/// next one gets a page of the items that were unused for longest.
+#[test]
+fn a_full_page_of_heads_costs_no_chained_value_that_was_just_read() {
+    let config = Config {
+        memory_bytes: 64 << 20,
+        item_bytes_max: 256 << 10,
+        policy: Policy::Bag,
+        seed: 1,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let (me, cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    let (churn, value_len) = (Churn::Own, 2000);
+    let mut bench = Bench { store, me, cleaner, churn, value_len, stores: 0, fresh: 0 };
+    for number in 0..200 {
+        bench.put(format!("hot-{number:06}").as_bytes(), 40_000);
+        bench.cleaner.step(1, 500);
+    }
+    bench.fill();
+    assert_eq!(bench.read_hot(200), 200);
+    for number in 0..200 {
+        bench.put(format!("next-{number:06}").as_bytes(), 40_000);
+        bench.me.rest();
+        bench.cleaner.step(1, 500);
+    }
+    let left = bench.read_hot(200);
+    assert!(left >= 196, "{left} of 200");
 }

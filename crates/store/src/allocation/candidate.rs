@@ -19,12 +19,15 @@ pub(crate) struct Candidate {
     pub age: u64,
     /// The age by which classes are compared (see `lru::tuning`).
     pub weighed: u64,
-    /// Pages that the class could give.
+    /// Its pages.
     pub pages: usize,
+    /// It may give one. A page of heads would take all their pieces with it.
+    pub gives: bool,
 }
 
 impl Candidate {
-    /// The class, if it has a page and an item or idle chunks.
+    /// The class, if it has a page and an item or idle chunks; the heads of chained items, too,
+    /// which may be given a page like any other class.
     pub(crate) fn of_class(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
         let slabs = &thread.store.slabs;
         let pages = slabs.pages_of(class);
@@ -33,15 +36,14 @@ impl Candidate {
         }
         let idle = 2 * slabs.class(class).per_page() + FREE_IN_USE;
         if slabs.class_use(class).free >= idle as u64 {
-            return Some(Self { class, age: u64::MAX, weighed: u64::MAX, pages });
-        }
-        if class == slabs.heads() {
-            // A page of heads would take all their pieces with it.
-            return None;
+            return Some(Self { class, age: u64::MAX, weighed: u64::MAX, pages, gives: true });
         }
         let age = next_victims(thread, class).map(|victim| victim.age).max()?;
-        let weighed = thread.store.tuning.weighed(slabs.class(class).chunk_bytes(), age);
-        Some(Self { class, age, weighed, pages })
+        let gives = class != slabs.heads();
+        // A head stands for its pieces.
+        let sized = slabs.class(if gives { class } else { slabs.largest() });
+        let weighed = thread.store.tuning.weighed(sized.chunk_bytes(), age);
+        Some(Self { class, age, weighed, pages, gives })
     }
 
     /// The class with the oldest item, other than `class`.
@@ -49,6 +51,7 @@ impl Candidate {
         (1..=thread.store.slabs.count())
             .filter(|&other| other != class)
             .filter_map(|other| Self::of_class(thread, other))
+            .filter(|candidate| candidate.gives)
             .max_by_key(Self::claim)
     }
 
@@ -75,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_class_in_which_pages_lie_idle_is_given_none() {
-        let of = |class, age, pages| Candidate { class, age, weighed: age, pages };
+        let of = |class, age, pages| Candidate { class, age, weighed: age, pages, gives: true };
         let idle = |class, pages| of(class, u64::MAX, pages);
         assert!(!idle(1, 2).can_give_to(&idle(2, 281)));
         let busy = |age| of(3, age, 4);

@@ -187,6 +187,7 @@ impl Mover {
         }
         let (needy, others): (Vec<&Candidate>, Vec<&Candidate>) =
             candidates.iter().partition(|one| store.slabs.is_needy(one.class));
+        let givers = others.into_iter().filter(|other| other.gives);
         let wanting = || needy.iter().filter(|one| self.wanting.contains(&one.class));
         let young = wanting().map(|one| one.weighed).min()?;
         let bytes_in = |class| {
@@ -199,7 +200,7 @@ impl Mover {
         if store.slabs.pages_on_their_way()[usize::from(NEEDY)] as u64 >= pages {
             return None;
         }
-        let giver = others.iter().max_by_key(|giver| giver.claim())?;
+        let giver = givers.max_by_key(|giver| giver.claim())?;
         self.classes[usize::from(giver.class)].given.push(now);
         let chunk_bytes = store.slabs.class(giver.class).chunk_bytes();
         Some((giver.class, store.tuning.unweighed(chunk_bytes, young)))
@@ -229,7 +230,7 @@ fn exceeds_limit(store: &Store) -> bool {
 
 /// `true` if a page of another class would serve better in this one.
 fn is_needy(store: &Store, one: &Candidate, all: &[Candidate]) -> bool {
-    let others = || all.iter().filter(|other| other.class != one.class);
+    let others = || all.iter().filter(|other| other.gives && other.class != one.class);
     let oldest = others().map(Candidate::claim).max().unwrap_or(0);
     let is_young = match store.balance.automove() {
         Automove::Off => false,
