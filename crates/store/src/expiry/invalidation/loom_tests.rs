@@ -24,18 +24,24 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
+/// The birth of an item that a thread invalidates by its prefix `k` from now on.
+fn invalidated_meanwhile() -> (Arc<Invalidations>, Birth, thread::JoinHandle<()>) {
+    let all = Arc::new(new());
+    let birth = all.births().of(false);
+    let invalidator = thread::spawn({
+        let all = Arc::clone(&all);
+        move || all.add(prefix(b'k')).unwrap()
+    });
+    (all, birth, invalidator)
+}
+
 /// A reader that does not see an item as plain any more sees what has killed it.
 ///
 /// Seen to fail: `settle` that stores `plain` with Relaxed.
 #[test]
 fn loom_an_item_that_is_not_plain_is_dead() {
     model(|| {
-        let all = Arc::new(new());
-        let birth = all.births().of(false);
-        let invalidator = thread::spawn({
-            let all = Arc::clone(&all);
-            move || all.add(prefix(b'k')).unwrap()
-        });
+        let (all, birth, invalidator) = invalidated_meanwhile();
         if all.plain() != birth.code << CODE_SHIFT {
             assert!(all.hits(b"k", all.born(birth.code, || 0), hash));
             assert!(!all.hits(b"a", all.born(birth.code, || 0), hash), "another prefix died");
@@ -51,12 +57,7 @@ fn loom_an_item_that_is_not_plain_is_dead() {
 #[test]
 fn loom_what_replaces_a_dead_item_lives() {
     model(|| {
-        let all = Arc::new(new());
-        let birth = all.births().of(false);
-        let invalidator = thread::spawn({
-            let all = Arc::clone(&all);
-            move || all.add(prefix(b'k')).unwrap()
-        });
+        let (all, birth, invalidator) = invalidated_meanwhile();
         if all.hits(b"k", all.born(birth.code, || 0), hash) {
             let is_complete = all.adding.load(Ordering::Acquire) == 0;
             let next = all.births_after_seen().of(false);
