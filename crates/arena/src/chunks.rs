@@ -1,8 +1,7 @@
 //! Chunk memory, and the header with which every chunk begins.
 //!
 //! The arena is one region cut into pages; a page belongs to a slab class and is cut into its
-//! chunks. A chunk is named by a `ChunkRef`, its offset in units of the arena's granule plus one,
-//! so that zero means "none" and the top bit stays free for the table.
+//! chunks. A chunk is named by a `ChunkRef` (see [`crate::names`]).
 //!
 //! Every chunk begins with a `Header` made of atomics, which any thread may read at any time. The
 //! bytes behind the header are plain memory under two rules:
@@ -29,10 +28,10 @@
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use crate::LINE_BYTES;
+use crate::names::{ALIGNMENT, Names};
 use crate::region::{Region, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{ChunkRef, birth, version};
-use narrow::to_u32;
 use std::mem::MaybeUninit;
 
 /// The first bytes of every chunk.
@@ -76,10 +75,7 @@ const FETCHED_BYTES: usize = 112;
 /// until it is copied.
 const FETCHED_BYTES_MAX: usize = 4096;
 
-/// Alignment of a chunk, for its header and the cas unique behind it.
-const ALIGNMENT: usize = align_of::<AtomicU64>();
-
-const _: () = assert!(HEADER == 16 && HEADER.is_multiple_of(ALIGNMENT) && ALIGNMENT <= 8);
+const _: () = assert!(HEADER == 16 && ALIGNMENT == align_of::<AtomicU64>());
 
 /// The decoded `shape` word: key length (8 bits), inline value length (14), seven facts, birth (3).
 /// The greatest length, which no inline value has, is that of a chained one.
@@ -219,27 +215,19 @@ pub struct Arena {
     words: Region<AtomicU64>,
     /// Offset of the last header that the words have room for.
     last: usize,
-    unit_shift: u32,
-    page_shift: u32,
-    /// Granules of a page, as a power of two.
-    page_units_shift: u32,
+    names: Names,
 }
 
 impl Arena {
-    /// Pages of `page_bytes` and some slack in `words`. `unit` is the granule of references, in
-    /// bytes.
+    /// Pages and some slack in `words`, whose chunks have these names.
     ///
     /// # Panics
     ///
-    /// If page or unit is no power of two, a unit is below eight bytes or above a page, or there is
-    /// no room for a header.
-    pub fn new(words: Region<AtomicU64>, page_bytes: usize, unit: usize) -> Self {
-        assert!(page_bytes.is_power_of_two() && unit.is_power_of_two(), "no power of two");
-        assert!(unit >= ALIGNMENT && unit <= page_bytes, "a unit of {unit} bytes");
+    /// If there is no room for a header.
+    pub fn new(words: Region<AtomicU64>, names: Names) -> Self {
         assert!(words.len() * 8 >= HEADER, "no room for a chunk");
         let last = words.len() * 8 - HEADER;
-        let (unit_shift, page_shift) = (unit.trailing_zeros(), page_bytes.trailing_zeros());
-        Self { words, last, unit_shift, page_shift, page_units_shift: page_shift - unit_shift }
+        Self { words, last, names }
     }
 
     /// Asks for huge pages under all pages (`-L`).
@@ -251,54 +239,54 @@ impl Arena {
     /// system has no room for it.
     #[must_use]
     pub fn commit_page(&self, page: usize) -> bool {
-        let words = 1 << (self.page_shift - 3);
+        let words = self.page_words();
         self.words.commit(page * words, words)
     }
 
     /// Gives a page's memory back to the system. No chunk of it is in use.
     pub fn release_page(&self, page: usize) {
-        let words = 1 << (self.page_shift - 3);
+        let words = self.page_words();
         self.words.release(page * words, words);
     }
 
     /// Gives back the memory of these pages, none of which is in use.
     pub fn release_pages(&self, pages: std::ops::Range<usize>) {
-        let words = 1 << (self.page_shift - 3);
+        let words = self.page_words();
         self.words.release(pages.start * words, pages.len() * words);
     }
 
-    /// The chunk at `byte` of `page`.
+    fn page_words(&self) -> usize {
+        (1 << self.names.page_shift()) / size_of::<AtomicU64>()
+    }
+
+    /// Notes the size of the chunks that a page is cut into from now on. Nobody has a chunk of it,
+    /// or walks over it.
+    pub fn cut_into(&self, page: usize, chunk_bytes: usize) {
+        self.names.cut_into(page, chunk_bytes);
+    }
+
+    /// The chunk at this place of a page with chunks of this size.
     #[inline]
-    pub fn chunk(&self, page: usize, byte: usize) -> ChunkRef {
-        let offset = (page << self.page_shift) + byte;
-        // `Layout` keeps the arena within 2^31 granules.
-        to_u32(offset >> self.unit_shift) + 1
+    pub fn chunk(&self, page: usize, place: usize, chunk_bytes: usize) -> ChunkRef {
+        self.names.chunk(page, place, chunk_bytes)
     }
 
     /// The page that holds `chunk`.
     #[inline]
     pub fn page_of(&self, chunk: ChunkRef) -> usize {
-        (chunk as usize).wrapping_sub(1) >> self.page_units_shift
+        self.names.page_of(chunk)
     }
 
-    /// Bytes from the start of the page to `chunk`.
-    pub fn offset_in_page(&self, chunk: ChunkRef) -> usize {
-        self.offset(chunk) & ((1 << self.page_shift) - 1)
-    }
-
+    /// The place of `chunk` in its page, whose chunks have this size. `None` if no chunk begins
+    /// there.
     #[inline]
+    pub fn place_of(&self, chunk: ChunkRef, chunk_bytes: usize) -> Option<usize> {
+        self.names.place_of(chunk, chunk_bytes)
+    }
+
+    #[inline(always)]
     fn offset(&self, chunk: ChunkRef) -> usize {
-        (chunk as usize).wrapping_sub(1) << self.unit_shift
-    }
-
-    /// The byte of a chunk. As many bytes as a header has follow it in the arena.
-    #[inline]
-    fn address(&self, chunk: ChunkRef, at: usize) -> *mut u8 {
-        // A reference of zero makes a number beyond any arena, or wraps to one within.
-        let offset = self.offset(chunk).wrapping_add(at);
-        assert!(offset <= self.last, "chunk reference outside of the arena");
-        // SAFETY: just checked to lie inside the region.
-        unsafe { self.words.base().as_ptr().add(offset) }
+        self.names.offset(chunk)
     }
 
     /// The head of the item of which `chunk` is a piece. `None` if it has become something else.
@@ -314,13 +302,20 @@ impl Arena {
     }
 
     /// The header of `chunk`.
-    #[inline]
+    #[inline(always)]
     pub fn header(&self, chunk: ChunkRef) -> &Header {
-        let address = self.address(chunk, 0).cast::<Header>();
-        // SAFETY: inside the arena, as far as its last byte, and on an eight-byte boundary, since
-        // granules are of eight bytes or more; a header is made of atomics, for which any bytes are
-        // valid.
-        unsafe { &*address }
+        // A reference of zero makes a number beyond any arena, or wraps to one within.
+        self.header_at(self.offset(chunk))
+    }
+
+    /// The header at what [`Self::offset`] said of a reference.
+    #[inline(always)]
+    fn header_at(&self, offset: usize) -> &Header {
+        assert!(offset <= self.last, "chunk reference outside of the arena");
+        // SAFETY: just checked to lie inside the arena, as far as its last byte, and on an
+        // eight-byte boundary, since units, pages and sizes of chunks are multiples of eight bytes;
+        // a header is made of atomics, for which any bytes are valid.
+        unsafe { &*self.words.base().as_ptr().add(offset).cast::<Header>() }
     }
 
     /// Fetches the chunk's first line.
@@ -331,33 +326,46 @@ impl Arena {
 
     /// Fetches the lines of a small item. Chunks are not aligned to lines, so 112 bytes may touch
     /// three.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_item(&self, chunk: ChunkRef) {
-        self.prefetch(chunk);
-        for ahead in [56, FETCHED_BYTES] {
+        let offset = self.offset(chunk);
+        for ahead in [0, 56, FETCHED_BYTES] {
             // Past the arena's end there is nothing to fetch.
-            let word = self.words.get((self.offset(chunk) + ahead) / size_of::<AtomicU64>());
+            let word = self.words.get((offset + ahead) / size_of::<AtomicU64>());
             word.into_iter().for_each(prefetch);
         }
     }
 
     /// Fetches the lines of an item that [`Self::prefetch_item`] leaves out. Its header should have
     /// arrived; of a chunk that is no item any more, this fetches lines of no use.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_rest(&self, chunk: ChunkRef) {
-        let shape = self.header(chunk).shape();
+        let offset = self.offset(chunk);
+        let shape = self.header_at(offset).shape();
         let end = shape.key_at() + shape.key_len() + shape.inline_len();
         if end <= FETCHED_BYTES || shape.is_chained() {
             return;
         }
-        let line_of = |at: usize| (self.offset(chunk) + at) / LINE_BYTES;
+        let line_of = |at: usize| (offset + at) / LINE_BYTES;
         for line in line_of(FETCHED_BYTES) + 1..=line_of(end.min(FETCHED_BYTES_MAX) - 1) {
             let word = self.words.get(line * LINE_BYTES / size_of::<AtomicU64>());
             word.into_iter().for_each(prefetch);
         }
     }
 
-    /// `len` bytes of a chunk, from `at` on.
+    /// The byte `at` behind the first of a chunk with this header. As many bytes as a header has
+    /// follow it in the arena.
+    #[inline(always)]
+    fn byte(&self, header: &Header, at: usize) -> *mut u8 {
+        let base = self.words.base().as_ptr();
+        // A header of another arena makes a number beyond this one.
+        let offset = std::ptr::from_ref(header).addr().wrapping_sub(base.addr()).wrapping_add(at);
+        assert!(offset <= self.last, "beyond the arena");
+        // SAFETY: just checked to lie inside the region.
+        unsafe { base.add(offset) }
+    }
+
+    /// `len` bytes of the chunk with this header, from `at` on.
     ///
     /// # Safety
     ///
@@ -365,32 +373,30 @@ impl Arena {
     /// caller owns it. Nobody writes these bytes while the slice lives, by whatever function, or
     /// releases their page. The range lies within the chunk.
     #[inline]
-    pub unsafe fn bytes<'a>(&self, chunk: ChunkRef, at: usize, len: usize) -> &'a [u8] {
-        debug_assert!(self.offset(chunk) + at + len <= self.words.len() * 8);
+    pub unsafe fn bytes<'a>(&self, header: &Header, at: usize, len: usize) -> &'a [u8] {
         // SAFETY: in bounds by the caller's range; unchanged for `'a` by rule 1, which the caller
         // upholds.
-        unsafe { std::slice::from_raw_parts(self.address(chunk, at), len) }
+        unsafe { std::slice::from_raw_parts(self.byte(header, at), len) }
     }
 
-    /// Copies `bytes` into a chunk at `at`.
+    /// Copies `bytes` into the chunk with this header, at `at`.
     ///
     /// # Safety
     ///
     /// Rule 1 of the module: the caller owns the chunk and no other thread can read it. The range
     /// lies within the chunk.
-    pub unsafe fn write(&self, chunk: ChunkRef, at: usize, bytes: &[u8]) {
-        debug_assert!(self.offset(chunk) + at + bytes.len() <= self.words.len() * 8);
-        let to = self.address(chunk, at).cast::<MaybeUninit<u8>>();
+    pub unsafe fn write(&self, header: &Header, at: usize, bytes: &[u8]) {
+        let to = self.byte(header, at).cast::<MaybeUninit<u8>>();
         // SAFETY: in bounds by the caller's range, and no other reference leads there, since the
         // caller owns the chunk.
         short::copy(unsafe { std::slice::from_raw_parts_mut(to, bytes.len()) }, bytes);
     }
 
-    /// A 32-bit atomic behind the header, at byte `at` rounded down to a multiple of four. It lies
-    /// in a chain descriptor, or is a stamp's: none of the bytes that `bytes` gives out.
+    /// A 32-bit atomic behind a header, at byte `at` rounded down to a multiple of four. It lies in
+    /// a chain descriptor, or is a stamp's: none of the bytes that `bytes` gives out.
     #[inline]
-    pub fn word(&self, chunk: ChunkRef, at: usize) -> &AtomicU32 {
-        let address = self.address(chunk, at & !3).cast::<AtomicU32>();
+    pub fn word(&self, header: &Header, at: usize) -> &AtomicU32 {
+        let address = self.byte(header, at & !3).cast::<AtomicU32>();
         // SAFETY: inside the arena, aligned, and only ever used as an atomic: who holds bytes of a
         // chunk has promised (`bytes`) that nothing writes them.
         unsafe { &*address }
@@ -399,10 +405,10 @@ impl Arena {
     /// The cas unique of an item that has one, or the link of a piece (see [`piece_link`]). None of
     /// the bytes that `bytes` gives out while others may change it.
     #[inline]
-    pub fn long(&self, chunk: ChunkRef) -> &AtomicU64 {
-        let address = self.address(chunk, HEADER).cast::<AtomicU64>();
-        // SAFETY: inside the arena, aligned, since chunk and header are multiples of eight bytes,
-        // and only ever used as an atomic while several threads can read it.
+    pub fn long(&self, header: &Header) -> &AtomicU64 {
+        let address = self.byte(header, HEADER).cast::<AtomicU64>();
+        // SAFETY: inside the arena, aligned, since a header is on an eight-byte boundary, and only
+        // ever used as an atomic while several threads can read it.
         unsafe { &*address }
     }
 }
@@ -448,14 +454,14 @@ impl Arena {
         if self.pins(head) / chain::MOVED == u32::MAX / chain::MOVED {
             return false;
         }
-        self.word(head, chain::PINS).fetch_add(chain::MOVED, Ordering::Relaxed);
+        self.word(self.header(head), chain::PINS).fetch_add(chain::MOVED, Ordering::Relaxed);
         true
     }
 
     fn pins(&self, head: ChunkRef) -> u32 {
         // Acquire: partner of the Release in the store's `Pin::drop`; the sender reads before a
         // reuse.
-        self.word(head, chain::PINS).load(Ordering::Acquire)
+        self.word(self.header(head), chain::PINS).load(Ordering::Acquire)
     }
 
     /// The head of a moved piece, which `keep_head` keeps.
@@ -468,11 +474,12 @@ impl Arena {
     pub fn chunks_of(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
         let shape = self.header(chunk).shape();
         if shape == Shape(Shape::MOVED) {
-            let pins = self.word(self.former_head(chunk), chain::PINS);
+            let pins = self.word(self.header(self.former_head(chunk)), chain::PINS);
             // Release: partner of the Acquire in `pins`; the head is read before its reuse.
             pins.fetch_sub(chain::MOVED, Ordering::Release);
         } else if shape.is_chained() {
-            let mut piece = self.word(chunk, chain::FIRST).load(Ordering::Relaxed);
+            let first = self.word(self.header(chunk), chain::FIRST);
+            let mut piece = first.load(Ordering::Relaxed);
             while piece != 0 {
                 into.push(piece);
                 (piece, _) = self.piece(piece);
@@ -485,7 +492,7 @@ impl Arena {
     pub fn piece(&self, piece: ChunkRef) -> (ChunkRef, usize) {
         // Acquire: the load that found the head has made this word visible, so there is no partner.
         // It keeps the reads through the link behind it, whatever that load was.
-        let link = self.long(piece).load(Ordering::Acquire);
+        let link = self.long(self.header(piece)).load(Ordering::Acquire);
         ((link & 0xffff_ffff) as u32, (link >> 32) as usize)
     }
 }

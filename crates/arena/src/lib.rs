@@ -9,6 +9,7 @@
 //!     sync  barrier  uniques                 atomics and locks; a fence; numbers given once
 //!     birth  budget  codec  control          codes of births; the limit; words beside the items
 //!     version  region                        cas uniques with their marks; reserved memory
+//!     names                                  what references to chunks mean
 //!     chunks  blocks                         chunks and their headers; lists of chunks
 //!     qsbr  retired                          grace periods, and what waits for their end
 //!     kept                                   free chunks that a thread keeps
@@ -29,6 +30,8 @@ pub mod control;
 pub mod kept;
 #[cfg(all(not(loom), feature = "schedule"))]
 pub mod lines;
+#[cfg(not(loom))]
+pub mod names;
 pub mod qsbr;
 pub mod region;
 pub mod retired;
@@ -38,7 +41,7 @@ pub mod sync;
 pub mod uniques;
 pub mod version;
 
-/// Name of a chunk: its offset in the arena's granules, plus one. Zero names no chunk.
+/// Name of a chunk (see [`names`]). Zero names no chunk.
 pub type ChunkRef = u32;
 
 /// Bytes of a cache line.

@@ -10,7 +10,7 @@ use store::{Change, Cleaner, Config, NewItem, Policy, Store, StoreError};
 use crate::input::{Data, InputError, curve_file};
 
 /// Memory of the store that is filled, at the most: in larger ones items take hardly less.
-const SAMPLE_BYTES: u64 = 64 << 20;
+pub(crate) const SAMPLE_BYTES: u64 = 64 << 20;
 
 /// Memory of the store that is filled, at the least.
 const SAMPLE_BYTES_MIN: u64 = 2 << 20;
@@ -97,8 +97,12 @@ impl Sizes {
     ///
     /// Those of the store, which are out of memory here.
     pub(crate) fn item_bytes(&self, memory_bytes: u64) -> Result<f64, StoreError> {
+        let least = Config { memory_bytes, ..Config::default() }.chunk_bytes_least();
         let memory_bytes = memory_bytes.clamp(SAMPLE_BYTES_MIN, SAMPLE_BYTES);
-        let config = Config { memory_bytes, policy: Policy::Bag, ..Config::default() };
+        let mut config = Config { memory_bytes, policy: Policy::Bag, ..Config::default() };
+        // The smallest chunk is the one that the store itself would have.
+        let room = least.saturating_sub(store::item_bytes(0, 0, 0) as u64);
+        config.chunk_bytes_min = config.chunk_bytes_min.max(u32::try_from(room).unwrap_or(0));
         let store = Store::new(config)?;
         let (Some(me), Some(mut cleaner)) = (store.join(), Cleaner::new(&store)) else {
             return Err(StoreError::Config("no thread may join the store"));
@@ -225,6 +229,14 @@ mod tests {
             assert!(taken > payload + 16.0, "{value}: {taken}");
             assert!(taken < payload * 1.15 + 48.0, "{value}: {taken}");
         }
+    }
+
+    #[test]
+    fn small_items_of_a_very_large_server_take_its_smallest_chunk() {
+        let small = sizes(&[[20.0, 60.0, 1.0]]);
+        let taken = |gigabytes: u64| small.item_bytes(gigabytes << 30).unwrap_or(0.0);
+        assert!((taken(64) - taken(1)).abs() < 1.0, "{} {}", taken(64), taken(1));
+        assert!((130.0..160.0).contains(&taken(256)), "{}", taken(256));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::hits::{Curve, GUIDES_EXPONENT, PowerLaw};
 use crate::input::{Input, InputError, Limits, curve_file};
-use crate::items::Sizes;
+use crate::items::{SAMPLE_BYTES, Sizes};
 
 /// Gets a second.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -148,7 +148,7 @@ fn items(input: &Input, sizes: &Sizes, growth: f64) -> Result<Items, String> {
         return Err("data: there is not one item".to_owned());
     }
     let item_bytes = sizes
-        .item_bytes(u64::MAX)
+        .item_bytes(SAMPLE_BYTES)
         .map_err(|error| format!("a store of 64 MiB, to measure an item by: {error}"))?;
     let number = number * growth;
     Ok(Items { number, key_bytes, value_bytes, item_bytes, all_bytes: number * item_bytes })

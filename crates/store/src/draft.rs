@@ -124,17 +124,17 @@ impl Draft {
         let header = arena.header(head);
         header.deadline.store(new.deadline, Ordering::Relaxed);
         if shape.has(Shape::FLAGS) {
-            arena.word(head, shape.flags_at()).store(new.flags, Ordering::Relaxed);
+            arena.word(header, shape.flags_at()).store(new.flags, Ordering::Relaxed);
         }
         if shape.is_chained() {
             // `item_bytes_max` is at most 1 GiB.
-            arena.word(head, chain::VALUE_LEN).store(to_u32(new.value_len), Ordering::Relaxed);
-            arena.word(head, chain::PINS).store(0, Ordering::Relaxed);
-            arena.word(head, chain::FIRST).store(0, Ordering::Relaxed);
+            arena.word(header, chain::VALUE_LEN).store(to_u32(new.value_len), Ordering::Relaxed);
+            arena.word(header, chain::PINS).store(0, Ordering::Relaxed);
+            arena.word(header, chain::FIRST).store(0, Ordering::Relaxed);
         }
         // SAFETY: `head` was just taken for us and is not linked; its class has room for the key at
         // this place.
-        unsafe { arena.write(head, shape.key_at(), new.key) };
+        unsafe { arena.write(header, shape.key_at(), new.key) };
         // The key length makes it an item, but no thread reads it before `pos` is set.
         header.shape.store(shape.0, Ordering::Relaxed);
         Self {
@@ -174,9 +174,10 @@ impl Draft {
     /// the draft is of the item's key.
     pub(crate) fn has_facts_of(&self, item: &Item<'_>) -> bool {
         let arena = &self.thread.store.arena;
-        let shape = arena.header(self.head).shape();
+        let header = arena.header(self.head);
+        let shape = header.shape();
         let flags = match shape.has(Shape::FLAGS) {
-            true => arena.word(self.head, shape.flags_at()).load(Ordering::Relaxed),
+            true => arena.word(header, shape.flags_at()).load(Ordering::Relaxed),
             false => 0,
         };
         flags == item.flags() && shape.has(Shape::BASE64) == item.is_base64_key()
@@ -226,8 +227,9 @@ impl Draft {
             return self.push_chained(bytes);
         }
         let at = usize::from(self.inline_at) + self.filled as usize;
+        let arena = &self.thread.store.arena;
         // SAFETY: the draft owns the chunk, and its class has room for the announced value.
-        unsafe { self.thread.store.arena.write(self.head, at, bytes) };
+        unsafe { arena.write(arena.header(self.head), at, bytes) };
         self.filled += to_u32(bytes.len());
         Ok(())
     }
@@ -240,9 +242,10 @@ impl Draft {
                 self.add_piece()?;
             }
             let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - at));
+            let arena = &self.thread.store.arena;
             // SAFETY: the draft owns its pieces. `PIECE_BYTES` fit behind a piece's header, or what
             // is left of the value if that is less, of which `bytes` are a part.
-            unsafe { self.thread.store.arena.write(self.piece, PIECE_AT + at, now) };
+            unsafe { arena.write(arena.header(self.piece), PIECE_AT + at, now) };
             self.filled += to_u32(now.len());
             bytes = later;
         }
@@ -257,13 +260,14 @@ impl Draft {
         let arena = &self.thread.store.arena;
         let header = arena.header(piece);
         header.recency.store(self.head, Ordering::Relaxed);
-        arena.long(piece).store(piece_link(0, to_u32(len)), Ordering::Relaxed);
+        arena.long(header).store(piece_link(0, to_u32(len)), Ordering::Relaxed);
         header.shape.store(Shape::PIECE, Ordering::Relaxed);
         if self.piece == 0 {
-            arena.word(self.head, chain::FIRST).store(piece, Ordering::Relaxed);
+            let head = arena.header(self.head);
+            arena.word(head, chain::FIRST).store(piece, Ordering::Relaxed);
         } else {
             let link = piece_link(piece, to_u32(PIECE_BYTES));
-            arena.long(self.piece).store(link, Ordering::Relaxed);
+            arena.long(arena.header(self.piece)).store(link, Ordering::Relaxed);
         }
         self.piece = piece;
         Ok(())

@@ -24,7 +24,7 @@ pub enum StoreError {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LimitError {
     /// The address space that was reserved at the start ends here: at four times the limit that the
-    /// store was made with.
+    /// store was made with, or where references end.
     #[error("the limit can be raised to {most} bytes at the most")]
     TooLarge {
         /// The greatest limit, in bytes.

@@ -157,7 +157,7 @@ impl<'s> Item<'s> {
         let shape = self.shape();
         // SAFETY: the item was found in section `'s` (see `found`), and its key lies where its
         // shape says.
-        unsafe { self.thread.store.arena.bytes(self.chunk, shape.key_at(), shape.key_len()) }
+        unsafe { self.thread.store.arena.bytes(self.header, shape.key_at(), shape.key_len()) }
     }
 
     /// Client flags.
@@ -169,7 +169,7 @@ impl<'s> Item<'s> {
     }
 
     fn word(&self, at: usize) -> u32 {
-        self.thread.store.arena.word(self.chunk, at).load(Ordering::Relaxed)
+        self.thread.store.arena.word(self.header, at).load(Ordering::Relaxed)
     }
 
     /// `true` if it has a cas unique. One that has none has never been shown with one; see
@@ -189,7 +189,7 @@ impl<'s> Item<'s> {
 
     #[inline]
     fn unique(&self) -> Option<&'s AtomicU64> {
-        self.has_cas().then(|| self.thread.store.arena.long(self.chunk))
+        self.has_cas().then(|| self.thread.store.arena.long(self.header))
     }
 
     /// The cas unique with the marks of the invalidation that gave it. [`cas`](Self::cas),
@@ -308,7 +308,7 @@ impl<'s> Item<'s> {
         let at = shape.key_at() + shape.key_len();
         // SAFETY: the item was found in section `'s` (see `found`), and an inline value follows the
         // key.
-        Some(unsafe { self.thread.store.arena.bytes(self.chunk, at, shape.inline_len()) })
+        Some(unsafe { self.thread.store.arena.bytes(self.header, at, shape.inline_len()) })
     }
 
     /// Calls `f` with the pieces of the value in order; one piece if it is inline.
@@ -321,7 +321,7 @@ impl<'s> Item<'s> {
         while piece != 0 {
             let (next, len) = arena.piece(piece);
             // SAFETY: a chained item's pieces are freed with its head, which is valid for `'s`.
-            f(unsafe { arena.bytes(piece, PIECE_AT, len) });
+            f(unsafe { arena.bytes(arena.header(piece), PIECE_AT, len) });
             piece = next;
         }
     }
@@ -330,7 +330,7 @@ impl<'s> Item<'s> {
     fn first_piece(&self) -> ChunkRef {
         // Acquire: partner of the Release in `linked::relocate_piece`; the bytes of a piece that
         // was moved are visible.
-        self.thread.store.arena.word(self.chunk, chain::FIRST).load(Ordering::Acquire)
+        self.thread.store.arena.word(self.header, chain::FIRST).load(Ordering::Acquire)
     }
 
     /// Keeps a chained value readable after the section for as long as the pin lives. `None`: the
@@ -342,7 +342,7 @@ impl<'s> Item<'s> {
         }
         // Relaxed: the section protects the item until the freeing thread has seen this section's
         // end, and with it the pin.
-        let pins = self.thread.store.arena.word(self.chunk, chain::PINS);
+        let pins = self.thread.store.arena.word(self.header, chain::PINS);
         pins.fetch_add(1, Ordering::Relaxed);
         let head = self.chunk;
         Some(Pin::counted(self.thread, head, self.value_len(), self.first_piece()))

@@ -16,7 +16,7 @@ use crate::table::{Split, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
-use arena::chunks::{HEADER, PIECE_AT, STAMP_BYTES, Shape, chain, piece_link};
+use arena::chunks::{HEADER, Header, PIECE_AT, STAMP_BYTES, Shape, chain, piece_link};
 use arena::sync::Ordering;
 use narrow::to_u32;
 use std::rc::Rc;
@@ -82,7 +82,7 @@ pub(crate) enum Verdict {
 pub(crate) fn key_left(store: &Store, chunk: ChunkRef, shape: Shape) -> &[u8] {
     // SAFETY: a chunk begins within the pages, and the slack behind them is longer than any key;
     // nothing is written before a thread has joined.
-    unsafe { store.arena.bytes(chunk, shape.key_at(), shape.key_len()) }
+    unsafe { store.arena.bytes(store.arena.header(chunk), shape.key_at(), shape.key_len()) }
 }
 
 /// Hash of the key of an item that the caller has found in its section, or whose stripe it holds.
@@ -95,10 +95,11 @@ pub(crate) fn hash_of(store: &Store, chunk: ChunkRef) -> u64 {
 /// it holds, or of a draft that it owns.
 #[inline]
 pub(crate) fn with_key<T>(store: &Store, chunk: ChunkRef, look: impl FnOnce(&[u8]) -> T) -> T {
-    let shape = store.arena.header(chunk).shape();
+    let header = store.arena.header(chunk);
+    let shape = header.shape();
     // SAFETY: linked, found within the caller's section, or the caller's own, so the key does not
     // change during the call.
-    look(unsafe { store.arena.bytes(chunk, shape.key_at(), shape.key_len()) })
+    look(unsafe { store.arena.bytes(header, shape.key_at(), shape.key_len()) })
 }
 
 /// Splits one bucket of the table; `false` if it needs none, or cannot. The caller is in a section.
@@ -114,10 +115,10 @@ pub(crate) fn commit(store: &Store, wanted: Wanted<'_>) -> bool {
 
 /// Bytes of header, key and value.
 #[inline]
-pub(crate) fn item_bytes(store: &Store, chunk: ChunkRef, shape: Shape) -> u64 {
+pub(crate) fn item_bytes(store: &Store, header: &Header, shape: Shape) -> u64 {
     let value = if shape.is_chained() {
         // Relaxed: written before the item was linked, and never again.
-        store.arena.word(chunk, chain::VALUE_LEN).load(Ordering::Relaxed)
+        store.arena.word(header, chain::VALUE_LEN).load(Ordering::Relaxed)
     } else {
         0
     };
@@ -145,13 +146,13 @@ pub(crate) fn link(
     let shape = drafted.with_birth(birth.code);
     // Relaxed: no other thread reads these words before a position or a slot publishes them.
     if birth.code == STAMPED {
-        store.arena.word(chunk, shape.stamp_at()).store(birth.stamp, Ordering::Relaxed);
+        store.arena.word(header, shape.stamp_at()).store(birth.stamp, Ordering::Relaxed);
     }
     header.shape.store(shape.0, Ordering::Relaxed);
     let mut unique = 0;
     if shape.has(Shape::CAS) {
         unique = cas();
-        store.arena.long(chunk).store(unique, Ordering::Relaxed);
+        store.arena.long(header).store(unique, Ordering::Relaxed);
     }
     // Release: partner of the Acquire in `Arena::head_of_piece`.
     header.recency.store(thread.recency(class), Ordering::Release);
@@ -169,7 +170,7 @@ pub(crate) fn link(
     // Release: partner of the Acquire in `ReadGuard::linked`.
     header.pos.store(position, Ordering::Release);
     thread.note_deadline(chunk, header.deadline.load(Ordering::Relaxed));
-    count_linked(thread, chunk, class, shape, 1, item_bytes(store, chunk, shape));
+    count_linked(thread, chunk, class, shape, 1, item_bytes(store, header, shape));
     Some(unique)
 }
 
@@ -227,8 +228,9 @@ fn is_admitted(
 ) -> bool {
     let store = &*thread.store;
     let bytes_of = |chunk| {
-        let shape = store.arena.header(chunk).shape();
-        if shape.has(Shape::DELETED) { 0 } else { item_bytes(store, chunk, shape) }
+        let header = store.arena.header(chunk);
+        let shape = header.shape();
+        if shape.has(Shape::DELETED) { 0 } else { item_bytes(store, header, shape) }
     };
     let (bytes, replaced) = (bytes_of(draft), old.map_or(0, bytes_of));
     with_key(store, draft, |key| {
@@ -250,7 +252,7 @@ pub(crate) fn unlink(thread: &ThreadState, chunk: ChunkRef) {
     header.pos.store(0, Ordering::Relaxed);
     let class = store.slabs.class_of(&store.arena, chunk);
     let shape = header.shape();
-    let bytes = item_bytes(store, chunk, shape);
+    let bytes = item_bytes(store, header, shape);
     count_linked(thread, chunk, class, shape, -1, bytes);
     if shape.has(Shape::DELETED) {
         store.deleted.leave(bytes);
@@ -358,7 +360,7 @@ pub(crate) fn relocate(
     locked.replace(slot, to);
     store.blocks.slot(position).store(0, Ordering::Relaxed);
     item.header.pos.store(0, Ordering::Relaxed);
-    thread.retire(from, item_bytes(store, from, header.shape()));
+    thread.retire(from, item_bytes(store, item.header, header.shape()));
     // A GET may have left a mark in the old chunk meanwhile.
     let last = item.header.recency.load(Ordering::Relaxed);
     if last != seen {
@@ -378,9 +380,9 @@ fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
     let len = end - HEADER;
     // SAFETY: cas unique, flags, key, value and stamp of a linked item lie behind its header, and
     // do not change while its stripe is held.
-    let bytes = unsafe { store.arena.bytes(item.chunk, HEADER, len) };
+    let bytes = unsafe { store.arena.bytes(old, HEADER, len) };
     // SAFETY: the caller owns the chunk, which is of the class of the old one, and so as large.
-    unsafe { store.arena.write(to, HEADER, bytes) };
+    unsafe { store.arena.write(new, HEADER, bytes) };
     let seen = old.recency.load(Ordering::Relaxed);
     // Relaxed: no other thread reads these words before a position or a slot publishes them.
     new.shape.store(shape.0, Ordering::Relaxed);
@@ -410,22 +412,23 @@ pub(crate) fn relocate_piece(guard: &ReadGuard<'_>, from: ChunkRef, to: ChunkRef
         return Relocated::NoRoom;
     }
     let (old, new) = (arena.header(from), arena.header(to));
-    let link = arena.long(from).load(Ordering::Relaxed);
+    let link = arena.long(old).load(Ordering::Relaxed);
     let (_, len) = arena.piece(from);
     // SAFETY: the bytes of a piece of a linked item do not change.
-    let bytes = unsafe { arena.bytes(from, PIECE_AT, len) };
+    let bytes = unsafe { arena.bytes(old, PIECE_AT, len) };
     // SAFETY: the caller owns the chunk, which is of the class of the old one, and so as large.
-    unsafe { arena.write(to, PIECE_AT, bytes) };
+    unsafe { arena.write(new, PIECE_AT, bytes) };
     // Relaxed: no other thread reads these words before the chain has the chunk.
-    arena.long(to).store(link, Ordering::Relaxed);
+    arena.long(new).store(link, Ordering::Relaxed);
     new.recency.store(head, Ordering::Relaxed);
     new.shape.store(Shape::PIECE, Ordering::Relaxed);
     // Release: partner of the Acquire in `Arena::piece` and `Item::first_piece`.
     match before {
-        None => arena.word(head, chain::FIRST).store(to, Ordering::Release),
+        None => arena.word(arena.header(head), chain::FIRST).store(to, Ordering::Release),
         Some(piece) => {
             let (_, len) = arena.piece(piece);
-            arena.long(piece).store(piece_link(to, to_u32(len)), Ordering::Release);
+            let link = piece_link(to, to_u32(len));
+            arena.long(arena.header(piece)).store(link, Ordering::Release);
         }
     }
     // Relaxed: readers of the chain do not look at it.
@@ -438,10 +441,11 @@ pub(crate) fn relocate_piece(guard: &ReadGuard<'_>, from: ChunkRef, to: ChunkRef
 /// it is not in the chain. The caller holds the head's stripe.
 fn piece_before(store: &Store, head: ChunkRef, piece: ChunkRef) -> Option<Option<ChunkRef>> {
     let arena = &store.arena;
-    if !arena.header(head).shape().is_chained() {
+    let header = arena.header(head);
+    if !header.shape().is_chained() {
         return None;
     }
-    let (mut before, mut at) = (None, arena.word(head, chain::FIRST).load(Ordering::Relaxed));
+    let (mut before, mut at) = (None, arena.word(header, chain::FIRST).load(Ordering::Relaxed));
     while at != 0 && at != piece {
         before = Some(at);
         (at, _) = arena.piece(at);

@@ -62,13 +62,14 @@ impl Pin {
         let from = offset % PIECE_BYTES;
         // SAFETY: the pin, counted in the head, keeps head and pieces from being freed while `self`
         // lives.
-        unsafe { arena.bytes(piece, PIECE_AT + from, len - from) }
+        unsafe { arena.bytes(arena.header(piece), PIECE_AT + from, len - from) }
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
         // Release: partner of the Acquire in `Arena::is_pinned`; our reads come before a reuse.
-        self.thread.store.arena.word(self.head, chain::PINS).fetch_sub(1, Ordering::Release);
+        let arena = &self.thread.store.arena;
+        arena.word(arena.header(self.head), chain::PINS).fetch_sub(1, Ordering::Release);
     }
 }

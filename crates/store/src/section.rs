@@ -276,7 +276,7 @@ impl<'s> Section<'s> {
     fn cas_in(&self, chunk: ChunkRef) -> u64 {
         let arena = &self.store().arena;
         let has_cas = arena.header(chunk).shape().has(Shape::CAS);
-        if has_cas { arena.long(chunk).load(Ordering::Relaxed) } else { 0 }
+        if has_cas { arena.long(arena.header(chunk)).load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Makes an item of a draft, not yet in the table: its chunk and its cas unique, 0 if it has

@@ -12,11 +12,42 @@ use store::{Config, Store};
 
 const TIB: u64 = 1 << 40;
 
+/// Bytes of an item's header and of a key of four.
+const HEADER_AND_KEY: usize = 20;
+
 /// Resident memory of the process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Bytes of the chunks in which items of `bytes` are, whose keys have four.
+fn chunk_bytes(memory_bytes: u64, bytes: usize) -> usize {
+    let store = Store::new(Config { memory_bytes, seed: 1, ..Config::default() }).unwrap();
+    let me = store.join().unwrap();
+    me.begin_turn(1);
+    // Of an odd length, so that it has no cas unique.
+    let value = vec![b'v'; bytes - HEADER_AND_KEY];
+    set(&me, b"four", &value, 0, 0).unwrap();
+    let classes = store.class_stats(1).into_iter();
+    let mut used = classes.filter(|class| class.items > 0).map(|class| class.chunk_bytes);
+    (used.next().unwrap(), used.next()).0.try_into().unwrap()
+}
+
+/// An item is in no larger a chunk than in a small store, unless more of its size fit into the
+/// limit than references can name.
+#[test]
+fn items_of_a_large_store_have_chunks_of_their_size() {
+    const GIB: u64 = 1 << 30;
+    let least = [(16, 72), (64, 72), (128, 72), (256, 136), (1 << 10, 520), (16 << 10, 8200)];
+    for (gigabytes, least) in least {
+        for bytes in [25, 65, 101, 131, 301, 1001, 5001, 16_001] {
+            let found = chunk_bytes(gigabytes * GIB, bytes);
+            let small = chunk_bytes(2 * GIB, bytes.max(least - 7));
+            assert!(found <= small.max(least + 8), "{bytes} in {found} at {gigabytes} GB");
+        }
+    }
 }
 
 #[test]

@@ -163,14 +163,12 @@ fn step(
 }
 
 fn torture(policy: Policy, megabytes: u64, keys: u64, seconds: u64, flushes: bool) {
-    let store = Store::new(Config {
-        memory_bytes: megabytes << 20,
-        policy,
-        stripes: 64,
-        seed: 3,
-        ..Config::default()
-    })
-    .unwrap();
+    let memory_bytes = megabytes << 20;
+    torture_with(Config { memory_bytes, policy, ..Config::default() }, keys, seconds, flushes);
+}
+
+fn torture_with(config: Config, keys: u64, seconds: u64, flushes: bool) {
+    let store = Store::new(Config { stripes: 64, seed: 3, ..config }).unwrap();
     let shared = Arc::new(Shared::default());
     let workers: Vec<_> = (0..4u64)
         .map(|worker| {
@@ -234,6 +232,13 @@ fn no_value_is_torn_while_everything_is_evicted() {
 #[test]
 fn no_value_is_torn_while_orders_of_eviction_change() {
     torture(Policy::Auto, 16, 50_000, 6, false);
+}
+
+/// References as in a store of more than 16 GB.
+#[test]
+fn no_value_is_torn_where_references_name_places() {
+    let config = Config { memory_bytes: 16 << 20, by_place: true, ..Config::default() };
+    torture_with(config, 50_000, 4, false);
 }
 
 #[test]

@@ -5,9 +5,9 @@
 
 mod common;
 
-use common::{Model, TempFile, config, end, fill, open, probe};
+use common::{Model, TempFile, config, end, fill, open, open_as, probe};
 use std::os::unix::fs::FileExt;
-use store::{Cleaner, FileError, Found, MemoryFile, Opened, Store, StoreError, TimeNote};
+use store::{Cleaner, Config, FileError, Found, MemoryFile, Opened, Store, StoreError, TimeNote};
 
 #[test]
 fn everything_is_there_after_a_clean_end() {
@@ -78,7 +78,7 @@ fn flushes_and_deadlines_outlive_the_process() {
 #[test]
 fn another_setting_or_a_cut_is_a_cold_start_with_a_reason() {
     let path = TempFile::new();
-    let reason = |change: &dyn Fn(&std::fs::File, &mut store::Config)| {
+    let reason = |change: &dyn Fn(&std::fs::File, &mut Config)| {
         let (store, _) = open(&path, 2);
         fill(&store, &mut Model::default(), 4, 200);
         end(store, 3);
@@ -272,6 +272,31 @@ fn everything_is_there_after_a_crash() {
     let (store, opened) = open(&path, 3);
     assert_eq!(opened, Opened::Warm(model.items.len() as u64));
     assert_eq!(probe(&store, &model), model.items.len());
+}
+
+/// References as in a store of more than 16 GB.
+#[test]
+fn everything_is_there_where_references_name_places() {
+    let config = Config { by_place: true, ..config() };
+    let path = TempFile::new();
+    let mut model = Model::default();
+    let (store, _) = open_as(&config, &path, 2);
+    fill(&store, &mut model, 40, 30_000);
+    let stored = store.stats().items;
+    assert_eq!(probe(&store, &model) as u64, stored);
+    drop(store);
+    let (store, opened) = open_as(&config, &path, 2);
+    let Opened::Recovered(found) = opened else { panic!("{opened:?}") };
+    assert_eq!((found.items, found.damaged), (stored, 0));
+    assert_eq!(probe(&store, &model) as u64, stored, "after a crash");
+    fill(&store, &mut model, 41, 30_000);
+    let stored = store.stats().items;
+    end(store, 3);
+    let (store, opened) = open_as(&config, &path, 3);
+    assert_eq!(opened, Opened::Warm(stored));
+    assert_eq!(probe(&store, &model) as u64, stored, "after a clean end");
+    fill(&store, &mut model, 42, 30_000);
+    probe(&store, &model);
 }
 
 /// Many more invalidations than there are codes for births, and a prefix that was stored under and

@@ -6,7 +6,8 @@
 //! The kernel grants it in slices of 10 ms, so the SLA is a multiple of that. It bounds the median,
 //! which the other work of a busy machine does not reach. Loops are closed: what is done just below
 //! the bound is hardly more than what is done well below it, so a wrong verdict costs little. A
-//! processor's speed changes with a machine's neighbours, so one server and the tier take turns.
+//! processor's speed changes with a machine's neighbours, so one server and the tier take short
+//! turns.
 //!
 //! The bench parts keys evenly among servers, whatever their popularity.
 //!
@@ -37,7 +38,7 @@ const GETS_OFF_MAX: f64 = 0.1;
 const KEYS: u32 = 20_000;
 
 /// Turns of one server and of the tier. What is compared is the median of the rounds.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 9;
 
 /// The load that is planned, in what one server can do: three servers, each used to four fifths at
 /// most, are enough.
@@ -105,7 +106,9 @@ impl Load {
         let folder = Folder::new("sizing-throughput");
         let part = f64::from(1000 - self.sets) / 1000.0;
         let search = |servers: &[Limited]| {
-            let how = words("--sla p50<20ms --by connections --from 128 --precision 30");
+            let how = words(
+                "--sla p50<20ms --by connections --from 128 --precision 30 --repeats 1 --time 1",
+            );
             let servers: Vec<SocketAddr> =
                 servers.iter().map(|limited| limited.server.addr()).collect();
             gets(&bench(folder.path(), "search", &servers, &[how, self.words()].concat()), part)

@@ -203,6 +203,8 @@ impl World {
             stripes: *rng.pick(&[1, 4, 256]),
             threads_max: workers + 1,
             seed: rng.next_u64(),
+            // As in a large store.
+            by_place: rng.one_in(2),
             ..Config::default()
         })
         .unwrap();

@@ -121,8 +121,9 @@ impl PageMove {
             return Progress::Over;
         }
         while self.next_chunk < end {
-            let at = self.next_chunk * store.slabs.class(self.class).chunk_bytes();
-            if !vacate(&guard, list, store.arena.chunk(self.page, at), &mut self.spare) {
+            let chunk_bytes = store.slabs.class(self.class).chunk_bytes();
+            let chunk = store.arena.chunk(self.page, self.next_chunk, chunk_bytes);
+            if !vacate(&guard, list, chunk, &mut self.spare) {
                 return Progress::Waits;
             }
             self.next_chunk += 1;
@@ -191,7 +192,7 @@ impl PageMove {
         }
         let chunk_bytes = store.slabs.class(self.class).chunk_bytes();
         let moves = |index: &usize| {
-            let header = store.arena.header(store.arena.chunk(self.page, index * chunk_bytes));
+            let header = store.arena.header(store.arena.chunk(self.page, *index, chunk_bytes));
             // Relaxed: an estimate.
             let is_linked = header.pos.load(Ordering::Relaxed) != 0;
             let shape = header.shape();
@@ -222,8 +223,8 @@ impl PageMove {
             return;
         }
         for index in self.next_chunk..store.slabs.cut_chunks(self.page) {
-            let at = index * store.slabs.class(self.class).chunk_bytes();
-            evict_chunk(&guard, store.arena.chunk(self.page, at));
+            let chunk_bytes = store.slabs.class(self.class).chunk_bytes();
+            evict_chunk(&guard, store.arena.chunk(self.page, index, chunk_bytes));
         }
     }
 }
@@ -348,7 +349,7 @@ fn page_cost(store: &Store, class: ClassId, page: usize, young: u64) -> usize {
     let sizes = store.slabs.class(class);
     (0..store.slabs.cut_chunks(page))
         .map(|index| {
-            let chunk = arena.chunk(page, index * sizes.chunk_bytes());
+            let chunk = arena.chunk(page, index, sizes.chunk_bytes());
             let header = arena.header(chunk);
             match header.shape() {
                 Shape(Shape::FREE | Shape::KEPT) => 0,

@@ -61,7 +61,7 @@ fn sizes(thread: &Rc<ThreadState>, class: ClassId) -> Vec<usize> {
         // A page that leaves the class now stays as it is until the section ends.
         let cut = if slabs.page_class(page) == class { slabs.cut_chunks(page) } else { 0 };
         for nth in (0..cut).step_by((cut / chunks).max(1)) {
-            let chunk = arena.chunk(page, nth * chunk_bytes);
+            let chunk = arena.chunk(page, nth, chunk_bytes);
             if let Some(item) = guard.linked(chunk) {
                 sizes.push(item.bytes_in_chunk());
             } else if arena.header(chunk).shape() == Shape(Shape::PIECE) {

@@ -6,6 +6,7 @@ use crate::error::StoreError;
 use crate::expiry::invalidation;
 pub use crate::lru::tuning::Policy;
 use crate::table::Shape as TableShape;
+use arena::names::ALIGNMENT;
 
 /// Times at which pages move between slab classes by themselves (`slabs automove`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Config {
     pub stripes: usize,
     /// Ask for huge pages under items and index (`-L`).
     pub huge_pages: bool,
+    /// Name chunks by page and place whatever the limit, as from 16 GB on (see [`arena::names`]).
+    pub by_place: bool,
     /// Threads that may use the store at one time, the cleaner included.
     pub threads_max: usize,
     /// Seed of the key hash.
@@ -67,6 +70,7 @@ impl Default for Config {
             automove_ratio_per_mille: 800,
             stripes: 256,
             huge_pages: false,
+            by_place: false,
             threads_max: 16,
             seed: 0,
         }
@@ -80,8 +84,11 @@ pub(crate) struct Layout {
     pub page_bytes: usize,
     /// Pages reserved, not resident: the limit to which `cache_memlimit` can grow.
     pub pages_max: usize,
-    /// Granule of item references, a power of two of at least 8 bytes: references are 31 bits wide.
-    pub unit: usize,
+    /// Bits of a place where references name pages and places; `None` where they are offsets. They
+    /// have 31 bits in all.
+    pub place_bits: Option<u32>,
+    /// Bytes of the smallest chunk for which a page has places enough.
+    pub chunk_bytes_least: usize,
     /// Words of the invalidations.
     pub invalidation_words: usize,
     /// Words reserved for bag blocks.
@@ -93,7 +100,12 @@ pub(crate) struct Layout {
 }
 
 const MIB: u64 = 1 << 20;
-const REFERENCES_MAX: u64 = (1 << 31) - 2;
+/// Bits of a reference.
+const REFERENCE_BITS: u32 = 31;
+const REFERENCES_MAX: u64 = (1 << REFERENCE_BITS) - 2;
+/// Bits of a place at the most: hardly an item has chunks of less than 64 bytes, and pages that
+/// references reach beyond the limit are room to grow.
+const PLACE_BITS_MAX: u32 = 14;
 /// Buckets for as many items as there are references, at eight a bucket.
 const BUCKETS_MAX: u64 = 1 << 28;
 
@@ -106,24 +118,22 @@ impl Layout {
     pub(crate) fn new(config: &Config) -> Result<Self, StoreError> {
         check(config)?;
         let limit = config.memory_bytes;
-        let page_bytes: u64 = match limit {
-            0..0x1000_0000 => 64 << 10,
-            0x1000_0000..0x4000_0000 => 256 << 10,
-            _ => MIB,
+        let page_bytes = page_bytes(limit);
+        let place_bits = place_bits(config);
+        let within_reach = match place_bits {
+            None => ALIGNMENT as u64 * REFERENCES_MAX,
+            Some(bits) => page_bytes << (REFERENCE_BITS - bits),
         };
-        // Room to grow four-fold by `cache_memlimit`, but never at the price of a wider granule.
-        let mut unit = 8;
-        while limit / unit > REFERENCES_MAX {
-            unit *= 2;
-        }
-        let reserve = (limit * 4).min(unit * REFERENCES_MAX) / page_bytes * page_bytes;
+        // Room to grow four-fold by `cache_memlimit`, but never at the price of larger chunks.
+        let reserve = (limit * 4).min(within_reach) / page_bytes * page_bytes;
         let word = |bytes: u64| usize::try_from(bytes).map_err(|_| StoreError::Config(TOO_LARGE));
         let buckets = (reserve / 32 / 8).next_power_of_two();
         let buckets_max = word(buckets.clamp(1 << 12, BUCKETS_MAX))?;
         Ok(Self {
             page_bytes: word(page_bytes)?,
             pages_max: word(reserve / page_bytes)?,
-            unit: word(unit)?,
+            place_bits,
+            chunk_bytes_least: word(config.chunk_bytes_least())?,
             invalidation_words: invalidation::words_of(limit),
             // 32-byte items at the least, four bytes each, as much again for holes.
             block_words: word((reserve / 16).clamp(1 << 16, u64::from(u32::MAX) / 2))?,
@@ -137,6 +147,36 @@ impl Layout {
             },
         })
     }
+}
+
+impl Config {
+    /// Bytes of the smallest chunk, if it is no other setting that says so: with less, a page of a
+    /// store with so large a limit would have more chunks than references have places. 0 up to 16
+    /// GB.
+    #[must_use]
+    pub fn chunk_bytes_least(&self) -> u64 {
+        // One place of each page is left out, so that the last of all has a reference.
+        let least = |bits| (page_bytes(self.memory_bytes) >> bits) + ALIGNMENT as u64;
+        place_bits(self).map_or(0, least)
+    }
+}
+
+fn page_bytes(limit: u64) -> u64 {
+    match limit {
+        0..0x1000_0000 => 64 << 10,
+        0x1000_0000..0x4000_0000 => 256 << 10,
+        _ => MIB,
+    }
+}
+
+/// As many bits of a reference as the pages leave for places. `None`: references are offsets.
+fn place_bits(config: &Config) -> Option<u32> {
+    let limit = config.memory_bytes;
+    if !config.by_place && limit / ALIGNMENT as u64 <= REFERENCES_MAX {
+        return None;
+    }
+    let pages = limit.div_ceil(page_bytes(limit)).next_power_of_two();
+    Some((REFERENCE_BITS - pages.trailing_zeros()).min(PLACE_BITS_MAX))
 }
 
 const TOO_LARGE: &str = "the memory limit exceeds this machine's address space";

@@ -11,6 +11,7 @@ use crate::config::Layout;
 use crate::table::{self, Bucket};
 use arena::chunks::SLACK_BYTES;
 use arena::control::Control;
+use arena::names::Names;
 use arena::region::{Region, Zeroed};
 use arena::sync::{AtomicU32, AtomicU64};
 use std::fs::File;
@@ -28,6 +29,8 @@ pub(crate) struct Memory {
     pub table: table::Memory,
     pub blocks: Region<AtomicU32>,
     pub arena: Region<AtomicU64>,
+    /// Never in the file, as it follows from the class of each page.
+    pub names: Names,
 }
 
 /// First byte of each region in a file.
@@ -63,6 +66,7 @@ impl Memory {
             table: table::Memory::reserve(&layout.table)?,
             blocks: Region::reserve(layout.block_words)?,
             arena: Region::reserve(layout.arena_words())?,
+            names: layout.names()?,
         })
     }
 
@@ -87,6 +91,7 @@ impl Memory {
             },
             blocks: Region::in_file(file, at.blocks, layout.block_words)?,
             arena: Region::in_file(file, at.arena, layout.arena_words())?,
+            names: layout.names()?,
         })
     }
 }
@@ -125,5 +130,10 @@ impl Layout {
     /// for a header and a key behind it.
     pub(crate) fn arena_words(&self) -> usize {
         (self.pages_max * self.page_bytes + SLACK_BYTES) / size_of::<AtomicU64>()
+    }
+
+    fn names(&self) -> io::Result<Names> {
+        let Some(bits) = self.place_bits else { return Ok(Names::by_offset(self.page_bytes)) };
+        Ok(Names::by_place(self.page_bytes, bits, Region::reserve(self.pages_max)?))
     }
 }

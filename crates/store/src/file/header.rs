@@ -14,6 +14,7 @@
 use crate::config::regions::Offsets;
 use crate::config::{Config, Layout};
 use arena::codec::{Reader, Writer};
+use arena::names::ALIGNMENT;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 /// Bytes of the header.
@@ -92,7 +93,7 @@ impl Settings {
         let sizes = [
             Offsets::of(layout).end,
             layout.page_bytes as u64,
-            layout.unit as u64,
+            layout.place_bits.map_or(ALIGNMENT as u64, u64::from),
             arena::chunks::HEADER as u64,
             arena::chunks::CHUNK_BYTES_MAX as u64,
             u64::from(arena::blocks::SLOTS),

@@ -21,7 +21,7 @@ pub(crate) fn keep(thread: &ThreadState, chunk: ChunkRef, until: u32) -> bool {
     if shape.has(Shape::DELETED) {
         return true;
     }
-    let bytes = item_bytes(store, chunk, shape);
+    let bytes = item_bytes(store, header, shape);
     if !store.deleted.enter(&store.budget, Place { chunk, until }, bytes) {
         return false;
     }

@@ -18,9 +18,10 @@ pub(crate) fn set_namespaces(thread: &ThreadState, table: &Arc<Namespaces>) {
         let locked = store.table.lock(stripe as u64);
         gauges.change(thread.slot, stripe, table, |count| {
             locked.for_each(|chunk| {
-                let shape = store.arena.header(chunk).shape();
+                let header = store.arena.header(chunk);
+                let shape = header.shape();
                 if !shape.has(Shape::DELETED) {
-                    let bytes = item_bytes(store, chunk, shape);
+                    let bytes = item_bytes(store, header, shape);
                     with_key(store, chunk, |key| count(key, bytes));
                 }
             });

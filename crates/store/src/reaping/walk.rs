@@ -45,8 +45,8 @@ pub(crate) fn walk(
             if looked >= limit {
                 return true;
             }
-            let at = cursor.chunk * store.slabs.class(class).chunk_bytes();
-            let chunk = store.arena.chunk(cursor.page, at);
+            let chunk_bytes = store.slabs.class(class).chunk_bytes();
+            let chunk = store.arena.chunk(cursor.page, cursor.chunk, chunk_bytes);
             cursor.chunk += 1;
             looked += 1;
             // Unless the page left the class before the item was found, it keeps it for this

@@ -84,7 +84,7 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     let purged = store.invalidations.begin_purge();
     let initially = store.table.bytes() as u64;
     let reached = store.table.begin_recovery()?;
-    let chunks = store.slabs.begin_recovery()?;
+    let chunks = store.slabs.begin_recovery(&store.arena)?;
     let (found, classes, kept) = find_items(store, &reached, &chunks, now_secs);
     store.table.end_recovery(kept, &reached)?;
     store.budget.refund(initially);
@@ -191,21 +191,21 @@ impl<'s> Finder<'s> {
     /// Takes the pieces of a chained value; `None` if they do not make up the whole of it.
     fn hold_pieces(&self, head: ChunkRef) -> Option<u32> {
         let (arena, slabs) = (&self.store.arena, &self.store.slabs);
-        let len = arena.word(head, chain::VALUE_LEN).load(Ordering::Relaxed);
-        let mut piece = arena.word(head, chain::FIRST).load(Ordering::Relaxed);
+        let header = arena.header(head);
+        let len = arena.word(header, chain::VALUE_LEN).load(Ordering::Relaxed);
+        let mut piece = arena.word(header, chain::FIRST).load(Ordering::Relaxed);
         let (mut left, mut held) = (len as usize, Vec::new());
         let is_whole = loop {
             if piece == 0 {
                 break left == 0;
             }
             let Some((id, number)) = slabs.place(arena, self.chunks, piece) else { break false };
-            let header = arena.header(piece);
-            let (next, bytes) = arena.piece(piece);
+            let (of_piece, (next, bytes)) = (arena.header(piece), arena.piece(piece));
             let fits = bytes == left.min(PIECE_BYTES)
                 && bytes > 0
                 && bytes + PIECE_AT <= slabs.class(id).chunk_bytes()
-                && header.shape() == Shape(Shape::PIECE)
-                && header.recency.load(Ordering::Relaxed) == head;
+                && of_piece.shape() == Shape(Shape::PIECE)
+                && of_piece.recency.load(Ordering::Relaxed) == head;
             if !fits || !self.chunks.hold(number) {
                 break false;
             }
@@ -216,7 +216,7 @@ impl<'s> Finder<'s> {
             held.into_iter().for_each(|number| self.chunks.let_go(number));
             return None;
         }
-        arena.word(head, chain::PINS).store(0, Ordering::Relaxed);
+        arena.word(header, chain::PINS).store(0, Ordering::Relaxed);
         Some(len)
     }
 
@@ -237,7 +237,7 @@ impl<'s> Finder<'s> {
         let (store, header) = (self.store, self.store.arena.header(chunk));
         let deadline = header.deadline.load(Ordering::Relaxed);
         let key = key_left(store, chunk, shape);
-        let stamp = || store.arena.word(chunk, shape.stamp_at()).load(Ordering::Relaxed);
+        let stamp = || store.arena.word(header, shape.stamp_at()).load(Ordering::Relaxed);
         let birth = store.invalidations.born(shape.birth(), stamp);
         if store.invalidations.hits(key, birth, |prefix| store.hash(prefix)) {
             self.found.flushed += 1;

@@ -206,7 +206,7 @@ fn save(store: &Store, out: &mut Writer) {
 
 fn load(store: &Store, input: &mut Reader<'_>) -> Option<()> {
     input.number().filter(|&header| header == HEADER as u64)?;
-    store.slabs.load(input, &store.budget)?;
+    store.slabs.load(input, &store.arena, &store.budget)?;
     store.blocks.load(input, &store.budget)?;
     let charged = store.table.bytes() as u64;
     store.table.load(input)?;

@@ -106,7 +106,7 @@ impl Slabs {
     }
 
     /// The next free chunk of the class, or of the page being cut.
-    #[inline]
+    #[inline(always)]
     fn hand_out(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
         let chunk = match state.pop_free(arena) {
             Some(chunk) => chunk,
@@ -120,7 +120,7 @@ impl Slabs {
     fn cut(&self, class: &Class, state: &mut ClassState, arena: &Arena) -> Option<ChunkRef> {
         let (page, next) = state.cutting.filter(|&(_, next)| next < class.per_page())?;
         state.cutting = Some((page, next + 1));
-        let chunk = arena.chunk(page, next * class.chunk_bytes());
+        let chunk = arena.chunk(page, next, class.chunk_bytes());
         // A header that the page's former class left here must not look like a linked item.
         arena.header(chunk).pos.store(0, Ordering::Relaxed);
         // Release: partner of the Acquire in `cut_chunks`; a walk that counts this chunk in sees

@@ -22,6 +22,7 @@ use super::class::Class;
 use super::{ClassId, Slabs, sizes};
 use arena::chunks::{CHUNK_BYTES_MAX, HEADER};
 use arena::control::{Control, FITTED_MAX};
+use arena::names::ALIGNMENT;
 use arena::qsbr::Qsbr;
 use arena::sync::Ordering;
 use narrow::to_u32;
@@ -68,9 +69,9 @@ impl Slabs {
     ) -> bool {
         let chunk_bytes = self.class(id).chunk_bytes();
         let pages = self.pages_of(id);
-        let Some(bytes) = best_size(seen, chunk_bytes, pages, |size| self.widened(size)) else {
-            return false;
-        };
+        let widened =
+            |size: usize| sizes::widened(self.page_bytes, size.max(self.chunk_bytes_least));
+        let Some(bytes) = best_size(seen, chunk_bytes, pages, widened) else { return false };
         let mut slots = self.fitted.lock();
         let free = (0..FITTED_MAX).find(|&at| self.refit(at, &mut slots[at], bytes, qsbr));
         let Some(free) = free else {
@@ -89,7 +90,8 @@ impl Slabs {
         let mut slots = self.fitted.lock();
         for (slot, bytes) in control.fitted.iter().enumerate() {
             let size = bytes.load(Ordering::Relaxed) as usize;
-            if (HEADER..CHUNK_BYTES_MAX).contains(&size) && size.is_multiple_of(self.unit) {
+            let least = HEADER.max(self.chunk_bytes_least);
+            if (least..CHUNK_BYTES_MAX).contains(&size) && size.is_multiple_of(ALIGNMENT) {
                 self.fitted_class(slot).set_chunk_bytes(size, self.page_bytes);
                 slots[slot] = Slot::InUse;
             } else {
@@ -111,12 +113,6 @@ impl Slabs {
     /// The id of the first fitted class. They follow the regular ones; that of heads follows them.
     fn first_fitted(&self) -> usize {
         usize::from(self.largest()) + 1
-    }
-
-    /// The widest chunk of which a page holds as many as of this size.
-    fn widened(&self, size: usize) -> usize {
-        let size = size.next_multiple_of(self.unit);
-        (self.page_bytes / (self.page_bytes / size)) / self.unit * self.unit
     }
 
     fn fitted_class(&self, slot: usize) -> &Class {

@@ -79,8 +79,8 @@ pub(crate) struct Slabs {
     page_cut: Region<AtomicU32>,
     pages: Mutex<FreePages>,
     page_bytes: usize,
-    /// Chunk sizes are multiples of this, in bytes.
-    unit: usize,
+    /// Bytes of the smallest chunk that a page may have.
+    chunk_bytes_least: usize,
     /// Pages charged to the budget: in use by a class, or free and resident.
     pages_charged: AtomicU64,
     /// Times that a page went from one class to another use.
@@ -99,19 +99,19 @@ impl Slabs {
         page_cut: Region<AtomicU32>,
     ) -> Self {
         let page = layout.page_bytes;
-        let mut chunk_bytes = sizes::chunk_sizes(config, page, layout.unit);
+        let mut chunk_bytes = sizes::chunk_sizes(config, layout);
         let regular = sizes::class_id(chunk_bytes.len());
         let with_ids = chunk_bytes.iter().copied().zip(1..).collect();
         let class_by_size = sizes::class_by_size(with_ids).into_iter().map(u32::from);
         // The sizes of the fitted classes are not known yet.
         chunk_bytes.extend([CHUNK_BYTES_MAX; FITTED_MAX]);
-        chunk_bytes.push(HEAD_BYTES.next_multiple_of(layout.unit));
+        chunk_bytes.push(HEAD_BYTES.max(layout.chunk_bytes_least));
         Self {
             class_by_size: class_by_size.map(AtomicU32::new).collect(),
             classes: chunk_bytes.iter().map(|&bytes| Class::new(bytes, page)).collect(),
             regular,
             fitted: Mutex::default(),
-            unit: layout.unit,
+            chunk_bytes_least: layout.chunk_bytes_least,
             page_class,
             page_cut,
             pages: Mutex::new(FreePages::default()),
@@ -193,6 +193,7 @@ impl Slabs {
         }
         let Some(page) = self.take_page(arena, budget, qsbr, id) else { return false };
         self.page_cut[page].store(0, Ordering::Relaxed);
+        arena.cut_into(page, class.chunk_bytes());
         // Release: partner of the Acquire in `page_class`; a walk that sees the class sees that
         // nothing is cut yet.
         self.page_class[page].store(u32::from(id), Ordering::Release);
@@ -272,7 +273,7 @@ impl Slabs {
         self.page_class[page].store(leaving, Ordering::Release);
         let mut held = 0;
         for index in 0..self.cut_chunks(page) {
-            let chunk = arena.chunk(page, index * class.chunk_bytes());
+            let chunk = arena.chunk(page, index, class.chunk_bytes());
             if arena.header(chunk).shape() == Shape(Shape::FREE) {
                 // Free: out of the list, so that it is not handed out again.
                 state.unlink_free(arena, chunk);
@@ -335,9 +336,8 @@ impl Slabs {
         if id == 0 {
             return false;
         }
-        let chunk_bytes = self.class(id).chunk_bytes();
-        let at = arena.offset_in_page(chunk);
-        at.is_multiple_of(chunk_bytes) && at / chunk_bytes < self.cut_chunks(page)
+        let place = arena.place_of(chunk, self.class(id).chunk_bytes());
+        place.is_some_and(|place| place < self.cut_chunks(page))
     }
 
     /// Pages that the class can give: not draining ones.

@@ -8,6 +8,7 @@ use super::class::{ClassState, Draining};
 use super::free_pages::{FreePage, FreePages};
 use arena::ChunkRef;
 use arena::budget::Budget;
+use arena::chunks::Arena;
 use arena::codec::{Reader, Writer};
 use arena::sync::Ordering;
 
@@ -27,11 +28,20 @@ impl Slabs {
     }
 
     /// Loads what `save` wrote, and charges the pages. `None` if it makes no sense.
-    pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
+    pub(crate) fn load(
+        &self,
+        input: &mut Reader<'_>,
+        arena: &Arena,
+        budget: &Budget,
+    ) -> Option<()> {
         let mut pages = self.pages.lock();
         let untouched = input.index(self.page_class.len() + 1)?;
         for (page, saved) in input.numbers()?.into_iter().take(untouched).enumerate() {
             self.page_cut[page].store(saved, Ordering::Relaxed);
+            if let id @ 1.. = self.page_class(page) {
+                let class = self.classes.get(usize::from(id) - 1)?;
+                arena.cut_into(page, class.chunk_bytes());
+            }
         }
         *pages = FreePages {
             untouched,

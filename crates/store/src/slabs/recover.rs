@@ -21,7 +21,7 @@ pub(crate) struct Chunks {
 
 impl Slabs {
     /// Begins with the pages as they were left. `None` if that makes no sense.
-    pub(crate) fn begin_recovery(&self) -> Option<Chunks> {
+    pub(crate) fn begin_recovery(&self, arena: &Arena) -> Option<Chunks> {
         // A page that was leaving its class stays.
         let class = |page: usize| self.page_class[page].load(Ordering::Relaxed) & !LEAVING;
         let touched = (0..self.page_class.len()).rev().find(|&page| class(page) != 0);
@@ -33,6 +33,7 @@ impl Slabs {
                 0 => 0,
                 id => match id.to_le_bytes()[0] {
                     class if u32::from(class) == id && self.is_open(class) => {
+                        arena.cut_into(page, self.class(class).chunk_bytes());
                         self.class(class).per_page()
                     }
                     _ => return None,
@@ -53,10 +54,8 @@ impl Slabs {
         let first = chunks.first.get(page)?;
         let id = self.page_class(page);
         let class = id.checked_sub(1).map(|_| self.class(id))?;
-        let at = arena.offset_in_page(chunk);
-        let number = at / class.chunk_bytes();
-        (at.is_multiple_of(class.chunk_bytes()) && number < class.per_page())
-            .then_some((id, first + number))
+        let place = arena.place_of(chunk, class.chunk_bytes())?;
+        (place < class.per_page()).then_some((id, first + place))
     }
 
     /// Gives the page its free chunks, or returns it to the system if all are free, and calls
@@ -78,7 +77,7 @@ impl Slabs {
             return;
         }
         let class = self.class(id);
-        let chunk = |index: usize| arena.chunk(page, index * class.chunk_bytes());
+        let chunk = |index: usize| arena.chunk(page, index, class.chunk_bytes());
         let (mut used, mut free) = (0, Vec::new());
         for index in 0..per_page {
             if !chunks.held.is_set(first + index) {

@@ -8,9 +8,10 @@
 //! [`fitted`]: super::fitted
 
 use super::ClassId;
-use crate::config::Config;
+use crate::config::{Config, Layout};
 use arena::chunks::{CHUNK_BYTES_MAX, HEADER};
 use arena::control::FITTED_MAX;
+use arena::names::ALIGNMENT;
 
 /// Granularity of `class_by_size`, in bytes; chunk sizes are multiples of it.
 const SIZE_STEP: usize = 8;
@@ -41,11 +42,18 @@ pub(super) fn class_id(number: usize) -> ClassId {
     number.to_le_bytes()[0]
 }
 
-/// Chunk sizes in bytes, from the smallest to `CHUNK_BYTES_MAX`, each a multiple of `unit`.
-pub(super) fn chunk_sizes(config: &Config, page: usize, unit: usize) -> Vec<usize> {
+/// The widest chunk of which a page holds as many as of this size.
+pub(super) fn widened(page: usize, size: usize) -> usize {
+    let size = size.next_multiple_of(ALIGNMENT);
+    (page / (page / size)) / ALIGNMENT * ALIGNMENT
+}
+
+/// Chunk sizes in bytes, from the smallest to `CHUNK_BYTES_MAX`.
+pub(super) fn chunk_sizes(config: &Config, layout: &Layout) -> Vec<usize> {
+    let min = (HEADER + config.chunk_bytes_min as usize).max(layout.chunk_bytes_least);
     let mut factor = config.growth_factor;
     loop {
-        let sizes = sizes_by(config.chunk_bytes_min as usize, factor, page, unit);
+        let sizes = sizes_by(min, factor, layout.page_bytes);
         if sizes.len() <= CLASSES_MAX {
             return sizes;
         }
@@ -60,15 +68,14 @@ pub(super) fn chunk_sizes(config: &Config, page: usize, unit: usize) -> Vec<usiz
     clippy::cast_precision_loss,
     reason = "sizes are below 16 KiB, far inside of both types"
 )]
-fn sizes_by(min: usize, factor: f64, page: usize, unit: usize) -> Vec<usize> {
+fn sizes_by(min: usize, factor: f64, page: usize) -> Vec<usize> {
     let mut sizes = Vec::new();
-    let mut size = (HEADER + min).next_multiple_of(unit);
+    let mut size = min.next_multiple_of(ALIGNMENT);
     while size < CHUNK_BYTES_MAX {
-        // The widest chunk of which the page holds as many.
-        let even = (page / (page / size)) / unit * unit;
+        let even = widened(page, size);
         sizes.push(even);
-        // At least one unit more, however small the factor.
-        size = ((even as f64 * factor) as usize / unit * unit).max(even + unit);
+        // Larger than the one before, however small the factor.
+        size = ((even as f64 * factor) as usize / ALIGNMENT * ALIGNMENT).max(even + ALIGNMENT);
     }
     sizes.push(CHUNK_BYTES_MAX);
     sizes.dedup();

@@ -100,7 +100,7 @@ impl Store {
         memory: Memory,
         seed: u64,
     ) -> Result<Self, StoreError> {
-        let arena = Arena::new(memory.arena, layout.page_bytes, layout.unit);
+        let arena = Arena::new(memory.arena, memory.names);
         let slabs = Slabs::new(config, layout, memory.page_class, memory.page_cut);
         let table = Table::over(layout.table, memory.table)?;
         if config.huge_pages {

@@ -60,8 +60,12 @@ pub(crate) fn at(secs: u32) -> TimeNote {
 }
 
 pub(crate) fn open(path: &TempFile, secs: u32) -> (Arc<Store>, Opened) {
-    let file = MemoryFile::open(path.path(), &config()).unwrap();
-    Store::open(&config(), file, at(secs)).unwrap()
+    open_as(&config(), path, secs)
+}
+
+pub(crate) fn open_as(config: &Config, path: &TempFile, secs: u32) -> (Arc<Store>, Opened) {
+    let file = MemoryFile::open(path.path(), config).unwrap();
+    Store::open(config, file, at(secs)).unwrap()
 }
 
 pub(crate) fn end(store: Arc<Store>, secs: u32) {
