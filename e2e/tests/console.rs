@@ -4,6 +4,7 @@
 //! server, of a proxy and of an invalidator about itself.
 //!
 //! `SHOTS=FOLDER` keeps screenshots. `CONSOLE_MINUTES=60` leaves the page open for so long.
+//! `CONSOLE_ROUNDS=15` measures 15 loads of the page and not three.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::io::{BufRead as _, BufReader};

@@ -315,7 +315,9 @@ impl Arena {
         // SAFETY: just checked to lie inside the arena, as far as its last byte, and on an
         // eight-byte boundary, since units, pages and sizes of chunks are multiples of eight bytes;
         // a header is made of atomics, for which any bytes are valid.
-        unsafe { &*self.words.base().as_ptr().add(offset).cast::<Header>() }
+        let header = unsafe { self.words.base().as_ptr().add(offset) }.cast::<Header>();
+        // SAFETY: the same.
+        unsafe { &*header }
     }
 
     /// Fetches the chunk's first line.
@@ -365,28 +367,38 @@ impl Arena {
         unsafe { base.add(offset) }
     }
 
+    /// Where `len` bytes from `at` on begin, which the caller promises to lie within the chunk.
+    #[inline(always)]
+    fn range(&self, header: &Header, at: usize, len: usize) -> *mut u8 {
+        let base = self.words.base().as_ptr();
+        let first = std::ptr::from_ref(header).addr() + at;
+        debug_assert!(first - base.addr() + len <= self.words.len() * 8, "beyond the arena");
+        base.with_addr(first)
+    }
+
     /// `len` bytes of the chunk with this header, from `at` on.
     ///
     /// # Safety
     ///
     /// Rule 2 of the module: the chunk is linked or in its grace period for as long as `'a`, or the
     /// caller owns it. Nobody writes these bytes while the slice lives, by whatever function, or
-    /// releases their page. The range lies within the chunk.
+    /// releases their page. The header is one of this arena, and the range lies within the chunk.
     #[inline]
     pub unsafe fn bytes<'a>(&self, header: &Header, at: usize, len: usize) -> &'a [u8] {
         // SAFETY: in bounds by the caller's range; unchanged for `'a` by rule 1, which the caller
         // upholds.
-        unsafe { std::slice::from_raw_parts(self.byte(header, at), len) }
+        unsafe { std::slice::from_raw_parts(self.range(header, at, len), len) }
     }
 
     /// Copies `bytes` into the chunk with this header, at `at`.
     ///
     /// # Safety
     ///
-    /// Rule 1 of the module: the caller owns the chunk and no other thread can read it. The range
-    /// lies within the chunk.
+    /// Rule 1 of the module: the caller owns the chunk and no other thread can read it. The header
+    /// is one of this arena, and the range lies within the chunk.
+    #[inline]
     pub unsafe fn write(&self, header: &Header, at: usize, bytes: &[u8]) {
-        let to = self.byte(header, at).cast::<MaybeUninit<u8>>();
+        let to = self.range(header, at, bytes.len()).cast::<MaybeUninit<u8>>();
         // SAFETY: in bounds by the caller's range, and no other reference leads there, since the
         // caller owns the chunk.
         short::copy(unsafe { std::slice::from_raw_parts_mut(to, bytes.len()) }, bytes);

@@ -3,7 +3,8 @@
 // are printed and never judged.
 //
 // Usage: node check_console.mjs URL --hostile KEY --proxy ADDRESS [--minutes N] [--shots FOLDER], or URL --login USER:PASSWORD --flush PREFIX, or URL --login
-// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS, or URL --measure MEMBERS; the browser is CHROMIUM, or /usr/bin/chromium.
+// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS, or URL --measure MEMBERS; the browser is CHROMIUM, or /usr/bin/chromium. CONSOLE_ROUNDS is the number of loads that
+// are measured.
 
 import { strict as assert } from "node:assert";
 import { createRequire } from "node:module";
@@ -249,7 +250,7 @@ async function size(page, session) {
   return { bytes: usedSize, nodes, listeners: jsEventListeners };
 }
 
-/** Some thousand ticks in every view: nodes and heap stay. */
+/** Some hundred ticks in every view: nodes and heap stay. */
 async function grow() {
   const { page } = await open(1400, "light");
   const session = await browser.newCDPSession(page);
@@ -273,12 +274,12 @@ async function grow() {
     }
   };
   // The charts' quarter of an hour is full then.
-  await round(150);
-  await round(50);
+  await round(130);
+  await round(10);
   const before = await size(page, session);
-  await round(500);
+  await round(200);
   const after = await size(page, session);
-  console.log(`3500 ticks: ${before.bytes} bytes of heap and ${before.nodes} nodes became ${after.bytes} and ${after.nodes}`);
+  console.log(`${200 * VIEWS.length} ticks: ${before.bytes} bytes of heap and ${before.nodes} nodes became ${after.bytes} and ${after.nodes}`);
   check(after.bytes < before.bytes * 1.15 + 1e6, `the heap grew from ${before.bytes} to ${after.bytes} bytes`);
   check(after.nodes < before.nodes * 1.1 + 200, `${before.nodes} nodes became ${after.nodes}`);
   check(after.listeners <= before.listeners * 1.1 + 20, `${before.listeners} listeners became ${after.listeners}`);
@@ -363,7 +364,7 @@ function framesOf(page, seconds) {
 
 /** The time to the first view and the frames of the map; printed, never judged. A bare answer of the console, loaded in turns, says what any page takes here. */
 async function measure() {
-  const [rounds, seconds] = [15, 10];
+  const [rounds, seconds] = [Number(process.env.CONSOLE_ROUNDS ?? 3), 3];
   const [bare, whole] = [[], []];
   for (let round = 0; round < rounds; round += 1) {
     const { page: empty, marks: nothing } = await load(`${url}nothing`, "body");

@@ -2,12 +2,12 @@
 //! measurement by `holdall bench search`.
 //!
 //! A machine of few cores does not run several servers as several hosts do. So each server, the one
-//! that is measured and those of the tier, has the same share of a processor, by a control group.
-//! The kernel grants it in slices of 10 ms, so the SLA is a multiple of that. It bounds the median,
-//! which the other work of a busy machine does not reach. Loops are closed: what is done just below
-//! the bound is hardly more than what is done well below it, so a wrong verdict costs little. A
-//! processor's speed changes with a machine's neighbours, so one server and the tier take short
-//! turns.
+//! that is measured and those of the tier, has the same share of one processor, by a control group,
+//! and the generator has another processor. The kernel grants a share in slices of 10 ms, so the
+//! SLA is a multiple of that. It bounds the median, which the other work of a busy machine does not
+//! reach. Loops are closed: what is done just below the bound is hardly more than what is done well
+//! below it, so a wrong verdict costs little. A processor's speed changes with its sleep and with a
+//! machine's neighbours: the servers' is kept awake, and one server and the tier take short turns.
 //!
 //! The bench parts keys evenly among servers, whatever their popularity.
 //!
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 
 use e2e::folder::Folder;
-use processes::Quota;
+use processes::{ChildGuard, Quota};
 use serde_json::Value;
 use testkit::process::free_port;
 use testkit::server::holdall_path;
@@ -80,7 +80,10 @@ impl Limited {
         let quota = Quota::new(&free_port().to_string(), PERCENT)?;
         let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", quota.folder().display());
         let launch = Launch::new(Kind::Holdall).args(&["-t", "1", "-m", "128"]);
-        Ok(Self { server: launch.under(&["sh", "-c", &enter, "sh"]).start(), _quota: quota })
+        Ok(Self {
+            server: launch.under(&["taskset", "-c", "1", "sh", "-c", &enter, "sh"]).start(),
+            _quota: quota,
+        })
     }
 }
 
@@ -107,12 +110,13 @@ impl Load {
         let part = f64::from(1000 - self.sets) / 1000.0;
         let search = |servers: &[Limited]| {
             let how = words(
-                "--sla p50<20ms --by connections --from 128 --precision 30 --repeats 1 --time 1",
+                "--sla p50<20ms --by connections --from 128 --precision 30 --repeats 1 --time 1 --pin 0",
             );
             let servers: Vec<SocketAddr> =
                 servers.iter().map(|limited| limited.server.addr()).collect();
             gets(&bench(folder.path(), "search", &servers, &[how, self.words()].concat()), part)
         };
+        let _awake = keep_awake();
         let start = |count| (0..count).map(|_| Limited::start().unwrap()).collect::<Vec<_>>();
         let (alone, mut tier) = (start(1), Vec::new());
         let round = |_| {
@@ -135,6 +139,14 @@ impl Load {
             .map(str::to_owned)
             .to_vec()
     }
+}
+
+/// Runs at the lowest priority on the servers' processor. One that slept until a request came has
+/// lost speed, and a single server lets it sleep more than a tier does.
+fn keep_awake() -> ChildGuard {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1", "chrt", "--idle", "0", "sh", "-c", "while :; do :; done"]);
+    ChildGuard::from(command.spawn().unwrap())
 }
 
 /// Runs `holdall bench` on these servers, keeping its result.
