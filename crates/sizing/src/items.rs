@@ -97,12 +97,11 @@ impl Sizes {
     ///
     /// Those of the store, which are out of memory here.
     pub(crate) fn item_bytes(&self, memory_bytes: u64) -> Result<f64, StoreError> {
-        let least = Config { memory_bytes, ..Config::default() }.chunk_bytes_least();
+        // A smaller item takes the smallest chunk, too, which the sampled store would not have.
+        let chunk_least = Config { memory_bytes, ..Config::default() }.chunk_bytes_least();
+        let least = chunk_least.saturating_sub(store::item_bytes(0, 0, 0) as u64) as f64;
         let memory_bytes = memory_bytes.clamp(SAMPLE_BYTES_MIN, SAMPLE_BYTES);
-        let mut config = Config { memory_bytes, policy: Policy::Bag, ..Config::default() };
-        // The smallest chunk is the one that the store itself would have.
-        let room = least.saturating_sub(store::item_bytes(0, 0, 0) as u64);
-        config.chunk_bytes_min = config.chunk_bytes_min.max(u32::try_from(room).unwrap_or(0));
+        let config = Config { memory_bytes, policy: Policy::Bag, ..Config::default() };
         let store = Store::new(config)?;
         let (Some(me), Some(mut cleaner)) = (store.join(), Cleaner::new(&store)) else {
             return Err(StoreError::Config("no thread may join the store"));
@@ -124,7 +123,8 @@ impl Sizes {
             });
             let Some([key_len, value_len, _]) = kind.or_else(|| self.kinds.last()) else { break };
             let sampled = value_len.min(SAMPLE_VALUE_MAX);
-            put(&me, &key_of(number, length(*key_len)), &value[..length(sampled)]);
+            let filled = sampled.max(least - key_len);
+            put(&me, &key_of(number, length(*key_len)), &value[..length(filled)]);
             stored += 1.0;
             scale += (key_len + value_len) / (key_len + sampled);
             if !number.is_multiple_of(self.pause()) {

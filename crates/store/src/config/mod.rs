@@ -176,7 +176,7 @@ fn place_bits(config: &Config) -> Option<u32> {
         return None;
     }
     let pages = limit.div_ceil(page_bytes(limit)).next_power_of_two();
-    Some((REFERENCE_BITS - pages.trailing_zeros()).min(PLACE_BITS_MAX))
+    Some(REFERENCE_BITS.saturating_sub(pages.trailing_zeros()).min(PLACE_BITS_MAX))
 }
 
 const TOO_LARGE: &str = "the memory limit exceeds this machine's address space";
