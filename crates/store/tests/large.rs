@@ -30,9 +30,8 @@ fn chunk_bytes(memory_bytes: u64, bytes: usize) -> usize {
     // Of an odd length, so that it has no cas unique.
     let value = vec![b'v'; bytes - HEADER_AND_KEY];
     set(&me, b"four", &value, 0, 0).unwrap();
-    let classes = store.class_stats(1).into_iter();
-    let mut used = classes.filter(|class| class.items > 0).map(|class| class.chunk_bytes);
-    (used.next().unwrap(), used.next()).0.try_into().unwrap()
+    let used = store.class_stats(1).into_iter().find(|class| class.items > 0);
+    used.unwrap().chunk_bytes.try_into().unwrap()
 }
 
 /// An item is in no larger a chunk than in a small store, unless more of its size fit into the

@@ -3,8 +3,8 @@
 // are printed and never judged.
 //
 // Usage: node check_console.mjs URL --hostile KEY --proxy ADDRESS [--minutes N] [--shots FOLDER], or URL --login USER:PASSWORD --flush PREFIX, or URL --login
-// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS, or URL --measure MEMBERS; the browser is CHROMIUM, or /usr/bin/chromium. CONSOLE_ROUNDS is the number of loads that
-// are measured.
+// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS, or URL --measure MEMBERS; the browser is CHROMIUM, or /usr/bin/chromium.
+// CONSOLE_ROUNDS is the number of loads that are measured.
 
 import { strict as assert } from "node:assert";
 import { createRequire } from "node:module";

@@ -109,9 +109,8 @@ impl Load {
         let folder = Folder::new("sizing-throughput");
         let part = f64::from(1000 - self.sets) / 1000.0;
         let search = |servers: &[Limited]| {
-            let how = words(
-                "--sla p50<20ms --by connections --from 128 --precision 30 --repeats 1 --time 1 --pin 0",
-            );
+            let how = "--sla p50<20ms --by connections --from 128 --precision 30";
+            let how = words(&format!("{how} --repeats 1 --time 1 --pin 0"));
             let servers: Vec<SocketAddr> =
                 servers.iter().map(|limited| limited.server.addr()).collect();
             gets(&bench(folder.path(), "search", &servers, &[how, self.words()].concat()), part)

@@ -48,7 +48,8 @@ pub struct Config {
     pub stripes: usize,
     /// Ask for huge pages under items and index (`-L`).
     pub huge_pages: bool,
-    /// Name chunks by page and place whatever the limit, as from 16 GB on (see [`arena::names`]).
+    /// Name chunks by page and place whatever the limit, as from 16 GB on (see [`arena::names`]):
+    /// for tests, which have not so much memory.
     pub by_place: bool,
     /// Threads that may use the store at one time, the cleaner included.
     pub threads_max: usize,
@@ -151,7 +152,7 @@ impl Layout {
 
 impl Config {
     /// Bytes of the smallest chunk, if it is no other setting that says so: with less, a page of a
-    /// store with so large a limit would have more chunks than references have places. 0 up to 16
+    /// store with so large a limit would have more chunks than references have places. 0 below 16
     /// GB.
     #[must_use]
     pub fn chunk_bytes_least(&self) -> u64 {
