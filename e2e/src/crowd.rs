@@ -62,7 +62,9 @@ pub struct Outcome {
     pub came: usize,
     /// The bystanders' times of a reply before the crowd came, sorted.
     pub before: Vec<Duration>,
-    /// The same beside it.
+    /// The same while it came.
+    pub coming: Vec<Duration>,
+    /// The same beside it, after all had come.
     pub beside: Vec<Duration>,
     /// Items of the server that are gone, and that it counts as evicted.
     pub lost: u64,
@@ -94,26 +96,38 @@ pub fn attack(front: Front, clients: usize, calm: Duration, beside: Duration) ->
     let tls = front.is_tls().then_some(&certificates);
     let mut bystander = Bystander::connect(target.addr, tls);
     let before = bystander.look_for(calm);
-    // Relaxed: it tells the end, and orders nothing.
-    let is_over = AtomicBool::new(false);
-    let (beside, crowd) = thread::scope(|scope| {
+    // Relaxed: they tell how far the crowd is, and order nothing.
+    let (have_come, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (coming, beside, crowd) = thread::scope(|scope| {
         let looking = scope.spawn(|| {
-            let mut times = Vec::new();
-            while !is_over.load(Ordering::Relaxed) {
-                times.extend(bystander.look_for(Duration::from_millis(100)));
-            }
-            times
+            let mut look_until = |end: &AtomicBool| {
+                let mut times = Vec::new();
+                while !end.load(Ordering::Relaxed) {
+                    times.extend(bystander.look_for(Duration::from_millis(20)));
+                }
+                times
+            };
+            (look_until(&have_come), look_until(&is_over))
         });
-        let crowd = Crowd::come(target.addr, clients, tls);
-        let crowd = crowd.stay(beside);
+        let crowd = scope.spawn(|| {
+            // A crowd has processors of its own. Here it has what server, proxy and bystanders
+            // leave. This thread alone is slower from here on.
+            rustix::process::setpriority_process(None, 19).unwrap();
+            let crowd = Crowd::come(target.addr, clients, tls);
+            have_come.store(true, Ordering::Relaxed);
+            crowd.stay(beside)
+        });
+        let crowd = crowd.join().expect("the crowd comes");
         is_over.store(true, Ordering::Relaxed);
-        (looking.join().expect("the bystander is served"), crowd)
+        let (coming, beside) = looking.join().expect("the bystander is served");
+        (coming, beside, crowd)
     });
     let mut newcomer = Bystander::connect(target.addr, tls);
     newcomer.look_for(Duration::from_millis(100));
     let mut outcome = target.outcome(items, evictions);
     outcome.came = crowd.came;
     outcome.before = sorted(before);
+    outcome.coming = sorted(coming);
     outcome.beside = sorted(beside);
     outcome
 }
@@ -200,6 +214,7 @@ impl Target {
         Outcome {
             came: 0,
             before: Vec::new(),
+            coming: Vec::new(),
             beside: Vec::new(),
             lost,
             is_alive,

@@ -20,9 +20,9 @@ fn main() {
     assert!(files > clients as u64 + 100, "{files} open files are too few");
     println!(
         "{clients} hostile clients; times of bystanders' replies in ms.\n\n\
-         | front | came | p99 before | p99 beside | longest beside | items lost | alive | most \
+         | front | came | p99 before | p99 while they come | longest | p99 beside | longest | items lost | alive | most \
          memory of the group, MB | most resident, MB |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |"
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |"
     );
     let only = std::env::var("FRONT").ok();
     let is_wanted = |front: &Front| only.as_ref().is_none_or(|name| *name == format!("{front:?}"));
@@ -35,9 +35,11 @@ fn main() {
         let peak =
             outcome.group_peak.map_or_else(|| "-".to_owned(), |peak| (peak >> 20).to_string());
         println!(
-            "| {front:?} | {} | {:.2} | {:.2} | {:.1} | {} | {} | {peak} | {} |",
+            "| {front:?} | {} | {:.2} | {:.2} | {:.1} | {:.2} | {:.1} | {} | {} | {peak} | {} |",
             outcome.came,
             ms(&outcome.before, 99),
+            ms(&outcome.coming, 99),
+            ms(&outcome.coming, 100),
             ms(&outcome.beside, 99),
             ms(&outcome.beside, 100),
             outcome.lost,
