@@ -158,3 +158,46 @@ fn a_class_of_few_items_evicts_few_at_once() {
     let evicted = store.stats().evictions;
     assert!(evicted <= stored / 128, "{evicted} of {stored} for one store");
 }
+
+impl Bench {
+    /// A store with some small items, and then large ones until it is full. The small ones were
+    /// read.
+    fn with_small_and_large(hot: u32) -> Self {
+        let config = Config { memory_bytes: 16 << 20, seed: 1, ..Config::default() };
+        let store = Store::new(config).unwrap();
+        let (me, cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+        let mut bench = Self { store, me, cleaner, stores: 0, fresh: 0, hot };
+        bench.me.begin_turn(1);
+        for number in 0..bench.hot {
+            bench.put(&self::hot(number), 40);
+        }
+        bench.put_large(2000, 4 << 20);
+        while bench.store.stats().evictions == 0 {
+            bench.put_large(2000, 64 << 10);
+        }
+        (0..3).for_each(|_| assert_eq!(bench.hot_left(), hot));
+        (0..200).for_each(|_| bench.clean());
+        bench
+    }
+
+    /// Stores new values of this size, of this number of bytes in all.
+    fn put_large(&mut self, value_len: usize, bytes: usize) {
+        for _ in 0..bytes / value_len {
+            self.fresh += 1;
+            self.put(format!("large-{:08}", self.fresh).as_bytes(), value_len);
+        }
+    }
+}
+
+#[test]
+fn stores_take_pages_of_much_older_items_where_the_cleaner_lags() {
+    let mut bench = Bench::with_small_and_large(1150);
+    for number in 0..100_000 {
+        set(&bench.me, format!("next-{number:09}").as_bytes(), &[b'v'; 40], 0, 0).unwrap();
+        if number % 4096 == 0 {
+            bench.clean();
+        }
+    }
+    assert!(bench.store.stats().direct_reclaims < 1000, "{:?}", bench.store.stats());
+    bench.assert_hot("small values");
+}

@@ -2,9 +2,9 @@
 //!
 //! A store asks in this order: a free chunk that its thread keeps, or one of its class; a page
 //! within the limit, or one that the cleaner moved to the class (see `rebalance`); a free chunk
-//! that another thread keeps; its class's oldest item; where there is none, a page of the class
-//! whose next victim is the oldest. So no store is refused while anything can be evicted, whatever
-//! its size.
+//! that another thread keeps; its class's oldest item. Where there is none, or where another
+//! class's items are much older, it takes a page of the class whose next victim is the oldest. So
+//! no store is refused while anything can be evicted, whatever its size.
 //!
 //! What is evicted comes back when the sections end in which it may have been found. A thread that
 //! loses its processor outside of a section holds nothing up, and one that loses it inside holds up
@@ -18,7 +18,7 @@ use crate::eviction::evict::{evict, open_if_full};
 use crate::eviction::victim::next_victims;
 use crate::lru::PARTS;
 use crate::reaping::deleted;
-use crate::slabs::ClassId;
+use crate::slabs::{ClassId, Need};
 use crate::stats::Count;
 use crate::store::Store;
 use crate::thread::ThreadState;
@@ -244,12 +244,31 @@ fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
     // The class has nothing, or three rounds in its own bags got nowhere.
     let look_around = evicts && (own.is_none() || round % 4 == 3);
     let other = look_around.then(|| Candidate::oldest(thread, class)).flatten();
-    let stolen = other.is_some_and(|giver| take_page(thread, giver.class, class));
+    let stolen = match other {
+        Some(giver) => take_page(thread, giver.class, class),
+        None => evicts && take_much_older(thread, class),
+    };
     if !stolen && let Some(victim) = own {
         thread.count(class, Count::DirectReclaims, 1);
         evict_own(thread, victim.class);
     }
     own.is_some() && evicts || other.is_some()
+}
+
+/// Takes a page of a class whose items are much older. `false` if there is none, or the cleaner
+/// sees no hurry.
+fn take_much_older(thread: &Rc<ThreadState>, class: ClassId) -> bool {
+    let slabs = &thread.store.slabs;
+    if slabs.need(class) != Need::PageNow {
+        return false;
+    }
+    let giver = Candidate::much_older(thread, class);
+    let is_taken = giver.is_some_and(|giver| take_page(thread, giver.class, class));
+    if !is_taken {
+        // All classes are looked at for one page, or once until the cleaner has looked.
+        slabs.set_need(class, Need::Page);
+    }
+    is_taken
 }
 
 /// Evicts a batch from the list of a class.

@@ -10,6 +10,10 @@ use std::rc::Rc;
 const FREE_IN_USE: usize = 64;
 /// A class gives its last page only if its items are this many times older than others'.
 const LAST_PAGE: u64 = 8;
+/// Chunks of a page that a store empties by itself, at the most.
+const CHUNKS_AT_ONCE: usize = 2048;
+/// A class's items are much older than another's if they are this many times older.
+const MUCH_OLDER: u64 = 2;
 
 /// A class that could give a page.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +57,21 @@ impl Candidate {
             .filter_map(|other| Self::of_class(thread, other))
             .filter(|candidate| candidate.gives)
             .max_by_key(Self::claim)
+    }
+
+    /// The class with the oldest item, if that is much older than the next victim of `class` and a
+    /// page of it is soon emptied.
+    pub(crate) fn much_older(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
+        let own = Self::of_class(thread, class)?;
+        let giver = Self::oldest(thread, class).filter(|giver| giver.is_much_older_than(&own))?;
+        let per_page = thread.store.slabs.class(giver.class).per_page();
+        (per_page <= CHUNKS_AT_ONCE).then_some(giver)
+    }
+
+    /// `true` if a store of `needy` should rather take a page of this class than wait for the
+    /// cleaner.
+    pub(crate) fn is_much_older_than(&self, needy: &Self) -> bool {
+        self.claim() / MUCH_OLDER >= needy.weighed && self.can_give_to(needy)
     }
 
     /// Rank of this class as a giver: the weighed age of its items. A class in use should keep its

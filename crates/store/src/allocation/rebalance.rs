@@ -5,7 +5,8 @@
 //! clearly more recently than that of another class. Where stores of needy classes will soon find
 //! no chunk, the cleaner empties pages for them ahead, of the classes with the oldest items: as
 //! much as was stored in such classes in a few of its steps lately. So a needy class evicts nothing
-//! of its own, unless it grows faster than pages can be emptied.
+//! of its own, unless it grows faster than pages can be emptied. Where the difference is great, its
+//! stores then take pages themselves.
 //!
 //! One page moves at a time: the page of the least recently used item, or one of a few others that
 //! holds fewer items still in use. Its items move to other pages in steps, for which the class
@@ -14,8 +15,8 @@
 //! In the same way pages leave the store when more memory is in use than the limit allows, because
 //! the index or buffers grew or the limit was lowered. A page on its way out counts as given.
 //!
-//! Stores need not wait for any of this: they go on evicting from their own class. Only a class
-//! that has nothing to evict takes a page by itself (see `allocate`).
+//! Other stores need not wait for any of this: they go on evicting from their own class. Only a
+//! class that has nothing to evict takes a page by itself, too (see `allocate`).
 //!
 //! Ages are bytes: of all bags that were closed since. That clock runs with the turnover of memory,
 //! so it is as fine under heavy load as a slow clock is under light load.
@@ -26,7 +27,7 @@ use super::candidate::Candidate;
 use super::page_move::{CHUNKS_PER_SECTION, PageMove, Progress};
 use crate::config::Automove;
 use crate::slabs::balance_settings::MoveRequest;
-use crate::slabs::{ClassId, NEEDY};
+use crate::slabs::{ClassId, NEEDY, Need};
 use crate::stats::Count;
 use crate::store::Store;
 use crate::thread::ThreadState;
@@ -183,7 +184,7 @@ impl Mover {
             .map(|candidate| self.with_future_age(candidate, now))
             .collect();
         for one in &candidates {
-            store.slabs.set_needy(one.class, is_needy(store, one, &candidates));
+            store.slabs.set_need(one.class, need_of(store, one, &candidates));
         }
         let (needy, others): (Vec<&Candidate>, Vec<&Candidate>) =
             candidates.iter().partition(|one| store.slabs.is_needy(one.class));
@@ -228,8 +229,8 @@ fn exceeds_limit(store: &Store) -> bool {
     excess > 0 && excess > store.slabs.bytes_on_their_way_out()
 }
 
-/// `true` if a page of another class would serve better in this one.
-fn is_needy(store: &Store, one: &Candidate, all: &[Candidate]) -> bool {
+/// Whether a page of another class would serve better in this one.
+fn need_of(store: &Store, one: &Candidate, all: &[Candidate]) -> Need {
     let others = || all.iter().filter(|other| other.gives && other.class != one.class);
     let oldest = others().map(Candidate::claim).max().unwrap_or(0);
     let is_young = match store.balance.automove() {
@@ -240,5 +241,11 @@ fn is_needy(store: &Store, one: &Candidate, all: &[Candidate]) -> bool {
         }
         Automove::Eager => one.weighed < oldest,
     };
-    is_young && others().any(|giver| giver.can_give_to(one))
+    if !is_young || !others().any(|giver| giver.can_give_to(one)) {
+        Need::None
+    } else if others().any(|giver| giver.is_much_older_than(one)) {
+        Need::PageNow
+    } else {
+        Need::Page
+    }
 }

@@ -63,6 +63,17 @@ const HEAD_BYTES: usize = 296;
 /// In a word of `page_class`: the page is on its way out of its class.
 const LEAVING: u32 = 1 << 8;
 
+/// How much a class needs a page of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Its own coldest items are about as cold as others'.
+    None,
+    /// Others' coldest items are colder, so pages of those come before evictions of its own.
+    Page,
+    /// They are so much colder that its stores take a page where the cleaner has emptied none.
+    PageNow,
+}
+
 /// All pages and classes of one store.
 #[derive(Debug)]
 pub(crate) struct Slabs {
@@ -85,8 +96,8 @@ pub(crate) struct Slabs {
     pages_charged: AtomicU64,
     /// Times that a page went from one class to another use.
     pages_moved: AtomicU64,
-    /// By class: not zero if it is needy.
-    needy: Box<[AtomicU32]>,
+    /// By class: its [`Need`], as a number.
+    needs: Box<[AtomicU32]>,
     threads: KeptByThreads,
 }
 
@@ -118,7 +129,7 @@ impl Slabs {
             page_bytes: page,
             pages_charged: AtomicU64::new(0),
             pages_moved: AtomicU64::new(0),
-            needy: (0..=ClassId::MAX).map(|_| AtomicU32::new(0)).collect(),
+            needs: (0..=ClassId::MAX).map(|_| AtomicU32::new(0)).collect(),
             threads: KeptByThreads::new(config.threads_max),
         }
     }
@@ -296,15 +307,29 @@ impl Slabs {
         true
     }
 
-    /// `true` if the coldest items of other classes are colder than its own, so that pages of those
-    /// come before evictions.
+    /// `true` if pages of other classes come before evictions of its own.
     pub(crate) fn is_needy(&self, class: ClassId) -> bool {
-        self.needy[usize::from(class)].load(Ordering::Relaxed) != 0
+        self.need(class) != Need::None
     }
 
-    /// Says whether the class is needy.
-    pub(crate) fn set_needy(&self, class: ClassId, needy: bool) {
-        self.needy[usize::from(class)].store(u32::from(needy), Ordering::Relaxed);
+    /// What the class needs, by the cleaner's last look.
+    // Relaxed: a hint.
+    pub(crate) fn need(&self, class: ClassId) -> Need {
+        match self.needs[usize::from(class)].load(Ordering::Relaxed) {
+            0 => Need::None,
+            1 => Need::Page,
+            _ => Need::PageNow,
+        }
+    }
+
+    /// Says what the class needs.
+    pub(crate) fn set_need(&self, class: ClassId, need: Need) {
+        let number = match need {
+            Need::None => 0,
+            Need::Page => 1,
+            Need::PageNow => 2,
+        };
+        self.needs[usize::from(class)].store(number, Ordering::Relaxed);
     }
 
     /// Up to `count` pages of the class, spread evenly, starting at a varying place.
