@@ -101,7 +101,7 @@ pub fn attack(front: Front, clients: usize, calm: Duration, beside: Duration) ->
     let (coming, beside, crowd) = thread::scope(|scope| {
         let looking = scope.spawn(|| {
             let mut look_until = |end: &AtomicBool| {
-                let mut times = Vec::new();
+                let mut times = bystander.look_for(Duration::from_millis(20));
                 while !end.load(Ordering::Relaxed) {
                     times.extend(bystander.look_for(Duration::from_millis(20)));
                 }
@@ -117,8 +117,10 @@ pub fn attack(front: Front, clients: usize, calm: Duration, beside: Duration) ->
             have_come.store(true, Ordering::Relaxed);
             crowd.stay(beside)
         });
-        let crowd = crowd.join().expect("the crowd comes");
+        let crowd = crowd.join();
+        have_come.store(true, Ordering::Relaxed);
         is_over.store(true, Ordering::Relaxed);
+        let crowd = crowd.expect("the crowd comes");
         let (coming, beside) = looking.join().expect("the bystander is served");
         (coming, beside, crowd)
     });

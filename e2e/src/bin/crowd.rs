@@ -20,8 +20,8 @@ fn main() {
     assert!(files > clients as u64 + 100, "{files} open files are too few");
     println!(
         "{clients} hostile clients; times of bystanders' replies in ms.\n\n\
-         | front | came | p99 before | p99 while they come | longest | p99 beside | longest | items lost | alive | most \
-         memory of the group, MB | most resident, MB |\n\
+         | front | came | p99 before | p99 while they come | longest | p99 beside | longest \
+         | items lost | alive | most memory of the group, MB | most resident, MB |\n\
          | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |"
     );
     let only = std::env::var("FRONT").ok();
