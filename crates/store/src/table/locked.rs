@@ -127,8 +127,10 @@ impl<'t> Locked<'t> {
     pub(crate) fn remove(&self, slot: SlotRef<'_>) {
         debug_assert_eq!(slot.bucket.item(slot.slot), Some(slot.reference));
         slot.bucket.clear(slot.slot);
-        if slot.in_overflow {
-            self.table.drop_empty_overflow(self.home);
+        // The home bucket's line is at hand, and that of an overflow bucket may not be.
+        let has_room = || self.home.link().is_some() && self.home.free_count() > 1;
+        if slot.in_overflow || has_room() {
+            self.table.compact(self.home);
         }
         self.table.count(self.stripe, -1);
     }
@@ -204,19 +206,9 @@ impl Table {
         Some((before, u32::try_from(index).ok()?))
     }
 
-    /// Gives back the overflow buckets at the chain's end that hold nothing.
-    fn drop_empty_overflow(&self, home: &Bucket) {
-        while let Some((before, index)) = self.tail(home) {
-            if self.overflow.at(index as usize).items().next().is_some() {
-                // In use: the buckets before it are linked by it.
-                return;
-            }
-            self.drop_tail(home, before, index);
-        }
-    }
-
     /// Moves items forward to free slots and gives back the overflow buckets at the chain's end
     /// that this empties.
+    #[inline(never)]
     pub(super) fn compact(&self, home: &Bucket) {
         while let Some((before, index)) = self.tail(home) {
             let tail = self.overflow.at(index as usize);

@@ -239,3 +239,23 @@ fn few_buckets_overflow() {
         assert!(share < 33, "{items} items: overflow buckets are {share} % of {}", table.buckets());
     }
 }
+
+/// Items that come and go leave hardly more overflow buckets than the same items just inserted.
+#[test]
+fn items_that_come_and_go_leave_few_overflow_buckets() {
+    let table = table(1, 1 << 16, 1);
+    let insert = |reference: u32| {
+        assert!(table.lock(mix(u64::from(reference))).insert(reference, |_| true));
+        while table.split_one(|r| mix(u64::from(r)), |_| true) == Split::Done {}
+    };
+    let (items, turns) = (27_000, 20);
+    (1..=items).for_each(insert);
+    let before = table.overflow_buckets();
+    for reference in items + 1..=turns * items {
+        insert(reference);
+        let locked = table.lock(mix(u64::from(reference - items)));
+        locked.remove(locked.find_ref(reference - items).unwrap());
+    }
+    let after = table.overflow_buckets();
+    assert!(after * 10 <= before * 11, "{before} overflow buckets, and {after} at the end");
+}
