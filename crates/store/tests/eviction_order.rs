@@ -161,13 +161,16 @@ fn a_class_of_few_items_evicts_few_at_once() {
 
 impl Bench {
     /// A store with some small items, and then large ones until it is full. The small ones were
-    /// read.
-    fn with_small_and_large(hot: u32) -> Self {
+    /// read, but for the first `cold` ones.
+    fn with_small_and_large(cold: u32, hot: u32) -> Self {
         let config = Config { memory_bytes: 16 << 20, seed: 1, ..Config::default() };
         let store = Store::new(config).unwrap();
         let (me, cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
         let mut bench = Self { store, me, cleaner, stores: 0, fresh: 0, hot };
         bench.me.begin_turn(1);
+        for number in 0..cold {
+            bench.put(format!("cold-{number:09}").as_bytes(), 40);
+        }
         for number in 0..bench.hot {
             bench.put(&self::hot(number), 40);
         }
@@ -190,8 +193,18 @@ impl Bench {
 }
 
 #[test]
+fn a_class_gives_no_page_for_a_few_cold_items() {
+    // Two pages, of which a fifth is free.
+    let mut bench = Bench::with_small_and_large(150, 1150);
+    for value_len in [600, 900, 1300, 3000, 5000, 7000] {
+        bench.put_large(value_len, 1 << 20);
+    }
+    bench.assert_hot("other large values");
+}
+
+#[test]
 fn stores_take_pages_of_much_older_items_where_the_cleaner_lags() {
-    let mut bench = Bench::with_small_and_large(1150);
+    let mut bench = Bench::with_small_and_large(0, 1150);
     for number in 0..100_000 {
         set(&bench.me, format!("next-{number:09}").as_bytes(), &[b'v'; 40], 0, 0).unwrap();
         if number % 4096 == 0 {

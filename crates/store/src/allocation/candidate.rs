@@ -1,5 +1,6 @@
 //! Candidates: the classes that could give a page, by the age of what they would lose.
 
+use super::depth::age_after_page;
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
@@ -23,10 +24,15 @@ pub(crate) struct Candidate {
     pub age: u64,
     /// The age by which classes are compared (see `lru::tuning`).
     pub weighed: u64,
+    /// The weighed age of its next victim once a page has gone, after [`sample`](Self::sample);
+    /// without end where it is not known better than by `weighed`.
+    pub sampled: Option<u64>,
     /// Its pages.
     pub pages: usize,
     /// It may give one. A page of heads would take all their pieces with it.
     pub gives: bool,
+    /// A page of it is emptied so soon that a store may wait for that.
+    pub is_soon_empty: bool,
 }
 
 impl Candidate {
@@ -38,56 +44,82 @@ impl Candidate {
         if pages == 0 {
             return None;
         }
-        let idle = 2 * slabs.class(class).per_page() + FREE_IN_USE;
+        let per_page = slabs.class(class).per_page();
+        let is_soon_empty = per_page <= CHUNKS_AT_ONCE;
+        let idle = 2 * per_page + FREE_IN_USE;
         if slabs.class_use(class).free >= idle as u64 {
-            return Some(Self { class, age: u64::MAX, weighed: u64::MAX, pages, gives: true });
+            let (age, weighed, sampled) = (u64::MAX, u64::MAX, Some(u64::MAX));
+            return Some(Self { class, age, weighed, sampled, pages, gives: true, is_soon_empty });
         }
         let age = next_victims(thread, class).map(|victim| victim.age).max()?;
         let gives = class != slabs.heads();
         // A head stands for its pieces.
         let sized = slabs.class(if gives { class } else { slabs.largest() });
         let weighed = thread.store.tuning.weighed(sized.chunk_bytes(), age);
-        Some(Self { class, age, weighed, pages, gives })
+        Some(Self { class, age, weighed, sampled: None, pages, gives, is_soon_empty })
     }
 
-    /// The class with the oldest item, other than `class`.
+    /// Looks at some of its items, if a page is a large part of them. So
+    /// [`can_give_to`](Self::can_give_to) knows of a class that has but a few old ones.
+    pub(crate) fn sample(&mut self, thread: &Rc<ThreadState>) {
+        if self.sampled.is_some() {
+            return;
+        }
+        let chunk_bytes = thread.store.slabs.class(self.class).chunk_bytes();
+        let age = age_after_page(thread, self.class, self.pages).unwrap_or(u64::MAX);
+        self.sampled = Some(thread.store.tuning.weighed(chunk_bytes, age));
+    }
+
+    /// The class of which the oldest page could go, other than `class`. It is sampled.
     pub(crate) fn oldest(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
-        (1..=thread.store.slabs.count())
-            .filter(|&other| other != class)
+        let others = (1..=thread.store.slabs.count()).filter(|&other| other != class);
+        let mut givers: Vec<Self> = others
             .filter_map(|other| Self::of_class(thread, other))
             .filter(|candidate| candidate.gives)
-            .max_by_key(Self::claim)
+            .collect();
+        loop {
+            let oldest = givers.iter_mut().max_by_key(|giver| giver.claim())?;
+            if oldest.sampled.is_some() {
+                return Some(*oldest);
+            }
+            oldest.sample(thread);
+        }
     }
 
     /// The class with the oldest item, if that is much older than the next victim of `class` and a
     /// page of it is soon emptied.
     pub(crate) fn much_older(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
         let own = Self::of_class(thread, class)?;
-        let giver = Self::oldest(thread, class).filter(|giver| giver.is_much_older_than(&own))?;
-        let per_page = thread.store.slabs.class(giver.class).per_page();
-        (per_page <= CHUNKS_AT_ONCE).then_some(giver)
+        Self::oldest(thread, class).filter(|giver| giver.is_much_older_than(&own))
     }
 
     /// `true` if a store of `needy` should rather take a page of this class than wait for the
     /// cleaner.
     pub(crate) fn is_much_older_than(&self, needy: &Self) -> bool {
-        self.claim() / MUCH_OLDER >= needy.weighed && self.can_give_to(needy)
+        self.is_soon_empty && self.claim() / MUCH_OLDER >= needy.weighed && self.can_give_to(needy)
     }
 
-    /// Rank of this class as a giver: the weighed age of its items. A class in use should keep its
-    /// last page.
+    /// The weighed age of its next victim once a page has gone, as far as that is known.
+    fn oldest_left(&self) -> u64 {
+        self.sampled.map_or(self.weighed, |age| age.min(self.weighed))
+    }
+
+    /// Rank of this class as a giver: the weighed age of what would go with a page. A class in use
+    /// should keep its last page.
     pub(crate) fn claim(&self) -> u64 {
-        if self.pages > 1 { self.weighed } else { self.weighed / LAST_PAGE }
+        let age = self.oldest_left();
+        if self.pages > 1 { age } else { age / LAST_PAGE }
     }
 
     /// `true` if this class would still not be the younger one after a page had gone from it to
     /// `needy`, if ages follow sizes. A class that is far older is out of use, and gives all.
     pub(crate) fn can_give_to(&self, needy: &Self) -> bool {
         let (mine, theirs) = (self.pages as u64, needy.pages as u64);
-        let after = self.weighed / mine * (mine - 1);
+        let after = self.oldest_left().min(self.weighed / mine * (mine - 1));
         // A class in which pages lie idle needs none, whatever it evicted a moment ago.
         let needy_after = (needy.weighed / theirs.max(1)).saturating_mul(theirs + 1);
-        after >= needy_after || self.weighed / LAST_PAGE >= needy.weighed
+        let is_out_of_use = self.oldest_left() / LAST_PAGE >= needy.weighed;
+        mine > 1 && after >= needy_after || is_out_of_use
     }
 }
 
@@ -95,13 +127,31 @@ impl Candidate {
 mod tests {
     use super::*;
 
+    fn of(age: u64, pages: usize) -> Candidate {
+        let (sampled, is_soon_empty) = (None, true);
+        Candidate { class: 1, age, weighed: age, sampled, pages, gives: true, is_soon_empty }
+    }
+
     #[test]
     fn a_class_in_which_pages_lie_idle_is_given_none() {
-        let of = |class, age, pages| Candidate { class, age, weighed: age, pages, gives: true };
-        let idle = |class, pages| of(class, u64::MAX, pages);
-        assert!(!idle(1, 2).can_give_to(&idle(2, 281)));
-        let busy = |age| of(3, age, 4);
-        assert!(idle(1, 2).can_give_to(&busy(100)), "it gives");
+        let idle = |pages| of(u64::MAX, pages);
+        assert!(!idle(2).can_give_to(&idle(281)));
+        let busy = |age| of(age, 4);
+        assert!(idle(2).can_give_to(&busy(100)), "it gives");
         assert!(busy(200).can_give_to(&busy(100)) && !busy(110).can_give_to(&busy(100)));
+    }
+
+    #[test]
+    fn a_class_of_few_old_items_gives_none() {
+        let (needy, mut giver) = (of(100, 4), of(10_000, 2));
+        assert!(giver.can_give_to(&needy) && giver.is_much_older_than(&needy));
+        giver.sampled = Some(90);
+        assert!(!giver.can_give_to(&needy) && !giver.is_much_older_than(&needy));
+    }
+
+    #[test]
+    fn a_page_of_many_chunks_is_left_to_the_cleaner() {
+        let giver = Candidate { is_soon_empty: false, ..of(10_000, 4) };
+        assert!(giver.can_give_to(&of(100, 4)) && !giver.is_much_older_than(&of(100, 4)));
     }
 }

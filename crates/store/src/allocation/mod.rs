@@ -3,5 +3,6 @@
 pub(crate) mod ahead;
 pub(crate) mod allocate;
 mod candidate;
+mod depth;
 mod page_move;
 pub(crate) mod rebalance;

@@ -179,10 +179,13 @@ impl Mover {
             return None;
         }
         let now = store.turnover();
-        let candidates: Vec<_> = (1..=store.slabs.count())
+        let mut candidates: Vec<_> = (1..=store.slabs.count())
             .filter_map(|class| Candidate::of_class(thread, class))
             .map(|candidate| self.with_future_age(candidate, now))
             .collect();
+        let youngest = *candidates.iter().min_by_key(|one| one.weighed)?;
+        let givers = candidates.iter_mut().filter(|one| one.gives && one.can_give_to(&youngest));
+        givers.for_each(|giver| giver.sample(thread));
         for one in &candidates {
             store.slabs.set_need(one.class, need_of(store, one, &candidates));
         }
@@ -190,7 +193,7 @@ impl Mover {
             candidates.iter().partition(|one| store.slabs.is_needy(one.class));
         let givers = others.into_iter().filter(|other| other.gives);
         let wanting = || needy.iter().filter(|one| self.wanting.contains(&one.class));
-        let young = wanting().map(|one| one.weighed).min()?;
+        let youngest = wanting().min_by_key(|one| one.weighed)?;
         let bytes_in = |class| {
             let peak = self.classes[usize::from(class)].peak;
             peak * store.slabs.class(class).chunk_bytes() as u64
@@ -201,10 +204,11 @@ impl Mover {
         if store.slabs.pages_on_their_way()[usize::from(NEEDY)] as u64 >= pages {
             return None;
         }
-        let giver = givers.max_by_key(|giver| giver.claim())?;
+        let giver =
+            givers.filter(|giver| giver.can_give_to(youngest)).max_by_key(|giver| giver.claim())?;
         self.classes[usize::from(giver.class)].given.push(now);
         let chunk_bytes = store.slabs.class(giver.class).chunk_bytes();
-        Some((giver.class, store.tuning.unweighed(chunk_bytes, young)))
+        Some((giver.class, store.tuning.unweighed(chunk_bytes, youngest.weighed)))
     }
 
     /// Once a second: a page that its class did not take is free for all, and a page that could not

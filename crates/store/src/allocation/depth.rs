@@ -1,0 +1,86 @@
+//! How old a class's next victim would be after a page had gone from it.
+//!
+//! With a page go a page's worth of the class's coldest items. Where that is a small part of the
+//! class, those are about as old as the next victim. A class of few pages may have a few old items
+//! and none but hot ones behind them, so a sample of its items is looked at.
+
+use crate::linked::ReadGuard;
+use crate::lru::{BagList, Order, recency};
+use crate::slabs::ClassId;
+use crate::store::Store;
+use crate::thread::ThreadState;
+use arena::ChunkRef;
+use arena::chunks::Shape;
+use arena::sync::Ordering;
+use std::cmp::Reverse;
+use std::rc::Rc;
+
+/// Of more pages, one is a small part.
+const FEW_PAGES: usize = 8;
+/// Chunks that are looked at, about.
+const SAMPLED: usize = 64;
+
+/// The age of the next victim after a page had gone, by the ages of some of the items. `None` for a
+/// class of many pages. A class's last page would take all: then it is the age of the youngest but
+/// an eighth.
+pub(super) fn age_after_page(
+    thread: &Rc<ThreadState>,
+    class: ClassId,
+    pages: usize,
+) -> Option<u64> {
+    let store = &*thread.store;
+    // Pieces have their head's age, which is in another class.
+    if pages > FEW_PAGES || class == store.slabs.largest() {
+        return None;
+    }
+    let mut ages = ages_of_some(thread, class, pages);
+    ages.sort_unstable_by_key(|&age| Reverse(age));
+    let gone = if pages > 1 { ages.len() / pages } else { ages.len() * 7 / 8 };
+    ages.get(gone).copied()
+}
+
+/// Ages of what is in some chunks of all pages of the class.
+fn ages_of_some(thread: &Rc<ThreadState>, class: ClassId, pages: usize) -> Vec<u64> {
+    let store = &*thread.store;
+    let slabs = &store.slabs;
+    let start = thread.sample_start.replace(thread.sample_start.get().wrapping_add(7));
+    let sampled = slabs.sample_pages(class, pages, start);
+    let (per_page, chunk_bytes) = (slabs.class(class).per_page(), slabs.class(class).chunk_bytes());
+    let list = store.list(class);
+    let order = list.order.lock();
+    let _guard = ReadGuard::open(thread);
+    let step = (per_page * sampled.len() / SAMPLED).max(1);
+    let in_page = |page| {
+        let cut = slabs.cut_chunks(page);
+        (start % step..per_page).step_by(step).map(move |index| (page, index, index < cut))
+    };
+    sampled
+        .into_iter()
+        .filter(|&page| slabs.page_class(page) == class)
+        .flat_map(in_page)
+        .map(|(page, index, is_cut)| {
+            let chunk = is_cut.then(|| store.arena.chunk(page, index, chunk_bytes));
+            chunk.map_or(u64::MAX, |chunk| age_in(store, list, &order, chunk))
+        })
+        .collect()
+}
+
+/// The age of what is in a chunk. A free one need not be evicted, so it is older than all; a draft
+/// cannot be.
+fn age_in(store: &Store, list: &BagList, order: &Order, chunk: ChunkRef) -> u64 {
+    let header = store.arena.header(chunk);
+    match header.shape() {
+        Shape(Shape::FREE | Shape::KEPT) => return u64::MAX,
+        Shape(Shape::DRAFT) => return 0,
+        _ => {}
+    }
+    // Relaxed: the age is an estimate, and a chunk may change while it is made.
+    let Some((_, bag)) = store.bag_at(header.pos.load(Ordering::Relaxed)) else { return u64::MAX };
+    let bag = list.bag(bag);
+    let mark = recency::mark_of(header.recency.load(Ordering::Relaxed));
+    let used_at = match bag.touched_tick(mark, store.tick(list.id())) {
+        Some(used) => list.opened_at(order, used),
+        None => bag.opened_at(),
+    };
+    store.tuning.age_of(bag.part(), store.turnover().saturating_sub(used_at))
+}
