@@ -237,3 +237,22 @@ fn huge_multigets_not_read_cost_bounded_memory() {
     drop(stuck);
     server.assert_alive("the clients left");
 }
+
+#[test]
+fn with_numa_interleave_items_lie_on_all_memory_nodes_in_turns() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = folder.path().join("items");
+    let file = file.to_str().unwrap();
+    for more in [vec![], vec!["-e", file]] {
+        let flags = [&["-m", "64", "-o", "numa_interleave"], more.as_slice()].concat();
+        let server = Server::holdall(&flags);
+        assert_eq!(fill(server.addr(), "spread", 1000, 32 << 20), 0);
+        let maps = std::fs::read_to_string(format!("/proc/{}/numa_maps", server.pid())).unwrap();
+        let pages = |line: &str| {
+            let counts = line.split(' ').filter_map(|word| word.strip_prefix('N')?.split_once('='));
+            counts.map(|(_, pages)| pages.parse::<u64>().unwrap() * 4096).sum::<u64>()
+        };
+        let spread: u64 = maps.lines().filter(|line| line.contains(" interleave")).map(pages).sum();
+        assert!(spread > 32 * MIB, "{spread} bytes are spread, with {flags:?}:\n{maps}");
+    }
+}

@@ -32,6 +32,7 @@ use crate::names::{ALIGNMENT, Names};
 use crate::region::{Region, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{ChunkRef, birth, version};
+use std::io;
 use std::mem::MaybeUninit;
 
 /// The first bytes of every chunk.
@@ -233,6 +234,15 @@ impl Arena {
     /// Asks for huge pages under all pages (`-L`).
     pub fn prefer_huge_pages(&self) {
         self.words.prefer_huge_pages();
+    }
+
+    /// Spreads all pages over the memory nodes that the process may use (`-o numa_interleave`).
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal: a kernel without memory policies, or a container that forbids them.
+    pub fn interleave(&self) -> io::Result<()> {
+        self.words.interleave()
     }
 
     /// Prepares a page for its first use, or for its use after `release_page`. `false` if the file

@@ -37,11 +37,18 @@ unsafe impl Zeroed for crate::control::Control {}
 /// The system's part: address space, and the memory under it.
 #[cfg(not(any(loom, miri)))]
 mod system {
+    use libc::{MPOL_INTERLEAVE, SYS_get_mempolicy, SYS_mbind, c_int, c_long, syscall};
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
     use std::fs::File;
     use std::io;
+    use std::ptr::null_mut;
+
+    /// Memory nodes of the greatest kernel.
+    const NODES_MAX: usize = 1024;
+    /// Of `get_mempolicy`: which nodes the process may use (linux/mempolicy.h).
+    const MEMS_ALLOWED: c_long = 1 << 2;
 
     /// Reserves `bytes` of zeros at an address of the system's choice.
     ///
@@ -52,7 +59,7 @@ mod system {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        let base = unsafe { mmap_anonymous(null_mut(), bytes, protection, flags)? };
         Ok(base.cast())
     }
 
@@ -65,9 +72,7 @@ mod system {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice; the file's bytes are ours
         // alone (see the header).
-        let base = unsafe {
-            mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset)?
-        };
+        let base = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, file, offset)? };
         Ok(base.cast())
     }
 
@@ -99,6 +104,31 @@ mod system {
     pub(super) unsafe fn prefer_huge_pages(from: *mut u8, bytes: usize) {
         // SAFETY: by the caller, inside our own mapping, whose contents do not change.
         let _ = unsafe { madvise(from.cast(), bytes, Advice::LinuxHugepage) };
+    }
+
+    /// Spreads the pages of the range over the memory nodes that the process may use, in turns.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal: a kernel without memory policies, or a container that forbids them.
+    ///
+    /// # Safety
+    ///
+    /// The range lies within what `reserve` or `map` gave.
+    pub(super) unsafe fn interleave(from: *mut u8, bytes: usize) -> io::Result<()> {
+        let mut nodes = [0_u64; NODES_MAX / 64];
+        let of_call = |result| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        // SAFETY: the kernel writes `NODES_MAX` bits to `nodes`, and reads nothing.
+        of_call(unsafe {
+            let (no_mode, no_address) = (null_mut::<c_int>(), null_mut::<u8>());
+            let to = nodes.as_mut_ptr();
+            syscall(SYS_get_mempolicy, no_mode, to, NODES_MAX, no_address, MEMS_ALLOWED)
+        })?;
+        // The kernel leaves the last of so many bits out.
+        let (mode, bits, no_flags) = (c_long::from(MPOL_INTERLEAVE), NODES_MAX + 1, 0_usize);
+        // SAFETY: by the caller, inside our own mapping, whose contents do not change. The kernel
+        // reads `NODES_MAX` bits of `nodes`.
+        of_call(unsafe { syscall(SYS_mbind, from, bytes, mode, nodes.as_ptr(), bits, no_flags) })
     }
 
     /// Gives back what `reserve` gave.
@@ -152,6 +182,13 @@ mod system {
     ///
     /// None is needed: it does nothing.
     pub(super) unsafe fn prefer_huge_pages(_from: *mut u8, _bytes: usize) {}
+
+    /// # Safety
+    ///
+    /// None is needed: it does nothing.
+    pub(super) unsafe fn interleave(_from: *mut u8, _bytes: usize) -> io::Result<()> {
+        Ok(())
+    }
 
     /// # Safety
     ///
@@ -267,6 +304,18 @@ mod mapped {
         pub fn prefer_huge_pages(&self) {
             // SAFETY: exactly the mapping.
             unsafe { system::prefer_huge_pages(self.base.as_ptr().cast(), self.bytes()) };
+        }
+
+        /// Spreads the pages of the whole region over the memory nodes that the process may use
+        /// (`-o numa_interleave`). Pages that were touched before stay where they are.
+        ///
+        /// # Errors
+        ///
+        /// The system's refusal: a kernel without memory policies, or a container that forbids
+        /// them.
+        pub fn interleave(&self) -> io::Result<()> {
+            // SAFETY: exactly the mapping.
+            unsafe { system::interleave(self.base.as_ptr().cast(), self.bytes()) }
         }
 
         fn has(&self, start: usize, len: usize) -> bool {

@@ -277,6 +277,7 @@ fn defaults(style: Style) -> Options {
         growth_factor: super::GROWTH_FACTOR,
         chunk_bytes_min: super::CHUNK_BYTES_MIN,
         huge_pages: false,
+        numa_interleave: false,
         memory_file: None,
         takeover: false,
         stripes: STRIPES_MIN,

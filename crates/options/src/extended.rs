@@ -308,6 +308,16 @@ pub(crate) const EXTENDED: &[Extended] = &[
         },
     ),
     used(
+        "numa_interleave",
+        Value::None,
+        "off",
+        "spread items and index over the machine's memory nodes",
+        |draft, _| {
+            draft.options.numa_interleave = true;
+            Ok(())
+        },
+    ),
+    used(
         "drop_privileges",
         Value::None,
         "off",

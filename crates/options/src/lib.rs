@@ -109,6 +109,8 @@ pub struct Options {
     pub chunk_bytes_min: u32,
     /// Large memory pages (`-L`).
     pub huge_pages: bool,
+    /// Items and index are spread over the machine's memory nodes.
+    pub numa_interleave: bool,
     /// The file that holds the items, so that they outlive the process (`-e`). Absolute.
     pub memory_file: Option<PathBuf>,
     /// Take the place of the server that runs with the same memory file (`--takeover`).

@@ -15,6 +15,11 @@ pub enum StoreError {
     /// The system refused the address space.
     #[error("cannot reserve memory: {0}")]
     Memory(#[from] io::Error),
+    /// The system refused to spread the memory over its nodes.
+    #[error(
+        "-o numa_interleave: {0}: the kernel needs NUMA, and a container the right to call mbind"
+    )]
+    Interleave(io::Error),
     /// A setting is out of its range.
     #[error("{0}")]
     Config(&'static str),

@@ -157,7 +157,7 @@ pub(super) fn numa(scene: &Scene<'_>, found: &mut Vec<Finding>) {
             "half of all accesses and more go to the other node's memory",
             format!(
                 "run one server for each node: numactl --cpunodebind=0 --membind=0 {} .., with \
-                 its share of -m and of -t",
+                 its share of -m and of -t; or spread the memory of one: -o numa_interleave",
                 server.name
             ),
         ));

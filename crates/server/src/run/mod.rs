@@ -354,6 +354,7 @@ fn store_config(options: &Options) -> store::Config {
         automove_ratio_per_mille: per_mille(options.automove_ratio),
         stripes: options.stripes,
         huge_pages: options.huge_pages,
+        numa_interleave: options.numa_interleave,
         by_place: false,
         threads_max: options.threads + SPARE_PARTICIPANTS,
         seed: random_seed(),

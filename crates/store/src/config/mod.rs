@@ -48,6 +48,8 @@ pub struct Config {
     pub stripes: usize,
     /// Ask for huge pages under items and index (`-L`).
     pub huge_pages: bool,
+    /// Spread items and index over the memory nodes of the machine.
+    pub numa_interleave: bool,
     /// Name chunks by page and place whatever the limit, as from 16 GB on (see [`arena::names`]):
     /// for tests, which have not so much memory.
     pub by_place: bool,
@@ -71,6 +73,7 @@ impl Default for Config {
             automove_ratio_per_mille: 800,
             stripes: 256,
             huge_pages: false,
+            numa_interleave: false,
             by_place: false,
             threads_max: 16,
             seed: 0,

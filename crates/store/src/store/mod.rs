@@ -107,6 +107,9 @@ impl Store {
             arena.prefer_huge_pages();
             table.prefer_huge_pages();
         }
+        if config.numa_interleave {
+            arena.interleave().and_then(|()| table.interleave()).map_err(StoreError::Interleave)?;
+        }
         let budget = Budget::new(config.memory_bytes);
         budget.charge(table.bytes() as u64);
         memory.control[0].begin(FIRST_TICK, LAST_TICK);

@@ -293,6 +293,16 @@ impl Table {
         self.buckets.prefer_huge_pages();
     }
 
+    /// Spreads the buckets over the memory nodes that the process may use.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal.
+    #[cfg(not(loom))]
+    pub(crate) fn interleave(&self) -> io::Result<()> {
+        self.buckets.interleave()
+    }
+
     /// The first slot at which a lookup of this hash would look, if that is in the hash's own
     /// bucket. Whether the item there has the key is not known. Calls `prefetch` for that item, or
     /// else for each beyond the bucket at which the lookup would have to look, unchecked.
