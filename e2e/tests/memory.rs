@@ -240,10 +240,8 @@ fn huge_multigets_not_read_cost_bounded_memory() {
 
 #[test]
 fn with_numa_interleave_items_lie_on_all_memory_nodes_in_turns() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let file = folder.path().join("items");
-    let file = file.to_str().unwrap();
-    for more in [vec![], vec!["-e", file]] {
+    let file = format!("/dev/shm/e2e-memory-{}", std::process::id());
+    for more in [vec![], vec!["-e", file.as_str()]] {
         let flags = [&["-m", "64", "-o", "numa_interleave"], more.as_slice()].concat();
         let server = Server::holdall(&flags);
         assert_eq!(fill(server.addr(), "spread", 1000, 32 << 20), 0);
@@ -255,4 +253,5 @@ fn with_numa_interleave_items_lie_on_all_memory_nodes_in_turns() {
         let spread: u64 = maps.lines().filter(|line| line.contains(" interleave")).map(pages).sum();
         assert!(spread > 32 * MIB, "{spread} bytes are spread, with {flags:?}:\n{maps}");
     }
+    std::fs::remove_file(file).unwrap();
 }

@@ -124,7 +124,7 @@ mod system {
             let to = nodes.as_mut_ptr();
             syscall(SYS_get_mempolicy, no_mode, to, NODES_MAX, no_address, MEMS_ALLOWED)
         })?;
-        // The kernel leaves the last of so many bits out.
+        // Of this number of bits the kernel leaves the last one out.
         let (mode, bits, no_flags) = (c_long::from(MPOL_INTERLEAVE), NODES_MAX + 1, 0_usize);
         // SAFETY: by the caller, inside our own mapping, whose contents do not change. The kernel
         // reads `NODES_MAX` bits of `nodes`.

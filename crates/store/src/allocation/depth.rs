@@ -1,4 +1,4 @@
-//! How old a class's next victim would be after a page had gone from it.
+//! The age that a class's next victim would have after a page had gone from it.
 //!
 //! With a page go a page's worth of the class's coldest items. Where that is a small part of the
 //! class, those are about as old as the next victim. A class of few pages may have a few old items
