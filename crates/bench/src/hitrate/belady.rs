@@ -260,6 +260,7 @@ mod tests {
                     id: *id,
                     key_bytes: 0,
                     value_bytes: *value_bytes,
+                    lifetime_secs: 0,
                     action: *action,
                 })
                 .unwrap();
@@ -270,7 +271,8 @@ mod tests {
     #[test]
     fn work_that_was_stopped_ends_with_an_error() {
         let stop = Arc::new(AtomicBool::new(false));
-        let request = Request { id: 1, key_bytes: 1, value_bytes: 1, action: Action::Get };
+        let (key_bytes, value_bytes, lifetime_secs) = (1, 1, 0);
+        let request = Request { id: 1, key_bytes, value_bytes, lifetime_secs, action: Action::Get };
         let spool = || {
             let mut spool = Spool::new(Arc::clone(&stop)).unwrap();
             spool.push(&request).unwrap();

@@ -42,6 +42,8 @@ pub enum Kind {
     Bursts,
     /// Four times all keys are others, of larger values.
     Growing,
+    /// Values live for a second to a day, each key's for as long each time.
+    Lifetimes,
 }
 
 /// A load of a known kind.
@@ -89,7 +91,11 @@ impl Preset {
             },
             _ => 300,
         };
-        Request { id, key_bytes, value_bytes, action: Action::Get }
+        let lifetime_secs = match self.kind {
+            Kind::Lifetimes => lifetime_secs(id),
+            _ => 0,
+        };
+        Request { id, key_bytes, value_bytes, lifetime_secs, action: Action::Get }
     }
 
     fn next_key(&self) -> Result<NextKey> {
@@ -97,7 +103,7 @@ impl Preset {
         let zipf = move |exponent| ranks(keys, exponent);
         Ok(match self.kind {
             Kind::Zipf => only(zipf(0.99)?),
-            Kind::Web => only(zipf(0.9)?),
+            Kind::Web | Kind::Lifetimes => only(zipf(0.9)?),
             Kind::Etc => only(zipf(0.95)?),
             Kind::SeenOnce => {
                 let mut popular = zipf(0.9)?;
@@ -186,6 +192,12 @@ fn web_bytes(key: u64) -> u32 {
     fits(whole(20.0 * (8192f64 / 20.0).powf(at)))
 }
 
+/// From a second to a day, as many below any time as above its double.
+fn lifetime_secs(key: u64) -> u32 {
+    // Not the draw of sizes.
+    fits(whole(86_400f64.powf(uniform_of(!key))).max(1))
+}
+
 #[allow(clippy::cast_precision_loss, reason = "numbers of keys are below 2^53")]
 fn float(number: u64) -> f64 {
     number as f64
@@ -233,6 +245,18 @@ mod tests {
         let growing = ids(Kind::Growing, 1000, 4000);
         assert!(growing[..1000].iter().all(|id| *id < 1000));
         assert!(growing[3000..].iter().all(|id| (3000..4000).contains(id)));
+    }
+
+    #[test]
+    fn lifetimes_are_of_a_second_to_a_day() {
+        let preset = Preset { kind: Kind::Lifetimes, keys: 50_000, requests: 50_000, seed: 1 };
+        let requests: Vec<Request> = preset.requests().unwrap().collect();
+        let of: HashMap<u64, u32> = requests.iter().map(|one| (one.id, one.lifetime_secs)).collect();
+        assert!(requests.iter().all(|one| of[&one.id] == one.lifetime_secs), "each key has its own");
+        assert!(of.values().all(|secs| (1..=86_400).contains(secs)));
+        // The root of a day's seconds.
+        let short = of.values().filter(|secs| **secs < 294).count();
+        assert!(short * 10 > of.len() * 4 && short * 10 < of.len() * 6, "{short} of {}", of.len());
     }
 
     #[test]

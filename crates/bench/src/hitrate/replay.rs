@@ -164,14 +164,18 @@ impl Asker {
         if !is_kept(request) {
             return;
         }
-        let length = request.value_bytes as usize;
-        let head = format!(" 0 0 {length}\r\n");
+        let (length, secs) = (request.value_bytes as usize, request.lifetime_secs);
+        let head = format!(" 0 {secs} {length}\r\n");
         self.write(request, b"set ", head.as_bytes(), b"SET");
         if self.protocol == Protocol::Resp {
             let _ = write!(self.out, "${length}\r\n");
         }
         self.out.extend_from_slice(&self.value[..length]);
         self.out.extend_from_slice(b"\r\n");
+        if self.protocol == Protocol::Resp && secs > 0 {
+            let secs = secs.to_string();
+            let _ = write!(self.out, "$2\r\nEX\r\n${}\r\n{secs}\r\n", secs.len());
+        }
     }
 
     /// Begins a request in the connection's language.
@@ -182,7 +186,11 @@ impl Asker {
         let mut key = format!("{:016x}", request.id).into_bytes();
         key.resize(usize::from(request.key_bytes.clamp(16, KEY_BYTES_MAX)), b'x');
         if self.protocol == Protocol::Resp {
-            let words = if redis == b"SET" { 3 } else { 2 };
+            let words = match (redis == b"SET", request.lifetime_secs > 0) {
+                (false, _) => 2,
+                (true, false) => 3,
+                (true, true) => 5,
+            };
             let name = String::from_utf8_lossy(redis);
             let _ = write!(self.out, "*{words}\r\n$3\r\n{name}\r\n${}\r\n", key.len());
             self.out.extend_from_slice(&key);

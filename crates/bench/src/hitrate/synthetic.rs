@@ -76,7 +76,7 @@ impl Synthetic {
             size => u16::try_from(size.of(uniform_of(id))).unwrap_or(KEY_BYTES),
         };
         let value_bytes = fits(self.value_size.of_key(id));
-        Request { id, key_bytes, value_bytes, action: Action::Get }
+        Request { id, key_bytes, value_bytes, lifetime_secs: 0, action: Action::Get }
     }
 
     /// In few words.

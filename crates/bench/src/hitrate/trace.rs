@@ -27,6 +27,8 @@ pub struct Request {
     pub key_bytes: u16,
     /// Bytes of its value.
     pub value_bytes: u32,
+    /// Seconds for which it is stored; 0: for ever.
+    pub lifetime_secs: u32,
     /// The action.
     pub action: Action,
 }
@@ -151,6 +153,7 @@ impl Iterator for Oracle {
             id: u64::from(high) << 32 | u64::from(low),
             key_bytes: KEY_BYTES,
             value_bytes: u32::from_le_bytes(word(12)),
+            lifetime_secs: 0,
             action: Action::Get,
         }))
     }
@@ -250,6 +253,7 @@ impl Lines {
             id: id_of(&key),
             key_bytes: key_bytes.try_into().with_context(too_long)?,
             value_bytes: number(columns.value_bytes)?.try_into().with_context(too_long)?,
+            lifetime_secs: 0,
             action,
         })
     }
@@ -321,7 +325,7 @@ mod tests {
     }
 
     fn get(id: u64, key_bytes: u16, value_bytes: u32) -> Request {
-        Request { id, key_bytes, value_bytes, action: Action::Get }
+        Request { id, key_bytes, value_bytes, lifetime_secs: 0, action: Action::Get }
     }
 
     #[test]

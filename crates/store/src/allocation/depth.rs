@@ -45,10 +45,10 @@ fn ages_of_some(thread: &Rc<ThreadState>, class: ClassId, pages: usize) -> Vec<u
     let slabs = &store.slabs;
     let start = thread.sample_start.replace(thread.sample_start.get().wrapping_add(7));
     let sampled = slabs.sample_pages(class, pages, start);
-    let (per_page, chunk_bytes) = (slabs.class(class).per_page(), slabs.class(class).chunk_bytes());
     let list = store.list(class);
     let order = list.order.lock();
     let _guard = ReadGuard::open(thread);
+    let (per_page, chunk_bytes) = (slabs.class(class).per_page(), slabs.class(class).chunk_bytes());
     let step = (per_page * sampled.len() / SAMPLED).max(1);
     let in_page = |page| {
         let cut = slabs.cut_chunks(page);
@@ -75,7 +75,8 @@ fn age_in(store: &Store, list: &BagList, order: &Order, chunk: ChunkRef) -> u64 
         _ => {}
     }
     // Relaxed: the age is an estimate, and a chunk may change while it is made.
-    let Some((_, bag)) = store.bag_at(header.pos.load(Ordering::Relaxed)) else { return u64::MAX };
+    let place = store.bag_at(header.pos.load(Ordering::Relaxed));
+    let Some((_, bag)) = place.filter(|(of, _)| of.id() == list.id()) else { return u64::MAX };
     let bag = list.bag(bag);
     let mark = recency::mark_of(header.recency.load(Ordering::Relaxed));
     let used_at = match bag.touched_tick(mark, store.tick(list.id())) {

@@ -106,7 +106,7 @@ fn preset(kind: Kind, args: &Args) -> Preset {
     let fitting = args.memory * 3000;
     let keys = match kind {
         Kind::Zipf | Kind::SeenOnce | Kind::Web | Kind::Etc | Kind::Scans => 5 * fitting,
-        Kind::Bursts | Kind::LoopAndZipf => 5 * fitting,
+        Kind::Bursts | Kind::LoopAndZipf | Kind::Lifetimes => 5 * fitting,
         Kind::Drift | Kind::News => 2 * fitting,
         Kind::Loop => fitting * 6 / 5,
         Kind::Growing => fitting,
@@ -189,12 +189,15 @@ impl Cache {
             item.touch();
             true
         });
-        self.sample(hash, if is_hit { (Access::Hit, size) } else { (Access::Miss, 0) });
+        let read = if is_hit { (Access::Hit, size) } else { (Access::Miss, 0) };
+        self.sample(hash, read, 0);
         if !is_hit {
+            let lifetime_secs = Some(request.lifetime_secs).filter(|secs| *secs > 0);
+            let deadline = lifetime_secs.map_or(0, |secs| self.now.now_secs + secs);
             let new = NewItem {
                 key: &key,
                 flags: 0,
-                deadline: 0,
+                deadline,
                 value_len: bytes,
                 base64_key: false,
                 has_cas: false,
@@ -202,14 +205,14 @@ impl Cache {
             let Ok(mut draft) = self.me.draft(new) else { bail!("a store was refused") };
             ensure!(draft.push(&self.value[..bytes]).is_ok(), "a value that is too long");
             self.me.section().update(hash, &key, |_| Change::Put { draft, cas: None });
-            self.sample(hash, (Access::Stored, size));
+            self.sample(hash, (Access::Stored, size), deadline);
         }
         Ok(is_hit)
     }
 
-    fn sample(&mut self, hash: u64, (kind, bytes): (Access, u32)) {
+    fn sample(&mut self, hash: u64, (kind, bytes): (Access, u32), deadline: u32) {
         if hash < self.threshold && matches!(self.order, Order::Chosen) {
-            let noted = self.log.access(hash, (0, kind), (bytes, 0), b"");
+            let noted = self.log.access(hash, (0, kind), (bytes, deadline), b"");
             if let Err(sampling::Full::Thinned(threshold)) = noted {
                 self.threshold = self.threshold.min(threshold);
             }
