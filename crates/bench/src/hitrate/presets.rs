@@ -251,8 +251,12 @@ mod tests {
     fn lifetimes_are_of_a_second_to_a_day() {
         let preset = Preset { kind: Kind::Lifetimes, keys: 50_000, requests: 50_000, seed: 1 };
         let requests: Vec<Request> = preset.requests().unwrap().collect();
-        let of: HashMap<u64, u32> = requests.iter().map(|one| (one.id, one.lifetime_secs)).collect();
-        assert!(requests.iter().all(|one| of[&one.id] == one.lifetime_secs), "each key has its own");
+        let of: HashMap<u64, u32> =
+            requests.iter().map(|one| (one.id, one.lifetime_secs)).collect();
+        assert!(
+            requests.iter().all(|one| of[&one.id] == one.lifetime_secs),
+            "each key has its own"
+        );
         assert!(of.values().all(|secs| (1..=86_400).contains(secs)));
         // The root of a day's seconds.
         let short = of.values().filter(|secs| **secs < 294).count();
