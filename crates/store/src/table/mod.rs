@@ -293,14 +293,14 @@ impl Table {
         self.buckets.prefer_huge_pages();
     }
 
-    /// Spreads the buckets over the memory nodes that the process may use.
+    /// Spreads all buckets over the memory nodes that the process may use.
     ///
     /// # Errors
     ///
     /// The system's refusal.
     #[cfg(not(loom))]
     pub(crate) fn interleave(&self) -> io::Result<()> {
-        self.buckets.interleave()
+        self.buckets.interleave().and_then(|()| self.overflow.buckets.interleave())
     }
 
     /// The first slot at which a lookup of this hash would look, if that is in the hash's own
