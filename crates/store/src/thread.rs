@@ -62,8 +62,8 @@ pub(crate) struct ThreadState {
     /// Deadlines of items linked or touched since the last announcement, for the transient ring.
     pub notes: RefCell<Vec<Note>>,
     pub observer: RefCell<Option<ChunkObserver>>,
-    /// Varies the pages that are sampled for a page move.
-    pub sample_start: Cell<usize>,
+    /// Varies the pages that are sampled (see [`next_sample`](Self::next_sample)).
+    sample_start: Cell<usize>,
 }
 
 /// Unlinked items whose grace period a thread tries to end together.
@@ -77,6 +77,11 @@ const MANY_ITEMS: u64 = 1 << 12;
 const LOOK_EVERY: u32 = 8;
 
 impl ThreadState {
+    /// Where the next sample of pages begins. The one after that begins by `step` further on.
+    pub(crate) fn next_sample(&self, step: usize) -> usize {
+        self.sample_start.replace(self.sample_start.get().wrapping_add(step))
+    }
+
     /// State of the thread that has registered as `slot`.
     pub(crate) fn new(store: &Arc<Store>, slot: usize) -> Rc<Self> {
         Rc::new(Self {

@@ -1,6 +1,6 @@
 //! Candidates: the classes that could give a page, by the age of what they would lose.
 
-use super::depth::age_after_page;
+use super::age_after_page::age_after_page;
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
@@ -99,13 +99,13 @@ impl Candidate {
         self.is_soon_empty && self.claim() / MUCH_OLDER >= needy.weighed && self.can_give_to(needy)
     }
 
-    /// The weighed age of its next victim once a page has gone, as far as that is known.
+    /// The weighed age of its next victim, now or once a page has gone, whichever is less.
     fn oldest_left(&self) -> u64 {
         self.sampled.map_or(self.weighed, |age| age.min(self.weighed))
     }
 
-    /// Rank of this class as a giver: the weighed age of what would go with a page. A class in use
-    /// should keep its last page.
+    /// Rank of this class as a giver: the weighed age of its next victim, now or once a page has
+    /// gone, whichever is less. A class in use should keep its last page.
     pub(crate) fn claim(&self) -> u64 {
         let age = self.oldest_left();
         if self.pages > 1 { age } else { age / LAST_PAGE }

@@ -324,7 +324,7 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
 /// The page that costs least to give, of a few: the page of the class's next victim, and a sample.
 fn cheapest_page(thread: &Rc<ThreadState>, class: ClassId, young: u64) -> Option<usize> {
     let store = &*thread.store;
-    let start = thread.sample_start.replace(thread.sample_start.get().wrapping_add(7));
+    let start = thread.next_sample(7);
     let victim = next_victims(thread, class).max_by_key(|victim| victim.age);
     // Inside a section, so no page goes to another class until it ends.
     let _guard = ReadGuard::open(thread);

@@ -171,6 +171,19 @@ impl Mover {
         Candidate { age, weighed, ..candidate }
     }
 
+    /// All classes. Those that could give a page to the youngest by their next victims are sampled.
+    fn candidates(&mut self, thread: &Rc<ThreadState>, now: u64) -> Vec<Candidate> {
+        let mut candidates: Vec<_> = (1..=thread.store.slabs.count())
+            .filter_map(|class| Candidate::of_class(thread, class))
+            .map(|candidate| self.with_future_age(candidate, now))
+            .collect();
+        if let Some(youngest) = candidates.iter().min_by_key(|one| one.weighed).copied() {
+            let givers = candidates.iter_mut().filter(|one| one.gives);
+            givers.filter(|one| one.can_give_to(&youngest)).for_each(|one| one.sample(thread));
+        }
+        candidates
+    }
+
     /// The class that is to give a page to the needy ones, and the age at which its items are as
     /// young as the youngest of those that want memory.
     fn imbalance(&mut self, thread: &Rc<ThreadState>) -> Option<(ClassId, u64)> {
@@ -179,13 +192,7 @@ impl Mover {
             return None;
         }
         let now = store.turnover();
-        let mut candidates: Vec<_> = (1..=store.slabs.count())
-            .filter_map(|class| Candidate::of_class(thread, class))
-            .map(|candidate| self.with_future_age(candidate, now))
-            .collect();
-        let youngest = *candidates.iter().min_by_key(|one| one.weighed)?;
-        let givers = candidates.iter_mut().filter(|one| one.gives && one.can_give_to(&youngest));
-        givers.for_each(|giver| giver.sample(thread));
+        let candidates = self.candidates(thread, now);
         for one in &candidates {
             store.slabs.set_need(one.class, need_of(store, one, &candidates));
         }

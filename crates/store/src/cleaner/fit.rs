@@ -52,7 +52,7 @@ impl Fitter {
 /// Bytes of some items and pieces of the class.
 fn sizes(thread: &Rc<ThreadState>, class: ClassId) -> Vec<usize> {
     let (pages, chunks) = SAMPLE;
-    let start = thread.sample_start.replace(thread.sample_start.get().wrapping_add(1));
+    let start = thread.next_sample(1);
     let (slabs, arena) = (&thread.store.slabs, &thread.store.arena);
     let chunk_bytes = slabs.class(class).chunk_bytes();
     let guard = ReadGuard::open(thread);

@@ -73,11 +73,7 @@ fn next_of(thread: &ThreadState, list: &BagList, order: &Order, part: Part) -> O
             // Relaxed: a mark guards nothing.
             let word = store.arena.header(chunk).recency.load(Ordering::Relaxed);
             let touched = bag.touched_tick(recency::mark_of(word), tick);
-            let used_at = match touched {
-                Some(used) => list.opened_at(order, used),
-                None => bag.opened_at(),
-            };
-            let age = now.saturating_sub(used_at);
+            let age = now.saturating_sub(list.used_at(order, bag, touched));
             let victim = Victim { class: list.id(), age, chunk };
             if touched.is_none() && index != list.newest(part) {
                 return Some(victim);

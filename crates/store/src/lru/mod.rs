@@ -360,6 +360,12 @@ impl BagList {
         named.or_else(|| bags.clone().next()).map_or(0, Bag::opened_at)
     }
 
+    /// The turnover at the opening of the bag that was newest when an item was last used: of `bag`,
+    /// in which it is, or of one at the tick `touched`, if it was used after `bag` closed.
+    pub(crate) fn used_at(&self, order: &Order, bag: &Bag, touched: Option<Tick>) -> u64 {
+        touched.map_or_else(|| bag.opened_at(), |tick| self.opened_at(order, tick))
+    }
+
     /// Frees a settled bag without items.
     pub(crate) fn free(&self, order: &mut Order, blocks: &Blocks, index: u8) {
         let bag = self.bag(index);

@@ -43,7 +43,7 @@ pub(super) fn age_after_page(
 fn ages_of_some(thread: &Rc<ThreadState>, class: ClassId, pages: usize) -> Vec<u64> {
     let store = &*thread.store;
     let slabs = &store.slabs;
-    let start = thread.sample_start.replace(thread.sample_start.get().wrapping_add(7));
+    let start = thread.next_sample(7);
     let sampled = slabs.sample_pages(class, pages, start);
     let list = store.list(class);
     let order = list.order.lock();
@@ -79,9 +79,6 @@ fn age_in(store: &Store, list: &BagList, order: &Order, chunk: ChunkRef) -> u64 
     let Some((_, bag)) = place.filter(|(of, _)| of.id() == list.id()) else { return u64::MAX };
     let bag = list.bag(bag);
     let mark = recency::mark_of(header.recency.load(Ordering::Relaxed));
-    let used_at = match bag.touched_tick(mark, store.tick(list.id())) {
-        Some(used) => list.opened_at(order, used),
-        None => bag.opened_at(),
-    };
+    let used_at = list.used_at(order, bag, bag.touched_tick(mark, store.tick(list.id())));
     store.tuning.age_of(bag.part(), store.turnover().saturating_sub(used_at))
 }
