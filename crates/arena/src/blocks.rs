@@ -269,7 +269,7 @@ impl Blocks {
     /// Fetches the line that is written when the item at this position leaves its bag.
     #[inline]
     pub fn prefetch(&self, position: Position) {
-        crate::region::prefetch(self.slot(position));
+        crate::region::prefetch(std::ptr::from_ref(self.slot(position)));
     }
 
     /// Position of the block's slot `index`.

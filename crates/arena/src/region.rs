@@ -345,6 +345,13 @@ mod mapped {
             Some(unsafe { &*value })
         }
 
+        /// Asks the processor for the line `at` bytes behind the first value. Nothing is read, so
+        /// any number will do.
+        #[inline(always)]
+        pub fn prefetch_byte(&self, at: usize) {
+            super::prefetch(self.base.as_ptr().cast::<u8>().wrapping_add(at));
+        }
+
         /// First byte of the region.
         pub(crate) fn base(&self) -> NonNull<u8> {
             self.base.cast()
@@ -393,6 +400,9 @@ mod mapped {
             self.values.len()
         }
 
+        /// Does nothing.
+        pub fn prefetch_byte(&self, _at: usize) {}
+
         /// Does nothing: the memory is there.
         ///
         /// # Panics
@@ -420,15 +430,16 @@ impl<T: Zeroed> Index<usize> for Region<T> {
     }
 }
 
-/// Asks the processor to fetch the cache line of `value`; has no other effect.
-#[inline]
-pub fn prefetch<T>(value: &T) {
+/// Asks the processor to fetch the cache line at an address, of whatever it may be; has no other
+/// effect.
+#[inline(always)]
+pub fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: prefetching any address is allowed and reads nothing into the program.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
-    let _ = value;
+    let _ = address;
 }

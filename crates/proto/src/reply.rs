@@ -2,6 +2,7 @@
 //! buffer.
 
 use crate::number::write_u64;
+use short::{Parts, Room};
 
 /// Every line of text ends so; so does a data block.
 pub const CRLF: &[u8] = b"\r\n";
@@ -53,8 +54,19 @@ pub const AUTH_BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad authentication token format
 /// A login whose token does not end where its length says.
 pub const AUTH_BAD_END: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
 
-/// Appends `VALUE <key> <flags> <bytes> [<cas>]\r\n`; the value and [`CRLF`] are to follow.
+/// What a found item's line begins with.
+const VALUE: &[u8] = b"VALUE ";
+
+/// Appends `VALUE <key> <flags> <bytes> [<cas>]\r\n<value>\r\n`.
 #[inline(always)]
+pub fn write_value(out: &mut Vec<u8>, key: &[u8], flags: u32, value: &[u8], cas: Option<u64>) {
+    let header = ValueHeader { key, flags, value_bytes: value.len(), cas };
+    let bytes_max = header.bytes_max() + value.len() + CRLF.len();
+    short::append_parts(out, bytes_max, Value { header, value });
+}
+
+/// Appends `VALUE <key> <flags> <bytes> [<cas>]\r\n`; the value and [`CRLF`] are to follow.
+#[inline]
 pub fn write_value_header(
     out: &mut Vec<u8>,
     key: &[u8],
@@ -62,20 +74,55 @@ pub fn write_value_header(
     value_bytes: usize,
     cas: Option<u64>,
 ) {
-    short::append(out, b"VALUE ");
-    short::append(out, key);
-    if let (0..=9, Ok(bytes @ 0..=9999), None) = (flags, u32::try_from(value_bytes), cas) {
-        short_end(out, flags, bytes);
-    } else {
-        long_end(out, flags, value_bytes, cas);
+    let header = ValueHeader { key, flags, value_bytes, cas };
+    short::append_parts(out, header.bytes_max(), header);
+}
+
+struct Value<'v> {
+    header: ValueHeader<'v>,
+    value: &'v [u8],
+}
+
+impl Parts for Value<'_> {
+    #[inline(always)]
+    fn put(self, room: &mut Room<'_>) {
+        self.header.put(room);
+        room.put(self.value);
+        room.put(CRLF);
     }
 }
 
-/// Appends ` <flags> <bytes> [<cas>]\r\n`.
+struct ValueHeader<'k> {
+    key: &'k [u8],
+    flags: u32,
+    value_bytes: usize,
+    cas: Option<u64>,
+}
+
+impl ValueHeader<'_> {
+    #[inline(always)]
+    fn bytes_max(&self) -> usize {
+        VALUE.len() + self.key.len() + LINE_END_BYTES
+    }
+}
+
+impl Parts for ValueHeader<'_> {
+    #[inline(always)]
+    fn put(self, room: &mut Room<'_>) {
+        room.put(VALUE);
+        room.put(self.key);
+        let bytes = u32::try_from(self.value_bytes);
+        if let (0..=9, Ok(bytes @ 0..=9999), None) = (self.flags, bytes, self.cas) {
+            put_short_end(room, self.flags, bytes);
+        } else {
+            room.put(long_end(self.flags, self.value_bytes, self.cas).bytes());
+        }
+    }
+}
+
+/// ` <flags> <bytes> [<cas>]\r\n`
 #[inline(never)]
-fn long_end(out: &mut Vec<u8>, flags: u32, value_bytes: usize, cas: Option<u64>) {
-    // The end of the line is put together aside and copied whole, its unused bytes included: a copy
-    // of fixed length costs less than several of few bytes each.
+fn long_end(flags: u32, value_bytes: usize, cas: Option<u64>) -> LineEnd {
     let mut end = LineEnd { bytes: [0; LINE_END_BYTES], len: 0 };
     end.push_number(u64::from(flags));
     end.push_number(value_bytes as u64);
@@ -83,30 +130,33 @@ fn long_end(out: &mut Vec<u8>, flags: u32, value_bytes: usize, cas: Option<u64>)
         end.push_number(cas);
     }
     end.push(CRLF);
-    let len = out.len() + end.len;
-    short::append(out, &end.bytes);
-    out.truncate(len);
+    end
 }
 
-/// Appends ` <flags> <bytes>\r\n` where flags have one digit and bytes at most four: one copy of
+/// Puts ` <flags> <bytes>\r\n` where flags have one digit and bytes at most four: one copy of
 /// fixed length.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "single digits")]
-fn short_end(out: &mut Vec<u8>, flags: u32, bytes: u32) {
+fn put_short_end(room: &mut Room<'_>, flags: u32, bytes: u32) {
     let flags = b'0' + flags as u8;
     let digit = |unit: u32| b'0' + (bytes / unit % 10) as u8;
     match bytes {
-        0..=9 => short::append(out, &[b' ', flags, b' ', digit(1), b'\r', b'\n']),
-        10..=99 => {
-            short::append(out, &[b' ', flags, b' ', digit(10), digit(1), b'\r', b'\n']);
-        }
+        0..=9 => room.put(&[b' ', flags, b' ', digit(1), b'\r', b'\n']),
+        10..=99 => room.put(&[b' ', flags, b' ', digit(10), digit(1), b'\r', b'\n']),
         100..=999 => {
-            short::append(out, &[b' ', flags, b' ', digit(100), digit(10), digit(1), b'\r', b'\n'])
+            room.put(&[b' ', flags, b' ', digit(100), digit(10), digit(1), b'\r', b'\n']);
         }
-        _ => short::append(
-            out,
-            &[b' ', flags, b' ', digit(1000), digit(100), digit(10), digit(1), b'\r', b'\n'],
-        ),
+        _ => room.put(&[
+            b' ',
+            flags,
+            b' ',
+            digit(1000),
+            digit(100),
+            digit(10),
+            digit(1),
+            b'\r',
+            b'\n',
+        ]),
     }
 }
 
@@ -120,6 +170,10 @@ struct LineEnd {
 }
 
 impl LineEnd {
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
     #[inline]
     fn push(&mut self, part: &[u8]) {
         if let Some(room) = self.bytes.get_mut(self.len..self.len + part.len()) {

@@ -7,10 +7,59 @@ use std::mem::MaybeUninit;
 /// Appends `bytes` to `out`.
 #[inline(always)]
 pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.reserve(bytes.len());
-    copy(&mut out.spare_capacity_mut()[..bytes.len()], bytes);
-    // SAFETY: these bytes were just written behind the length, within the capacity.
-    unsafe { out.set_len(out.len() + bytes.len()) };
+    append_parts(out, bytes.len(), bytes);
+}
+
+/// Bytes that are appended as one, part by part.
+///
+/// Worth an `#[inline(always)]`, which a closure could not have.
+pub trait Parts {
+    /// Puts them.
+    fn put(self, room: &mut Room<'_>);
+}
+
+impl Parts for &[u8] {
+    #[inline(always)]
+    fn put(self, room: &mut Room<'_>) {
+        room.put(self);
+    }
+}
+
+/// Appends `parts`, which have `bytes_max` bytes at most. That is cheaper than one by one: there is
+/// one check for room, and one new length.
+///
+/// # Panics
+///
+/// When there are more bytes.
+#[inline(always)]
+pub fn append_parts(out: &mut Vec<u8>, bytes_max: usize, parts: impl Parts) {
+    out.reserve(bytes_max);
+    let mut room = Room { free: &mut out.spare_capacity_mut()[..bytes_max] };
+    parts.put(&mut room);
+    let written = bytes_max - room.free.len();
+    // SAFETY: a room is filled from its front, so these bytes were written, behind the length and
+    // within the capacity.
+    unsafe { out.set_len(out.len() + written) };
+}
+
+/// Room behind a vector, which is filled from its front.
+#[derive(Debug)]
+pub struct Room<'r> {
+    free: &'r mut [MaybeUninit<u8>],
+}
+
+impl Room<'_> {
+    /// Puts `bytes` behind what was put before.
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for them.
+    #[inline(always)]
+    pub fn put(&mut self, bytes: &[u8]) {
+        let (to, free) = std::mem::take(&mut self.free).split_at_mut(bytes.len());
+        copy(to, bytes);
+        self.free = free;
+    }
 }
 
 /// Fills `to` with `bytes`.
@@ -21,11 +70,9 @@ pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
 #[inline(always)]
 pub fn copy(to: &mut [MaybeUninit<u8>], bytes: &[u8]) {
     assert_eq!(to.len(), bytes.len(), "a copy has the length of its room");
+    // Asked in this order, a key or value of eight bytes and more waits for few answers.
     match bytes.len() {
-        0 => {}
-        1 => copy_ends::<1>(to, bytes),
-        2..=3 => copy_ends::<2>(to, bytes),
-        4..=7 => copy_ends::<4>(to, bytes),
+        0..8 => copy_few(to, bytes),
         8..=16 => copy_ends::<8>(to, bytes),
         17..=32 => copy_ends::<16>(to, bytes),
         33..=64 => copy_ends::<32>(to, bytes),
@@ -34,6 +81,17 @@ pub fn copy(to: &mut [MaybeUninit<u8>], bytes: &[u8]) {
         _ => {
             to.write_copy_of_slice(bytes);
         }
+    }
+}
+
+/// Copies fewer than eight bytes.
+#[inline(always)]
+fn copy_few(to: &mut [MaybeUninit<u8>], bytes: &[u8]) {
+    match bytes.len() {
+        4.. => copy_ends::<4>(to, bytes),
+        2.. => copy_ends::<2>(to, bytes),
+        1 => copy_ends::<1>(to, bytes),
+        0 => {}
     }
 }
 

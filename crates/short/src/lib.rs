@@ -9,7 +9,7 @@
 
 mod copies;
 
-pub use copies::{append, copy};
+pub use copies::{Parts, Room, append, append_parts, copy};
 
 /// The longest string that is compared or copied without a call, in bytes.
 const SHORT_MAX: usize = 256;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::binary::{self, Command, Header, Status};
 use proto::meta::reply::{self as meta_reply, ItemFacts, Status as MetaStatus};
-use proto::reply::{CRLF, write_lease_header, write_number, write_value_header};
+use proto::reply::{CRLF, write_lease_header, write_number, write_value, write_value_header};
 use proto::text::{self, KeyToken, Parsed};
 use proto::udp::{self, Frame};
 use proto::{KeyBuf, StoreMode, Wire, meta};
@@ -197,9 +197,7 @@ impl Server {
                         self.lease(key, &mut reply);
                     } else if let Some(value) = self.items.get(key) {
                         let cas = with_cas.then(|| mark(key, 0));
-                        write_value_header(&mut reply, key, 0, value.len(), cas);
-                        reply.extend_from_slice(value);
-                        reply.extend_from_slice(CRLF);
+                        write_value(&mut reply, key, 0, value, cas);
                     }
                 }
                 let tells = if reply.is_empty() { Tells::Nothing } else { Tells::Key };

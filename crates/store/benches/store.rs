@@ -71,16 +71,16 @@ fn run(me: &Handle, work: Work, batched: bool, seed: u64) {
 fn look_up(me: &Handle, keys: &[[u8; 16]], batched: bool, out: &mut Vec<u8>) {
     let section = me.section();
     let mut hashes = [0; BATCH];
-    for (hash, key) in hashes.iter_mut().zip(keys) {
+    let mut hints = [SlotHint::default(); BATCH];
+    for ((hash, hint), key) in hashes.iter_mut().zip(&mut hints).zip(keys) {
         *hash = me.store().hash(key);
         if batched {
-            section.prefetch_bucket(*hash);
+            *hint = section.prefetch_bucket(*hash);
         }
     }
-    let mut hints = [SlotHint::default(); BATCH];
     if batched {
         for (hint, &hash) in hints.iter_mut().zip(&hashes) {
-            *hint = section.prefetch_item(hash);
+            *hint = section.prefetch_item(hash, *hint);
         }
     }
     out.clear();

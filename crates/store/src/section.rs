@@ -111,18 +111,18 @@ impl<'s> Section<'s> {
         &self.thread().store
     }
 
-    /// First stage of a batch: fetches the table line of `hash`.
+    /// First stage of a batch: fetches the table line of `hash`. Returns a hint for the second.
     #[inline]
-    pub fn prefetch_bucket(&self, hash: u64) {
-        self.store().table.prefetch(hash);
+    pub fn prefetch_bucket(&self, hash: u64) -> SlotHint {
+        self.store().table.prefetch(hash)
     }
 
-    /// Second stage of a batch: fetches the lines of the items that `hash` may mean. Returns a hint
-    /// for the lookup.
+    /// Second stage of a batch: fetches the lines of the items that `hash` may mean, by the hint of
+    /// the first. Returns a hint for the lookup.
     #[inline(always)]
-    pub fn prefetch_item(&self, hash: u64) -> SlotHint {
+    pub fn prefetch_item(&self, hash: u64, bucket: SlotHint) -> SlotHint {
         let arena = &self.store().arena;
-        self.store().table.hint(hash, |chunk| arena.prefetch_item(chunk))
+        self.store().table.hint(hash, bucket, |chunk| arena.prefetch_item(chunk))
     }
 
     /// Third stage, for keys to be read: fetches the rest of a value of more than two lines, some
@@ -147,7 +147,7 @@ impl<'s> Section<'s> {
     }
 
     /// Like [`find`](Self::find), but begins at the hint of [`prefetch_item`](Self::prefetch_item).
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn find_from(&self, hint: SlotHint, hash: u64, key: &[u8]) -> Option<Item<'_>> {
         if let Some(chunk) = self.store().table.at(hint) {

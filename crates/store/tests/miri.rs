@@ -64,8 +64,8 @@ fn set_until(me: &Handle, key: &[u8], value: &[u8], deadline: u32) {
 fn get(me: &Handle, key: &[u8]) -> Option<Vec<u8>> {
     let section = me.section();
     let hash = me.store().hash(key);
-    section.prefetch_bucket(hash);
-    let hint = section.prefetch_item(hash);
+    let bucket = section.prefetch_bucket(hash);
+    let hint = section.prefetch_item(hash, bucket);
     section.prefetch_replaced(hash, hint);
     let item = section.find_from(hint, hash, key)?;
     if item.liveness() != Liveness::Live {

@@ -89,13 +89,11 @@ pub(crate) fn error(heap: &mut Vec<u8>, failure: Failure, words: &[u8]) {
 fn value(heap: &mut Vec<u8>, slot: &Slot, client_key: (usize, usize), reply: &Reply<'_>) {
     let cas = matches!(slot.op, Command::Gets | Command::Gats).then_some(reply.number);
     if client_key.1 == 0 {
-        reply::write_value_header(heap, reply.key, reply.flags, reply.value.len(), cas);
+        reply::write_value(heap, reply.key, reply.flags, reply.value, cas);
     } else {
         let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
-        reply::write_value_header(heap, &key, reply.flags, reply.value.len(), cas);
+        reply::write_value(heap, &key, reply.flags, reply.value, cas);
     }
-    heap.extend_from_slice(reply.value);
-    heap.extend_from_slice(CRLF);
 }
 
 /// `LVALUE key token flags bytes` or `META key facts`.

@@ -65,7 +65,7 @@ pub(crate) struct Batch {
 /// The first keys of connections that are served next.
 #[derive(Debug, Default)]
 pub(crate) struct FirstKeys {
-    hashes: [u64; FIRST_KEYS],
+    keys: [(u64, SlotHint); FIRST_KEYS],
     len: usize,
 }
 
@@ -77,11 +77,11 @@ impl FirstKeys {
     #[inline]
     pub(crate) fn add(&mut self, worker: &Worker, input: &[u8]) {
         let mut scan = Scan { rest: input, in_keys: false };
-        if let Some(place) = self.hashes.get_mut(self.len)
+        if let Some(place) = self.keys.get_mut(self.len)
             && let Some((key, _)) = scan.next()
         {
-            *place = worker.key(key).hash;
-            worker.section().prefetch_bucket(*place);
+            let hash = worker.key(key).hash;
+            *place = (hash, worker.section().prefetch_bucket(hash));
             self.len += 1;
         }
     }
@@ -90,8 +90,8 @@ impl FirstKeys {
     #[inline]
     pub(crate) fn prepare(&mut self, worker: &Worker) {
         let section = worker.section();
-        for &hash in &self.hashes[..self.len] {
-            section.prefetch_item(hash);
+        for &(hash, bucket) in &self.keys[..self.len] {
+            section.prefetch_item(hash, bucket);
         }
         self.len = 0;
     }
@@ -202,9 +202,9 @@ impl Batch {
         for ahead in &mut self.keys {
             let Some((key, seen)) = scan.next() else { break };
             let hash = worker.key(key).hash;
-            section.prefetch_bucket(hash);
+            let hint = section.prefetch_bucket(hash);
             let (address, len) = (key.as_ptr().addr(), key.len());
-            *ahead = Lookahead { address, len, hash, hint: SlotHint::default(), seen };
+            *ahead = Lookahead { address, len, hash, hint, seen };
             self.len += 1;
         }
         if self.len < 2 {
@@ -212,7 +212,7 @@ impl Batch {
         }
         let keys = &mut self.keys[..self.len];
         for ahead in &mut *keys {
-            ahead.hint = section.prefetch_item(ahead.hash);
+            ahead.hint = section.prefetch_item(ahead.hash, ahead.hint);
         }
         for ahead in keys {
             if matches!(ahead.seen, Seen::Set { .. } | Seen::Stored) {

@@ -95,6 +95,8 @@ pub struct Worker {
     first_keys: FirstKeys,
     /// Scratch for the reply to a datagram, without frames.
     datagram_payload: Vec<u8>,
+    /// Room for the decoded key of a request.
+    key_buf: KeyBuf,
     /// Commands are printed (`-vv`).
     is_verbose: bool,
     /// The second in which the wall clock was read last.
@@ -122,6 +124,7 @@ impl Worker {
             context: Context::new(shared, engine, control),
             first_keys: FirstKeys::default(),
             datagram_payload: Vec::new(),
+            key_buf: KeyBuf::new(),
             is_verbose: false,
             wall_read_at_secs: 0,
             // Numbers of different workers differ, so that watchers can tell connections apart.
@@ -145,7 +148,6 @@ impl Worker {
     ) -> Flow {
         let cx = &mut self.context;
         let mut requests_left = cx.shared.requests_per_turn;
-        let mut key_buf = KeyBuf::new();
         loop {
             if output.is_full() && !output.flush() {
                 return Flow::Blocked;
@@ -181,7 +183,7 @@ impl Worker {
                         _ if cx.shared.auth.is_some() && session.login.is_missing() => {
                             before_login::serve(cx, session, wire, input, output)
                         }
-                        Wire::Text => text::serve(cx, session, input, output, &mut key_buf),
+                        Wire::Text => text::serve(cx, session, input, output, &mut self.key_buf),
                         Wire::Binary => binary::serve(cx, session, input, output),
                     }
                 }

@@ -14,7 +14,7 @@ use super::pending_reply::PendingReply;
 use super::permit;
 use super::scan::GET;
 use super::state::{Retrieval, Session, State, Step, Then};
-use super::value_out::{self, LINE_END, Outgoing, outgoing};
+use super::value_out::{self, Outgoing, outgoing};
 use crate::prefixes::Kind;
 
 /// Keys of one line that count as one request against the connection's share.
@@ -220,11 +220,7 @@ pub(super) fn write_item(
     let cas = line.with_cas.then(|| cx.engine.asked_cas(item));
     match outgoing(item) {
         Outgoing::Inline(value) => {
-            let buf = output.buf();
-            buf.reserve(key.bytes.len() + value.len() + HEADER_ROOM);
-            reply::write_value_header(buf, key.bytes, item.flags(), value.len(), cas);
-            short::append(buf, value);
-            short::append(buf, LINE_END);
+            reply::write_value(output.buf(), key.bytes, item.flags(), value, cas);
             KeyReply::Written
         }
         Outgoing::Pinned(pin) => {
@@ -237,6 +233,3 @@ pub(super) fn write_item(
         }
     }
 }
-
-/// Room for all of a VALUE line but its key: words, flags, length, cas unique, line ends.
-const HEADER_ROOM: usize = 64;

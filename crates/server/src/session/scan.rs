@@ -36,16 +36,22 @@ impl<'b> Scan<'b> {
     /// The next key, and what is known of it.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<(&'b [u8], Seen)> {
-        while self.in_keys {
+        loop {
             match self.rest {
+                _ if !self.in_keys => return self.next_request(),
+                // Nearly always.
+                [b' ', first, ..] if *first > b' ' => {
+                    self.rest = &self.rest[1..];
+                    break;
+                }
                 [b' ', rest @ ..] => self.rest = rest,
                 [b'\r', b'\n', rest @ ..] | [b'\n', rest @ ..] => {
                     (self.rest, self.in_keys) = (rest, false);
                 }
-                _ => return Some((self.word()?, Seen::Key)),
+                _ => break,
             }
         }
-        self.next_request()
+        Some((self.word()?, Seen::Key))
     }
 
     /// The word that the rest begins with.

@@ -110,7 +110,7 @@ impl Ghosts {
     /// Fetches the line in which [`take`](Self::take) will look, and [`note`](Self::note) write.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        arena::region::prefetch(&self.words[self.of(hash).word]);
+        arena::region::prefetch(&raw const self.words[self.of(hash).word]);
     }
 }
 

@@ -68,8 +68,9 @@ impl<'t> Locked<'t> {
         mut matches: impl FnMut(u32) -> bool,
     ) -> Option<SlotRef<'_>> {
         let SlotHint { bucket, slot, reference } = hint;
+        let slot = usize::from(slot);
         if reference != 0
-            && std::ptr::eq(self.home, &raw const self.table.buckets[bucket as usize])
+            && std::ptr::eq(self.home, &raw const self.table.buckets[bucket])
             && self.home.holds(slot, reference)
             && matches(reference)
         {

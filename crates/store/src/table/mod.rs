@@ -88,7 +88,7 @@ pub(crate) use pool::Wanted;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use recover::{Judge, Marks};
 
-use arena::region::{Region, prefetch};
+use arena::region::Region;
 use arena::sync::{
     AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Mutex, Ordering, fence, spin_loop,
 };
@@ -96,7 +96,7 @@ use bucket::BUCKET_BYTES;
 use crossbeam_utils::CachePadded;
 use directory::Directory;
 use growth::Splitter;
-use narrow::{to_u32, to_usize};
+use narrow::{to_u8, to_usize};
 use pool::Pool;
 use std::io;
 
@@ -171,12 +171,12 @@ struct Stripe {
     uncounted: AtomicI32,
 }
 
-/// A slot in which a reference was seen: a hint, from which a lookup can begin. The default is
-/// none.
+/// The bucket of a hash, and there a slot in which a reference was seen: a hint, from which a
+/// lookup can begin. The default is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlotHint {
-    bucket: u32,
-    slot: usize,
+    bucket: usize,
+    slot: u8,
     /// Zero: nothing was seen.
     reference: u32,
 }
@@ -281,10 +281,12 @@ impl Table {
         }
     }
 
-    /// Asks the processor for the line of the hash's bucket.
+    /// Asks the processor for the line of the hash's bucket, and says which it is.
     #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch(&self.buckets[self.directory(Ordering::Relaxed).bucket_of(hash)]);
+    pub(crate) fn prefetch(&self, hash: u64) -> SlotHint {
+        let bucket = self.directory(Ordering::Relaxed).bucket_of(hash);
+        self.buckets.prefetch_byte(bucket * BUCKET_BYTES);
+        SlotHint { bucket, slot: 0, reference: 0 }
     }
 
     /// Asks for huge pages under the buckets.
@@ -303,18 +305,23 @@ impl Table {
         self.buckets.interleave().and_then(|()| self.overflow.buckets.interleave())
     }
 
-    /// The first slot at which a lookup of this hash would look, if that is in the hash's own
-    /// bucket. Whether the item there has the key is not known. Calls `prefetch` for that item, or
-    /// else for each beyond the bucket at which the lookup would have to look, unchecked.
+    /// The first slot at which a lookup of this hash would look, if that is in the bucket that
+    /// [`prefetch`](Self::prefetch) has named. Whether the item there has the key is not known.
+    /// Calls `prefetch` for that item, or else for each beyond the bucket at which the lookup would
+    /// have to look, unchecked.
+    ///
+    /// If the hash has moved to another bucket since, less is seen, or nothing.
     #[inline(always)]
-    pub(crate) fn hint(&self, hash: u64, mut prefetch: impl FnMut(u32)) -> SlotHint {
-        // Acquire: partner of the Release in `split`; the new bucket's content is visible.
-        let home = self.directory(Ordering::Acquire).bucket_of(hash);
+    pub(crate) fn hint(
+        &self,
+        hash: u64,
+        SlotHint { bucket: home, .. }: SlotHint,
+        mut prefetch: impl FnMut(u32),
+    ) -> SlotHint {
         let bucket = &self.buckets[home];
         if let Some((slot, reference)) = bucket.find(tag_of(hash), &mut |_| true) {
             prefetch(reference);
-            // There are at most 2^31 buckets.
-            return SlotHint { bucket: to_u32(home), slot, reference };
+            return SlotHint { bucket: home, slot: to_u8(slot), reference };
         }
         if let Some(next) = bucket.link() {
             self.scan(self.overflow.at(next), tag_of(hash), &mut |reference| {
@@ -330,7 +337,7 @@ impl Table {
     #[inline]
     pub(crate) fn at(&self, hint: SlotHint) -> Option<u32> {
         let is_there = hint.reference != 0
-            && self.buckets[hint.bucket as usize].holds(hint.slot, hint.reference);
+            && self.buckets[hint.bucket].holds(usize::from(hint.slot), hint.reference);
         is_there.then_some(hint.reference)
     }
 

@@ -65,7 +65,8 @@ fn check_against_model(seed: u64, hash: fn(u64) -> u64) {
         assert_eq!(table.find(hash(key), |r| r == reference), Some(reference));
         // The hint may be another item of this tag.
         let mut is_seen = false;
-        let hint = table.hint(hash(key), |seen| is_seen |= seen == reference);
+        let bucket = table.prefetch(hash(key));
+        let hint = table.hint(hash(key), bucket, |seen| is_seen |= seen == reference);
         is_seen |= hint.reference().is_some();
         assert!(is_seen, "hint and candidates leave out what a lookup would find");
     }
@@ -91,6 +92,26 @@ fn table_agrees_with_a_map() {
 #[test]
 fn table_agrees_with_a_map_when_crowded() {
     (0..2).for_each(|seed| check_against_model(seed, |key| mix(key) & 0xf000_0000_0000_0007));
+}
+
+/// A lookup that begins at the bucket of before a split finds what it would find without a hint.
+#[test]
+fn a_bucket_that_was_split_since_is_a_hint() {
+    let table = table(1, 64, 1);
+    let hash = |reference: u32| mix(u64::from(reference));
+    let references = 1..=100;
+    for reference in references.clone() {
+        assert!(table.lock(hash(reference)).insert(reference, |_| true));
+    }
+    let buckets: Vec<_> = references.clone().map(|known| table.prefetch(hash(known))).collect();
+    while matches!(table.split_one(hash, |_| true), Split::Done) {}
+    for (reference, bucket) in references.zip(buckets) {
+        let hint = table.hint(hash(reference), bucket, |_| {});
+        assert!(table.at(hint).is_none_or(|seen| (1..=100).contains(&seen)));
+        let locked = table.lock(hash(reference));
+        let slot = locked.find_from(hint, |seen| seen == reference);
+        assert_eq!(slot.map(|slot| slot.reference()), Some(reference));
+    }
 }
 
 /// Growth keeps the load near ten items a bucket, and memory is what was asked for.
