@@ -5,6 +5,7 @@
 use e2e::values::{fetch, make, store, version};
 use processes::MemoryLimit;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -253,5 +254,36 @@ fn with_numa_interleave_items_lie_on_all_memory_nodes_in_turns() {
         let spread: u64 = maps.lines().filter(|line| line.contains(" interleave")).map(pages).sum();
         assert!(spread > 32 * MIB, "{spread} bytes are spread, with {flags:?}:\n{maps}");
     }
+    std::fs::remove_file(file).unwrap();
+}
+
+/// What a server says that does not start.
+fn refusal(launcher: &[&str], flags: &[&str]) -> String {
+    let program = testkit::server::holdall_path();
+    let words = [launcher, &[program.to_str().unwrap(), "serve", "-p", "0", "-u", "root"], flags];
+    let words = words.concat();
+    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    assert!(!output.status.success(), "{flags:?} is accepted");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A folder that is not on tmpfs.
+fn folder_on_disk() -> &'static str {
+    let is_on_disk = |folder: &&str| {
+        let output = Command::new("stat").args(["-f", "-c", "%T", folder]).output().unwrap();
+        output.status.success() && output.stdout != b"tmpfs\n"
+    };
+    let folders = [env!("CARGO_TARGET_TMPDIR"), "/var/tmp", "/"];
+    folders.into_iter().find(is_on_disk).unwrap()
+}
+
+#[test]
+fn numa_interleave_that_is_not_possible_is_refused() {
+    let forbidden = ["strace", "-f", "-qqq", "-o", "/dev/null", "-e", "inject=mbind:error=EPERM"];
+    let said = refusal(&forbidden, &["-o", "numa_interleave"]);
+    assert!(said.contains("-o numa_interleave: Operation not permitted"), "{said}");
+    let file = format!("{}/e2e-memory-{}", folder_on_disk(), std::process::id());
+    let said = refusal(&[], &["-o", "numa_interleave", "-e", &file]);
+    assert!(said.contains("numa_interleave needs a file on tmpfs"), "{said}");
     std::fs::remove_file(file).unwrap();
 }

@@ -65,6 +65,9 @@ pub enum FileError {
     /// Another user could have written it.
     #[error("{0} belongs to another user, or others may write to it")]
     NotOurs(PathBuf),
+    /// Its memory cannot be spread over the memory nodes.
+    #[error("{0}: -o numa_interleave needs a file on tmpfs, such as /dev/shm/cache")]
+    NotSpread(PathBuf),
     /// The file system could not hold the cache.
     #[error("{path}: its file system has room for {free_mb} MB, and -m needs {needed_mb} MB")]
     NoRoom {

@@ -59,6 +59,9 @@ impl MemoryFile {
     pub fn open(path: &Path, config: &Config) -> Result<Self, StoreError> {
         let layout = Layout::new(config)?;
         let file = open_locked(path)?;
+        if config.numa_interleave && !is_memory(&file) {
+            return Err(FileError::NotSpread(path.to_owned()).into());
+        }
         let memory = Self::examine(file, path, Settings::of(config, &layout), 0)?;
         memory.check_room(config.memory_bytes)?;
         Ok(memory.with_layout(&layout))
@@ -250,6 +253,14 @@ impl AsFd for MemoryFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// `true` if the file's pages are memory, and are placed as its mapping wants. Those of other files
+/// are the kernel's, which it places itself.
+fn is_memory(file: &File) -> bool {
+    /// Of tmpfs and of hugetlbfs (linux/magic.h).
+    const MAGICS: [i64; 2] = [0x0102_1994, 0x9584_58f6];
+    rustix::fs::fstatfs(file).is_ok_and(|facts| MAGICS.contains(&facts.f_type))
 }
 
 fn open_locked(path: &Path) -> Result<File, FileError> {
