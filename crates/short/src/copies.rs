@@ -37,8 +37,9 @@ pub fn append_parts(out: &mut Vec<u8>, bytes_max: usize, parts: impl Parts) {
     let mut room = Room { free: &mut out.spare_capacity_mut()[..bytes_max] };
     parts.put(&mut room);
     let written = bytes_max - room.free.len();
-    // SAFETY: a room is filled from its front, so these bytes were written, behind the length and
-    // within the capacity.
+    // SAFETY: a room becomes smaller by what was written to its front and by nothing else, and no
+    // other can take its place, since that has another lifetime. So these bytes were written,
+    // behind the length and within the capacity.
     unsafe { out.set_len(out.len() + written) };
 }
 
@@ -56,9 +57,9 @@ impl Room<'_> {
     /// When there is no room for them.
     #[inline(always)]
     pub fn put(&mut self, bytes: &[u8]) {
-        let (to, free) = std::mem::take(&mut self.free).split_at_mut(bytes.len());
+        let Some(to) = self.free.split_off_mut(..bytes.len()) else { panic!("no room for a part") };
+        // This does not panic, so what leaves the room is written.
         copy(to, bytes);
-        self.free = free;
     }
 }
 

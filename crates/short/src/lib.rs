@@ -104,4 +104,22 @@ mod tests {
             assert_eq!(out, [b"VALUE ".as_slice(), &string(len), b"\r\n"].concat(), "{len}");
         }
     }
+
+    /// Parts of which one is too long, and which go on after that.
+    struct TooLong;
+
+    impl Parts for TooLong {
+        fn put(self, room: &mut Room<'_>) {
+            let put = std::panic::AssertUnwindSafe(|| room.put(b"too long"));
+            assert!(std::panic::catch_unwind(put).is_err());
+            room.put(b"fits");
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_too_long_takes_no_room() {
+        let mut out = b"a".to_vec();
+        append_parts(&mut out, 5, TooLong);
+        assert_eq!(out, b"afits");
+    }
 }
