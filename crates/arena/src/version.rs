@@ -9,8 +9,9 @@
 //!     invalidate:  marks, then cas unique      read:  cas unique, then marks
 //! ```
 //!
-//! A reader in between shows the old cas unique with the new marks. A store on that condition
-//! fails, as it does a moment later.
+//! A reader in between finds the old cas unique with the new marks. A store on that condition
+//! fails, as it does a moment later; but no such version ever was. So whoever shows the cas unique
+//! of a stale item reads its version again under the key's stripe.
 //!
 //! Relaxed is enough for the marks: the cas unique publishes them.
 
@@ -36,8 +37,9 @@ pub struct Version {
 /// Marks an item as stale, and gives its cas unique, if it has one, a new value. The caller holds
 /// the key's stripe.
 pub fn invalidate(unique: Option<(&AtomicU64, u64)>, marks: &AtomicU32) {
-    marks.fetch_or(STALE, Ordering::Relaxed);
-    marks.fetch_and(!WON, Ordering::Relaxed);
+    // One step, so that no reader finds the new mark with an earlier win.
+    let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+    let _ = marks.fetch_update(set, fetch, |seen| Some((seen | STALE) & !WON));
     if let Some((cas, new)) = unique {
         // Release: partner of the Acquire in `cas`; who sees this cas unique sees the marks.
         cas.store(new, Ordering::Release);

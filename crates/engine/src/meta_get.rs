@@ -1,7 +1,8 @@
 //! mg: a get that may create, claim and invalidate.
 //!
 //! The plain case, nothing but flags to show, is as short as `get` and takes no lock. Only a claim
-//! (`W`: a stale item, or one whose time is nearly up), a new deadline or a new item does.
+//! (`W`: a stale item, or one whose time is nearly up), a new deadline, a new item or the cas
+//! unique of a stale item does.
 
 use sampling::Command;
 use store::{Applied, Change, DraftError, Item, Liveness, Section};
@@ -130,8 +131,10 @@ impl Worker {
                 return Err(Miss::NoCas);
             }
             let mut hit = MetaHit::of(item);
-            let changes = how.deadline.is_some() || self.wins(&hit, how);
-            if changes && !self.claim(section, key, how, &mut hit) {
+            // The mark may have come after the cas unique was read (see `arena::version`).
+            let may_be_of_two = hit.is_stale && how.wants_cas == Cas::Needed;
+            let needs_lock = how.deadline.is_some() || self.wins(&hit, how) || may_be_of_two;
+            if needs_lock && !self.claim(section, key, how, &mut hit) {
                 // Replaced or flushed meanwhile.
                 continue;
             }
@@ -236,8 +239,8 @@ impl Worker {
             .is_some_and(|secs| deadline != 0 && deadline.saturating_sub(self.now_secs()) < secs)
     }
 
-    /// Under the key's lock: takes the win if nobody has, sets the deadline. False when the item is
-    /// not linked any more.
+    /// Under the key's lock: reads the version, takes the win if nobody has, sets the deadline.
+    /// False when the item is not linked any more.
     #[cold]
     fn claim(
         &self,
