@@ -83,11 +83,11 @@ mod tests {
         let hold = |port| {
             // A process that another test starts has a copy of the socket with which the port was
             // tried, until it runs its program.
-            let tries = (0..100_000).find_map(|_| {
+            let held = (0..100_000).find_map(|_| {
                 std::thread::yield_now();
                 TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()
             });
-            tries.unwrap()
+            held.unwrap()
         };
         let held: Vec<TcpListener> = (0..20).map(|_| hold(free_port().unwrap())).collect();
         let next = free_port().unwrap();

@@ -1,10 +1,10 @@
 //! The wait of a store that takes a page of another class: the page's items are evicted, or moved,
 //! before it has its chunk.
 //!
-//! `cargo bench -p holdall-store --bench page_taking`. A memory full of items of one size gets
-//! items of a size four times as large, then of the next. The cleaner takes its steps between
-//! stores, so what is timed is one store alone; it is one that took a page if the store's count of
-//! moved pages grew meanwhile.
+//! `cargo bench -p holdall-store --bench page_taking`. A memory full of small items gets large
+//! ones, and small ones again. There is one thread, and the cleaner takes its steps between stores;
+//! so what is timed is one store alone, without the sections of others. It took a page if the count
+//! of moved pages grew meanwhile.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
 
 mod common;
@@ -18,7 +18,7 @@ const MEMORY: u64 = 256 << 20;
 const ROUNDS: usize = 5;
 /// Bytes that are stored between two steps of the cleaner, so that stores outrun it.
 const BYTES_PER_STEP: usize = 2 << 20;
-/// No store takes a page in less.
+/// Stores of less are not looked at: to empty a page takes longer.
 const NANOS_AT_LEAST: u64 = 3_000;
 
 /// Nanoseconds of stores.
