@@ -238,6 +238,7 @@ const fn is_key(key: &[u8]) -> bool {
 }
 
 /// The data block of `len` bytes that begins at `start`, once it is whole, and where it ends.
+#[inline]
 fn block(input: &[u8], start: usize, len: u32) -> Option<Block<'_>> {
     let len = usize::try_from(len).ok()?;
     let (value_end, total) = (start.checked_add(len)?, start.checked_add(len)?.checked_add(2)?);
@@ -298,7 +299,7 @@ fn plain_value(input: &[u8], limit: u32) -> Option<Parsed<'_>> {
 }
 
 /// The number of at most nine digits, hence a `u32`, that `text` begins with, and what follows it.
-#[inline]
+#[inline(always)]
 fn leading_u32(text: &[u8]) -> Option<(u32, &[u8])> {
     let (mut number, mut rest) = (0, text);
     while let [digit @ b'0'..=b'9', after @ ..] = rest {

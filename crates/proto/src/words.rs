@@ -55,34 +55,17 @@ impl<'b> Iterator for Words<'b> {
 /// end is not there.
 ///
 /// A space, `\n` or `\r\n` ends a word; any other byte belongs to it, a `\r` by itself included.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn first_word(text: &[u8]) -> Option<&[u8]> {
     let mut at = 0;
-    while let Some(bytes) = text.get(at..).and_then(|rest| rest.first_chunk()) {
-        let blank = blanks(u64::from_le_bytes(*bytes));
-        if blank != 0 {
-            at += blank.trailing_zeros() as usize / 8;
-            break;
-        }
-        at += size_of::<u64>();
-    }
     loop {
+        at += short::first_up_to(b' ', text.get(at..)?)?;
         match text.get(at..)? {
             [b' ' | b'\n', ..] | [b'\r', b'\n', ..] => return text.get(..at),
-            [] => return None,
-            [_, ..] => at += 1,
+            _ => at += 1,
         }
     }
-}
-
-/// The lowest byte that is a space or a control character has its top bit set in the answer; zero
-/// if there is none.
-#[inline]
-const fn blanks(bytes: u64) -> u64 {
-    const EACH: u64 = u64::from_le_bytes([1; 8]);
-    // A borrow passes only from a byte that is one itself, so the lowest is right.
-    bytes.wrapping_sub(EACH * (b' ' as u64 + 1)) & !bytes & (EACH * 0x80)
 }
 
 #[cfg(test)]

@@ -5,10 +5,15 @@
 //! `rep movsq`: to compare a key of 16 bytes takes more than a hundred instructions. Here, lengths
 //! have classes: of a string of 8 to 16 bytes the first eight are taken and the last eight, which
 //! may overlap, and so on to 256 bytes. Longer strings are left to the C library.
+//!
+//! [`any`] looks for a byte in a string in which there most likely is none, [`first_up_to`] for the
+//! end of a word.
 #![deny(unsafe_code)]
 
+mod blocks;
 mod copies;
 
+pub use blocks::{any, first_up_to};
 pub use copies::{Parts, Room, append, append_parts, copy};
 
 /// The longest string that is compared or copied without a call, in bytes.

@@ -8,16 +8,15 @@ use crate::number::{parse_i64, parse_u32, parse_u64, value_len};
 use crate::{DATA_END_BYTES, Error, KEY_BYTES_MAX, KeyBuf, StoreMode};
 
 /// Reads the command words of get, gets, gat, gats or lease-get from a line that may not be whole.
-/// `None` if the input is none of them, or is too short to tell.
-#[inline]
-pub(super) fn retrieval(input: &[u8]) -> Option<Parsed<'_>> {
+/// Returns their bytes, too. `None` if the input is none of them, or is too short to tell.
+#[inline(always)]
+#[must_use]
+pub fn retrieval(input: &[u8]) -> Option<(GetLine, usize)> {
     match input {
-        [b'g', b'e', b't', b' ', ..] => Some(request(Request::Get(GetLine::new(None, false)), 4)),
-        [b'g', b'e', b't', b's', b' ', ..] => {
-            Some(request(Request::Get(GetLine::new(None, true)), 5))
-        }
+        [b'g', b'e', b't', b' ', ..] => Some((GetLine::new(None, false), 4)),
+        [b'g', b'e', b't', b's', b' ', ..] => Some((GetLine::new(None, true), 5)),
         [b'l', b'e', b'a', b's', b'e', b'-', b'g', b'e', b't', b' ', ..] => {
-            Some(request(Request::Get(GetLine::lease()), LEASE_GET.len()))
+            Some((GetLine::lease(), LEASE_GET.len()))
         }
         [b'g', b'a', b't', b' ', ..] => get_and_touch(input, 4, false),
         [b'g', b'a', b't', b's', b' ', ..] => get_and_touch(input, 5, true),
@@ -29,7 +28,7 @@ const LEASE_GET: &[u8] = b"lease-get";
 
 /// Reads the exptime of gat and gats. `None` if the line ends before it, or it is not complete:
 /// either is for the path of whole lines to say.
-fn get_and_touch(input: &[u8], command_bytes: usize, with_cas: bool) -> Option<Parsed<'_>> {
+fn get_and_touch(input: &[u8], command_bytes: usize, with_cas: bool) -> Option<(GetLine, usize)> {
     let window = input.get(..=super::LINE_BYTES_MAX).unwrap_or(input);
     let words = window.get(command_bytes..)?;
     let start = words.iter().position(|byte| *byte != b' ')?;
@@ -48,7 +47,7 @@ fn get_and_touch(input: &[u8], command_bytes: usize, with_cas: bool) -> Option<P
         || GetLine::refused(Error::Exptime, with_cas),
         |exptime| GetLine::new(Some(exptime), with_cas),
     );
-    Some(request(Request::Get(line), command_bytes + start + exptime.len()))
+    Some((line, command_bytes + start + exptime.len()))
 }
 
 /// Reads a whole line, without its end, that took `consumed` bytes of the input.

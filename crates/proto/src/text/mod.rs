@@ -12,7 +12,7 @@
 pub(crate) mod classic;
 mod get;
 
-pub use classic::plain_set;
+pub use classic::{plain_set, retrieval};
 pub use get::{GetLine, KeyToken};
 
 pub use crate::words::{Words, first_word};
@@ -226,9 +226,9 @@ pub enum AdminCommand {
 #[inline]
 pub fn parse<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Parsed<'b> {
     if let [b'g' | b'l', ..] = input
-        && let Some(parsed) = classic::retrieval(input)
+        && let Some((line, consumed)) = retrieval(input)
     {
-        return parsed;
+        return classic::request(Request::Get(line), consumed);
     }
     if let Some((store, consumed)) = plain_set(input) {
         return classic::request(Request::Store(store), consumed);
