@@ -157,7 +157,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("testkit", &["processes", "reserve", "staleness"]),
     ("tools", &["certs", "usage"]),
     ("top", &["plan", "tools", "usage"]),
-    ("upstream", &["certs", "hashing", "narrow", "proto", "scram", "spans"]),
+    ("upstream", &["certs", "hashing", "narrow", "proto", "scram", "short", "spans"]),
     ("usage", &[]),
     ("watch", &["net", "usage"]),
     ("xtask", &[]),

@@ -101,7 +101,7 @@ impl Heard {
 /// # Errors
 ///
 /// Why it is not sent to any server.
-#[inline]
+#[inline(always)]
 pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
     let needed = match request.op {
         Command::Decr | Command::Get | Command::Gets | Command::Incr | Command::Touch => {
@@ -160,8 +160,7 @@ const BAD_VALUE: &str = "a value is too long for the binary protocol";
 
 const BAD_KEY: &str = "a key has 1 to 250 bytes, and neither spaces nor control characters";
 
-/// One word for every parser: no byte of it ends a word, a line or a string. Without a branch for
-/// each byte.
+/// One word for every parser: no byte of it ends a word, a line or a string.
 #[inline]
 fn is_key(key: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len()) && is_plain(key)
@@ -169,7 +168,7 @@ fn is_key(key: &[u8]) -> bool {
 
 #[inline]
 fn is_plain(bytes: &[u8]) -> bool {
-    bytes.iter().fold(true, |plain, byte| plain & (*byte > b' ') & (*byte != 0x7f))
+    !short::any(bytes, |byte| (byte <= b' ') | (byte == 0x7f))
 }
 
 /// Words of a meta line that memcached takes, command and key included.

@@ -185,6 +185,7 @@ impl Pipeline {
     }
 
     /// Asks for a pool; the answer goes to `ticket`.
+    #[inline(always)]
     pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, now_us: u64) {
         let is_get = matches!(request.op, Command::Get | Command::Gets);
         let joins = is_get && self.open_op == Some(request.op) && self.open_keys < LINE_KEYS_MAX;
@@ -193,24 +194,31 @@ impl Pipeline {
         }
         if joins {
             self.open_keys += 1;
-            wire::word_and_key(&mut self.out, b" ", request.key);
+            self.out.push(b' ');
+            short::append(&mut self.out, request.key);
             if let Some(last) = self.asked.back_mut() {
                 last.place = Place::Within;
             }
         } else {
-            self.end_line();
-            if is_get {
-                let word: &[u8] = if request.op == Command::Get { b"get " } else { b"gets " };
-                wire::word_and_key(&mut self.out, word, request.key);
-                (self.open_op, self.open_keys) = (Some(request.op), 1);
-            } else {
-                wire::write(&mut self.out, request);
-                if let Some(ends) = self.ends.as_mut().filter(|_| request.op.has_value()) {
-                    ends.push_back(self.out.len());
-                }
-            }
+            self.begin_line(request, is_get);
         }
         self.note(request, ticket, pool, now_us, 0);
+    }
+
+    /// Writes a request, or the begin of a line of gets.
+    #[inline(never)]
+    fn begin_line(&mut self, request: &Request<'_>, is_get: bool) {
+        self.end_line();
+        if is_get {
+            let word: &[u8] = if request.op == Command::Get { b"get " } else { b"gets " };
+            wire::word_and_key(&mut self.out, word, request.key);
+            (self.open_op, self.open_keys) = (Some(request.op), 1);
+        } else {
+            wire::write(&mut self.out, request);
+            if let Some(ends) = self.ends.as_mut().filter(|_| request.op.has_value()) {
+                ends.push_back(self.out.len());
+            }
+        }
     }
 
     /// Asks like [`Self::ask`] what `span` is of. A server that takes contexts gets this one in a
@@ -271,9 +279,9 @@ impl Pipeline {
     }
 
     /// Keeps a question until it is answered; its line ends with it.
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, at_us: u64, opcode: u8) {
-        self.keys.extend_from_slice(request.key);
+        short::append(&mut self.keys, request.key);
         // Keys are 250 bytes at the most (`dialect`), words a line.
         let key_len = to_u8(request.key.len());
         let mut words_len = 0;
@@ -566,7 +574,7 @@ impl Pipeline {
         let mut start = self.keys_start;
         for (index, asked) in self.asked.iter().enumerate() {
             let end = start + usize::from(asked.key_len);
-            if self.keys.get(start..end) == Some(key) {
+            if self.keys.get(start..end).is_some_and(|asked| short::equal(asked, key)) {
                 return Some(index);
             }
             if asked.ends_line() {
@@ -615,10 +623,8 @@ impl Pipeline {
         let oldest = self.asked.front()?;
         let &Asked { ticket, at_us, op, pool, place, .. } = oldest;
         let ends_line = oldest.ends_line();
-        if place == Place::Traced
-            && let Some(Traced { span, .. }) = self.traced.pop_front()
-        {
-            end_span(span, op, reply.outcome);
+        if place == Place::Traced {
+            end_span(&mut self.traced, op, reply.outcome);
         }
         sink.on_reply(op, self.oldest_key(), pool, at_us, reply);
         self.pop();
@@ -652,10 +658,13 @@ fn is_mark(answer: &Answer<'_>) -> Result<(), Broken> {
     }
 }
 
+/// The oldest traced question is answered.
 #[cold]
-fn end_span(mut span: OpenSpan, op: Command, outcome: Outcome) {
-    outcome.describe(op, &mut span);
-    span.end();
+fn end_span(traced: &mut VecDeque<Traced>, op: Command, outcome: Outcome) {
+    if let Some(Traced { mut span, .. }) = traced.pop_front() {
+        outcome.describe(op, &mut span);
+        span.end();
+    }
 }
 
 /// Whether a server tells this key: as it is, or in base64, which it may have been stored by.

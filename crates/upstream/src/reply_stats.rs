@@ -56,6 +56,20 @@ impl<'a> ReplyStats<'a> {
             self.latencies.record(pool, us, count);
         }
     }
+
+    #[cold]
+    fn tell_watchers(
+        &mut self,
+        op: Command,
+        key: &[u8],
+        pool: u16,
+        took_us: u64,
+        reply: &Reply<'_>,
+    ) {
+        let pool = self.latencies.name(pool);
+        let exchange = Exchange { op, key, pool, server: self.server.address, took_us };
+        self.sink.exchanged(&exchange, reply);
+    }
 }
 
 impl Drop for ReplyStats<'_> {
@@ -78,9 +92,7 @@ impl ReplyObserver for ReplyStats<'_> {
             add(us, took_us);
         }
         if self.server.is_watched {
-            let pool = self.latencies.name(pool);
-            let exchange = Exchange { op, key, pool, server: self.server.address, took_us };
-            self.sink.exchanged(&exchange, reply);
+            self.tell_watchers(op, key, pool, took_us, reply);
         }
     }
 }

@@ -95,7 +95,7 @@ pub(crate) fn announce(out: &mut Vec<u8>, context: &Context) {
 /// Appends `word` and the key, without a line end.
 pub(crate) fn word_and_key(out: &mut Vec<u8>, word: &[u8], key: &[u8]) {
     out.extend_from_slice(word);
-    out.extend_from_slice(key);
+    short::append(out, key);
 }
 
 /// `set key flags exptime bytes`, with the cas unique behind it, or the lease token before the

@@ -16,8 +16,8 @@ use upstream::{Failure, OwnedReply, Request};
 pub struct RootRoute {
     /// Prefixes, both slashes there, and their routes.
     prefixes: Vec<(Vec<u8>, RouteRef)>,
-    /// The place of the default among them.
-    default: Option<usize>,
+    /// Where keys without a prefix go.
+    default: Option<RouteRef>,
     /// Unknown prefixes go to the default.
     invalid_to_default: bool,
 }
@@ -72,14 +72,14 @@ impl RootRoute {
         default: &[u8],
         invalid_to_default: bool,
     ) -> Self {
-        let default = prefixes.iter().position(|(prefix, _)| prefix == default);
+        let default = prefixes.iter().find(|(prefix, _)| prefix == default);
+        let default = default.map(|(_, route)| Arc::clone(route));
         Self { prefixes, default, invalid_to_default }
     }
 
     /// The clusters that the key goes to; it loses its prefix.
     fn target<'a>(&'a self, request: &mut Request<'_>) -> Target<'a> {
-        let default = self.default.and_then(|index| self.prefixes.get(index));
-        let default = default.map(|(_, route)| route);
+        let default = self.default.as_ref();
         let or_default = || default.map_or(Target::Nowhere, Target::One);
         let Some((prefix, rest)) = split(request.key) else { return or_default() };
         if rest.is_empty() {
@@ -119,6 +119,11 @@ impl Route for RootRoute {
 
     #[inline]
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        if let Some(route) = &self.default
+            && request.key.first() != Some(&b'/')
+        {
+            return route.pick(cx, request);
+        }
         match self.target(request) {
             Target::One(route) => route.pick(cx, request),
             Target::Many(..) | Target::Nowhere => Pick::Run,

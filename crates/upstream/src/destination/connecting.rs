@@ -42,26 +42,30 @@ impl Destination {
         self.settings.connect_timeout + patience
     }
 
+    /// Begins to connect, unless there is a connection or one is being made.
+    #[inline]
     pub(super) fn connect(&mut self, now_us: u64) -> Result<(), Failure> {
-        if matches!(self.link, Link::Closed) {
-            let tls =
-                self.settings.tls.as_ref().map(|tls| (tls, self.settings.server_name.as_str()));
-            let login = self.settings.login.as_ref().map(|login| (login, self.settings.protocol));
-            let guard = Guard::new(tls, login);
-            let (Ok(socket), Ok(guard)) = (Socket::connect(&self.address), guard) else {
-                add(&self.counters.failed, 1);
-                self.unreachable();
-                self.plan_probe(now_us);
-                self.tell_failure(now_us);
-                return Err(Failure::ConnectError);
-            };
-            self.guard = guard;
-            if self.settings.tls.is_some() {
-                self.pipeline.mark_ends();
-            }
-            self.connect_began_us = now_us;
-            self.dial(socket, now_us);
+        if matches!(self.link, Link::Closed) { self.begin_connecting(now_us) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn begin_connecting(&mut self, now_us: u64) -> Result<(), Failure> {
+        let tls = self.settings.tls.as_ref().map(|tls| (tls, self.settings.server_name.as_str()));
+        let login = self.settings.login.as_ref().map(|login| (login, self.settings.protocol));
+        let guard = Guard::new(tls, login);
+        let (Ok(socket), Ok(guard)) = (Socket::connect(&self.address), guard) else {
+            add(&self.counters.failed, 1);
+            self.unreachable();
+            self.plan_probe(now_us);
+            self.tell_failure(now_us);
+            return Err(Failure::ConnectError);
+        };
+        self.guard = guard;
+        if self.settings.tls.is_some() {
+            self.pipeline.mark_ends();
         }
+        self.connect_began_us = now_us;
+        self.dial(socket, now_us);
         Ok(())
     }
 

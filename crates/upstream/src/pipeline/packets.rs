@@ -31,6 +31,7 @@ pub(super) struct Packets {
 
 impl Pipeline {
     /// Asks; `joins` the gets before it.
+    #[inline(never)]
     pub(super) fn ask_packet(
         &mut self,
         request: &Request<'_>,
