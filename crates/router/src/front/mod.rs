@@ -20,6 +20,7 @@ mod packet;
 mod permit;
 mod queue;
 mod slot;
+mod spares;
 mod store;
 mod text;
 mod trace;
@@ -158,8 +159,9 @@ impl Front {
     }
 
     /// Sends what is ready. False when the output is full.
+    #[inline]
     fn drain(&mut self, session: &Session, output: &mut Output<'_>) -> bool {
-        self.queues.get(session.queue).drain(output)
+        self.queues.drain(session.queue, output)
     }
 
     /// Serves what there is, until something is missing.
@@ -216,6 +218,7 @@ impl Front {
         }
     }
 
+    #[inline(always)]
     fn step_once(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         if session.swallow > 0 {
             let count = (input.bytes().len() as u64).min(session.swallow);
@@ -234,7 +237,7 @@ impl Front {
     }
 
     /// Reads one request.
-    #[inline]
+    #[inline(always)]
     fn read(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         let is_packet = input.bytes().first() == Some(&proto::binary::REQUEST_MAGIC);
         let first = if is_packet { Dialect::Binary } else { Dialect::Text };
@@ -245,7 +248,7 @@ impl Front {
     }
 
     /// Asks, and answers at once if that can be.
-    #[inline]
+    #[inline(never)]
     fn submit(&mut self, queue: u32, slot: Slot, request: &Request<'_>) {
         // Longer values are refused: `store::VALUE_BYTES_MAX`.
         let slot = slot.asking(u32::try_from(request.value.len()).unwrap_or(0));
@@ -261,7 +264,7 @@ impl Front {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn ask_core(&mut self, request: &Request<'_>, ticket: Ticket) {
         if let Submitted::Done(reply) = self.core.submit(request, ticket) {
             upstream::Sink::answer(&mut self.queues, ticket, &reply.get());

@@ -36,6 +36,7 @@ use super::account::{Account, Holding};
 use super::admission::{Admission, Expected};
 use super::format;
 use super::slot::{Kind, Slot};
+use super::spares::Spares;
 use super::trace::Open;
 use super::watch::Reporter;
 
@@ -50,6 +51,9 @@ pub(crate) const HEAP_BYTES_MAX: usize = 256 * 1024;
 /// the limit above was reached may ask for many large values.
 const HEAP_BYTES_CUT: usize = 32 << 20;
 
+/// What they become.
+static TOO_MUCH: Reply<'static> = Reply::failed(Failure::Busy, b"out of memory writing reply");
+
 /// Bytes of values that one connection may have on their way to servers, and of replies that are
 /// to be expected; no further requests are read until there are fewer.
 const ASKED_BYTES_MAX: usize = 4 << 20;
@@ -60,9 +64,6 @@ const SMALL_REPLIES_MAX: u16 = 4096;
 
 /// Bytes of one reply beside its value, words and key, at the most.
 const REPLY_REST_BYTES: usize = 512;
-
-/// Beyond this, the heap grows by what is needed and an eighth, not by doubling.
-const DOUBLING_BYTES: usize = 256 * 1024;
 
 /// Capacity that an idle connection keeps, in bytes of answers and in slots.
 const HEAP_KEPT: usize = 4096;
@@ -102,6 +103,7 @@ pub(crate) struct Queue {
 pub(crate) struct Queues {
     queues: Vec<Queue>,
     free: Vec<u32>,
+    spares: Spares,
     /// Connections whose first slot has become ready.
     pub(crate) resumed: Vec<ConnId>,
     pub(super) reporter: Reporter,
@@ -115,10 +117,10 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(super) fn new(reporter: Reporter, account: Account, traffic: Arc<Traffic>) -> Self {
-        let (queues, free, resumed) = Default::default();
+        let (queues, free, spares, resumed) = Default::default();
         let admission = Admission::new(Instant::now());
         let open = Open::default();
-        Self { queues, free, resumed, reporter, account, admission, traffic, open }
+        Self { queues, free, spares, resumed, reporter, account, admission, traffic, open }
     }
 
     /// Nothing is owed by this queue.
@@ -187,6 +189,37 @@ impl Queues {
         }
     }
 
+    /// Sends what is ready. False when the output is full.
+    #[inline]
+    pub(super) fn drain(&mut self, number: u32, output: &mut Output<'_>) -> bool {
+        let queue = &mut self.queues[number as usize];
+        if queue.is_awaiting() {
+            return true;
+        }
+        let has_room = queue.drain(output);
+        if queue.slots.is_empty() {
+            self.rest(number);
+        }
+        has_room
+    }
+
+    /// Everything has left: gives back what was used.
+    fn rest(&mut self, number: u32) {
+        let queue = &mut self.queues[number as usize];
+        queue.reply_bytes /= 2;
+        if queue.heap.capacity() <= HEAP_KEPT {
+            queue.heap.clear();
+        } else {
+            self.spares.keep_heap(std::mem::take(&mut queue.heap));
+        }
+        if queue.slots.capacity() > SLOTS_KEPT {
+            self.spares.keep_slots(std::mem::take(&mut queue.slots));
+        }
+        if self.account.is_tight() {
+            self.spares.clear();
+        }
+    }
+
     /// Counts what the queue holds.
     #[inline]
     pub(super) fn recount(&mut self, number: u32) {
@@ -238,6 +271,9 @@ impl Queues {
         if !client_key.is_empty() {
             (slot.start, slot.len) = queue.append(client_key);
         }
+        if queue.slots.capacity() == 0 {
+            queue.slots = self.spares.slots();
+        }
         if slot.op.class() == CommandClass::Get && !queue.asks_for_small() {
             let bytes = self.admission.guess(queue.reply_bytes);
             self.admission.ask(&mut queue.expected, bytes);
@@ -281,9 +317,8 @@ impl Sink for Queues {
         slot.asked_bytes = 0;
         let start = queue.heap.len();
         let client_key = (slot.start as usize, slot.len as usize);
-        let too_much = Reply::failed(Failure::Busy, b"out of memory writing reply");
         let (reply, value_bytes) = if start > HEAP_BYTES_CUT {
-            (&too_much, too_much.value.len())
+            (&TOO_MUCH, TOO_MUCH.value.len())
         } else {
             (reply, value_bytes)
         };
@@ -291,13 +326,14 @@ impl Sink for Queues {
         let is_small = value_bytes <= HEAP_KEPT;
         queue.small_replies =
             if is_small { (queue.small_replies + 1).min(SMALL_REPLIES_MAX) } else { 0 };
-        let grows = value_bytes.max(start) > HEAP_KEPT && queue.heap.capacity() - start < needed;
+        let lacks_room = queue.heap.capacity() - start < needed;
+        if lacks_room && !self.spares.grow(&mut queue.heap, needed) {
+            queue.give_up();
+            self.account.dropped.push(conn);
+            return;
+        }
+        let grows = lacks_room && value_bytes.max(start) > HEAP_KEPT;
         if grows {
-            if !grow(&mut queue.heap, needed) {
-                queue.give_up();
-                self.account.dropped.push(conn);
-                return;
-            }
             queue.reply_bytes = needed.max(queue.reply_bytes / 2);
         }
         self.traffic.answered(slot.op, reply.outcome);
@@ -343,6 +379,12 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
+    }
+
+    /// The next reply to leave is still to come.
+    #[inline]
+    fn is_awaiting(&self) -> bool {
+        self.slots.front().is_some_and(|slot| !slot.is_ready)
     }
 
     /// There is no place for another request.
@@ -426,8 +468,7 @@ impl Queue {
 
     /// Sends what is ready at the front: large replies from where they lie, small ones together.
     /// False when the output is full.
-    #[inline]
-    pub(crate) fn drain(&mut self, output: &mut Output<'_>) -> bool {
+    fn drain(&mut self, output: &mut Output<'_>) -> bool {
         if self.is_broken {
             // What follows a lost reply would be taken for it.
             return false;
@@ -472,9 +513,6 @@ impl Queue {
                 return false;
             }
         }
-        if self.slots.is_empty() {
-            self.rest();
-        }
         true
     }
 
@@ -485,27 +523,4 @@ impl Queue {
             (self.heap, self.slots) = (Vec::new(), VecDeque::new());
         }
     }
-
-    /// Everything has left: gives back what was used.
-    fn rest(&mut self) {
-        self.reply_bytes /= 2;
-        if self.heap.capacity() > HEAP_KEPT {
-            self.heap = Vec::new()
-        } else {
-            self.heap.clear()
-        }
-        if self.slots.capacity() > SLOTS_KEPT {
-            self.slots = VecDeque::new();
-        }
-    }
-}
-
-/// Makes room for `needed` bytes more. False when there is no memory.
-#[cold]
-fn grow(heap: &mut Vec<u8>, needed: usize) -> bool {
-    let wanted = heap.len() + needed;
-    if wanted <= DOUBLING_BYTES {
-        return heap.try_reserve(needed).is_ok();
-    }
-    heap.try_reserve_exact(needed + wanted / 8).is_ok()
 }

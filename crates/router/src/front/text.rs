@@ -16,7 +16,20 @@ pub(crate) const ADMIN_PREFIX: &[u8] = b"__mcrouter__.";
 
 impl Front {
     /// Reads one command.
+    #[inline(always)]
     pub(super) fn command(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
+        // Most are gets, of clients that need no login.
+        if session.client_login.is_none()
+            && let Some((line, consumed)) = text::retrieval(input.bytes())
+        {
+            input.consume(consumed);
+            return self.retrieve(session, line, input);
+        }
+        self.any_command(session, input)
+    }
+
+    #[inline(never)]
+    fn any_command(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         let mut key_buf = KeyBuf::new();
         let bytes = input.bytes();
         let parsed = match GetLine::metaget(bytes) {
