@@ -42,7 +42,7 @@ pub struct EvictionSetting {
 impl EvictionSetting {
     /// The order of an LRU.
     pub const LRU: Self = Self { newcomer_factor: 1, weighs_size: false };
-    /// The order before anything is known of the load: it costs hardly any load hits, and most gain
+    /// The order while nothing is known of the load: it costs hardly any load hits, and most gain
     /// by it.
     pub const FIRST: Self = Self { newcomer_factor: 2, weighs_size: false };
 }
