@@ -286,6 +286,9 @@ impl Service for Front {
 
     fn begin_turn(&mut self, now: Instant) {
         self.is_short = reserve::is_low();
+        if self.is_short {
+            self.queues.give_back_spares();
+        }
         self.batch.turn();
         self.queues.account.turn(now);
         self.queues.admission.turn(now);

@@ -203,6 +203,12 @@ impl Queues {
         has_room
     }
 
+    /// Gives back what no connection uses.
+    #[cold]
+    pub(super) fn give_back_spares(&mut self) {
+        self.spares.clear();
+    }
+
     /// Everything has left: gives back what was used.
     fn rest(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];

@@ -22,11 +22,18 @@ const KEPT_BYTES_MIN: usize = 4096;
 /// Beyond this, a buffer grows by what is needed and an eighth, not by doubling.
 const DOUBLING_BYTES: usize = 256 * 1024;
 
-/// One worker's.
-#[derive(Debug, Default)]
+/// One worker's. The two lists have room for all that they may hold, so keeping something needs no
+/// memory.
+#[derive(Debug)]
 pub(super) struct Spares {
     heaps: Vec<Vec<u8>>,
     slots: Vec<VecDeque<Slot>>,
+}
+
+impl Default for Spares {
+    fn default() -> Self {
+        Self { heaps: Vec::with_capacity(KEPT_MAX), slots: Vec::with_capacity(KEPT_MAX) }
+    }
 }
 
 impl Spares {
@@ -72,7 +79,8 @@ impl Spares {
     /// Gives everything back.
     #[cold]
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        self.heaps.clear();
+        self.slots.clear();
     }
 }
 

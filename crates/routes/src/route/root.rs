@@ -119,6 +119,7 @@ impl Route for RootRoute {
 
     #[inline]
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        // Most keys have no prefix.
         if let Some(route) = &self.default
             && request.key.first() != Some(&b'/')
         {
