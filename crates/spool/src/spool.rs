@@ -198,6 +198,12 @@ impl Spool {
         Ok(spool)
     }
 
+    /// The folder it is in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// From here on, records that are dropped leave this one behind the others of their
     /// destination: it is on the disk before they are removed, or before anything after them is
     /// acknowledged.

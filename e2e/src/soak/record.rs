@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 /// once more, and a server that stood still may give up who held a large value meanwhile.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
-/// The same for `302 try again`: the proxy believes a server whose deletes it kept two to four
+/// The same for `302 try again`: the proxy believes a server whose deletes it kept three to six
 /// seconds after they are executed, and after the other server, which has its mark, can be asked.
-const UNBELIEVED: Duration = Duration::from_secs(6);
+const UNBELIEVED: Duration = Duration::from_secs(8);
 
 /// A process whose trouble excuses an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

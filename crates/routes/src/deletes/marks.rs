@@ -10,6 +10,10 @@
 //! reads the marks of all servers as often. A mark ends by itself: [`SETTLED_SECS`] after the last
 //! router has executed what it kept, or [`OWED_SECS`] after a router has died with its spool. A
 //! peer that is away when the deletes are executed is asked again while its mark may live.
+//!
+//! The mark's value names the router that wrote it last. One that was killed after its deletes were
+//! executed, and before its marks were shortened, finds its name there when it is started again,
+//! and shortens them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -29,6 +33,12 @@ const OWED_SECS: i64 = 60;
 /// The lifetime of the mark that a router leaves when its deletes are executed. Longer than two
 /// intervals, so that a router with other deletes writes it anew before.
 const SETTLED_SECS: i64 = 3;
+
+/// A mark that was shortened has ended after this time, whatever the peer's clock rounds.
+const ENDED: Duration = Duration::from_secs(5);
+
+/// The value of the mark of a router that has no name.
+const NAMELESS: &[u8] = b"1";
 
 /// The longest key.
 const KEY_MAX: usize = 250;
@@ -54,6 +64,8 @@ struct Peer {
     /// The end of the mark that this router has written there for deletes to come, and has not
     /// shortened since.
     owed_until: Option<Instant>,
+    /// When this router has shortened its mark there, last.
+    shortened_at: Option<Instant>,
 }
 
 /// An outstanding request for a mark.
@@ -80,22 +92,35 @@ struct Server {
 /// The marks of all servers, as this router knows and writes them.
 #[derive(Debug)]
 pub(super) struct Marks {
+    /// The name of this router.
+    name: Option<Vec<u8>>,
     servers: BTreeMap<String, Server>,
     /// The number of servers that have none.
     unmarkable: u64,
     /// By the lower half of their tickets.
     asked: BTreeMap<u32, Asked>,
     last_number: u32,
-    /// Whether marks of others are looked for.
-    reads: bool,
-    round_at: Instant,
+    /// Whether marks count, those of others, too.
+    heeds: bool,
+    write_at: Instant,
+    read_at: Instant,
 }
 
 impl Marks {
-    /// None yet. Without `reads` marks are written only.
-    pub(super) fn new(reads: bool, now: Instant) -> Self {
+    /// None yet. Without `heeds` marks of others do not count. `name` is this router's, which no
+    /// other has, and which it has again when it is started again.
+    pub(super) fn new(name: Option<Vec<u8>>, heeds: bool, now: Instant) -> Self {
         let (servers, asked) = (BTreeMap::new(), BTreeMap::new());
-        Self { servers, unmarkable: 0, asked, last_number: 0, reads, round_at: now }
+        Self {
+            name,
+            servers,
+            unmarkable: 0,
+            asked,
+            last_number: 0,
+            heeds,
+            write_at: now,
+            read_at: now,
+        }
     }
 
     /// Other servers are in use. Marks that were seen of those that stay count further; the
@@ -121,10 +146,12 @@ impl Marks {
             let mut at = |target: &Target| upstream.destination(&target.address, &target.settings);
             let id = at(target);
             let old = before.get(name);
-            let owed_until = |id| old?.peers.iter().find(|peer| peer.id == id)?.owed_until;
+            let known_as = |id| old?.peers.iter().find(|peer| peer.id == id);
             let peers = known.into_iter().map(|peer| {
                 let id = at(peer);
-                Peer { id, answer: Answer::None, owed_until: owed_until(id) }
+                let (owed_until, shortened_at) =
+                    known_as(id).map_or((None, None), |peer| (peer.owed_until, peer.shortened_at));
+                Peer { id, answer: Answer::None, owed_until, shortened_at }
             });
             let peers = peers.collect();
             let seen_at = old.and_then(|server| server.seen_at);
@@ -144,7 +171,7 @@ impl Marks {
 
     /// When marks are to be written and read again; `None` where no server has peers.
     pub(super) fn due(&self) -> Option<Instant> {
-        (!self.servers.is_empty()).then_some(self.round_at)
+        (!self.servers.is_empty()).then_some(self.write_at.min(self.read_at))
     }
 
     /// True if another router, or this one a moment ago, has deletes to come to the server.
@@ -170,12 +197,18 @@ impl Marks {
         owed: impl Iterator<Item = String>,
         upstream: &mut Upstream,
     ) -> Vec<(String, DestinationId)> {
-        if self.due().is_none_or(|due| due > now) {
+        if self.servers.is_empty() {
             return Vec::new();
         }
-        self.round_at = now + EVERY;
-        self.write(now, &owed.collect(), upstream);
-        if self.reads { self.read(now, upstream) } else { Vec::new() }
+        if self.write_at <= now {
+            self.write_at = now + EVERY;
+            self.write(now, &owed.collect(), upstream);
+        }
+        if self.read_at > now {
+            return Vec::new();
+        }
+        self.read_at = now + EVERY;
+        self.read(now, upstream)
     }
 
     /// Writes the marks of the servers in `owed`, and shortens those that are left of others.
@@ -185,8 +218,9 @@ impl Marks {
             // Only a mark that is there is shortened: a peer may have lost it.
             let (op, exptime) =
                 if is_owed { (Command::Set, OWED_SECS) } else { (Command::Touch, SETTLED_SECS) };
+            let value = self.name.as_deref().unwrap_or(NAMELESS);
             let request =
-                Request { exptime, value: b"1", is_aside: true, ..Request::new(op, &server.key) };
+                Request { exptime, value, is_aside: true, ..Request::new(op, &server.key) };
             for (place, peer) in server.peers.iter_mut().enumerate() {
                 let left = peer.owed_until.filter(|until| *until > now);
                 peer.owed_until = if is_owed { Some(now + OWED) } else { left };
@@ -246,6 +280,7 @@ impl Marks {
         now: Instant,
         ticket: Ticket,
         outcome: Outcome,
+        value: &[u8],
         marked: &mut Vec<DestinationId>,
     ) -> bool {
         let is_read = ticket >> 32 == READS;
@@ -260,6 +295,7 @@ impl Marks {
             let is_short = matches!(outcome, Outcome::Touched | Outcome::NotFound);
             if is_short && peer.owed_until == asked.owed_until {
                 peer.owed_until = None;
+                peer.shortened_at = Some(now);
             }
             return true;
         }
@@ -268,7 +304,14 @@ impl Marks {
             Outcome::NotFound => Answer::Clear,
             _ => Answer::None,
         };
-        if peer.answer == Answer::Marked {
+        let is_own = || self.name.as_deref() == Some(value);
+        let may_last = peer.shortened_at.is_none_or(|at| now > at + ENDED);
+        if peer.answer == Answer::Marked && peer.owed_until.is_none() && may_last && is_own() {
+            // Of a former life. It is shortened now, or written anew.
+            peer.owed_until = Some(now + OWED);
+            self.write_at = now;
+        }
+        if peer.answer == Answer::Marked && self.heeds {
             if server.seen_at.is_none() {
                 marked.push(server.id);
             }

@@ -28,8 +28,9 @@ const NOWHERE: usize = SERVERS;
 /// Longer than two intervals of marks.
 const SEEN_US: u64 = 3_000_000;
 
-/// Longer than the mark of a router that has executed its deletes.
-const SETTLED_US: u64 = 6_000_000;
+/// Longer than the mark of a router that has executed its deletes: two intervals until it is
+/// shortened, three seconds, and two intervals until that is seen.
+const SETTLED_US: u64 = 7_000_000;
 
 /// Longer than several intervals, and shorter than a mark lives.
 const AWAY_US: u64 = 10_000_000;
@@ -312,6 +313,36 @@ fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
     let targets = fleet.plan.targets();
     fleet.writers.push(killed.again(targets));
     fleet.assert_believed();
+}
+
+/// It was killed when its deletes were executed, before its peers heard of that: they were away, or
+/// it was a moment too early.
+#[test]
+fn a_router_killed_before_it_ends_its_mark_ends_it_when_it_is_back() {
+    for are_away in [false, true] {
+        seeds(10, "a_router_killed_before", |seed| {
+            let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
+            fleet.keep_a_delete();
+            fleet.pass(SEEN_US);
+            let begin = |trouble| {
+                let peers = 1..SERVERS;
+                peers.for_each(|peer| system::with(|net| net.begin(peer, trouble, u64::MAX)));
+            };
+            begin(if are_away { Trouble::Dead } else { Trouble::None });
+            fleet.heal(0);
+            while fleet.writers[0].deletes().counts().pending > 0 {
+                fleet.pass(10_000);
+            }
+            let killed = fleet.writers.remove(0);
+            let targets = fleet.plan.targets();
+            fleet.writers.push(killed.again(targets));
+            if are_away {
+                fleet.pass(AWAY_US);
+                begin(Trouble::None);
+            }
+            fleet.assert_believed();
+        });
+    }
 }
 
 /// The peers are away while the deletes are executed, and have the mark when they are back.

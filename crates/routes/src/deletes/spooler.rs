@@ -1,11 +1,12 @@
 //! The spooler's thread: what it does, turn by turn.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use std::{fs, io};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -39,12 +40,14 @@ pub(super) struct Work<L> {
     log: L,
 }
 
+/// Answers to deletes and to questions about marks, with the values of marks.
 #[derive(Default)]
-struct Answers(Vec<(Ticket, Outcome)>);
+struct Answers(Vec<(Ticket, Outcome, Vec<u8>)>);
 
 impl Sink for Answers {
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
-        self.0.push((ticket, reply.outcome));
+        let value = if reply.outcome == Outcome::Found { reply.value } else { b"" };
+        self.0.push((ticket, reply.outcome, value.to_owned()));
     }
 }
 
@@ -63,7 +66,7 @@ impl<L: Fn(&str)> Work<L> {
         let now = now();
         let upstream = Upstream::new(worker, registry, now)?;
         let (targets, replays) = (BTreeMap::new(), Vec::new());
-        let marks = Marks::new(holds_gets, now);
+        let marks = Marks::new(name_of(spool.folder()), holds_gets, now);
         let mut work = Self {
             spool,
             import,
@@ -248,8 +251,8 @@ impl<L: Fn(&str)> Work<L> {
 
     fn take_answers(&mut self, now: Instant, answers: &mut Answers) {
         let mut marked = Vec::new();
-        for (ticket, outcome) in answers.0.drain(..) {
-            if self.marks.answered(now, ticket, outcome, &mut marked) {
+        for (ticket, outcome, value) in answers.0.drain(..) {
+            if self.marks.answered(now, ticket, outcome, &value, &mut marked) {
                 continue;
             }
             let (number, index) = ((ticket >> 32) as usize, (ticket & 0xffff_ffff) as usize);
@@ -314,6 +317,14 @@ impl<L: Fn(&str)> Work<L> {
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, Timespec::try_from(wait).ok().as_ref());
     }
+}
+
+/// A name of the program that has this spool, the same when it is started again on this machine.
+/// Without `/proc`, or when the folder is gone, it has none.
+fn name_of(folder: &Path) -> Option<Vec<u8>> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let at = fs::metadata(folder).ok()?;
+    Some(format!("{} {} {}", boot.trim(), at.dev(), at.ino()).into_bytes())
 }
 
 /// True if one of the replays keeps the server of this name from being asked for values.
