@@ -55,7 +55,7 @@ pub(super) struct HitrateArgs {
     #[arg(short, long, default_value = "8,16,32,64", value_name = "MB")]
     memory: Sizes,
     /// Servers by name, with commas: holdall, holdall-bag, holdall-lru (strict), memcached, redis,
-    /// valkey.
+    /// redis-lfu, valkey, valkey-lfu.
     /// Without it, all that are installed.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     servers: Option<Vec<String>>,

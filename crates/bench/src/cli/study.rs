@@ -32,7 +32,7 @@ pub(super) struct StudyArgs {
     #[arg(value_enum)]
     study: Study,
     /// Servers by name, with commas: holdall, holdall-bag, holdall-lru (strict), memcached, redis,
-    /// valkey.
+    /// redis-lfu, valkey, valkey-lfu.
     /// Without it, all that are installed.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     servers: Option<Vec<String>>,

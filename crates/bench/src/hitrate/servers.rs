@@ -17,8 +17,16 @@ pub struct Contender {
 }
 
 /// Names of the servers that are known, in the order of reports.
-pub const KNOWN: [&str; 6] =
-    ["holdall", "holdall-bag", "holdall-lru", "memcached", "redis", "valkey"];
+pub const KNOWN: [&str; 8] = [
+    "holdall",
+    "holdall-bag",
+    "holdall-lru",
+    "memcached",
+    "redis",
+    "redis-lfu",
+    "valkey",
+    "valkey-lfu",
+];
 
 /// The server of this name, where it is installed; `own` is this program. In its command, `{port}`,
 /// `{memory}`, `{threads}` and, where it knows the like, `{group}` are to be replaced.
@@ -33,8 +41,9 @@ fn known(name: &str, own: &Path) -> Option<Contender> {
     // folder.
     let folder = std::env::temp_dir().display().to_string();
     let redis = |program: &str| {
+        let policy = if name.ends_with("-lfu") { "allkeys-lfu" } else { "allkeys-lru" };
         let listen = [program, "--bind", "127.0.0.1", "--port", "{port}", "--save", ""];
-        let keep = ["--maxmemory", "{memory}mb", "--maxmemory-policy", "allkeys-lru"];
+        let keep = ["--maxmemory", "{memory}mb", "--maxmemory-policy", policy];
         let more = ["--io-threads", "{threads}", "--dir", &folder];
         with(&listen, &[&keep[..], &more].concat())
     };
@@ -47,8 +56,8 @@ fn known(name: &str, own: &Path) -> Option<Contender> {
             (with(&holdall, &[&workers[..], &["-o", &policy]].concat()), Protocol::Text)
         }
         "memcached" => (with(&memcached, &workers), Protocol::Text),
-        "redis" => (redis("redis-server"), Protocol::Resp),
-        "valkey" => (redis("valkey-server"), Protocol::Resp),
+        "redis" | "redis-lfu" => (redis("redis-server"), Protocol::Resp),
+        "valkey" | "valkey-lfu" => (redis("valkey-server"), Protocol::Resp),
         _ => return None,
     };
     let is_there = words.first().is_some_and(|program| is_installed(program));
