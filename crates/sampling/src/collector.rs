@@ -79,14 +79,15 @@ impl Config {
     pub fn for_memory(bytes: u64, workers: usize, chooses_eviction: bool) -> Self {
         let keys = (bytes / MEMORY_FOR_A_KEY).min(KEYS_MAX as u64);
         let keys = to_usize(keys).max(KEYS_MIN).next_power_of_two();
-        // Seven eighths of a power of two fill their hash tables.
-        let trial = (keys / 4).max(keys.min(TRIAL_ENOUGH)) / 8 * 7;
+        let trial = (keys / 4).max(keys.min(TRIAL_ENOUGH));
         let trial = if chooses_eviction { trial } else { 0 };
         let log = (keys / 4).max(LOGS_MIN / workers.max(1)).max(LOG_MIN);
-        Self { keys, curve: Self::curve_for_memory(bytes), log, trial }
+        let curve = Self::curve_for_memory(bytes);
+        let keys = keys.min(KEYS_ENOUGH.max(keys / 2));
+        Self { keys, curve, log, trial }
     }
 
-    /// Keys of the miss-ratio curve: seven eighths of a power of two fill their hash table.
+    /// Keys of the miss-ratio curve.
     fn curve_for_memory(bytes: u64) -> usize {
         let keys = if bytes < MEMORY_FOR_A_GOOD_CURVE {
             bytes / MEMORY_FOR_A_KEY
@@ -94,8 +95,7 @@ impl Config {
             (bytes / MEMORY_FOR_A_KEY_OF_THE_CURVE).max(CURVE_ENOUGH.min(bytes / MEMORY_AT_LEAST))
         };
         // Rounded down: samples of more than a tenth of the memory are not kept at all.
-        let slots = 1 << to_usize(keys.min(KEYS_MAX as u64)).max(KEYS_MIN).ilog2();
-        slots / 8 * 7
+        1 << to_usize(keys.min(KEYS_MAX as u64)).max(KEYS_MIN).ilog2()
     }
 
     /// Memory of a collector and of the logs of `workers`, in bytes, beside [`Self::FIXED_BYTES`].
@@ -131,7 +131,7 @@ const MEMORY_AT_LEAST: u64 = 2 << 10;
 
 const KEYS_MIN: usize = 128;
 
-/// Keys and ghosts with which a trial says something, before they are cut to what fills its table.
+/// Keys and ghosts with which a trial says something.
 const TRIAL_ENOUGH: usize = 256;
 
 /// Samples in the logs of all workers with which a trial says something: a log that is full keeps

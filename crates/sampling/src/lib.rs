@@ -29,11 +29,13 @@
 mod collector;
 mod histogram;
 mod hot_keys;
+mod index;
 mod latency;
 mod log;
 mod miss_ratio;
 mod prefixes;
 mod recent;
+mod table;
 mod trials;
 mod working_set;
 

@@ -16,7 +16,8 @@
 //! million keys; the threshold that adapts is ours.
 
 use crate::prefixes::{PrefixId, Prefixes};
-use crate::{HashTable, rate};
+use crate::rate;
+use crate::table::Table;
 use narrow::to_u16;
 
 /// A stretch of time up to now.
@@ -55,7 +56,7 @@ pub struct Estimate {
 /// The sample.
 #[derive(Debug)]
 pub struct WorkingSet {
-    keys: HashTable<Used>,
+    keys: Table<Used>,
     wanted: usize,
     thresholds: [u64; WINDOWS.len()],
     prefixes: Prefixes,
@@ -74,18 +75,21 @@ struct Used {
 }
 
 impl WorkingSet {
-    /// A sample of about `wanted` keys for each window.
+    /// A sample of about `wanted` keys for each window, at most 16,384.
+    ///
+    /// # Panics
+    ///
+    /// When they are more.
     #[must_use]
     pub fn new(wanted: usize) -> Self {
-        let keys = HashTable::with_capacity_and_hasher(keys_max(wanted), Default::default());
-        let thresholds = [u64::MAX; WINDOWS.len()];
+        let (keys, thresholds) = (Table::new(keys_max(wanted)), [u64::MAX; WINDOWS.len()]);
         Self { keys, wanted, thresholds, prefixes: Prefixes::default() }
     }
 
     /// Memory at most, in bytes.
     #[must_use]
     pub fn bytes_max(wanted: usize) -> usize {
-        keys_max(wanted) * 8 / 7 * (size_of::<(u64, Used)>() + 1) + Prefixes::BYTES
+        Table::<Used>::bytes(keys_max(wanted)) + Prefixes::BYTES
     }
 
     /// The number of a key prefix.
@@ -100,28 +104,29 @@ impl WorkingSet {
         }
         #[expect(clippy::cast_precision_loss, reason = "sizes to seven digits")]
         let size = bytes as f32;
-        let used = self.keys.entry(hash).or_insert(Used {
+        let new = Used {
             at_secs: now_secs,
             bytes_min: bytes,
             bytes_max: bytes,
             bytes_mean: 0.0,
             count: 0,
             prefix,
-        });
+        };
+        let used = self.keys.get_or_insert(hash, new);
         used.at_secs = now_secs;
         used.prefix = prefix;
         used.bytes_min = used.bytes_min.min(bytes);
         used.bytes_max = used.bytes_max.max(bytes);
         used.count = used.count.saturating_add(1);
         used.bytes_mean += (size - used.bytes_mean) / f32::from(used.count);
-        if self.keys.len() >= keys_max(self.wanted) {
+        if self.keys.is_full() {
             self.trim(now_secs);
         }
     }
 
     /// A key without an item was used: if it had one before, it is still part of the working set.
     pub fn used_without_item(&mut self, hash: u64, now_secs: u32) {
-        if let Some(used) = self.keys.get_mut(&hash) {
+        if let Some(used) = self.keys.get_mut(hash) {
             used.at_secs = now_secs;
         }
     }
@@ -142,7 +147,7 @@ impl WorkingSet {
     pub fn lower(&mut self, threshold: u64) {
         if threshold < self.threshold() {
             self.thresholds.iter_mut().for_each(|own| *own = (*own).min(threshold));
-            self.keys.retain(|hash, _| *hash < threshold);
+            self.keys.retain(|(hash, _)| *hash < threshold);
         }
     }
 
@@ -181,7 +186,7 @@ impl WorkingSet {
     fn each(&self, window: Window, now_secs: u32, mut visit: impl FnMut(&Used, f64)) {
         let (threshold, weight) = (self.thresholds[window as usize], 1.0 / self.rate(window));
         let first_secs = now_secs.saturating_sub(WINDOWS[window as usize].2);
-        for (hash, used) in &self.keys {
+        for (hash, used) in self.keys.iter() {
             if *hash < threshold && used.at_secs >= first_secs {
                 visit(used, weight);
             }
@@ -194,7 +199,7 @@ impl WorkingSet {
         let mut hashes = Vec::with_capacity(self.keys.len());
         for (threshold, (_, _, secs)) in self.thresholds.iter_mut().zip(WINDOWS) {
             let first_secs = now_secs.saturating_sub(secs);
-            let in_window = |(hash, used): (&u64, &Used)| {
+            let in_window = |(hash, used): &(u64, Used)| {
                 (*hash < *threshold && used.at_secs >= first_secs).then_some(*hash)
             };
             hashes.clear();
@@ -204,13 +209,13 @@ impl WorkingSet {
             }
         }
         let thresholds = self.thresholds;
-        self.keys.retain(|hash, used| {
+        self.keys.retain(|(hash, used)| {
             WINDOWS.iter().zip(thresholds).any(|((_, _, secs), threshold)| {
                 *hash < threshold && used.at_secs >= now_secs.saturating_sub(*secs)
             })
         });
         let mut is_used = vec![false; usize::from(PrefixId::MAX) + 1];
-        self.keys.values().for_each(|used| is_used[usize::from(used.prefix)] = true);
+        self.keys.iter().for_each(|(_, used)| is_used[usize::from(used.prefix)] = true);
         self.prefixes.keep(|number| is_used[usize::from(number)]);
     }
 }
@@ -225,8 +230,8 @@ impl Estimate {
     }
 }
 
-/// Keys kept at most: those of three windows, and some more before it is worth trimming. A table of
-/// 7/8 of a power of two.
+/// Keys kept at most: those of three windows, and half as many as one has before it is worth
+/// trimming.
 fn keys_max(wanted: usize) -> usize {
     wanted.next_power_of_two() * 7 / 2
 }

@@ -5,12 +5,13 @@
 
 use std::cmp::Reverse;
 
-use crate::HashTable;
+use crate::table::Table;
+use narrow::to_u32;
 
 /// The order of a number of keys that is bounded when it is made.
 #[derive(Debug)]
 pub(super) struct Order {
-    keys: HashTable<Known>,
+    keys: Table<Known>,
     keys_max: usize,
     /// Fenwick tree: bytes by place, places from 1.
     tree: Box<[u64]>,
@@ -31,10 +32,10 @@ pub(super) struct Known {
 }
 
 impl Order {
-    /// Of at most `keys_max` keys; seven eighths of a power of two fill the table.
+    /// Of at most `keys_max` keys.
     pub(super) fn new(keys_max: usize) -> Self {
         Self {
-            keys: HashTable::with_capacity_and_hasher(keys_max, Default::default()),
+            keys: Table::new(keys_max),
             keys_max,
             tree: vec![0; places(keys_max) + 1].into_boxed_slice(),
             next_place: 1,
@@ -44,10 +45,7 @@ impl Order {
 
     /// Memory, in bytes.
     pub(super) fn bytes_max(keys_max: usize) -> usize {
-        let entry = size_of::<(u64, Known)>();
-        let table = (keys_max * 8 / 7).next_power_of_two() * (entry + 1);
-        // Numbering anew takes the keys out of the table, for a moment.
-        table + (places(keys_max) + 1) * 8 + keys_max * entry
+        Table::<Known>::bytes(keys_max) + (places(keys_max) + 1) * size_of::<u64>()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -55,7 +53,7 @@ impl Order {
     }
 
     pub(super) fn get(&self, hash: u64) -> Option<Known> {
-        self.keys.get(&hash).copied()
+        self.keys.get(hash).copied()
     }
 
     /// Bytes of the keys that were used after this one.
@@ -70,37 +68,35 @@ impl Order {
 
     /// All keys' facts, in no order.
     pub(super) fn known(&self) -> impl Iterator<Item = &Known> {
-        self.keys.values()
+        self.keys.iter().map(|(_, known)| known)
     }
 
     /// Makes a key the newest; `false`, and nothing was done, if there is no room for it.
     pub(super) fn put(&mut self, hash: u64, bytes: u32, deadline: u32, used_at: u32) -> bool {
-        // A table that has to grow for the sake of what was removed from it says that it is full.
-        let is_full = self.keys.len() >= self.keys_max.min(self.keys.capacity());
-        if self.next_place as usize >= self.tree.len() || is_full && !self.keys.contains_key(&hash)
-        {
+        let has_room = !self.keys.is_full() || self.keys.get(hash).is_some();
+        if self.next_place as usize >= self.tree.len() || !has_room {
             return false;
         }
         let place = self.next_place;
         self.next_place += 1;
-        let known = Known { place, bytes, deadline, used_at };
-        if let Some(before) = self.keys.insert(hash, known) {
-            self.take_out(before);
-        }
+        self.forget(hash);
+        self.keys.get_or_insert(hash, Known { place, bytes, deadline, used_at });
         self.bytes += u64::from(bytes);
-        self.add_at(place, i64::from(bytes));
+        add_at(&mut self.tree, place, i64::from(bytes));
         true
     }
 
     pub(super) fn forget(&mut self, hash: u64) {
-        if let Some(known) = self.keys.remove(&hash) {
-            self.take_out(known);
+        if let Some(known) = self.keys.remove(hash) {
+            self.bytes -= u64::from(known.bytes);
+            add_at(&mut self.tree, known.place, -i64::from(known.bytes));
         }
     }
 
     /// Forgets the keys whose hash is not below `threshold`.
     pub(super) fn keep_below(&mut self, threshold: u64) {
-        let gone: Vec<u64> = self.keys.keys().copied().filter(|hash| *hash >= threshold).collect();
+        let gone = |(hash, _): &&(u64, Known)| *hash >= threshold;
+        let gone: Vec<u64> = self.keys.iter().filter(gone).map(|(hash, _)| *hash).collect();
         gone.into_iter().for_each(|hash| self.forget(hash));
     }
 
@@ -112,11 +108,6 @@ impl Order {
         bytes_max: f64,
         weighed: Option<impl Fn(&Known) -> u64>,
     ) -> bool {
-        let mut keys: Vec<(u64, Known)> = self.keys.drain().collect();
-        match weighed {
-            Some(weighed) => keys.sort_unstable_by_key(|(_, known)| Reverse(weighed(known))),
-            None => keys.sort_unstable_by_key(|(_, known)| known.place),
-        }
         let mut bytes = std::mem::take(&mut self.bytes);
         #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample needs")]
         let is_too_deep = |(_, known): &&(u64, Known)| {
@@ -124,35 +115,38 @@ impl Order {
             bytes -= u64::from(known.bytes);
             is_too_deep
         };
-        let deep = keys.iter().take_while(is_too_deep).count();
-        keys.drain(..deep);
-        keys.sort_unstable_by_key(|(_, known)| known.place);
         self.tree.fill(0);
-        self.next_place = 1;
-        for (hash, known) in keys {
-            self.put(hash, known.bytes, known.deadline, known.used_at);
-        }
+        self.keys.rearrange(|keys| {
+            match weighed {
+                Some(weighed) => keys.sort_unstable_by_key(|(_, known)| Reverse(weighed(known))),
+                None => keys.sort_unstable_by_key(|(_, known)| known.place),
+            }
+            let deep = keys.iter().take_while(is_too_deep).count();
+            keys.drain(..deep);
+            keys.sort_unstable_by_key(|(_, known)| known.place);
+            for (place, (_, known)) in (1..).zip(keys) {
+                known.place = place;
+                self.bytes += u64::from(known.bytes);
+                add_at(&mut self.tree, place, i64::from(known.bytes));
+            }
+        });
+        self.next_place = to_u32(self.keys.len()) + 1;
         self.keys.len() < self.keys_max - self.keys_max / 16
     }
 
     /// The hash below which three quarters of the keys are; `None` without keys.
     pub(super) fn hash_of_three_quarters(&self) -> Option<u64> {
-        let mut hashes: Vec<u64> = self.keys.keys().copied().collect();
+        let mut hashes: Vec<u64> = self.keys.iter().map(|(hash, _)| *hash).collect();
         let kept = hashes.len() * 3 / 4;
         (kept < hashes.len()).then(|| *hashes.select_nth_unstable(kept).1)
     }
+}
 
-    fn take_out(&mut self, known: Known) {
-        self.bytes -= u64::from(known.bytes);
-        self.add_at(known.place, -i64::from(known.bytes));
-    }
-
-    fn add_at(&mut self, place: u32, bytes: i64) {
-        let mut index = place as usize;
-        while let Some(sum) = self.tree.get_mut(index) {
-            *sum = sum.wrapping_add_signed(bytes);
-            index += index & index.wrapping_neg();
-        }
+fn add_at(tree: &mut [u64], place: u32, bytes: i64) {
+    let mut index = place as usize;
+    while let Some(sum) = tree.get_mut(index) {
+        *sum = sum.wrapping_add_signed(bytes);
+        index += index & index.wrapping_neg();
     }
 }
 
@@ -196,10 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn its_table_never_grows() {
+    fn it_has_no_more_keys_than_it_may() {
         let keys_max = 896;
         let mut order = Order::new(keys_max);
-        let capacity = order.keys.capacity();
         let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for number in 0..100_000_u64 {
             if !order.put(hash(number), 1, 0, 0) && !order.number_anew(f64::INFINITY, BY_AGE) {
@@ -208,7 +201,7 @@ mod tests {
             if number.is_multiple_of(3) {
                 order.forget(hash(number / 2));
             }
-            assert!(order.keys.capacity() <= capacity && order.len() <= keys_max);
+            assert!(order.len() <= keys_max);
         }
     }
 }

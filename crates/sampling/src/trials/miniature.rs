@@ -3,16 +3,16 @@
 //! Ages are bytes: of all items that were stored since, as in the server's store.
 
 use super::Candidate;
-use crate::HashTable;
+use crate::index::Index;
 use crate::log::{Access, Kind};
-use narrow::{to_u8, to_u32};
+use narrow::{to_u8, to_u16};
 use std::num::NonZeroU64;
 
 /// One group of sizes for each power of two; the last has all larger ones.
 const SIZES: usize = 16;
 
 /// No node.
-const NONE: u32 = u32::MAX;
+const NONE: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
@@ -31,8 +31,8 @@ struct Node {
     read_at: Option<NonZeroU64>,
     bytes: u32,
     deadline: u32,
-    newer: u32,
-    older: u32,
+    newer: u16,
+    older: u16,
     part: Part,
     size: u8,
 }
@@ -40,8 +40,8 @@ struct Node {
 /// A queue of nodes.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
-    newest: u32,
-    oldest: u32,
+    newest: u16,
+    oldest: u16,
 }
 
 #[derive(Debug)]
@@ -49,11 +49,13 @@ pub(super) struct Miniature {
     candidate: Candidate,
     nodes: Vec<Node>,
     nodes_max: usize,
-    free: Vec<u32>,
-    index: HashTable<u32>,
+    free: Vec<u16>,
+    index: Index,
     /// By size, newcomers and proven items. Without weights all are of one size.
     queues: [[Queue; 2]; SIZES],
     ghosts: Queue,
+    /// Items and ghosts.
+    count: usize,
     ghost_count: usize,
     bytes: u64,
     bytes_max: u64,
@@ -70,9 +72,10 @@ impl Miniature {
             nodes: Vec::with_capacity(nodes_max),
             nodes_max,
             free: Vec::with_capacity(nodes_max),
-            index: HashTable::with_capacity_and_hasher(nodes_max, Default::default()),
+            index: Index::new(nodes_max),
             queues: [[empty; 2]; SIZES],
             ghosts: empty,
+            count: 0,
             ghost_count: 0,
             bytes: 0,
             bytes_max: 0,
@@ -82,14 +85,14 @@ impl Miniature {
     }
 
     pub(super) fn bytes_max(nodes_max: usize) -> usize {
-        let table = (nodes_max * 8 / 7).next_power_of_two() * (size_of::<(u64, u32)>() + 1);
-        table + nodes_max * (size_of::<Node>() + size_of::<u32>()) + size_of::<Self>()
+        let of_nodes = nodes_max * (size_of::<Node>() + size_of::<u16>());
+        of_nodes + Index::bytes(nodes_max) + size_of::<Self>()
     }
 
     /// Items in it.
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     pub(super) fn items(&self) -> f64 {
-        (self.index.len() - self.ghost_count) as f64
+        (self.count - self.ghost_count) as f64
     }
 
     /// `true` if there is no room for the ghosts: the sample is too large.
@@ -109,19 +112,19 @@ impl Miniature {
 
     /// Forgets keys of other hashes.
     pub(super) fn keep_below(&mut self, threshold: u64) {
-        let gone: Vec<u32> = self
-            .index
-            .iter()
-            .filter_map(|(&hash, &node)| (hash >= threshold).then_some(node))
-            .collect();
-        gone.into_iter().for_each(|node| self.forget(node));
+        for at in 0..self.nodes.len() {
+            let hash = self.nodes[at].hash;
+            if hash >= threshold && self.find(hash) == Some(to_u16(at)) {
+                self.forget(to_u16(at));
+            }
+        }
         self.is_crowded = false;
     }
 
     /// A read; `true` if it hits. What is missed is filled, if its size is known.
     pub(super) fn read(&mut self, access: &Access, now_secs: u32) -> bool {
-        if let Some(&at) = self.index.get(&access.hash) {
-            let node = self.nodes[at as usize];
+        if let Some(at) = self.find(access.hash) {
+            let node = self.nodes[usize::from(at)];
             let is_dead = node.deadline != 0 && node.deadline <= now_secs;
             if node.part != Part::Ghost && !is_dead {
                 self.use_node(at);
@@ -137,8 +140,12 @@ impl Miniature {
         false
     }
 
-    fn use_node(&mut self, at: u32) {
-        let node = &mut self.nodes[at as usize];
+    fn find(&self, hash: u64) -> Option<u16> {
+        self.index.find(hash, |at| self.nodes[at].hash == hash).map(to_u16)
+    }
+
+    fn use_node(&mut self, at: u16) {
+        let node = &mut self.nodes[usize::from(at)];
         match node.part {
             Part::Newcomer => node.read_at = NonZeroU64::new(self.clock),
             Part::Proven => {
@@ -155,7 +162,7 @@ impl Miniature {
         if access.bytes == 0 || u64::from(access.bytes) > self.bytes_max {
             return;
         }
-        let known = self.index.get(&access.hash).copied();
+        let known = self.find(access.hash);
         // A key that is there, or left a ghost, is no newcomer.
         let part = if known.is_some() { Part::Proven } else { Part::Newcomer };
         if let Some(at) = known {
@@ -163,9 +170,9 @@ impl Miniature {
         }
         self.clock += u64::from(access.bytes);
         // As many ghosts as items must fit.
-        self.is_crowded |= (self.index.len() - self.ghost_count) * 2 > self.nodes_max;
+        self.is_crowded |= (self.count - self.ghost_count) * 2 > self.nodes_max;
         let Some(at) = self.free_node() else { return };
-        self.nodes[at as usize] = Node {
+        self.nodes[usize::from(at)] = Node {
             hash: access.hash,
             since: self.clock,
             read_at: None,
@@ -176,7 +183,8 @@ impl Miniature {
             part,
             size: self.size_of(access.bytes),
         };
-        self.index.insert(access.hash, at);
+        self.index.insert(access.hash, usize::from(at));
+        self.count += 1;
         self.bytes += u64::from(access.bytes);
         self.link(at);
         self.evict();
@@ -185,8 +193,8 @@ impl Miniature {
     /// A delete, or the end of an item's life. One that was read is no newcomer when it is stored
     /// again.
     pub(super) fn remove(&mut self, hash: u64) {
-        let Some(&at) = self.index.get(&hash) else { return };
-        let node = self.nodes[at as usize];
+        let Some(at) = self.find(hash) else { return };
+        let node = self.nodes[usize::from(at)];
         match node.part {
             Part::Ghost => {}
             Part::Newcomer if node.read_at.is_none() => self.forget(at),
@@ -194,12 +202,12 @@ impl Miniature {
         }
     }
 
-    fn free_node(&mut self) -> Option<u32> {
+    fn free_node(&mut self) -> Option<u16> {
         if let Some(at) = self.free.pop() {
             return Some(at);
         }
         if self.nodes.len() < self.nodes_max {
-            let at = to_u32(self.nodes.len());
+            let at = to_u16(self.nodes.len());
             let unused = Node {
                 hash: 0,
                 since: 0,
@@ -234,52 +242,53 @@ impl Miniature {
     }
 
     /// Puts a node at the newest end of its queue.
-    fn link(&mut self, at: u32) {
-        let Node { part, size, .. } = self.nodes[at as usize];
+    fn link(&mut self, at: u16) {
+        let Node { part, size, .. } = self.nodes[usize::from(at)];
         let queue = self.queue(part, size);
         let older = std::mem::replace(&mut queue.newest, at);
         if older == NONE {
             queue.oldest = at;
         } else {
-            self.nodes[older as usize].newer = at;
+            self.nodes[usize::from(older)].newer = at;
         }
-        let node = &mut self.nodes[at as usize];
+        let node = &mut self.nodes[usize::from(at)];
         (node.older, node.newer) = (older, NONE);
         self.ghost_count += usize::from(part == Part::Ghost);
     }
 
-    fn unlink(&mut self, at: u32) {
-        let Node { part, size, older, newer, .. } = self.nodes[at as usize];
+    fn unlink(&mut self, at: u16) {
+        let Node { part, size, older, newer, .. } = self.nodes[usize::from(at)];
         if newer == NONE {
             self.queue(part, size).newest = older;
         } else {
-            self.nodes[newer as usize].older = older;
+            self.nodes[usize::from(newer)].older = older;
         }
         if older == NONE {
             self.queue(part, size).oldest = newer;
         } else {
-            self.nodes[older as usize].newer = newer;
+            self.nodes[usize::from(older)].newer = newer;
         }
         self.ghost_count -= usize::from(part == Part::Ghost);
     }
 
-    fn forget(&mut self, at: u32) {
-        let node = self.nodes[at as usize];
+    fn forget(&mut self, at: u16) {
+        let node = self.nodes[usize::from(at)];
         if node.part != Part::Ghost {
             self.bytes -= u64::from(node.bytes);
         }
         self.unlink(at);
-        self.index.remove(&node.hash);
+        self.index.remove(node.hash, usize::from(at));
+        self.count -= 1;
         self.free.push(at);
     }
 
-    fn make_ghost(&mut self, at: u32) {
+    fn make_ghost(&mut self, at: u16) {
         self.unlink(at);
-        let node = &mut self.nodes[at as usize];
+        let node = &mut self.nodes[usize::from(at)];
         node.part = Part::Ghost;
         self.bytes -= u64::from(node.bytes);
         self.link(at);
-        if self.ghost_count * 2 > self.index.len() {
+        if self.ghost_count * 2 > self.count {
             self.forget(self.ghosts.oldest);
         }
     }
@@ -287,11 +296,11 @@ impl Miniature {
     fn evict(&mut self) {
         while self.bytes > self.bytes_max {
             let Some(at) = self.victim() else { return };
-            let node = self.nodes[at as usize];
+            let node = self.nodes[usize::from(at)];
             match (node.part, node.read_at) {
                 (Part::Newcomer, Some(read_at)) => {
                     self.unlink(at);
-                    let node = &mut self.nodes[at as usize];
+                    let node = &mut self.nodes[usize::from(at)];
                     (node.part, node.since, node.read_at) = (Part::Proven, read_at.get(), None);
                     self.link(at);
                 }
@@ -302,9 +311,9 @@ impl Miniature {
     }
 
     /// The oldest of each queue's oldest items, as the candidate counts.
-    fn victim(&self) -> Option<u32> {
+    fn victim(&self) -> Option<u16> {
         let sizes = if self.candidate.weighs_size { SIZES } else { 1 };
-        let mut oldest = None::<(f64, u32)>;
+        let mut oldest = None::<(f64, u16)>;
         for (size, queues) in self.queues[..sizes].iter().enumerate() {
             // As in the server's store: twice the bytes, twice the age.
             let weight = f64::from(1_u32 << size);
@@ -314,7 +323,7 @@ impl Miniature {
                     continue;
                 }
                 #[expect(clippy::cast_precision_loss, reason = "53 bits are enough")]
-                let age = (self.clock - self.nodes[queue.oldest as usize].since) as f64;
+                let age = (self.clock - self.nodes[usize::from(queue.oldest)].since) as f64;
                 let counted = age * factor * weight;
                 if oldest.is_none_or(|(most, _)| counted >= most) {
                     oldest = Some((counted, queue.oldest));
