@@ -123,7 +123,8 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), Failure> {
     let parsers = run(&["-p", "holdall-proto", "--lib"], "-Zmiri-disable-isolation");
     steps.run_tests("miri, parsers", parsers)?;
     // Its comparisons have no unsafe code.
-    steps.run_tests("miri, copies", run(&["-p", "holdall-short", "--lib", "appended"], ""))?;
+    let with_unsafe = ["-p", "holdall-short", "--lib", "--", "appended", "blocks"];
+    steps.run_tests("miri, copies and searches", run(&with_unsafe, ""))?;
     for seed in 0..4 {
         // A page that changes its class is written in other sizes than before, at which Miri's
         // emulation of weak memory stops with an internal error. Loom checks reordering.
