@@ -3,9 +3,9 @@
 
 mod common;
 
-use std::fs;
+use std::{fs, thread};
 
-use common::{Running, Scratch, holdall, http, output, stderr, stdout, wait_for};
+use common::{Running, Scratch, holdall, http, kill, output, stderr, stdout, wait_for};
 use rustix::process::Signal;
 
 /// `holdall config` with these arguments: status, stdout and stderr.
@@ -141,6 +141,38 @@ fn sampling_is_turned_off_and_on() {
         ask();
         statistics("hotkeys").contains("hot")
     });
+}
+
+/// Whoever waits for the file of the ports may send SIGHUP at once. With eight starts at a time, it
+/// ended one server in fifteen.
+#[test]
+fn a_sighup_as_soon_as_the_ports_are_known_ends_no_server() {
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..5).for_each(|_| start_and_send_sighup()));
+        }
+    });
+}
+
+fn start_and_send_sighup() {
+    let scratch = Scratch::new();
+    let (ports, log) = (scratch.path("ports"), scratch.path("log"));
+    let mut command = holdall(&["serve", "-p", "-1", "-v"]);
+    command.env("MEMCACHED_PORT_FILENAME", &ports);
+    let mut server = command.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let log = || fs::read_to_string(&log).unwrap();
+    let pid = server.id();
+    let mut is_running = || server.try_wait().unwrap().is_none();
+    while !ports.exists() {
+        assert!(is_running(), "{}", log());
+    }
+    kill(pid, Signal::HUP);
+    wait_for("the files being read again, or the end", || {
+        log().contains("SIGHUP: reading files again") || !is_running()
+    });
+    assert!(is_running(), "{}", log());
+    kill(pid, Signal::TERM);
+    assert!(server.wait().unwrap().success());
 }
 
 /// The time of drain that is in force is that of the file, not that of the start.

@@ -52,6 +52,7 @@ pub use live::{Again, Settled};
 use operators::Shown;
 use pid_file::PidFile;
 use reload::{Reload, Seen, Watching};
+use signals::Caught;
 use takeover::{HandedOver, Predecessor, SuccessorListener};
 
 /// The reason why a server did not start, or did not end well.
@@ -125,7 +126,8 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     if options.daemon && predecessor.is_none() {
         background::enter(&options)?;
     }
-    // Whoever waits for this file may end the server from then on.
+    // Whoever waits for the file of the ports may send signals from then on.
+    let mut signals = Caught::new()?;
     listeners::write_ports(&options, &sockets)?;
     // Before the filters of system calls, which let no program be started.
     let _console = operators::start_console(console.as_ref(), &sockets, log);
@@ -142,12 +144,12 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
         predecessor,
         is_confined: false,
     };
-    while let HandedOver::Failed(kept, ticket) = server.serve(sockets, &store, clock)? {
+    while let HandedOver::Failed(kept, ticket) = server.serve(sockets, signals, &store, clock)? {
         let file = store.share_file().ok().flatten();
         let file = file.ok_or_else(|| Failure::os("-e: the memory file is lost".to_owned()))?;
         drop(store);
         (store, clock) = memory::inherit(&server.options, &config, file, ticket, &log)?;
-        sockets = kept;
+        (sockets, signals) = (kept, Caught::new()?);
     }
     log.detail(format_args!("ended"));
     Ok(())
@@ -199,11 +201,11 @@ impl Server {
     fn serve(
         &mut self,
         sockets: Sockets,
+        signals: Caught,
         store: &Arc<Store>,
         clock: Clock,
     ) -> Result<HandedOver, Failure> {
         let Self { options, log, .. } = self;
-        let signals = signals::Caught::new()?;
         let entry = self.entry.clone();
         let _pid_file = PidFile::write(options, log);
         limits::lock_memory(options, log);
