@@ -1,6 +1,7 @@
 //! The spooler's thread: what it does, turn by turn.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -320,11 +321,13 @@ impl<L: Fn(&str)> Work<L> {
 }
 
 /// A name of the program that has this spool, the same when it is started again on this machine.
-/// Without `/proc`, or when the folder is gone, it has none.
+/// Without `/proc`, or when the folder is gone, it has none. It tells nothing of the machine.
 fn name_of(folder: &Path) -> Option<Vec<u8>> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let at = fs::metadata(folder).ok()?;
-    Some(format!("{} {} {}", boot.trim(), at.dev(), at.ino()).into_bytes())
+    let mut hasher = DefaultHasher::new();
+    (boot, at.dev(), at.ino()).hash(&mut hasher);
+    Some(format!("{:016x}", hasher.finish()).into_bytes())
 }
 
 /// True if one of the replays keeps the server of this name from being asked for values.
