@@ -315,6 +315,13 @@ fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
     fleet.assert_believed();
 }
 
+/// What is wrong from now on with the servers that keep the mark of the first.
+fn peers_are(trouble: Trouble) {
+    for peer in 1..SERVERS {
+        system::with(|net| net.begin(peer, trouble, u64::MAX));
+    }
+}
+
 /// It was killed when its deletes were executed, before its peers heard of that: they were away, or
 /// it was a moment too early.
 #[test]
@@ -324,11 +331,7 @@ fn a_router_killed_before_it_ends_its_mark_ends_it_when_it_is_back() {
             let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
             fleet.keep_a_delete();
             fleet.pass(SEEN_US);
-            let begin = |trouble| {
-                let peers = 1..SERVERS;
-                peers.for_each(|peer| system::with(|net| net.begin(peer, trouble, u64::MAX)));
-            };
-            begin(if are_away { Trouble::Dead } else { Trouble::None });
+            peers_are(if are_away { Trouble::Dead } else { Trouble::None });
             fleet.heal(0);
             while fleet.writers[0].deletes().counts().pending > 0 {
                 fleet.pass(10_000);
@@ -338,7 +341,7 @@ fn a_router_killed_before_it_ends_its_mark_ends_it_when_it_is_back() {
             fleet.writers.push(killed.again(targets));
             if are_away {
                 fleet.pass(AWAY_US);
-                begin(Trouble::None);
+                peers_are(Trouble::None);
             }
             fleet.assert_believed();
         });
@@ -352,15 +355,11 @@ fn a_mark_ends_though_its_peers_are_away_when_the_deletes_are_executed() {
         let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
         fleet.keep_a_delete();
         fleet.pass(SEEN_US);
-        let begin = |trouble| {
-            let peers = 1..SERVERS;
-            peers.for_each(|peer| system::with(|net| net.begin(peer, trouble, u64::MAX)));
-        };
-        begin(Trouble::Dead);
+        peers_are(Trouble::Dead);
         fleet.heal(0);
         fleet.pass(AWAY_US);
         assert_eq!(fleet.writers[0].deletes().counts().pending, 0);
-        begin(Trouble::None);
+        peers_are(Trouble::None);
         fleet.assert_believed();
     });
 }
