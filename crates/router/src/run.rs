@@ -62,6 +62,8 @@ pub fn run(
     let Some(source) = options.source() else {
         return Err(Failure::fatal("a configuration is missing: --config or -f"));
     };
+    // It waits while servers are looked up, and until the proxy serves.
+    let signals = Signals::new([SIGHUP]).map_err(not_caught)?;
     let mut handed = take_over(&mut options)?;
     options.count_workers();
     let telemetry = telemetry(&options)?;
@@ -88,8 +90,7 @@ pub fn run(
     let sockets = listen.bind_or_inherit(&mut handed);
     let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;
     let operators = options.metrics.and_then(|address| handed.take_metrics(address));
-    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
-        .map_err(|error| Failure::transient("cannot catch signals", &error))?;
+    catch_ends(&signals)?;
     let logins = Logins::open(&options.logins, &log).map_err(Failure::fatal)?;
     let login_timeout = logins.as_ref().map(|_| LOGIN_PATIENCE);
     let config = net::Config { login_timeout, ..net_config(&options, acceptor.clone()) };
@@ -340,6 +341,16 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
         core.keep_deletes(deletes.clone()).expect("a descriptor for the worker's mailbox");
     }
     Front::new(core, Arc::clone(shared), index, current.generation)
+}
+
+/// From here on what ends the proxy does so gracefully.
+fn catch_ends(signals: &Signals) -> Result<(), Failure> {
+    let mut each = [SIGTERM, SIGINT, SIGUSR1].into_iter();
+    each.try_for_each(|signal| signals.add_signal(signal)).map_err(not_caught)
+}
+
+fn not_caught(error: io::Error) -> Failure {
+    Failure::transient("cannot catch signals", &error)
 }
 
 /// Waits for signals, and looks for changes of the configuration's file in between.

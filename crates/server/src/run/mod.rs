@@ -91,6 +91,8 @@ pub fn tell(options: &Options, warnings: &[String]) {
 /// Those of [`run`].
 pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     let Settled { mut options, given, files } = settled;
+    // The files that it has read again are those of `settled`, or later ones.
+    let hangups = Caught::hangups()?;
     let log = Log::new(&options);
     log.start(&options);
     let config = store_config(&options);
@@ -126,8 +128,8 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     if options.daemon && predecessor.is_none() {
         background::enter(&options)?;
     }
-    // Whoever waits for the file of the ports may send signals from then on.
-    let mut signals = Caught::new()?;
+    // Whoever waits for the file of the ports may end the server from then on.
+    let mut signals = hangups.ends()?;
     listeners::write_ports(&options, &sockets)?;
     // Before the filters of system calls, which let no program be started.
     let _console = operators::start_console(console.as_ref(), &sockets, log);
@@ -149,7 +151,7 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
         let file = file.ok_or_else(|| Failure::os("-e: the memory file is lost".to_owned()))?;
         drop(store);
         (store, clock) = memory::inherit(&server.options, &config, file, ticket, &log)?;
-        (sockets, signals) = (kept, Caught::new()?);
+        (sockets, signals) = (kept, Caught::hangups()?.ends()?);
     }
     log.detail(format_args!("ended"));
     Ok(())

@@ -3,11 +3,15 @@
 //! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has
 //! the authentication worker read the settings, users, rights and certificates again.
 //!
+//! While a server starts, as long as it recovers a large memory file, SIGHUP waits until it serves,
+//! and the others end it at once.
+//!
 //! ```text
 //!     signal -> not ready, clients are served for --drain -> accept no more, answer what was read,
 //!         close between requests -> end
 //! ```
 
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -36,11 +40,16 @@ pub(super) struct Forwarding {
 }
 
 impl Caught {
-    /// From here on no signal of these ends the process by itself.
-    pub(super) fn new() -> Result<Self, Failure> {
-        let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
-            .map_err(|error| Failure::os(format!("cannot catch signals: {error}")))?;
-        Ok(Self { signals })
+    /// From here on SIGHUP does not end the process.
+    pub(super) fn hangups() -> Result<Self, Failure> {
+        Ok(Self { signals: Signals::new([SIGHUP]).map_err(not_caught)? })
+    }
+
+    /// From here on the others do not end it either.
+    pub(super) fn ends(self) -> Result<Self, Failure> {
+        let mut each = [SIGTERM, SIGINT, SIGUSR1].into_iter();
+        each.try_for_each(|signal| self.signals.add_signal(signal)).map_err(not_caught)?;
+        Ok(self)
     }
 
     /// Acts on signals, those already caught first.
@@ -101,6 +110,10 @@ impl Drop for Forwarding {
             let _ = thread.join();
         }
     }
+}
+
+fn not_caught(error: io::Error) -> Failure {
+    Failure::os(format!("cannot catch signals: {error}"))
 }
 
 fn name_of(signal: i32) -> &'static str {
