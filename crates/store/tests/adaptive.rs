@@ -99,6 +99,29 @@ fn after_a_shift_of_sizes_a_store_does_as_well_as_a_fresh_one() {
     assert!(of_shifted > of_fresh - 0.01, "{of_shifted:.4} against {of_fresh:.4}");
 }
 
+/// What the index of many small items took is memory for items again.
+#[test]
+fn the_index_shrinks_when_items_grow() {
+    let mut bench = Bench::new();
+    bench.zipf(1, 4_000_000, 0.5, 30, 1_500_000);
+    let of_small = bench.store.memory();
+    assert!(of_small.index > 2 << 20 && bench.store.stats().evictions > 0, "{of_small:?}");
+    bench.zipf(2, 1_000_000, 0.5, 2000, 300_000);
+    let (of_large, index) = (bench.store.memory(), bench.store.index());
+    eprintln!(
+        "index: {} bytes, then {}, for {} items",
+        of_small.index, of_large.index, index.items
+    );
+    assert!(of_large.index < of_small.index / 3, "{of_large:?}");
+    assert!(of_large.arena > of_small.arena, "{of_large:?}");
+    let spare = of_large.limit - of_large.arena - of_large.index;
+    assert!(spare < MEGABYTES << 20 >> 5, "{of_large:?}");
+    // It grows again.
+    bench.zipf(3, 4_000_000, 0.5, 30, 1_500_000);
+    let (again, items) = (bench.store.memory(), bench.store.index().items);
+    assert!(again.index > of_large.index && items > index.items, "{again:?}, {items} items");
+}
+
 /// Two families with different locality: memory goes where the older items are not, and stays
 /// there.
 #[test]

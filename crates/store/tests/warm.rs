@@ -274,6 +274,64 @@ fn everything_is_there_after_a_crash() {
     assert_eq!(probe(&store, &model), model.items.len());
 }
 
+/// An index that shrinks since items have grown: at every stage a crash or a clean end keeps what
+/// is there, and the memory in use stays what is counted.
+#[test]
+fn an_index_that_shrinks_outlives_an_end_and_a_crash() {
+    let path = TempFile::new();
+    let key = |number: u32| format!("key-{number:06}").into_bytes();
+    // Without marking it as used.
+    let is_there = |me: &store::Handle, number| {
+        me.section().find(me.store().hash(&key(number)), &key(number)).is_some()
+    };
+    let (store, _) = open(&path, 2);
+    let me = joined(&store);
+    (0..150_000).for_each(|number| _ = common::set(&me, &key(number), b"12345", 0, 0).unwrap());
+    drop(me);
+    let full = store.memory().index;
+    end(store, 2);
+    let mut least = full;
+    for round in 0..40 {
+        let secs = 2 + round * 16;
+        let (store, opened) = open(&path, secs);
+        assert_eq!(matches!(opened, Opened::Recovered(_)), round % 2 == 0 && round > 0);
+        let me = joined(&store);
+        let mut cleaner = Cleaner::new(&store).unwrap();
+        for step in 0..16 {
+            let number = 200_000 + round * 1000 + step * 60;
+            for number in number..number + 60 {
+                common::set(&me, &key(number), &[7; 2000], 0, 0).unwrap();
+            }
+            me.quiesce();
+            me.begin_turn(secs + step);
+            (0..4).for_each(|_| _ = cleaner.step(secs + step, 1000));
+        }
+        let held: Vec<_> = (0..240_000).filter(|&n| is_there(&me, n)).collect();
+        let (memory, items) = (store.memory(), store.stats().items);
+        assert_eq!((held.len() as u64, store.index().items), (items, items), "round {round}");
+        assert!(memory.arena + memory.index + memory.bags <= memory.limit, "{memory:?}");
+        drop((me, cleaner));
+        let secs = secs + 16;
+        if round % 2 == 0 {
+            end(store, secs);
+        } else {
+            drop(store);
+        }
+        let (store, _) = open(&path, secs);
+        let me = joined(&store);
+        assert!(held.iter().all(|&number| is_there(&me, number)));
+        assert_eq!((store.stats().items, store.index().items), (items, items), "round {round}");
+        drop(me);
+        least = least.min(store.memory().index);
+        if round % 2 == 0 {
+            end(store, secs);
+        } else {
+            drop(store);
+        }
+    }
+    assert!(least < full / 4, "the index shrank from {full} to {least} bytes");
+}
+
 /// References as in a store of more than 16 GB.
 #[test]
 fn everything_is_there_where_references_name_places() {

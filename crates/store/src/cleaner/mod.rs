@@ -1,9 +1,9 @@
 //! The cleaner: a store's background work, as steps with a budget.
 //!
 //! Each step opens bags where the newest is full, evicts ahead of stores that will need memory,
-//! helps the table grow, gives sizes that waste much a class of their own, and moves pages between
-//! classes, and out of the store where the limit is exceeded. Every Nth step goes on cleaning: it
-//! frees dead items, puts touched ones in order, and merges sparse bags.
+//! helps the table grow or shrink, gives sizes that waste much a class of their own, and moves
+//! pages between classes, and out of the store where the limit is exceeded. Every Nth step goes on
+//! cleaning: it frees dead items, puts touched ones in order, and merges sparse bags.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5.3.
 
@@ -11,9 +11,11 @@ pub(crate) mod crawl;
 mod fit;
 #[cfg(test)]
 mod marks_tests;
+mod shrink;
 
 use self::crawl::Crawl;
 use self::fit::Fitter;
+use self::shrink::Shrinker;
 use crate::allocation::ahead::Ahead;
 use crate::allocation::allocate::return_pages;
 use crate::allocation::rebalance::Mover;
@@ -32,7 +34,7 @@ use std::sync::Arc;
 
 /// Steps between two cleanings: the paper's N.
 const STEPS_PER_CLEANING: u64 = 4;
-/// Steps between two looks at what was stored in each class.
+/// Steps between two looks at what was stored in each class, and at what the table needs.
 const STEPS_PER_FITTING: u64 = 16;
 /// Pages given back in one step at the most.
 const PAGES_PER_STEP: usize = 64;
@@ -50,6 +52,7 @@ pub struct Cleaner {
     mover: Mover,
     ahead: Ahead,
     fitter: Fitter,
+    shrinker: Shrinker,
     /// The epoch at the end of the last step.
     epoch: u64,
     /// The second of the last step.
@@ -100,6 +103,7 @@ impl Cleaner {
             mover: Mover::default(),
             ahead: Ahead::default(),
             fitter: Fitter::default(),
+            shrinker: Shrinker::default(),
             epoch: 0,
             reserved_secs: 0,
         })
@@ -129,7 +133,9 @@ impl Cleaner {
         self.ahead.step(&self.handle.thread, budget);
         if self.steps.is_multiple_of(STEPS_PER_FITTING) {
             self.fitter.step(&self.handle.thread);
+            self.shrinker.look(self.handle.store());
         }
+        self.shrinker.step(self.handle.store());
         step.busy |= self.purge(budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
             self.clean_classes(budget, &mut step);

@@ -87,8 +87,9 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     let chunks = store.slabs.begin_recovery(&store.arena)?;
     let (found, classes, kept) = find_items(store, &reached, &chunks, now_secs);
     store.table.end_recovery(kept, &reached)?;
-    store.budget.refund(initially);
-    store.budget.charge(store.table.bytes() as u64);
+    store.budget.give_back(initially);
+    // The file has room for what is in it.
+    let _ = store.budget.take(store.table.bytes() as u64, || true);
     store.blocks.forget();
     if !put_in_order(store, &chunks, &classes, now_secs) {
         return None;

@@ -210,8 +210,9 @@ fn load(store: &Store, input: &mut Reader<'_>) -> Option<()> {
     store.blocks.load(input, &store.budget)?;
     let charged = store.table.bytes() as u64;
     store.table.load(input)?;
-    store.budget.refund(charged);
-    store.budget.charge(store.table.bytes() as u64);
+    store.budget.give_back(charged);
+    // The file has room for what is in it.
+    let _ = store.budget.take(store.table.bytes() as u64, || true);
     store.transients.load(input, &store.blocks)?;
     store.deleted.load(input, &store.budget)?;
     for list in &store.lists {

@@ -111,7 +111,8 @@ impl Store {
             arena.interleave().and_then(|()| table.interleave()).map_err(StoreError::Interleave)?;
         }
         let budget = Budget::new(config.memory_bytes);
-        budget.charge(table.bytes() as u64);
+        // Its first buckets are there.
+        let _ = budget.take(table.bytes() as u64, || true);
         memory.control[0].begin(FIRST_TICK, LAST_TICK);
         slabs.restore_fitted(&memory.control[0]);
         Ok(Self {

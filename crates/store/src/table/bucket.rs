@@ -169,4 +169,14 @@ impl Bucket {
         // Release: partner of the fence of a lookup that misses.
         self.slots[slot].store(0, Ordering::Release);
     }
+
+    /// Makes an empty bucket the same as another, its link too. The caller holds the stripe's lock.
+    pub(super) fn copy(&self, other: &Self) {
+        other.items().for_each(|(slot, reference)| self.put(slot, other.tag(slot), reference));
+        // Relaxed: see the header.
+        let last = other.slots[LAST].load(Ordering::Relaxed);
+        if last & LINK != 0 {
+            self.set_link(last & !LINK);
+        }
+    }
 }

@@ -66,4 +66,12 @@ impl Directory {
             Self { level: self.level, split }
         }
     }
+
+    /// The directory of one bucket less, of which a split makes this one. There are two or more.
+    pub(super) fn before_split(self) -> Self {
+        match self.split.checked_sub(1) {
+            Some(split) => Self { level: self.level, split },
+            None => Self { level: self.level - 1, split: (1 << (self.level - 1)) - 1 },
+        }
+    }
 }

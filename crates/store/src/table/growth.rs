@@ -5,6 +5,7 @@
 //! which is harmless: writers wait for the stripe, and a lookup finds the same item either way.
 
 use super::bucket::Bucket;
+use super::directory::Directory;
 use super::pool::Wanted;
 use super::{Table, tag_of};
 use arena::sync::Ordering;
@@ -92,13 +93,7 @@ impl Table {
             }
             moved.push(mask);
         }
-        // Release: partner of the Acquire in `find`; the new bucket is complete.
-        let after = directory.after_split().to_bits();
-        self.directory.store(after, Ordering::Release);
-        // Release: after the new bucket's content, as above. A recovery that knows only this
-        // directory finds the moved items in both buckets, since no thread writes to either before
-        // the stripe is free. Partner: none in this process.
-        self.recorded[0].store(after, Ordering::Release);
+        self.publish(directory.after_split(), old, new);
         for (bucket, mask) in self.chain(old).zip(moved.iter()) {
             (0..u16::BITS as usize)
                 .filter(|slot| mask & (1 << slot) != 0)
@@ -108,13 +103,29 @@ impl Table {
         Split::Done
     }
 
+    /// Publishes the directory after a split of `old`, or a merge of `new` into it: the bucket that
+    /// it leads to is complete, and the caller clears the other after this.
+    pub(super) fn publish(&self, directory: Directory, old: &Bucket, new: &Bucket) {
+        // A lookup may see the same directory before a split and after the merge that undid it, or
+        // the other way round. It learns from the count of moves that its bucket was not the same.
+        self.announce_move(old);
+        self.announce_move(new);
+        // Release: partner of the Acquires in `find`; the bucket is complete, and the moves are
+        // announced.
+        self.directory.store(directory.to_bits(), Ordering::Release);
+        // Release: after the bucket's content, as above. A recovery that knows only this directory
+        // finds the moved items in both buckets, since no thread writes to either before the stripe
+        // is free. Partner: none in this process.
+        self.recorded[0].store(directory.to_bits(), Ordering::Release);
+    }
+
     /// The buckets of a chain, the home bucket first.
     pub(super) fn chain<'t>(&'t self, home: &'t Bucket) -> impl Iterator<Item = &'t Bucket> {
         std::iter::successors(Some(home), |bucket| Some(self.overflow.at(bucket.link()?)))
     }
 
     /// Empties a chain to which no directory leads.
-    fn discard(&self, home: &Bucket) {
+    pub(super) fn discard(&self, home: &Bucket) {
         let mut next = home.link();
         (0..super::bucket::SLOTS).for_each(|slot| home.clear(slot));
         while let Some(index) = next {

@@ -18,7 +18,8 @@
 //! The low bits of a hash choose the bucket and its top eight are the tag. The table grows by
 //! *linear hashing*: one bucket is split at a time, always the one at `split`, and its items are
 //! shared out between it and a new bucket at the end. There is never a second table, and no pause
-//! longer than one split.
+//! longer than one split. It shrinks the same way back: the last bucket is *merged* into the one
+//! that it was split from.
 //!
 //! # Laws
 //!
@@ -27,18 +28,20 @@
 //!    bucket's overflow, have the same stripe.
 //! 2. A replacement is one store. A lookup sees the old item or the new, never neither.
 //! 3. A reference that moves is stored in its new place first, then the move is *announced*, then
-//!    the old place is cleared. The announcement of a split is the store of the directory; within a
-//!    chain it is `meta + 1` in the home bucket.
+//!    the old place is cleared. The announcement is `meta + 1` in the home bucket of the chain. For
+//!    a split or a merge it is made in both home buckets, and the store of the directory follows.
 //! 4. A link is stored only when the bucket it leads to holds the item whose slot it takes.
 //! 5. An overflow bucket is given back only when it is the last of its chain and holds nothing that
-//!    is not elsewhere.
+//!    is not elsewhere, or when the merge of its home bucket is published.
+//! 6. The memory of merged buckets is given back when every section has ended that was open at the
+//!    merge: `meta` begins again at 0 there.
 //!
 //! # Lookup
 //!
 //! A hit needs no check: the slot's load is the moment at which the item was in the table. A miss
-//! is believed if, after the scan, `meta` is what it was before and the directory still maps the
-//! hash to the same bucket. Otherwise the lookup starts again. It never waits: a thread preempted
-//! in the middle of a move leaves the reference in both places.
+//! is believed if, after the scan, the directory still maps the hash to the same bucket, and `meta`
+//! there is what it was before. Otherwise the lookup starts again. It never waits: a thread
+//! preempted in the middle of a move leaves the reference in both places.
 //!
 //! A believed miss is true: suppose the item was there throughout. The scan went past its
 //! place, so it read a later value of it (0, another reference, a link, another tag), stored after
@@ -59,9 +62,10 @@
 //! That GET takes no lock while writers take a stripe's is from Wiggins and Langston, "Enhancing
 //! the Scalability of Memcached" (2012).
 //!
-//! [`Table`] has its methods in five files, by the state that they work in: lookups here, changes
-//! under a stripe in `locked`, a split under the splitter's lock in `growth`. `record` and
-//! `recover` have the table to themselves, at a clean end and after a crash.
+//! [`Table`] has its methods in six files, by the state that they work in: lookups here, changes
+//! under a stripe in `locked`, a split or a merge under the splitter's lock in `growth` and
+//! `shrinking`. `record` and `recover` have the table to themselves, at a clean end and after a
+//! crash.
 //!
 //! Relaxed is enough for counts of items and memory, which guard nothing, and for the directory
 //! where it is a hint or the stripe's lock is held. Each lookup argues its own loads.
@@ -75,6 +79,7 @@ mod pool;
 mod record;
 #[cfg(not(any(loom, miri)))]
 mod recover;
+mod shrinking;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -109,7 +114,7 @@ const LOAD_MAX: usize = if cfg!(loom) { 1 } else { 10 };
 /// Size of a table, and the size to which it may grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Buckets at start, a power of two.
+    /// Buckets at start, a power of two. There are never fewer.
     pub(crate) buckets: usize,
     /// Buckets it may grow to, at least `buckets`. Address space is reserved for all of them.
     pub(crate) buckets_max: usize,
@@ -147,8 +152,8 @@ impl Memory {
 
 /// A hash table of references. The module's header describes it.
 ///
-/// Its methods lie in five files: lookup here, splits in `growth`, changes of a chain in `locked`,
-/// and two that only a restart uses, `record` and `recover`.
+/// Its methods lie in six files: lookup here, splits in `growth`, merges in `shrinking`, changes of
+/// a chain in `locked`, and two that only a restart uses, `record` and `recover`.
 #[derive(Debug)]
 pub(crate) struct Table {
     directory: AtomicU64,
@@ -160,6 +165,8 @@ pub(crate) struct Table {
     splitter: Mutex<Splitter>,
     /// Buckets paid for.
     granted: AtomicUsize,
+    /// The table does not shrink below these.
+    buckets_min: usize,
     /// Items, but for those not yet carried over from the stripes.
     items: CachePadded<AtomicI64>,
 }
@@ -234,6 +241,7 @@ impl Table {
             stripes: (0..shape.stripes).map(|_| CachePadded::new(stripe())).collect(),
             splitter: Mutex::new(Splitter::default()),
             granted: AtomicUsize::new(shape.buckets),
+            buckets_min: shape.buckets,
             items: CachePadded::new(AtomicI64::new(0)),
         })
     }
@@ -251,7 +259,7 @@ impl Table {
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         loop {
-            // Acquire: partner of the Release in `split`; the new bucket's content is visible.
+            // Acquire: partner of the Release in `publish`; the bucket's content is visible.
             let home = self.directory(Ordering::Acquire).bucket_of(hash);
             let bucket = &self.buckets[home];
             // Acquire: partner of the Release in `announce_move`; the new places are visible.
@@ -261,8 +269,9 @@ impl Table {
             }
             // Partner: the Release of whichever store turned the scan away.
             fence(Ordering::Acquire);
-            if bucket.meta.load(Ordering::Relaxed) == moves
-                && self.directory(Ordering::Relaxed).bucket_of(hash) == home
+            // Acquire: partner of the Release in `publish`; the moves announced before are seen.
+            if self.directory(Ordering::Acquire).bucket_of(hash) == home
+                && bucket.meta.load(Ordering::Relaxed) == moves
             {
                 return None;
             }
@@ -374,7 +383,7 @@ impl Table {
         self.stripes.len()
     }
 
-    /// Memory paid for, in bytes: buckets and overflow buckets. It only grows.
+    /// Memory paid for, in bytes: buckets and overflow buckets.
     pub(crate) fn bytes(&self) -> usize {
         (self.granted.load(Ordering::Relaxed) + self.overflow.granted()) * BUCKET_BYTES
     }

@@ -5,6 +5,9 @@
 //! and then learns from its check that the chain has changed. A free bucket has all slots free; the
 //! free list runs through `meta`, which lookups never read in an overflow bucket.
 //!
+//! While the pool shrinks, those behind the ones that it keeps are *retired* in place of being
+//! free. Whoever finds none free takes them all back, and the pool stays as it is.
+//!
 //! Relaxed is enough: `meta` of a free bucket is read and written under the list's lock, and the
 //! copied number is a statistic.
 
@@ -57,16 +60,36 @@ pub(super) struct Pool {
     pub(super) granted: AtomicUsize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct List {
     /// Index of the first free bucket plus one; 0 when there is none.
     pub(super) first: u32,
-    /// Buckets that were given back and not taken again.
+    /// Buckets that were given back and not taken again, nor retired.
     pub(super) free: usize,
+    /// The list of retired buckets, like `first`.
+    retired: u32,
+    /// Their number.
+    retired_len: usize,
+    /// Buckets from this index on are to be retired; `usize::MAX` if the pool does not shrink.
+    kept: usize,
     /// Buckets below this index have been in use.
     pub(super) used: usize,
     /// Buckets below this index are paid for.
     pub(super) granted: usize,
+}
+
+impl List {
+    /// Ends the shrinking where no bucket is free but the retired ones.
+    fn keep_retired(&mut self) {
+        self.first = std::mem::take(&mut self.retired);
+        self.free = std::mem::take(&mut self.retired_len);
+        self.kept = usize::MAX;
+    }
+
+    #[cfg(not(loom))]
+    fn has_retired_all(&self) -> bool {
+        self.kept <= self.granted && self.retired_len == self.used.saturating_sub(self.kept)
+    }
 }
 
 impl Pool {
@@ -75,7 +98,7 @@ impl Pool {
         assert!(buckets.len() < 1 << 31, "an overflow index has 31 bits");
         Self {
             buckets,
-            list: Mutex::new(List { first: 0, free: 0, used: 0, granted: 0 }),
+            list: Mutex::new(List { kept: usize::MAX, ..List::default() }),
             granted: AtomicUsize::new(0),
         }
     }
@@ -90,6 +113,9 @@ impl Pool {
     /// more memory.
     pub(super) fn take(&self, grant: &mut impl FnMut(Wanted<'_>) -> bool) -> Option<u32> {
         let mut list = self.list.lock();
+        if list.first == 0 {
+            list.keep_retired();
+        }
         if let Some(index) = list.first.checked_sub(1) {
             list.free -= 1;
             list.first = self.at(index as usize).meta.load(Ordering::Relaxed);
@@ -129,12 +155,82 @@ impl Pool {
         let bucket = self.at(index as usize);
         (0..SLOTS).for_each(|slot| bucket.clear(slot));
         let mut list = self.list.lock();
-        bucket.meta.store(list.first, Ordering::Relaxed);
-        list.first = index + 1;
-        list.free += 1;
+        self.put(&mut list, index);
     }
 
-    /// Buckets paid for so far; they are never given back to the system.
+    /// Puts a bucket into the list that it belongs to.
+    fn put(&self, list: &mut List, index: u32) {
+        let is_kept = (index as usize) < list.kept;
+        let (first, len) = if is_kept {
+            (&mut list.first, &mut list.free)
+        } else {
+            (&mut list.retired, &mut list.retired_len)
+        };
+        self.at(index as usize).meta.store(*first, Ordering::Relaxed);
+        *first = index + 1;
+        *len += 1;
+    }
+
+    /// Begins to shrink where less than a third of the buckets is in use: retires the free buckets
+    /// behind the first ones, and answers where they begin. `None` if it would free little.
+    #[cfg(not(loom))]
+    pub(super) fn begin_shrinking(&self) -> Option<usize> {
+        let mut list = self.list.lock();
+        let in_use = list.used - list.free - list.retired_len;
+        // As many again remain free, and some that are kept in a file.
+        let kept = (in_use * 2 + STEP_BUCKETS).next_multiple_of(STEP_BUCKETS);
+        if kept + STEP_BUCKETS > list.granted {
+            return None;
+        }
+        self.keep_all(&mut list);
+        list.kept = kept;
+        let free = std::mem::take(&mut list.first);
+        list.free = 0;
+        self.put_all(&mut list, free);
+        Some(kept)
+    }
+
+    /// Ends the shrinking without any effect.
+    #[cfg(not(loom))]
+    pub(super) fn keep_all(&self, list: &mut List) {
+        list.kept = usize::MAX;
+        let retired = std::mem::take(&mut list.retired);
+        list.retired_len = 0;
+        self.put_all(list, retired);
+    }
+
+    /// Puts all buckets of a list, which begins with this one, into those that they belong to.
+    #[cfg(not(loom))]
+    fn put_all(&self, list: &mut List, mut first: u32) {
+        while let Some(index) = first.checked_sub(1) {
+            first = self.at(index as usize).meta.load(Ordering::Relaxed);
+            self.put(list, index);
+        }
+    }
+
+    /// `true` if all buckets that are not kept are retired.
+    #[cfg(not(loom))]
+    pub(super) fn has_retired_all(&self) -> bool {
+        self.list.lock().has_retired_all()
+    }
+
+    /// Gives the memory of retired buckets back to the system, if all of those that are not kept
+    /// are retired still. Answers how many buckets that were. No lookup may be in one of them.
+    #[cfg(not(loom))]
+    pub(super) fn end_shrinking(&self) -> usize {
+        let mut list = self.list.lock();
+        if !list.has_retired_all() {
+            return 0;
+        }
+        let (kept, granted) = (list.kept, list.granted);
+        self.buckets.release(kept, granted - kept);
+        (list.retired, list.retired_len, list.kept) = (0, 0, usize::MAX);
+        (list.used, list.granted) = (list.used.min(kept), kept);
+        self.granted.store(kept, Ordering::Relaxed);
+        granted - kept
+    }
+
+    /// Buckets paid for so far.
     pub(super) fn granted(&self) -> usize {
         self.granted.load(Ordering::Relaxed)
     }
@@ -151,6 +247,7 @@ impl Pool {
     pub(super) fn in_use(&self) -> usize {
         let list = self.list.lock();
         assert_eq!(list.free, self.free_after(list.first).count(), "free buckets are counted");
-        list.used - list.free
+        assert_eq!(list.retired_len, self.free_after(list.retired).count());
+        list.used - list.free - list.retired_len
     }
 }

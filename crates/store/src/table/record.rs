@@ -58,7 +58,8 @@ impl Directory {
 
 impl Pool {
     fn save(&self, out: &mut Writer) {
-        let list = self.list.lock();
+        let mut list = self.list.lock();
+        self.keep_all(&mut list);
         out.number(u64::from(list.first));
         out.count(list.used);
         out.count(list.granted);

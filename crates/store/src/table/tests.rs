@@ -5,8 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use super::bucket::BUCKET_BYTES;
-use super::{Shape, Split, Table, Wanted};
+use super::{STEP_BUCKETS, Shape, Split, Table, Wanted};
 use arena::sync::{AtomicU32, Ordering};
+use narrow::to_usize;
 use std::collections::HashMap;
 use std::thread;
 
@@ -53,8 +54,17 @@ fn check_against_model(seed: u64, hash: fn(u64) -> u64) {
             }
         }
         drop(locked);
-        if random >> 32 & 3 == 0 {
-            table.split_one(|r| hash(u64::from(r / 2 - 1)), |_| true);
+        match random >> 32 & 7 {
+            0 | 1 => {
+                table.split_one(|r| hash(u64::from(r / 2 - 1)), |_| true);
+            }
+            2 if table.surplus() > 0 || random >> 35 & 7 == 0 => {
+                table.merge_one();
+            }
+            3 if random >> 35 & 7 == 0 => {
+                table.move_overflow(to_usize(random >> 40) % table.buckets(), 3);
+            }
+            _ => {}
         }
         let other = (random >> 20) % keys;
         let found = table.find(hash(other), |r| u64::from(r / 2 - 1) == other);
@@ -140,6 +150,77 @@ fn growth_follows_the_items() {
     assert!(table.bytes() >= (table.buckets() + table.overflow_buckets()) * 64);
 }
 
+/// A table shrinks as its items leave, keeps the rest and its load, and gives back the memory that
+/// it has asked for.
+#[test]
+fn a_table_shrinks_with_its_items() {
+    let (items, left) = (200_000_u32, 10_000_u32);
+    let table = table(64, 1 << 16, 4);
+    let hash = |reference: u32| mix(u64::from(reference));
+    for reference in 1..=items {
+        assert!(table.lock(hash(reference)).insert(reference, |_| true));
+        table.split_one(hash, |_| true);
+    }
+    assert!(table.surplus() == 0 && !table.has_unused());
+    let before = table.bytes();
+    for reference in left + 1..=items {
+        let locked = table.lock(hash(reference));
+        locked.remove(locked.find_ref(reference).unwrap());
+    }
+    let mut given_back = 0;
+    for _ in 0..table.surplus() {
+        assert!(table.merge_one());
+        if table.has_unused() {
+            given_back += table.give_back();
+        }
+    }
+    let load = left as usize / table.buckets();
+    assert!((6..=7).contains(&load), "{load} items a bucket");
+    assert_eq!(table.bytes() as u64, before as u64 - given_back);
+    let kept = table.begin_without_overflow().unwrap();
+    (0..table.buckets()).for_each(|home| table.move_overflow(home, kept));
+    assert!(table.is_without_overflow());
+    let bytes = table.bytes();
+    given_back = table.give_back_overflow();
+    assert_eq!(
+        (table.bytes() as u64, table.begin_without_overflow()),
+        (bytes as u64 - given_back, None)
+    );
+    assert!(table.bytes() < before / 5, "{before} bytes became {}", table.bytes());
+    assert!((1..=left).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
+    assert_eq!(table.items(), left as usize);
+    // What was given back is taken again.
+    for reference in left + 1..=items {
+        assert!(table.lock(hash(reference)).insert(reference, |_| true));
+        table.split_one(hash, |_| true);
+    }
+    assert!(table.bytes().abs_diff(before) <= STEP_BUCKETS * BUCKET_BYTES);
+    assert!((1..=items).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
+}
+
+/// The first buckets stay, and so does the last one that would need an overflow bucket.
+#[test]
+fn a_merge_without_an_overflow_bucket_is_undone() {
+    let table = Table::new(Shape { buckets: 1, buckets_max: 4, overflow_max: 1, stripes: 1 });
+    let table = table.unwrap();
+    assert!(!table.merge_one(), "the first bucket");
+    let hash = |reference: u32| u64::from(reference) << 56 | u64::from(reference & 1);
+    (1..=12).for_each(|r| assert!(table.lock(hash(r)).insert(r, |_| true)));
+    assert_eq!(table.split_one(hash, |_| true), Split::Done);
+    (13..=14).for_each(|r| assert!(table.lock(hash(r)).insert(r, |_| true)));
+    // Seven items in each: no overflow bucket has been in use, so none is free.
+    assert!(!table.merge_one());
+    assert_eq!((table.buckets(), table.overflow_buckets()), (2, 0));
+    assert!((1..=14).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
+    for r in 13..=14 {
+        let locked = table.lock(hash(r));
+        locked.remove(locked.find_ref(r).unwrap());
+    }
+    assert!(table.merge_one());
+    assert_eq!((table.buckets(), table.items()), (1, 12));
+    assert!((1..=12).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
+}
+
 /// Refused memory stops growth and then insertion, loses nothing, and both go on when there is
 /// memory again.
 #[test]
@@ -179,6 +260,68 @@ fn a_split_without_overflow_memory_is_undone() {
     assert_eq!(table.find(hash(1), |c| c == 1), None);
 }
 
+/// What a recovery knows of the references of a test: each is an item, to be found once.
+#[cfg(not(miri))]
+#[derive(Default)]
+struct Claims {
+    claimed: std::collections::HashSet<u32>,
+    misplaced: usize,
+}
+
+#[cfg(not(miri))]
+impl super::Judge for Claims {
+    fn hash(&mut self, reference: u32) -> Option<u64> {
+        Some(mix(u64::from(reference)))
+    }
+
+    fn claim(&mut self, reference: u32) -> bool {
+        self.claimed.insert(reference)
+    }
+
+    fn misplaced(&mut self) {
+        self.misplaced += 1;
+    }
+
+    fn prefetch(&self, _reference: u32) {}
+}
+
+/// A process may die in a merge: when the items are copied, or when the directory is published.
+#[cfg(not(miri))]
+#[test]
+fn a_merge_that_a_process_died_in_is_recovered() {
+    let hash = |reference: u32| mix(u64::from(reference));
+    for is_published in [false, true] {
+        let table = table(4, 64, 4);
+        for reference in 1..=200 {
+            assert!(table.lock(hash(reference)).insert(reference, |_| true));
+            table.split_one(hash, |_| true);
+        }
+        let buckets = table.buckets();
+        let before = table.directory(Ordering::Relaxed).before_split();
+        let (old, new) = (&table.buckets[before.next()], &table.buckets[before.buckets()]);
+        for bucket in table.chain(new) {
+            for (slot, reference) in bucket.items() {
+                assert!(table.append(old, bucket.tag(slot), reference, &mut |_| true));
+            }
+        }
+        if is_published {
+            table.publish(before, old, new);
+        }
+        let reached = table.begin_recovery().unwrap();
+        let mut claims = Claims::default();
+        let kept = table.recover(0..table.buckets(), &reached, &mut claims);
+        table.end_recovery(kept, &reached).unwrap();
+        assert_eq!(kept, 200);
+        assert_eq!(
+            (claims.misplaced > 0, table.buckets() < buckets),
+            (!is_published, is_published)
+        );
+        assert!((1..=200).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
+        while table.merge_one() {}
+        assert!((1..=200).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
+    }
+}
+
 /// The stripe of a held lock is refused, not waited for.
 #[test]
 fn try_lock_does_not_wait() {
@@ -190,14 +333,15 @@ fn try_lock_does_not_wait() {
     assert!(table.try_lock(0).is_some());
 }
 
-/// Resident keys are never missed while the table doubles ten times around them, and while they are
-/// replaced.
+/// Resident keys are never missed while the table doubles ten times around them and shrinks again,
+/// and while they are replaced.
 ///
-/// Method: two readers look up resident keys; one thread fills the table and splits, another
-/// replaces resident items and adds and removes others in the same buckets.
+/// Method: two readers look up resident keys; one thread fills the table and splits, and then
+/// empties it and merges; another replaces resident items and adds and removes others in the same
+/// buckets.
 /// Seen to fail: `find` believing every miss.
 #[test]
-fn residents_are_never_missed_during_ten_doublings() {
+fn residents_are_never_missed_while_the_table_grows_and_shrinks() {
     const RESIDENT: u32 = 64;
     let (buckets, doublings) = (16, if cfg!(miri) { 3 } else { 10 });
     let table = table(buckets, buckets << doublings, 16);
@@ -241,6 +385,13 @@ fn residents_are_never_missed_during_ten_doublings() {
             assert!(table.lock(hash(key)).insert(key, |_| true));
             table.split_one(hash, |_| true);
         }
+        for key in RESIDENT + 1..=key {
+            let locked = table.lock(hash(key));
+            locked.remove(locked.find_ref(key).unwrap());
+            drop(locked);
+            table.merge_one();
+        }
+        assert_eq!(table.buckets(), buckets);
         done.store(1, Ordering::Relaxed);
     });
 }
