@@ -250,3 +250,90 @@ fn no_value_is_torn_under_strict_lru() {
 fn no_value_is_torn_while_everything_is_flushed() {
     torture(Policy::Auto, 32, 20_000, 3, true);
 }
+
+/// Items that stay are found at any time while many others come and go, so that the index grows and
+/// shrinks beside the lookups, and takes memory and gives it back.
+#[test]
+fn no_item_is_missed_while_the_index_grows_and_shrinks() {
+    const STAY: u64 = 500;
+    const LARGE: u64 = 1 << 32;
+    let config = Config { memory_bytes: 16 << 20, evict: false, ..Config::default() };
+    let store = Store::new(Config { stripes: 64, seed: 3, ..config }).unwrap();
+    let me = store.join().unwrap();
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    (0..STAY).for_each(|key| assert!(put(&me, key, 24)));
+    // A failure must end the readers, too.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    let read = || {
+        let me = store.join().unwrap();
+        let mut scratch = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            me.begin_turn(1);
+            for number in 0..STAY {
+                let key = number.to_le_bytes();
+                let section = me.section();
+                let item = section.find(store.hash(&key), &key).expect("an item that stays");
+                let mut value = Vec::new();
+                item.for_each_piece(|piece| value.extend_from_slice(piece));
+                check(&value, number, &mut scratch);
+            }
+            me.quiesce();
+        }
+    };
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        (0..2).for_each(|_| _ = scope.spawn(read));
+        for round in 0..6 {
+            me.begin_turn(1);
+            let small = (STAY..).find(|&key| !put(&me, key, 24)).unwrap();
+            let full = store.memory().index;
+            assert_eq!(store.stats().items, small);
+            (STAY..small).for_each(|key| remove(&me, key));
+            // Large items want the memory of the index.
+            let mut large = LARGE;
+            for _ in 0..20_000 {
+                if store.memory().index < full / 8 {
+                    break;
+                }
+                large += u64::from(put(&me, large, 3000));
+                me.quiesce();
+                cleaner.step(1, 1000);
+            }
+            eprintln!("round {round}: {small} small items, {} large ones", large - LARGE);
+            assert!(store.memory().index < full / 8, "{:?}", store.memory());
+            (LARGE..large).for_each(|key| remove(&me, key));
+        }
+    });
+    assert_eq!((store.stats().items, store.index().items), (STAY, STAY));
+}
+
+fn remove(me: &Handle, number: u64) {
+    let key = number.to_le_bytes();
+    let removed = me.section().update(me.store().hash(&key), &key, |_| Change::Remove);
+    assert_eq!(removed, Applied::Removed);
+}
+
+/// Stores a value of `len` bytes; false if there is no memory.
+fn put(me: &Handle, number: u64, len: usize) -> bool {
+    let (key, mut value) = (number.to_le_bytes(), Vec::new());
+    fill(&mut value, number, 0, len);
+    let new = NewItem {
+        key: &key,
+        flags: 0,
+        deadline: 0,
+        value_len: value.len(),
+        base64_key: false,
+        has_cas: false,
+    };
+    let Ok(mut draft) = me.draft(new) else { return false };
+    draft.push(&value).unwrap();
+    let change = Change::Put { draft, cas: None };
+    let applied = me.section().update(me.store().hash(&key), &key, |_| change);
+    matches!(applied, Applied::Stored { .. })
+}
