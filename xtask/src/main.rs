@@ -12,6 +12,7 @@ mod docs;
 mod failure;
 mod fuzz;
 mod install;
+mod lint;
 mod python;
 mod steps;
 mod test;
@@ -19,7 +20,7 @@ mod tidy;
 
 use failure::Failure;
 use std::process::ExitCode;
-use steps::{Steps, cargo};
+use steps::{Beside, Steps, cargo, program};
 
 const USAGE: &str = "usage: cargo xtask TASK
 
@@ -40,6 +41,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   memcached     Debian unstable's memcached, for `MEMCACHED_BIN`
   miri          the unsafe code under Miri (needs a nightly toolchain)
   soak HOURS    a deployment under load and troubles for so long (0.05 are three minutes)
+  lint          clippy, also with each feature alone, and the documentation of the code
   fuzz [TARGET] [SECONDS]
                 all fuzz targets, or one, for this long each (default: 60 s in all)
   tidy [PATH..] the house rules that a program can check; nothing below PATH is exempt
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         "e2e" => test::e2e(&mut steps, rest),
         "fuzz" => fuzz::run(&mut steps, rest),
         "install" => install::all(&mut steps),
+        "lint" => lint::run(&mut steps),
         "loom" => test::loom(&mut steps),
         "memcached" => install::memcached(&mut steps),
         "miri" => test::miri(&mut steps),
@@ -99,19 +102,6 @@ fn bench(args: &[String]) -> ExitCode {
     }
 }
 
-/// Features of the program, each of which compiles alone.
-const FEATURES: [&str; 7] = ["serve", "route", "invalidate", "bench", "demo", "plan", "doctor"];
-
-/// Lints the program with each feature alone, on what the lints of the workspace have built.
-fn features(steps: &mut Steps) -> Result<(), Failure> {
-    for feature in FEATURES {
-        let mut clippy = cargo(["clippy", "--locked", "-p", "holdall", "--no-default-features"]);
-        clippy.args(["--features", feature, "--", "-D", "warnings"]);
-        steps.run(&format!("clippy, holdall with {feature} alone"), clippy)?;
-    }
-    Ok(())
-}
-
 /// What a change must pass: the cheapest step first, the tests last.
 fn ci(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("fmt", cargo(["fmt", "--all", "--check"]))?;
@@ -120,19 +110,10 @@ fn ci(steps: &mut Steps) -> Result<(), Failure> {
     steps.check("tidy", || tidy::run(&[]))?;
     deny::run(steps)?;
     deny::advisories_within_reach(steps)?;
-    let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--locked", "--"]);
-    clippy.args(["-D", "warnings"]);
-    steps.run("clippy", clippy)?;
-    features(steps)?;
-    let python = ["clippy", "--manifest-path", "python/Cargo.toml", "--locked", "--"];
-    let mut python = cargo(python);
-    // Where its wheel is built, too.
-    python.args(["-D", "warnings"]).env("CARGO_TARGET_DIR", steps::target().join("python"));
-    steps.run("clippy, library for Python", python)?;
-    let mut doc =
-        cargo(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
-    doc.env("RUSTDOCFLAGS", "-D warnings");
-    steps.run("doc", doc)?;
+    let own = std::env::current_exe().map_err(Failure::path("xtask"))?;
+    let beside = |name, task| Beside::other(name, program(&own, [task]));
+    // What is installed is waited for, from the network and the disk.
+    steps.run_together(vec![beside("lints", "lint"), beside("needed by tests", "install")])?;
     // Mostly they wait: for a disk, for systems that boot.
     let packages = dist::beside(steps)?;
     test::all(steps, packages.into_iter().collect())
