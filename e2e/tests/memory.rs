@@ -285,5 +285,14 @@ fn numa_interleave_that_is_not_possible_is_refused() {
     let file = format!("{}/e2e-memory-{}", folder_on_disk(), std::process::id());
     let said = refusal(&[], &["-o", "numa_interleave", "-e", &file]);
     assert!(said.contains("numa_interleave needs a file on tmpfs"), "{said}");
-    std::fs::remove_file(file).unwrap();
+    // A server that would take another one's place leaves it alone.
+    let mut server = Server::under_test(&["-m", "64", "-u", "root", "-e", &file]);
+    let successor = ["-m", "64", "-e", &file, "--takeover", "-o", "numa_interleave"];
+    let said = refusal(&["timeout", "20"], &successor);
+    assert!(said.contains("numa_interleave needs a file on tmpfs"), "{said}");
+    server.assert_alive("a successor that is refused");
+    drop(server);
+    for file in [file.clone(), format!("{file}.takeover")] {
+        let _ = std::fs::remove_file(file);
+    }
 }

@@ -45,6 +45,11 @@ pub(super) fn inherit(
     from_file(file, config, log)
 }
 
+/// Refuses what can be seen before another server passes its file on.
+pub(super) fn check(path: &Path, config: &Config) -> Result<(), Failure> {
+    MemoryFile::check(path, config).map_err(|error| failed(&error))
+}
+
 /// A number that is the same for all servers that can take over one another's memory.
 pub(super) fn format(config: &Config) -> Result<u64, Failure> {
     MemoryFile::format(config).map_err(|error| failed(&error))

@@ -167,6 +167,7 @@ fn predecessor(
 ) -> Result<(Option<Predecessor>, Inherited), Failure> {
     match &options.memory_file {
         Some(path) if options.takeover => {
+            memory::check(path, config)?;
             let (predecessor, inherited) = Predecessor::ask(path, memory::format(config)?, user)?;
             Ok((Some(predecessor), inherited))
         }

@@ -19,7 +19,7 @@ use crate::config::{Config, Layout};
 use crate::error::{FileError, StoreError};
 use header::{Decoded, HEADER_BYTES, Header, Settings, State};
 use narrow::to_usize;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, StatFs};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -59,12 +59,26 @@ impl MemoryFile {
     pub fn open(path: &Path, config: &Config) -> Result<Self, StoreError> {
         let layout = Layout::new(config)?;
         let file = open_locked(path)?;
-        if config.numa_interleave && !is_memory(&file) {
-            return Err(FileError::NotSpread(path.to_owned()).into());
-        }
+        let system = rustix::fs::fstatfs(&file);
+        check_spread(
+            path,
+            config,
+            &system.map_err(|error| FileError::Io(path.to_owned(), error.into()))?,
+        )?;
         let memory = Self::examine(file, path, Settings::of(config, &layout), 0)?;
         memory.check_room(config.memory_bytes)?;
         Ok(memory.with_layout(&layout))
+    }
+
+    /// Refuses a file that another process uses, before that passes it on.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NotSpread`].
+    pub fn check(path: &Path, config: &Config) -> Result<(), StoreError> {
+        // Where there is none, there is no process that uses it.
+        let system = rustix::fs::statfs(path);
+        system.map_or(Ok(()), |system| Ok(check_spread(path, config, &system)?))
     }
 
     /// Takes over the open, locked file of another process, which has passed on the `ticket` of its
@@ -255,12 +269,15 @@ impl AsFd for MemoryFile {
     }
 }
 
-/// `true` if the file's pages are memory, and are placed as its mapping wants. Those of other files
-/// are the kernel's, which it places itself.
-fn is_memory(file: &File) -> bool {
+/// Refuses a file whose pages are to be spread over memory nodes, and cannot: on a file system that
+/// is not memory they are the kernel's, which places them itself.
+fn check_spread(path: &Path, config: &Config, system: &StatFs) -> Result<(), FileError> {
     /// Of tmpfs and of hugetlbfs (linux/magic.h).
     const MAGICS: [i64; 2] = [0x0102_1994, 0x9584_58f6];
-    rustix::fs::fstatfs(file).is_ok_and(|facts| MAGICS.contains(&facts.f_type))
+    if config.numa_interleave && !MAGICS.contains(&system.f_type) {
+        return Err(FileError::NotSpread(path.to_owned()));
+    }
+    Ok(())
 }
 
 fn open_locked(path: &Path) -> Result<File, FileError> {
