@@ -278,6 +278,111 @@ fn the_gutter_fills_for_a_dead_server() {
     assert_eq!((totals.loads, totals.fills, totals.hits), (1, 1, 4));
 }
 
+/// Servers of a pool that are replaced by empty ones while many callers read, one after the other.
+mod replaced {
+    use super::*;
+
+    const KEYS: usize = 4000;
+    const SERVERS: usize = 8;
+    /// A quarter of them.
+    const REPLACED: usize = 2;
+    /// How long each server is away, and how long the others have before and after that.
+    const AWAY: Duration = Duration::from_secs(2);
+
+    /// A database that takes a millisecond, and counts by row.
+    struct Database {
+        rows: Vec<(AtomicU64, AtomicU64)>,
+        peak: AtomicU64,
+    }
+
+    impl Database {
+        fn query(&self, row: usize) -> Result<String, String> {
+            let (queries, running) = &self.rows[row];
+            queries.fetch_add(1, Ordering::SeqCst);
+            self.peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(1));
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok(format!("row {row}"))
+        }
+
+        fn queries(&self) -> Vec<u64> {
+            self.rows.iter().map(|(queries, _)| queries.load(Ordering::SeqCst)).collect()
+        }
+    }
+
+    fn client(servers: &[Server], gutter: &Server) -> BlockingClient {
+        let name = |server: &Server| format!("\"{}\"", server.addr());
+        let names: Vec<_> = servers.iter().map(name).collect();
+        let config = format!(
+            r#"{{"pools": {{"A": {{"servers": [{}]}}, "gutter": {{"servers": ["{}"]}}}},
+                "route": {{"type": "FailoverWithExptimeRoute", "normal": "PoolRoute|A",
+                           "failover": "PoolRoute|gutter", "failover_exptime": 60}}}}"#,
+            names.join(", "),
+            gutter.addr()
+        );
+        Client::builder().config_text(&config).build().unwrap().into()
+    }
+
+    fn row_of(client: &BlockingClient, database: &Database, row: usize) {
+        let rows = client.client().look_aside();
+        let loaded = client.get_or_load(&rows, format!("row-{row}"), || database.query(row));
+        assert_eq!(loaded, Ok(format!("row {row}")));
+    }
+
+    /// Section 3.3: the gutter takes the keys of a server that is away. Each of them is loaded once
+    /// for the gutter and once for the new server, whoever asks; other keys are not loaded at all.
+    #[test]
+    fn servers_that_are_replaced_have_their_own_keys_loaded_twice() {
+        let mut servers: Vec<_> =
+            (0..SERVERS).map(|_| Launch::new(Kind::Holdall).start()).collect();
+        let gutter = Launch::new(Kind::Holdall).start();
+        let clients: Vec<_> = (0..4).map(|_| client(&servers, &gutter)).collect();
+        let rows = (0..KEYS).map(|_| Default::default()).collect();
+        let database = Database { rows, peak: AtomicU64::new(0) };
+        let asked = AtomicU64::new(0);
+        (0..KEYS).for_each(|row| row_of(&clients[0], &database, row));
+        // A row is on a replaced server, or on one of the others.
+        let first: Vec<_> = servers[..REPLACED].iter().map(|one| super::client(&[one])).collect();
+        let has =
+            |row: &usize| first.iter().any(|one| one.get(format!("row-{row}")).unwrap().is_some());
+        let (replaced, others): (Vec<usize>, Vec<usize>) = (0..KEYS).partition(has);
+        drop(first);
+        assert!(database.queries().iter().all(|&queries| queries == 1));
+        let end = Instant::now() + AWAY * 7;
+        thread::scope(|scope| {
+            for (seed, client) in (0..64).zip(clients.iter().cycle()) {
+                let (database, asked) = (&database, &asked);
+                scope.spawn(move || {
+                    let mut random = Rng::new(seed);
+                    while Instant::now() < end {
+                        // Some rows are asked for much more often than others.
+                        let row = random.below(KEYS).min(random.below(KEYS));
+                        row_of(client, database, row);
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for server in &mut servers[..REPLACED] {
+                thread::sleep(AWAY);
+                server.kill();
+                thread::sleep(AWAY);
+                server.restart().unwrap();
+            }
+        });
+        let (queries, peak) = (database.queries(), database.peak.into_inner());
+        let again: Vec<u64> = replaced.iter().map(|&row| queries[row] - 1).collect();
+        let (loads, most) = (again.iter().sum::<u64>(), again.iter().max().unwrap());
+        eprintln!(
+            "{} reads; {loads} loads of the {} rows of replaced servers, {most} of one at the \
+             most; {peak} of one row at a time",
+            asked.into_inner(),
+            replaced.len()
+        );
+        assert!(others.iter().all(|&row| queries[row] == 1), "rows whose servers stayed");
+        assert!(loads <= 2 * replaced.len() as u64 + 64 && *most <= 4 && peak <= 2);
+    }
+}
+
 /// Section 4.3: what the warm cluster still has when the cold one's delete has come is not copied
 /// for the hold-off.
 #[test]

@@ -70,6 +70,26 @@ fn histories_are_linearizable_while_items_are_evicted() {
     server.assert_alive("the history");
 }
 
+/// Memory is full of small items when large ones come.
+#[test]
+fn histories_are_linearizable_while_the_table_shrinks() {
+    let mut server = Server::under_test(&["-m", "64"]);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| fill(server.addr(), 20, 400_000, &stop));
+        while server.stat("evictions") == 0 {
+            thread::sleep(Duration::from_millis(100));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let before = server.stat("hash_bytes");
+    let load = Load { ops: ops(40), padding: 500, ..load() };
+    run(&server, load, 3000, 10_000, Mode::Evicting);
+    let after = server.stat("hash_bytes");
+    assert!(after < before, "the table never shrank: {after} bytes; the test shows nothing");
+    server.assert_alive("the history");
+}
+
 /// A page is asked for all the time, from any class to any other, while keys of three sizes are
 /// written and evicted.
 #[test]
