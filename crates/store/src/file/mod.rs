@@ -59,12 +59,8 @@ impl MemoryFile {
     pub fn open(path: &Path, config: &Config) -> Result<Self, StoreError> {
         let layout = Layout::new(config)?;
         let file = open_locked(path)?;
-        let system = rustix::fs::fstatfs(&file);
-        check_spread(
-            path,
-            config,
-            &system.map_err(|error| FileError::Io(path.to_owned(), error.into()))?,
-        )?;
+        let failed = |error: Errno| FileError::Io(path.to_owned(), error.into());
+        check_spread(path, config, &rustix::fs::fstatfs(&file).map_err(failed)?)?;
         let memory = Self::examine(file, path, Settings::of(config, &layout), 0)?;
         memory.check_room(config.memory_bytes)?;
         Ok(memory.with_layout(&layout))
