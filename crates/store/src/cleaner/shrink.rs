@@ -2,7 +2,7 @@
 
 use crate::store::Store;
 
-/// Buckets merged, or chains looked at, in one step at the most.
+/// Buckets merged or sifted, or chains looked at, in one step at the most.
 const BUCKETS_PER_STEP: usize = 256;
 
 /// Has the table shrink.
@@ -20,10 +20,14 @@ pub(super) struct Shrinker {
 enum Overflow {
     #[default]
     Kept,
+    /// Free ones from `kept` on are being retired.
+    Sifting { kept: usize },
     /// Those from `kept` on are being emptied; the chains of the buckets before `home` have none.
     Emptying { kept: usize, home: usize },
     /// Waiting for the end of the sections in which a lookup may be in one of them.
     Emptied { epoch: u64 },
+    /// Their memory is being given back.
+    Unused,
 }
 
 impl Shrinker {
@@ -33,8 +37,7 @@ impl Shrinker {
         self.surplus = if is_short { store.table.surplus() } else { 0 };
         if is_short && self.surplus == 0 && matches!(self.overflow, Overflow::Kept) {
             let begun = store.table.begin_without_overflow();
-            self.overflow =
-                begun.map_or(Overflow::Kept, |kept| Overflow::Emptying { kept, home: 0 });
+            self.overflow = begun.map_or(Overflow::Kept, |kept| Overflow::Sifting { kept });
         }
     }
 
@@ -42,11 +45,21 @@ impl Shrinker {
     pub(super) fn step(&mut self, store: &Store) {
         self.merge(store);
         self.overflow = match self.overflow {
+            Overflow::Sifting { kept } if store.table.sift_overflow(BUCKETS_PER_STEP) => {
+                Overflow::Emptying { kept, home: 0 }
+            }
             Overflow::Emptying { kept, home } => empty(store, kept, home),
             Overflow::Emptied { epoch } if store.qsbr.is_safe(epoch) => {
-                store.budget.give_back(store.table.give_back_overflow());
-                Overflow::Kept
+                store.table.end_without_overflow();
+                Overflow::Unused
             }
+            Overflow::Unused => match store.table.give_back_overflow() {
+                0 => Overflow::Kept,
+                bytes => {
+                    store.budget.give_back(bytes);
+                    Overflow::Unused
+                }
+            },
             unchanged => unchanged,
         };
     }

@@ -6,7 +6,8 @@
 //! free list runs through `meta`, which lookups never read in an overflow bucket.
 //!
 //! While the pool shrinks, those behind the ones that it keeps are *retired* in place of being
-//! free. Whoever finds none free takes them all back, and the pool stays as it is.
+//! free. Whoever finds none free takes them all back, and the pool stays as it is. Free buckets are
+//! sifted, and memory is given back, a part at a time: whoever needs a bucket waits for no more.
 //!
 //! Relaxed is enough: `meta` of a free bucket is read and written under the list's lock, and the
 //! copied number is a statistic.
@@ -15,6 +16,10 @@ use super::STEP_BUCKETS;
 use super::bucket::{BUCKET_BYTES, Bucket, SLOTS};
 use arena::region::Region;
 use arena::sync::{AtomicUsize, Mutex, Ordering};
+
+/// Buckets whose memory is given back at a time, at the most: 1 MiB.
+#[cfg(not(loom))]
+const GIVEN_BACK: usize = 16 * STEP_BUCKETS;
 
 /// Free overflow buckets kept in a file whose file system may be full at the next insertion.
 #[cfg(not(loom))]
@@ -66,6 +71,8 @@ pub(super) struct List {
     pub(super) first: u32,
     /// Buckets that were given back and not taken again, nor retired.
     pub(super) free: usize,
+    /// The list of free buckets of which some are to be retired, like `first`.
+    unsifted: u32,
     /// The list of retired buckets, like `first`.
     retired: u32,
     /// Their number.
@@ -79,16 +86,20 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Ends the shrinking where no bucket is free but the retired ones.
-    fn keep_retired(&mut self) {
-        self.first = std::mem::take(&mut self.retired);
-        self.free = std::mem::take(&mut self.retired_len);
-        self.kept = usize::MAX;
+    /// The list of the next free bucket. If none is free but the retired ones, the shrinking ends.
+    fn next_free(&mut self) -> &mut u32 {
+        if self.first == 0 && self.unsifted == 0 {
+            self.first = std::mem::take(&mut self.retired);
+            self.free = std::mem::take(&mut self.retired_len);
+            self.kept = usize::MAX;
+        }
+        if self.first == 0 { &mut self.unsifted } else { &mut self.first }
     }
 
     #[cfg(not(loom))]
     fn has_retired_all(&self) -> bool {
-        self.kept <= self.granted && self.retired_len == self.used.saturating_sub(self.kept)
+        let behind = self.used.saturating_sub(self.kept);
+        self.kept <= self.granted && self.unsifted == 0 && self.retired_len == behind
     }
 }
 
@@ -113,12 +124,10 @@ impl Pool {
     /// more memory.
     pub(super) fn take(&self, grant: &mut impl FnMut(Wanted<'_>) -> bool) -> Option<u32> {
         let mut list = self.list.lock();
-        if list.first == 0 {
-            list.keep_retired();
-        }
-        if let Some(index) = list.first.checked_sub(1) {
+        let next = list.next_free();
+        if let Some(index) = next.checked_sub(1) {
+            *next = self.at(index as usize).meta.load(Ordering::Relaxed);
             list.free -= 1;
-            list.first = self.at(index as usize).meta.load(Ordering::Relaxed);
             return Some(index);
         }
         if list.used == list.granted {
@@ -171,40 +180,50 @@ impl Pool {
         *len += 1;
     }
 
-    /// Begins to shrink where less than a third of the buckets is in use: retires the free buckets
-    /// behind the first ones, and answers where they begin. `None` if it would free little.
+    /// Begins to shrink where less than a third of the buckets is in use, or goes on with what has
+    /// not ended. Answers where the buckets begin that are to be retired; `None` if it would free
+    /// little.
     #[cfg(not(loom))]
     pub(super) fn begin_shrinking(&self) -> Option<usize> {
         let mut list = self.list.lock();
-        let in_use = list.used - list.free - list.retired_len;
+        if list.kept < usize::MAX {
+            return Some(list.kept);
+        }
+        let in_use = list.used - list.free;
         // As many again remain free, and some that are kept in a file.
         let kept = (in_use * 2 + STEP_BUCKETS).next_multiple_of(STEP_BUCKETS);
         if kept + STEP_BUCKETS > list.granted {
             return None;
         }
-        self.keep_all(&mut list);
         list.kept = kept;
-        let free = std::mem::take(&mut list.first);
-        list.free = 0;
-        self.put_all(&mut list, free);
+        list.unsifted = std::mem::take(&mut list.first);
         Some(kept)
     }
 
-    /// Ends the shrinking without any effect.
+    /// Retires the free ones of the next `buckets`; `true` if there are no more.
     #[cfg(not(loom))]
-    pub(super) fn keep_all(&self, list: &mut List) {
-        list.kept = usize::MAX;
-        let retired = std::mem::take(&mut list.retired);
-        list.retired_len = 0;
-        self.put_all(list, retired);
+    pub(super) fn sift(&self, buckets: usize) -> bool {
+        let mut list = self.list.lock();
+        for _ in 0..buckets {
+            let Some(index) = list.unsifted.checked_sub(1) else { break };
+            list.unsifted = self.at(index as usize).meta.load(Ordering::Relaxed);
+            list.free -= 1;
+            self.put(&mut list, index);
+        }
+        list.unsifted == 0
     }
 
-    /// Puts all buckets of a list, which begins with this one, into those that they belong to.
-    #[cfg(not(loom))]
-    fn put_all(&self, list: &mut List, mut first: u32) {
-        while let Some(index) = first.checked_sub(1) {
-            first = self.at(index as usize).meta.load(Ordering::Relaxed);
-            self.put(list, index);
+    /// Ends the shrinking without any effect. No other thread uses the pool.
+    #[cfg(not(any(loom, miri)))]
+    pub(super) fn keep_all(&self) {
+        self.list.lock().kept = usize::MAX;
+        self.sift(usize::MAX);
+        let mut list = self.list.lock();
+        let mut retired = std::mem::take(&mut list.retired);
+        list.retired_len = 0;
+        while let Some(index) = retired.checked_sub(1) {
+            retired = self.at(index as usize).meta.load(Ordering::Relaxed);
+            self.put(&mut list, index);
         }
     }
 
@@ -214,20 +233,32 @@ impl Pool {
         self.list.lock().has_retired_all()
     }
 
-    /// Gives the memory of retired buckets back to the system, if all of those that are not kept
-    /// are retired still. Answers how many buckets that were. No lookup may be in one of them.
+    /// Retired buckets become as those that were never in use, if all that are not kept are retired
+    /// still. No lookup may be in one of them.
     #[cfg(not(loom))]
-    pub(super) fn end_shrinking(&self) -> usize {
+    pub(super) fn end_shrinking(&self) {
         let mut list = self.list.lock();
-        if !list.has_retired_all() {
+        if list.has_retired_all() {
+            list.used = list.used.min(list.kept);
+            (list.retired, list.retired_len, list.kept) = (0, 0, usize::MAX);
+        }
+    }
+
+    /// Gives memory of buckets that were never in use back to the system. Answers how many buckets
+    /// that were; 0 if there are no more.
+    #[cfg(not(loom))]
+    pub(super) fn release(&self) -> usize {
+        let mut list = self.list.lock();
+        let needed = list.used.next_multiple_of(STEP_BUCKETS);
+        let part = list.granted.saturating_sub(1) / GIVEN_BACK * GIVEN_BACK;
+        let (from, granted) = (needed.max(part), list.granted);
+        if from >= granted {
             return 0;
         }
-        let (kept, granted) = (list.kept, list.granted);
-        self.buckets.release(kept, granted - kept);
-        (list.retired, list.retired_len, list.kept) = (0, 0, usize::MAX);
-        (list.used, list.granted) = (list.used.min(kept), kept);
-        self.granted.store(kept, Ordering::Relaxed);
-        granted - kept
+        self.buckets.release(from, granted - from);
+        list.granted = from;
+        self.granted.store(from, Ordering::Relaxed);
+        granted - from
     }
 
     /// Buckets paid for so far.
@@ -246,7 +277,9 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn in_use(&self) -> usize {
         let list = self.list.lock();
-        assert_eq!(list.free, self.free_after(list.first).count(), "free buckets are counted");
+        let free = |first| self.free_after(first).count();
+        let counted = free(list.first) + free(list.unsifted);
+        assert_eq!(list.free, counted, "free buckets are counted");
         assert_eq!(list.retired_len, self.free_after(list.retired).count());
         list.used - list.free - list.retired_len
     }

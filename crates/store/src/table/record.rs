@@ -58,8 +58,8 @@ impl Directory {
 
 impl Pool {
     fn save(&self, out: &mut Writer) {
-        let mut list = self.list.lock();
-        self.keep_all(&mut list);
+        self.keep_all();
+        let list = self.list.lock();
         out.number(u64::from(list.first));
         out.count(list.used);
         out.count(list.granted);

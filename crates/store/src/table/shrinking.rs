@@ -113,9 +113,15 @@ impl Table {
     }
 
     /// Begins to do without overflow buckets, if few of them are in use. Answers the first of those
-    /// that [`move_overflow`](Self::move_overflow) has to empty in each chain there is.
+    /// that are to be retired.
     pub(crate) fn begin_without_overflow(&self) -> Option<usize> {
         self.overflow.begin_shrinking()
+    }
+
+    /// Retires the free ones of the next `buckets`; `true` if there are no more. What chains have
+    /// is to be moved afterwards, by [`move_overflow`](Self::move_overflow).
+    pub(crate) fn sift_overflow(&self, buckets: usize) -> bool {
+        self.overflow.sift(buckets)
     }
 
     /// `true` if all of these have been emptied, and none was needed meanwhile.
@@ -123,8 +129,14 @@ impl Table {
         self.overflow.has_retired_all()
     }
 
-    /// Gives their memory back to the system, and answers how many bytes that was.
+    /// Ends it, if that is still so.
+    pub(crate) fn end_without_overflow(&self) {
+        self.overflow.end_shrinking();
+    }
+
+    /// Gives a part of their memory back to the system, and answers how many bytes that was; 0 if
+    /// nothing is left.
     pub(crate) fn give_back_overflow(&self) -> u64 {
-        (self.overflow.end_shrinking() * BUCKET_BYTES) as u64
+        (self.overflow.release() * BUCKET_BYTES) as u64
     }
 }
