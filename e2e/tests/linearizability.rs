@@ -175,20 +175,20 @@ fn histories_with_leases_are_linearizable() {
     assert!(stored > 100 && refused > 100, "{stored} stored, {refused} refused: it shows nothing");
 }
 
+/// How many histories of 20,000 commands may miss the bug. One to three mostly see it.
+const ROUNDS: usize = 300;
+
 /// The checker and its clients must be able to see a broken server. memcached 1.6.18 drops a
 /// reference too many when a meta get with a too long opaque meets a busy key (fixed in 1.6.45 by
 /// 152ddb68f): it loses stores, hangs, or ends within seconds.
 #[test]
 fn a_server_known_to_be_broken_is_caught() {
     let mut server = Launch::new(Kind::Memcached).args(&["-t", "4"]).start();
-    let start = Instant::now();
     let addr = server.addr();
     let stop = AtomicBool::new(false);
-    let deadline = Instant::now() + Duration::from_secs(40);
-    let caught = thread::scope(|scope| {
+    let seen_in = thread::scope(|scope| {
         let floods: Vec<_> = (0..3).map(|_| scope.spawn(|| flood(addr, &stop))).collect();
-        let mut caught = false;
-        while !caught && Instant::now() < deadline {
+        let seen_in = (1..=ROUNDS).find(|_| {
             let load = Load { ops: 20_000, keys: 4, cut_one_in: 0, ..load() };
             // Each round begins with no item, as the checker assumes.
             if let Ok(mut wire) = Wire::try_connect(addr) {
@@ -196,14 +196,14 @@ fn a_server_known_to_be_broken_is_caught() {
                 wire.read_until_or_end(b"OK\r\n", Duration::from_secs(1));
             }
             let outcome = thread::spawn(move || judge(&load.run(addr), Mode::Strict)).join();
-            caught = outcome.is_err() || !server.is_alive();
-        }
+            outcome.is_err() || !server.is_alive()
+        });
         stop.store(true, Ordering::Relaxed);
         floods.into_iter().for_each(|flood| flood.join().unwrap());
-        caught
+        seen_in
     });
-    eprintln!("the old bug was seen after {:?}", start.elapsed());
-    assert!(caught, "the old bug went unseen for 40 s");
+    eprintln!("the old bug was seen in round {seen_in:?}");
+    assert!(seen_in.is_some(), "the old bug went unseen for {ROUNDS} rounds");
 }
 
 fn flood(addr: std::net::SocketAddr, stop: &AtomicBool) {
