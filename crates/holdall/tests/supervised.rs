@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -36,16 +37,21 @@ struct Supervised {
 
 impl Supervised {
     /// Starts `command` under a manager that wants to hear of it each second. It is ready.
-    fn start(scratch: &Scratch, mut command: Command) -> Self {
+    fn start(scratch: &Scratch, command: Command) -> Self {
+        let started = Self::begin(scratch, command);
+        assert_eq!(started.word(), "READY=1\n");
+        started
+    }
+
+    /// The same, perhaps before it is ready.
+    fn begin(scratch: &Scratch, mut command: Command) -> Self {
         let path = scratch.path("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         manager.set_read_timeout(Some(SOON)).unwrap();
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000");
         command.stderr(fs::File::create(scratch.path("log")).unwrap());
-        let started = Self { manager, child: command.spawn().unwrap() };
-        assert_eq!(started.word(), "READY=1\n");
-        started
+        Self { manager, child: command.spawn().unwrap() }
     }
 
     /// Its next word but that it is alive.
@@ -102,6 +108,27 @@ fn the_proxy_says_that_it_is_ready_alive_and_ending() {
     fs::remove_file(scratch.path("notify")).unwrap();
     let users = scratch.text("users");
     hear(&scratch, holdall(&[&arguments[..], &["--auth-file", &users]].concat()));
+}
+
+/// It waits in the middle of its start for whom it asks for its servers.
+#[test]
+fn a_sighup_while_the_proxy_starts_is_done_when_it_serves() {
+    let scratch = Scratch::new();
+    let source = TcpListener::bind("127.0.0.1:0").unwrap();
+    let servers = format!("elasticache:{}", source.local_addr().unwrap());
+    let config = format!(r#"{{"pools":{{"A":"{servers}"}},"route":"PoolRoute|A"}}"#);
+    let port = free_port().to_string();
+    let arguments = ["route", "--config-str", &config, "-p", &port, "--asynclog-disable"];
+    let started = Supervised::begin(&scratch, holdall(&arguments));
+    let (mut asking, _) = source.accept().unwrap();
+    kill(started.child.id(), Signal::HUP);
+    let members = "1\nname|127.0.0.1|1\n";
+    let answer = format!("CONFIG cluster 0 {}\r\n{members}\r\nEND\r\n", members.len());
+    asking.write_all(answer.as_bytes()).unwrap();
+    assert_eq!(started.word(), "READY=1\n");
+    assert!(started.word().starts_with("RELOADING=1\n"));
+    assert_eq!(started.word(), "READY=1\n");
+    started.end(&scratch);
 }
 
 /// Though its database and its clusters are away: a restart would not bring them back.
