@@ -90,8 +90,15 @@ pub(crate) fn stored<T>(to: &T) {
     touch(to, true);
 }
 
+#[inline]
 fn touch<T>(value: &T, is_store: bool) {
-    let Some(thread) = THREAD.get() else { return };
+    if let Some(thread) = THREAD.get() {
+        note(value, is_store, thread);
+    }
+}
+
+#[cold]
+fn note<T>(value: &T, is_store: bool, thread: u8) {
     let first = std::ptr::from_ref(value).addr();
     let last = first + size_of::<T>().max(1) - 1;
     RECORDER.with_borrow_mut(|recorder| {

@@ -47,28 +47,33 @@ macro_rules! scheduled {
         #[allow(missing_docs, clippy::missing_errors_doc, reason = "as in std")]
         #[allow(dead_code, reason = "not every kind needs every operation")]
         impl $name {
+            #[inline]
             pub const fn new(value: $value) -> Self {
                 Self(real::$name::new(value))
             }
 
+            #[inline]
             pub fn load(&self, order: Ordering) -> $value {
                 schedule::point();
                 lines::loaded(self);
                 self.0.load(order)
             }
 
+            #[inline]
             pub fn store(&self, value: $value, order: Ordering) {
                 schedule::point();
                 lines::stored(self);
                 self.0.store(value, order);
             }
 
+            #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
                 lines::stored(self);
                 self.0.swap(value, order)
             }
 
+            #[inline]
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -81,6 +86,7 @@ macro_rules! scheduled {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
+            #[inline]
             pub fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -93,10 +99,12 @@ macro_rules! scheduled {
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
 
+            #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }
 
+            #[inline]
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
@@ -111,42 +119,49 @@ macro_rules! number {
         #[allow(missing_docs, clippy::missing_errors_doc, reason = "as in std")]
         #[allow(dead_code, reason = "not every kind needs every operation")]
         impl $name {
+            #[inline]
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
                 lines::stored(self);
                 self.0.fetch_add(value, order)
             }
 
+            #[inline]
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
                 lines::stored(self);
                 self.0.fetch_sub(value, order)
             }
 
+            #[inline]
             pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
                 lines::stored(self);
                 self.0.fetch_and(value, order)
             }
 
+            #[inline]
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
                 lines::stored(self);
                 self.0.fetch_or(value, order)
             }
 
+            #[inline]
             pub fn fetch_max(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
                 lines::stored(self);
                 self.0.fetch_max(value, order)
             }
 
+            #[inline]
             pub fn fetch_min(&self, value: $value, order: Ordering) -> $value {
                 schedule::point();
                 lines::stored(self);
                 self.0.fetch_min(value, order)
             }
 
+            #[inline]
             pub fn fetch_update(
                 &self,
                 set: Ordering,
@@ -174,10 +189,12 @@ pub struct Mutex<T>(parking_lot::Mutex<T>);
 
 #[allow(missing_docs, reason = "as in parking_lot")]
 impl<T> Mutex<T> {
+    #[inline]
     pub const fn new(value: T) -> Self {
         Self(parking_lot::Mutex::new(value))
     }
 
+    #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         schedule::point();
         lines::stored(self);
@@ -190,16 +207,19 @@ impl<T> Mutex<T> {
         }
     }
 
+    #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         schedule::point();
         lines::stored(self);
         self.0.try_lock()
     }
 
+    #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 
+    #[inline]
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
