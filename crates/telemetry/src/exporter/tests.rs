@@ -24,10 +24,11 @@ fn collector(answers: Vec<&'static str>) -> (String, Receiver<(String, Vec<u8>)>
             let status = answers.next_if(|_| true).unwrap_or("200 OK");
             let head =
                 format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            let _ = stream.write_all(head.as_bytes());
+            // Who has the answer finds the request in the channel.
             if sender.send(request).is_err() {
                 return;
             }
+            let _ = stream.write_all(head.as_bytes());
         }
     });
     (url, receiver)
