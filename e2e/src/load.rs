@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::history::{self, Event, Mode, Out, Summary};
-use testkit::wire::End;
+use testkit::wire::{End, PATIENCE};
 use testkit::{Rng, Wire};
 
 /// The work of the clients.
@@ -23,6 +23,9 @@ pub struct Load {
     pub pipelined: usize,
     /// A client gives its connection up, unread, once in this many turns; 0 is never.
     pub cut_one_in: usize,
+    /// One of this number of cuts is a reset, which may overtake the commands; 0 is none. Through a
+    /// proxy nobody can say when such commands have happened.
+    pub reset_one_in: usize,
     /// Bytes added to every stored text, so that items move between slab classes.
     pub padding: usize,
     /// Clients of text and meta read by leases, and fill with their tokens. For a server that gives
@@ -34,9 +37,6 @@ pub struct Load {
 
 /// The events of each key.
 pub type Histories = Vec<Vec<Event>>;
-
-/// A command cut off by a reset has happened after this, or never will.
-const SETTLED: Duration = Duration::from_secs(1);
 
 impl Load {
     /// Runs the clients to their end against the server at `addr`.
@@ -81,6 +81,8 @@ struct Client {
     addr: SocketAddr,
     epoch: Instant,
     wire: Wire,
+    /// The server has answered on this connection.
+    is_answered: bool,
     mix: Mix,
 }
 
@@ -89,7 +91,7 @@ impl Client {
         let rng = Rng::new(load.seed ^ (u64::try_from(number).unwrap_or(0) << 40));
         let Load { keys, pipelined, padding, leases, .. } = load;
         let mix = Mix::new(number, rng, Shape { keys, pipelined, padding, leases });
-        Self { load, addr, epoch, wire: Wire::connect(addr), mix }
+        Self { load, addr, epoch, wire: Wire::connect(addr), is_answered: false, mix }
     }
 
     fn run(mut self, left: &AtomicUsize) -> Vec<(usize, Event)> {
@@ -110,7 +112,7 @@ impl Client {
             }
             let call = self.now();
             self.wire.send(&bytes);
-            if let Some(ret) = self.cut(call) {
+            if let Some(ret) = self.cut() {
                 let unknown =
                     |request: &Request| Event { call, ret, op: request.op, out: Out::Unknown };
                 events.extend(batch.iter().map(|request| (request.key, unknown(request))));
@@ -121,30 +123,47 @@ impl Client {
                 self.mix.saw(request.key, out);
                 events.push((request.key, Event { call, ret: self.now(), op: request.op, out }));
             }
+            self.is_answered = true;
         }
     }
 
     /// Now and then gives the connection up with its replies unread, and says when the commands on
-    /// it have happened or never will: when the server has closed after the last of them, or, once
-    /// in twenty times, a time after a reset that may have overtaken them.
-    fn cut(&mut self, call: u64) -> Option<u64> {
-        if self.load.cut_one_in == 0 || !self.mix.rng.one_in(self.load.cut_one_in) {
+    /// it have happened or never will: when the server has closed the connection.
+    fn cut(&mut self) -> Option<u64> {
+        let Load { cut_one_in, reset_one_in, .. } = self.load;
+        let mut is_one_in = |number| number != 0 && self.mix.rng.one_in(number);
+        if !is_one_in(cut_one_in) {
             return None;
         }
-        let settled = if self.mix.rng.one_in(20) {
-            call + u64::try_from(SETTLED.as_nanos()).unwrap_or(0)
+        // What was not answered may not be accepted yet, and then no list of connections has it.
+        if is_one_in(reset_one_in) && self.is_answered {
+            let reset = self.wire.local_addr();
+            self.wire = Wire::connect(self.addr);
+            self.wait_until_closed(reset);
         } else {
             self.wire.finish_sending();
-            let (_, end) = self.wire.read_to_end(Duration::from_secs(20));
-            assert_ne!(
-                end,
-                End::TimedOut,
-                "the server never closed a connection that was half closed"
-            );
-            self.now()
-        };
-        self.wire = Wire::connect(self.addr);
-        Some(settled)
+            let (_, end) = self.wire.read_to_end(PATIENCE);
+            let closed = "the server never closed a connection that was half closed";
+            assert_ne!(end, End::TimedOut, "{closed}");
+            self.wire = Wire::connect(self.addr);
+        }
+        self.is_answered = false;
+        Some(self.now())
+    }
+
+    /// Waits until the server no longer has this client's connection.
+    fn wait_until_closed(&self, client: SocketAddr) {
+        let line = format!("addr tcp:{client}\r\n");
+        let end = Instant::now() + PATIENCE;
+        let mut wire = Wire::connect(self.addr);
+        loop {
+            wire.send(b"stats conns\r\n");
+            let conns = wire.read_until(b"END\r\n");
+            if testkit::wire::find(&conns, line.as_bytes()).is_none() {
+                return;
+            }
+            assert!(Instant::now() < end, "the server never closed a connection that was reset");
+        }
     }
 
     fn now(&self) -> u64 {

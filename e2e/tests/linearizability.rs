@@ -22,6 +22,7 @@ fn load() -> Load {
         ops: 0,
         pipelined: 6,
         cut_one_in: 200,
+        reset_one_in: 20,
         padding: 0,
         leases: false,
         seed: rng::seed_from_env(),
@@ -132,7 +133,7 @@ fn histories_through_the_proxy_are_linearizable_while_connections_move() {
         for _ in 0..3 {
             scope.spawn(|| by_fits_and_starts(&proxy, &stop));
         }
-        let histories = Load { ops: ops(40), ..load() }.run(proxy.addr());
+        let histories = Load { ops: ops(40), reset_one_in: 0, ..load() }.run(proxy.addr());
         stop.store(true, Ordering::Relaxed);
         histories
     });

@@ -86,7 +86,7 @@ impl<'t> Iterator for Tokens<'t> {
                     let comment = &self.take(len + 4)[2..];
                     return Some(Token::Comment(comment.get(..len).unwrap_or(comment)));
                 }
-                [b'-', b'-'] | [b'-', b'-', ..=b' ', ..] | [b'#', ..] => {
+                [b'-', b'-'] | [b'-', b'-', 0..=b' ', ..] | [b'#', ..] => {
                     let len = self.rest.find('\n').unwrap_or(self.rest.len());
                     self.take(len);
                 }

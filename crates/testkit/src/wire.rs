@@ -58,6 +58,12 @@ impl Wire {
         Ok(Self { stream, got: Vec::new() })
     }
 
+    /// This end's address.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.stream.local_addr().expect("the address of a connected socket")
+    }
+
     /// Connects from an address of this machine, such as another one of 127.0.0.0/8.
     #[must_use]
     pub fn connect_from(from: Ipv4Addr, addr: SocketAddr) -> Self {
