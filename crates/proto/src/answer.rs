@@ -184,7 +184,8 @@ const fn answer(answer: Answer<'_>, consumed: usize) -> Parsed<'_> {
     Parsed::Answer { answer, consumed }
 }
 
-/// Reads a whole line, whose end is at `end`. `None`: it is no reply.
+/// Reads a whole line, whose end is at `end`; `END` and `STORED` were read before. `None`: it is no
+/// reply.
 fn read_line<'b>(input: &'b [u8], line: &'b [u8], end: usize, limit: u32) -> Option<Parsed<'b>> {
     let word_end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let (word, rest) = line.split_at_checked(word_end)?;
@@ -200,8 +201,6 @@ fn read_line<'b>(input: &'b [u8], line: &'b [u8], end: usize, limit: u32) -> Opt
         (b"EN", _) => meta(MetaCode::En, rest),
         (b"ME", _) => meta(MetaCode::Me, rest),
         (b"MN", _) => meta(MetaCode::Mn, rest),
-        (b"END", b"") => Answer::End,
-        (b"STORED", b"") => Answer::Stored,
         (b"NOT_STORED", b"") => Answer::NotStored,
         (b"EXISTS", b"") => Answer::Exists,
         (b"NOT_FOUND", b"") => Answer::NotFound,
@@ -368,6 +367,25 @@ mod tests {
             ]
             .concat()),
         ]
+    }
+
+    #[test]
+    fn a_value_as_servers_write_it_is_read_the_short_way() {
+        for line in ["VALUE k 7 1\r\nx\r\n", "VALUE k 999999999 1\r\nx\r\n"] {
+            assert!(plain_value(line.as_bytes(), 1).is_some(), "{line}");
+        }
+        for line in ["VALUE k 1000000000 1\r\nx\r\n", "VALUE k 7 1 9\r\nx\r\n"] {
+            assert_eq!(plain_value(line.as_bytes(), 1), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn short_numbers_end_at_the_first_other_byte() {
+        assert_eq!(leading_u32(b"120 5"), Some((120, &b" 5"[..])));
+        assert_eq!(leading_u32(b"0"), Some((0, &b""[..])));
+        assert_eq!(leading_u32(b"999999999\r"), Some((999_999_999, &b"\r"[..])));
+        assert_eq!(leading_u32(b"1000000000"), None);
+        assert_eq!(leading_u32(b" 1"), None);
     }
 
     proptest! {

@@ -252,6 +252,7 @@ mod tests {
 
     #[test]
     fn a_named_command_is_found_by_its_name_and_is_its_own_classic() {
+        assert_eq!(Command::named().count(), 18, "all but five of meta, and version");
         for command in Command::named() {
             assert_eq!(Command::by_name(command.name()), Some(command));
             assert_eq!(command.classic(), command);
@@ -265,6 +266,13 @@ mod tests {
             let classic = command.classic();
             assert_eq!((command.name(), command.class()), (classic.name(), classic.class()));
             assert!(!classic.is_meta());
+        }
+    }
+
+    #[test]
+    fn what_updates_has_a_value() {
+        for command in Command::ALL {
+            assert_eq!(command.has_value(), command.class() == CommandClass::Update, "{command:?}");
         }
     }
 

@@ -132,6 +132,17 @@ mod tests {
     }
 
     #[test]
+    fn only_a_wrong_request_is_not_sent_to_another_server() {
+        let stay: Vec<_> = Failure::ALL.into_iter().filter(|one| !one.fails_over()).collect();
+        assert_eq!(stay, [Failure::ClientError]);
+    }
+
+    #[test]
+    fn a_failure_is_shown_as_its_sentence() {
+        assert_eq!(Failure::Tko.to_string(), "Server unavailable. Reason: tko");
+    }
+
+    #[test]
     fn a_failure_is_found_by_its_name() {
         for failure in Failure::ALL {
             assert_eq!(Failure::by_name(failure.name()), Some(failure));

@@ -95,3 +95,16 @@ pub enum StoreMode {
     /// Always.
     Set,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_byte_tells_the_protocol() {
+        for byte in 0..=u8::MAX {
+            let want = if byte == 0x80 { Wire::Binary } else { Wire::Text };
+            assert_eq!(Wire::of(byte), want, "{byte:#x}");
+        }
+    }
+}

@@ -64,8 +64,16 @@ fn meta_replies_keep_their_words() {
     };
     assert_eq!((meta.code, meta.value), (MetaCode::Va, Some(&b"ab"[..])));
     assert_eq!(meta.flags.collect::<Vec<_>>(), [b"f5", b"kk"]);
-    for code in [MetaCode::Hd, MetaCode::Ns, MetaCode::Ex, MetaCode::Nf, MetaCode::En, MetaCode::Mn]
-    {
+    let codes = [
+        MetaCode::Hd,
+        MetaCode::Ns,
+        MetaCode::Ex,
+        MetaCode::Nf,
+        MetaCode::En,
+        MetaCode::Me,
+        MetaCode::Mn,
+    ];
+    for code in codes {
         let line = [code.letters(), &b"\r\n"[..]].concat();
         let Parsed::Answer { answer: Answer::Meta(meta), .. } = parse(&line, MAX) else {
             panic!("{code:?}")
@@ -74,11 +82,37 @@ fn meta_replies_keep_their_words() {
     }
 }
 
+/// Lines and values of exactly what is allowed.
+#[test]
+fn the_longest_replies_are_read() {
+    let line = [b"VERSION ", &[b'1'; ANSWER_LINE_BYTES_MAX - 9][..], b"\r\n"].concat();
+    is(&line, Answer::Version(&line[8..ANSWER_LINE_BYTES_MAX - 1]));
+    assert_eq!(line.len(), ANSWER_LINE_BYTES_MAX + 1, "it and its line feed");
+    let value = vec![b'v'; 1 << 20];
+    let key = [b'k'; 250];
+    for (head, is_lease) in [(&b"VALUE "[..], false), (b"LVALUE ", true)] {
+        let numbers = if is_lease { &b" 5 7 1048576\r\n"[..] } else { b" 7 1048576\r\n" };
+        let reply = [head, &key, numbers, &value, b"\r\n"].concat();
+        let want = if is_lease {
+            Answer::Lease { key: &key, token: 5, flags: 7, value: &value }
+        } else {
+            Answer::Value(Value { key: &key, flags: 7, cas: None, value: &value })
+        };
+        assert_eq!(parse(&reply, MAX), Parsed::Answer { answer: want, consumed: reply.len() });
+    }
+    let reply = [b"VA 1048576 f7\r\n", &value[..], b"\r\n"].concat();
+    let Parsed::Answer { answer: Answer::Meta(meta), consumed } = parse(&reply, MAX) else {
+        panic!("not a meta reply")
+    };
+    assert_eq!((meta.value, consumed), (Some(&value[..]), reply.len()));
+}
+
 #[test]
 fn lies_are_refused() {
     let long_key = [b"VALUE ", &[b'k'; 251][..], b" 0 1\r\nx\r\n"].concat();
+    let long_lease = [b"LVALUE ", &[b'k'; 251][..], b" 1 0 1\r\nx\r\n"].concat();
     let long_line = vec![b'x'; ANSWER_LINE_BYTES_MAX + 1];
-    let lies: [&[u8]; 22] = [
+    let lies: [&[u8]; 27] = [
         b"\r\n",
         b"hello\r\n",
         b"STORED\n",
@@ -86,6 +120,7 @@ fn lies_are_refused() {
         b"END x\r\n",
         b"-1\r\n",
         b"5x\r\n",
+        b"5 x\r\n",
         b"18446744073709551616\r\n",
         b"VALUE k 0 4294967293\r\n",
         b"VALUE k 0 18446744073709551616\r\n",
@@ -99,7 +134,11 @@ fn lies_are_refused() {
         b"VA -1\r\n",
         b"VA\r\n",
         b"LVALUE k 1 0\r\n",
+        b"LVALUE k 1 0 1 2\r\nx\r\n",
+        b"LVALUE k 1 0 1048577\r\n",
+        b"VA 1048577\r\n",
         &long_key,
+        &long_lease,
         &long_line,
     ];
     for lie in lies {

@@ -423,3 +423,39 @@ fn words_from_both_ends() {
     assert_eq!(Words::new(b"   ").split_last(), None);
     assert!(Words::new(b"   ").is_empty() && !words.is_empty());
 }
+
+/// What follows the line of a request, and whether the client reads an answer.
+#[test]
+fn data_blocks_and_answers() {
+    let requests: [(&str, u64, bool); 22] = [
+        ("set k 0 0 3", 5, false),
+        ("set k 0 0 3 noreply", 5, true),
+        ("add k 0 0 0", 2, false),
+        ("append k 0 0 1 noreply", 3, true),
+        ("cas k 0 0 4 9 noreply", 6, true),
+        ("lease-set k 7 0 0 3", 5, false),
+        ("ms k 2", 4, false),
+        ("ms k 2 q", 4, false),
+        ("mg k v", 0, false),
+        ("mn", 0, false),
+        ("get k", 0, false),
+        ("incr k 1", 0, false),
+        ("incr k 1 noreply", 0, true),
+        ("delete k", 0, false),
+        ("delete k noreply", 0, true),
+        ("touch k 1 noreply", 0, true),
+        ("flush_all noreply", 0, true),
+        ("flush_prefix k noreply", 0, true),
+        ("verbosity 1 noreply", 0, true),
+        ("stats", 0, false),
+        ("version", 0, false),
+        ("quit", 0, false),
+    ];
+    for (line, data_bytes, noreply) in requests {
+        let (sent, mut key_buf) = (format!("{line}\r\n"), KeyBuf::new());
+        let Parsed::Request { request, .. } = parse(sent.as_bytes(), &mut key_buf) else {
+            panic!("{line}: no request")
+        };
+        assert_eq!((request.data_bytes(), request.noreply()), (data_bytes, noreply), "{line}");
+    }
+}

@@ -179,3 +179,24 @@ fn with_mode(command: Command, mode: Option<&[u8]>) -> Result<Command, Error> {
         Command::Debug | Command::Delete | Command::Get | Command::NoOp => Ok(command),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_no_op_may_announce_a_context() {
+        let announced = |words: &'static [u8]| announced_context(Words::new(words));
+        assert_eq!(announced(b" traceparent 00-12-34-01 more"), Some(&b"00-12-34-01"[..]));
+        for words in [&b""[..], b" traceparent", b" times 00-12-34-01", b" x traceparent 1"] {
+            assert_eq!(announced(words), None, "{}", words.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_no_op_may_ask_for_times() {
+        let asks = |words: &'static [u8]| asks_for_times(Words::new(words));
+        assert!(asks(b" times") && asks(b" times more"));
+        assert!(!asks(b"") && !asks(b" traceparent times") && !asks(b" time"));
+    }
+}
