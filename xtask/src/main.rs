@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
+mod coverage;
 mod deny;
 mod dist;
 mod docs;
@@ -37,6 +38,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   dist brief    pack and check of what `ci` tries: deb, rpm, image, tarball and wheel
   advisories    published advisories against dependencies (fetches their database)
   databases     newer PostgreSQL, MariaDB and MySQL, for `POSTGRES_HOME`, `MARIADB_HOME`, `MYSQL_HOME`
+  coverage      the lines of each crate that the tests execute, in all processes they start
   loom          the models of the lock-free protocols
   memcached     Debian unstable's memcached, for `MEMCACHED_BIN`
   miri          the unsafe code under Miri (needs a nightly toolchain)
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         "advisories" => deny::advisories(&mut steps),
         "bench" => return bench(rest),
         "ci" => ci(&mut steps),
+        "coverage" => coverage::run(&mut steps),
         "databases" => install::databases(&mut steps),
         "deny" => deny::run(&mut steps),
         "dist" => dist::run(&mut steps, rest),

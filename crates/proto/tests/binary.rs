@@ -395,6 +395,13 @@ fn a_client_reads_what_a_server_writes() {
     for bytes in [changed(0, 0x80), changed(2, 1), changed(11, 4), changed(8, 0xff)] {
         assert_eq!(answer::parse(&bytes, 1 << 30), answer::Parsed::Bad);
     }
+    for (key_len, is_read) in [(250, true), (251, false)] {
+        let mut long = Vec::new();
+        reply::write_hit(&mut long, &header, 5, 7, Some(&vec![b'k'; key_len]), 0);
+        let parsed = answer::parse(&long, 2);
+        assert_eq!(matches!(parsed, answer::Parsed::Response { .. }), is_read, "{parsed:?}");
+        assert_eq!(parsed == answer::Parsed::Bad, !is_read);
+    }
     let unknown = changed(7, 0x84);
     let answer::Parsed::Response { response, .. } = answer::parse(&unknown, 2) else {
         panic!("no response")

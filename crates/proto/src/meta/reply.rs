@@ -262,3 +262,31 @@ fn write_ttl(out: &mut Vec<u8>, ttl_secs: Option<u64>) {
 fn write_usize(out: &mut Vec<u8>, number: usize) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_no_op_tells_what_is_known() {
+        let answers: [(&[u8], &[u8], &[u8]); 5] = [
+            (b"", b"MN\r\n", b"MN\r\n"),
+            (b" times", b"MN\r\n", b"MN\r\n"),
+            (b" leases", b"MN leases\r\n", b"MN leases\r\n"),
+            (b" leases traceparent", b"MN leases traceparent\r\n", b"MN leases\r\n"),
+            (b" leases other", b"MN leases\r\n", b"MN leases\r\n"),
+        ];
+        for (words, with_contexts, without) in answers {
+            assert_eq!(noop(Words::new(words), true), with_contexts);
+            assert_eq!(noop(Words::new(words), false), without);
+        }
+    }
+
+    #[test]
+    fn times_stand_behind_their_word() {
+        let mut out = Vec::new();
+        write_times(&mut out, [0, 12, u64::MAX].into_iter());
+        write_times(&mut out, std::iter::empty());
+        assert_eq!(out, b"MN times 0 12 18446744073709551615\r\nMN times\r\n");
+    }
+}

@@ -353,6 +353,8 @@ mod tests {
         assert!(plain_set(lines[9]).is_some());
         assert!(plain_set(lines[2]).is_none() && plain_set(lines[4]).is_none());
         assert!(plain_set(lines[8]).is_none() && plain_set(b"set k 0 0 1").is_none());
-        assert_eq!(plain_set(&[b"set ", &[b'k'; 251][..], b" 0 0 1\r\n"].concat()), None);
+        let with_key = |len| [b"set ", &vec![b'k'; len][..], b" 0 0 1\r\n"].concat();
+        assert!(plain_set(&with_key(KEY_BYTES_MAX)).is_some());
+        assert_eq!(plain_set(&with_key(KEY_BYTES_MAX + 1)), None);
     }
 }
