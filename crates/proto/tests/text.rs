@@ -5,7 +5,8 @@ mod common;
 
 use common::{single_bytes, text_events};
 use proto::text::{
-    Admin, AdminCommand, Arithmetic, BadRequest, Parsed, Request, Store, Words, parse,
+    Admin, AdminCommand, Arithmetic, BadRequest, GetLine, KeyToken, Parsed, Request, Store, Words,
+    parse,
 };
 use proto::{Error, KeyBuf, StoreMode};
 
@@ -458,4 +459,55 @@ fn data_blocks_and_answers() {
         };
         assert_eq!((request.data_bytes(), request.noreply()), (data_bytes, noreply), "{line}");
     }
+}
+
+/// The longest key is read by every command, and one byte more by none.
+#[test]
+fn every_command_takes_a_key_of_250_bytes_and_no_longer_one() {
+    let lines = [
+        "set {} 0 0 3",
+        "cas {} 0 0 3 9",
+        "lease-set {} 7 0 0 3",
+        "incr {} 1",
+        "decr {} 1 noreply",
+        "delete {}",
+        "touch {} 1",
+        "flush_prefix {}",
+        "ms {} 2",
+        "mg {} v",
+    ];
+    for line in lines {
+        for (len, is_read) in [(250, true), (251, false)] {
+            let sent = line.replace("{}", &"k".repeat(len)) + "\r\n";
+            let mut key_buf = KeyBuf::new();
+            let parsed = parse(sent.as_bytes(), &mut key_buf);
+            assert_eq!(matches!(parsed, Parsed::Request { .. }), is_read, "{line} {len}");
+            assert_eq!(matches!(parsed, Parsed::Bad(_)), !is_read, "{line} {len}");
+        }
+    }
+}
+
+#[test]
+fn metaget_is_a_retrieval_that_asks_for_facts() {
+    let (mut line, consumed) = GetLine::metaget(b"metaget k\r\n").unwrap();
+    assert!(line.with_info && !line.with_cas && !line.with_lease);
+    assert_eq!(
+        line.next_key(&b"metaget k\r\n"[consumed..]),
+        KeyToken::Key { key: b"k", consumed: 1 }
+    );
+    assert_eq!(line.next_key(b"\r\n"), KeyToken::End { consumed: 2 });
+    assert_eq!(GetLine::metaget(b"metaget\r\n"), None);
+    assert_eq!(GetLine::metaget(b"get k\r\n"), None);
+}
+
+/// Keys that a caller found itself, and a line that it refuses at one of them.
+#[test]
+fn a_caller_may_take_keys_and_refuse_the_rest() {
+    let (mut line, _) = GetLine::metaget(b"metaget k\r\n").unwrap();
+    assert!(line.take_key());
+    assert_eq!(line.next_key(b"\r\n"), KeyToken::End { consumed: 2 });
+    line.refuse_rest(Error::Format);
+    assert!(!line.take_key());
+    let bad = KeyToken::Bad { error: Error::Format, consumed: 8 };
+    assert_eq!(line.next_key(b" a b c\r\nget d\r\n"), bad);
 }
