@@ -117,3 +117,101 @@ impl RetireList {
         waiting.make_contiguous().sort_unstable_by_key(|item| item.epoch);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What a drain frees, where those of `pinned` may not be.
+    fn drained(list: &RetireList, qsbr: &Qsbr, pinned: &[ChunkRef]) -> Vec<ChunkRef> {
+        let mut freed = Vec::new();
+        list.drain(qsbr, |chunk| {
+            let is_free = !pinned.contains(&chunk);
+            freed.extend(is_free.then_some(chunk));
+            is_free
+        });
+        freed
+    }
+
+    fn retire(list: &RetireList, qsbr: &Qsbr, chunks: &[ChunkRef]) {
+        chunks.iter().for_each(|&chunk| list.push(chunk));
+        list.date(qsbr);
+    }
+
+    #[test]
+    fn items_are_freed_after_their_grace_period_and_once() {
+        let (qsbr, list) = (Qsbr::new(1), RetireList::default());
+        assert!(!list.is_waiting());
+        list.push(7);
+        assert!(list.is_waiting(), "not dated yet");
+        assert_eq!(list.waiting_count(), 0);
+        list.date(&qsbr);
+        qsbr.try_advance();
+        retire(&list, &qsbr, &[8, 9]);
+        assert_eq!((list.is_waiting(), list.waiting_count()), (true, 3));
+        assert_eq!(drained(&list, &qsbr, &[]), []);
+        qsbr.try_advance();
+        assert_eq!(drained(&list, &qsbr, &[]), [7]);
+        assert_eq!(list.waiting_count(), 2);
+        qsbr.try_advance();
+        assert_eq!(drained(&list, &qsbr, &[]), [8, 9]);
+        assert!(!list.is_waiting());
+        assert_eq!(drained(&list, &qsbr, &[]), []);
+    }
+
+    #[test]
+    fn a_pinned_item_is_asked_for_until_it_is_free() {
+        let (qsbr, list) = (Qsbr::new(1), RetireList::default());
+        retire(&list, &qsbr, &[1, 2, 3]);
+        qsbr.try_advance();
+        qsbr.try_advance();
+        assert_eq!(drained(&list, &qsbr, &[2]), [1, 3]);
+        assert!(!list.is_waiting(), "its grace period is over");
+        assert_eq!(drained(&list, &qsbr, &[2]), []);
+        assert_eq!(drained(&list, &qsbr, &[]), [2]);
+        assert_eq!(drained(&list, &qsbr, &[]), []);
+    }
+
+    /// Who adopts items of several threads frees each after its own grace period.
+    #[test]
+    fn another_thread_frees_what_is_handed_over() {
+        let (qsbr, orphans) = (Qsbr::new(1), Orphans::default());
+        let (early, late, cleaner) =
+            (RetireList::default(), RetireList::default(), RetireList::default());
+        retire(&early, &qsbr, &[1, 2]);
+        qsbr.try_advance();
+        qsbr.try_advance();
+        assert_eq!(drained(&early, &qsbr, &[2]), [1]);
+        retire(&late, &qsbr, &[3]);
+        qsbr.try_advance();
+        retire(&early, &qsbr, &[4]);
+        early.hand_over(&orphans);
+        late.hand_over(&orphans);
+        late.hand_over(&orphans);
+        assert!(!early.is_waiting() && !late.is_waiting());
+        cleaner.adopt(&orphans);
+        assert!(orphans.lock().is_empty());
+        assert_eq!(cleaner.waiting_count(), 3);
+        assert_eq!(drained(&cleaner, &qsbr, &[]), [2], "pinned by nobody any more");
+        qsbr.try_advance();
+        assert_eq!(drained(&cleaner, &qsbr, &[]), [3]);
+        qsbr.try_advance();
+        assert_eq!(drained(&cleaner, &qsbr, &[]), [4]);
+        for list in [&early, &late] {
+            assert_eq!(drained(list, &qsbr, &[]), [], "no item is in two lists");
+        }
+    }
+
+    #[test]
+    fn a_list_of_pinned_items_alone_is_handed_over() {
+        let (qsbr, orphans) = (Qsbr::new(1), Orphans::default());
+        let (list, cleaner) = (RetireList::default(), RetireList::default());
+        retire(&list, &qsbr, &[5]);
+        qsbr.try_advance();
+        qsbr.try_advance();
+        assert_eq!(drained(&list, &qsbr, &[5]), []);
+        list.hand_over(&orphans);
+        cleaner.adopt(&orphans);
+        assert_eq!(drained(&cleaner, &qsbr, &[]), [5]);
+    }
+}
