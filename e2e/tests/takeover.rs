@@ -10,7 +10,9 @@
 )]
 
 use e2e::values::{make, store, version};
+use rustix::net;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -262,6 +264,64 @@ fn another_users_server_is_not_taken_over() {
     let mut next = place.launch().args(&["-u", "nobody"]).succeed(&server).unwrap();
     assert!(server.wait().0);
     next.assert_alive("a takeover by the same user");
+}
+
+/// What a running server answers to whoever asks for its sockets, and says in its log.
+fn ask_to_take_over(place: &Place, hello: &str) -> String {
+    let path = format!("{}.takeover", place.memory.display());
+    let (family, kind) = (net::AddressFamily::UNIX, net::SocketType::SEQPACKET);
+    let socket = net::socket(family, kind, None).unwrap();
+    net::connect(&socket, &net::SocketAddrUnix::new(path).unwrap()).unwrap();
+    // A server that refuses at once may have closed it.
+    let _ = net::send(&socket, hello.as_bytes(), net::SendFlags::NOSIGNAL);
+    let mut answer = vec![0; 1000];
+    let (_, len) = net::recv(&socket, &mut answer[..], net::RecvFlags::empty()).unwrap();
+    String::from_utf8_lossy(&answer[..len]).into_owned()
+}
+
+/// Even where the file's mode lets them connect.
+#[test]
+fn another_user_is_handed_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: only root can become another user");
+        return;
+    }
+    let place = Place::new();
+    let mut server = place.launch().args(&["-u", "nobody"]).start();
+    fill(&server);
+    let socket = format!("{}.takeover", place.memory.display());
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let answer = thread::scope(|scope| {
+        let stranger = scope.spawn(|| {
+            // Of this thread alone.
+            let daemon = rustix::process::Uid::from_raw(1);
+            rustix::thread::set_thread_res_uid(daemon, daemon, daemon).unwrap();
+            ask_to_take_over(&place, "holdall takeover")
+        });
+        stranger.join().unwrap()
+    });
+    assert_eq!(answer, "another user's server does not give way");
+    server.assert_alive("a stranger that asked for its sockets");
+    let mut next = place.launch().args(&["-u", "nobody"]).succeed(&server).unwrap();
+    let (is_well, log) = server.wait();
+    assert!(is_well && log.contains("no takeover: another user asked"), "{log}");
+    next.assert_alive("a takeover by the same user");
+}
+
+#[test]
+fn a_successor_of_another_version_is_refused() {
+    let place = Place::new();
+    let mut server = place.start();
+    for hello in ["", "holdall", "give me your sockets"] {
+        let answer = ask_to_take_over(&place, hello);
+        // An empty message looks like the end of the conversation.
+        let want =
+            if hello.is_empty() { "" } else { "the running server speaks another version of this" };
+        assert_eq!(answer, want, "{hello:?}");
+        server.assert_alive(hello);
+    }
+    let _next = place.launch().succeed(&server).unwrap();
+    assert!(server.wait().0);
 }
 
 #[test]
