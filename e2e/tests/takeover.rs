@@ -292,16 +292,16 @@ fn another_user_is_handed_nothing() {
     let socket = format!("{}.takeover", place.memory.display());
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
     let answer = thread::scope(|scope| {
-        let stranger = scope.spawn(|| {
+        let other = scope.spawn(|| {
             // Of this thread alone.
             let daemon = rustix::process::Uid::from_raw(1);
             rustix::thread::set_thread_res_uid(daemon, daemon, daemon).unwrap();
             ask_to_take_over(&place, "holdall takeover")
         });
-        stranger.join().unwrap()
+        other.join().unwrap()
     });
     assert_eq!(answer, "another user's server does not give way");
-    server.assert_alive("a stranger that asked for its sockets");
+    server.assert_alive("a request of another user");
     let mut next = place.launch().args(&["-u", "nobody"]).succeed(&server).unwrap();
     let (is_well, log) = server.wait();
     assert!(is_well && log.contains("no takeover: another user asked"), "{log}");
