@@ -107,16 +107,11 @@ pub fn by_class(
 /// grows too long, then there is one name.
 #[must_use]
 pub fn key_replica(key: &[u8], replica: u32) -> Option<Vec<u8>> {
-    /// What mcrouter allows with room for the largest suffix.
-    const KEY_BYTES_MAX: usize = 255 - "::999".len();
-    if key.len() > KEY_BYTES_MAX {
-        return None;
-    }
-    Some(if replica == 0 {
-        key.to_vec()
-    } else {
-        [key, format!("::{replica}").as_bytes()].concat()
-    })
+    let name = match replica {
+        0 => key.to_vec(),
+        _ => [key, format!("::{replica}").as_bytes()].concat(),
+    };
+    (name.len() <= proto::KEY_BYTES_MAX).then_some(name)
 }
 
 /// `ShardSplitRoute`: the split of the key's shard.
@@ -184,16 +179,7 @@ pub fn migrate(
     (now_secs < moves, now_secs >= moves)
 }
 
-/// `ModifyKeyRoute`: the key as its target is asked for it; routing prefixes stay in front.
-#[must_use]
-pub fn modify_key(key: &[u8], change: &crate::ast::KeyChange) -> Vec<u8> {
-    let parts = hashing::key::KeyParts::new(key);
-    let prefix =
-        change.set_routing_prefix.as_ref().map_or(parts.prefix, |prefix| prefix.as_bytes());
-    [prefix, &modify_bare_key(parts.without_prefix, change)].concat()
-}
-
-/// As [`modify_key`], of a key without its routing prefix.
+/// `ModifyKeyRoute`: the key, without its routing prefix, as its target is asked for it.
 #[must_use]
 pub fn modify_bare_key(bare: &[u8], change: &crate::ast::KeyChange) -> Vec<u8> {
     let ensure = change.ensure_key_prefix.as_bytes();
@@ -304,18 +290,14 @@ mod tests {
         };
         let in_place = KeyChange { modify_inplace: true, ..ensure("foo") };
         for (key, want) in [("a", "fooa"), ("abcd", "food"), ("abc", "foo"), ("food", "food")] {
-            assert_eq!(text(modify_key(key.as_bytes(), &in_place)), want, "{key}");
+            assert_eq!(text(modify_bare_key(key.as_bytes(), &in_place)), want, "{key}");
         }
         let replace = KeyChange { replace_key_prefix: Some("bar".into()), ..ensure("foo") };
         for (key, want) in [("bar1", "foo1"), ("foo1", "foo1"), ("1", "foo1")] {
-            assert_eq!(text(modify_key(key.as_bytes(), &replace)), want, "{key}");
+            assert_eq!(text(modify_bare_key(key.as_bytes(), &replace)), want, "{key}");
         }
         let always = KeyChange { replace_key_prefix: Some(String::new()), ..ensure("foo") };
-        assert_eq!(text(modify_key(b"foo1", &always)), "foofoo1");
-        let prefixed = KeyChange { set_routing_prefix: Some("/a/b/".into()), ..ensure("foo") };
-        for (key, want) in [("/a/b/a", "/a/b/fooa"), ("foo", "/a/b/foo"), ("/b/c/o", "/a/b/fooo")] {
-            assert_eq!(text(modify_key(key.as_bytes(), &prefixed)), want, "{key}");
-        }
+        assert_eq!(text(modify_bare_key(b"foo1", &always)), "foofoo1");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use hashing::Placement;
-use hashing::key::KeyParts;
+use hashing::key::{KeyParts, before_hash_stop};
 
 use crate::ast::{Command, Config, Hash, Listener, Member, Pool, PoolId, Route, RouteId};
 use crate::parse::addresses;
@@ -56,12 +56,25 @@ pub struct Step {
     pub when: When,
     /// The key as it is asked here.
     pub key: Vec<u8>,
+    /// Bytes of the key that are hashed from here on, where a route has said so. Otherwise what
+    /// stands before the hash stop.
+    pub hashed: Option<usize>,
     /// The reason for this way, in words; may be empty.
     pub note: String,
     /// The server, if the way ends here.
     pub server: Option<(PoolId, u32)>,
     /// The steps that follow.
     pub next: Vec<Self>,
+}
+
+impl Step {
+    /// The part of the key by which routes choose.
+    fn routed_key(&self) -> &[u8] {
+        match self.hashed {
+            Some(len) => self.key.get(..len).unwrap_or(&self.key),
+            None => before_hash_stop(&self.key),
+        }
+    }
 }
 
 /// Walks over one configuration, whose placements it makes as it needs them.
@@ -91,7 +104,7 @@ impl<'c> Walker<'c> {
         let targets = self.config.targets(listener, prefix).into_iter().enumerate();
         let steps = targets.map(|(place, route)| {
             let when = if place == 0 { When::Reply } else { When::Background };
-            self.step(route, when, key, question)
+            self.step(route, when, key, None, question)
         });
         steps.collect()
     }
@@ -116,19 +129,15 @@ impl<'c> Walker<'c> {
     }
 
     /// The child among `children` that a route chooses by the key.
-    fn pick(
-        &self,
-        route: RouteId,
-        hash: &Hash,
-        children: usize,
-        pool: Option<&Pool>,
-        key: &[u8],
-    ) -> Option<u32> {
-        let place = self.placements.get(route.index())?.get_or_init(|| {
+    fn pick(&self, step: &Step, hash: &Hash, children: usize, pool: Option<&Pool>) -> Option<u32> {
+        let place = self.placements.get(step.route.index())?.get_or_init(|| {
             let addresses = pool.map(addresses).unwrap_or_default();
             hash.placement(children, &addresses).ok()
         });
-        place.as_ref().map(|place| hash.pick(place, key))
+        place.as_ref().map(|place| match step.hashed {
+            Some(_) => hash.pick_part(place, step.routed_key()),
+            None => hash.pick(place, &step.key),
+        })
     }
 
     /// The name of a server, or of the route in its place.
@@ -141,11 +150,19 @@ impl<'c> Walker<'c> {
         }
     }
 
-    fn step(&self, id: RouteId, when: When, key: &[u8], question: &Question<'_>) -> Step {
+    fn step(
+        &self,
+        id: RouteId,
+        when: When,
+        key: &[u8],
+        hashed: Option<usize>,
+        question: &Question<'_>,
+    ) -> Step {
         let mut step = Step {
             route: id,
             when,
             key: key.to_vec(),
+            hashed,
             note: String::new(),
             server: None,
             next: Vec::new(),

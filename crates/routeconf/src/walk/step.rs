@@ -1,6 +1,7 @@
 //! The steps of a request through each route handle.
 
 use hashing::spooky_hash32;
+use memchr::memmem;
 
 use super::{Question, Step, Walker, When};
 use crate::ast::{
@@ -25,7 +26,7 @@ impl Walker<'_> {
         key: &[u8],
         question: &Question<'_>,
     ) {
-        let child = self.step(route, when, key, question);
+        let child = self.step(route, when, key, step.hashed, question);
         step.next.push(child);
     }
 
@@ -67,7 +68,7 @@ impl Walker<'_> {
             }
             Route::Failover(failover) => self.failover(failover, step, question),
             Route::Hash { children, hash } => {
-                if let Some(index) = self.pick(step.route, hash, children.len(), None, &step.key) {
+                if let Some(index) = self.pick(step, hash, children.len(), None) {
                     self.one(
                         step,
                         children,
@@ -128,7 +129,8 @@ impl Walker<'_> {
                 self.first_then(step, children, When::IfMissed, question)
             }
             Route::ModifyKey(rule) => {
-                let key = select::modify_key(&step.key, &rule.change);
+                let key = select::modify_bare_key(&step.key, &rule.change);
+                step.hashed = None;
                 self.go_as(step, rule.target, When::Reply, &key, question);
             }
             Route::OperationSelector { default, policies } => {
@@ -173,6 +175,18 @@ impl Walker<'_> {
 
     /// Routes that pass a request on, or send it elsewhere in some cases.
     fn through(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
+        match route {
+            Route::KeyParse { num_routing_parts, delimiter, .. } => {
+                let last = num_routing_parts.saturating_sub(1) as usize;
+                step.hashed = memmem::find_iter(&step.key, delimiter.as_bytes()).nth(last);
+            }
+            Route::HashStopAllowList { prefixes, .. }
+                if !prefixes.iter().any(|prefix| step.key.starts_with(prefix.as_bytes())) =>
+            {
+                step.hashed = Some(step.key.len());
+            }
+            _ => {}
+        }
         let mut children = select::children(route);
         let main = match route {
             Route::Blackhole { default, .. } => Some(*default),
@@ -225,26 +239,22 @@ impl Walker<'_> {
         step: &mut Step,
         question: &Question<'_>,
     ) {
-        use proto::Command::{Delete, Get, LeaseGet, LeaseSet, Set};
         let own = question.host_id % replicas.max(1);
-        let all = match question.operation {
-            Delete => true,
-            Set => all_sync,
-            Get | LeaseGet | LeaseSet => first_hit,
-            _ => false,
-        };
         step.note = format!("replica {own} of {replicas} by host id");
-        let others = (0..replicas).filter(|replica| all && *replica != own);
-        for replica in [own].into_iter().chain(others) {
+        let class = question.operation.class();
+        let (others, when) = match class {
+            CommandClass::Delete => ((0..replicas).collect(), When::Also),
+            CommandClass::Update if all_sync => ((0..replicas).collect(), When::Also),
+            CommandClass::Get if first_hit => (vec![(own + 1) % replicas.max(1)], When::IfMissed),
+            _ => (Vec::new(), When::Reply),
+        };
+        let names = others.into_iter().filter(|replica| *replica != own);
+        let asked = std::iter::once((own, When::Reply)).chain(names.map(|replica| (replica, when)));
+        for (replica, when) in asked {
             let Some(key) = select::key_replica(&step.key, replica) else {
                 "too long for replicas".clone_into(&mut step.note);
                 self.go(step, destination, When::Reply, question);
                 return;
-            };
-            let when = match (replica == own, first_hit && question.operation != Delete) {
-                (true, _) => When::Reply,
-                (false, true) => When::Also,
-                (false, false) => When::Background,
             };
             self.go_as(step, destination, when, &key, question);
         }
@@ -292,9 +302,7 @@ impl Walker<'_> {
             step.note = format!("pool '{name}', one of {of} servers by the host, by Latest");
             return;
         }
-        let Some(index) =
-            self.pick(step.route, &route.hash, pool.members.len(), Some(pool), &step.key)
-        else {
+        let Some(index) = self.pick(step, &route.hash, pool.members.len(), Some(pool)) else {
             step.note = format!("the pool '{}' has no server", pool.name);
             return;
         };
@@ -321,7 +329,7 @@ impl Walker<'_> {
     }
 
     fn shadows(&self, shadows: &[Shadow], index: u32, step: &mut Step, question: &Question<'_>) {
-        let key = hashing::key::before_hash_stop(&step.key).to_vec();
+        let key = step.routed_key().to_vec();
         let place = f64::from(hashing::routing_hash(&key)) / f64::from(u32::MAX);
         for shadow in shadows {
             let here =

@@ -1,0 +1,122 @@
+//! `holdall explain` tells of every server that a request may reach: configurations by
+//! chance, and the servers that were asked beside those of the walk.
+//!
+//! `CONFIGS` and `REQUESTS` make the run longer; `SEED` repeats a part of it.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+#[path = "generated/config.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod config;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use common::{Rig, patient};
+use config::{Addresses, config};
+use routeconf::ast::{Config, Route};
+use routeconf::walk::{Question, Step, Walker};
+use routeconf::{MemorySources, Params, load};
+use routes::{Plan, TreeFlags};
+use testkit::{Rng, Server};
+use upstream::{Command, Request};
+
+/// The number of a rig's host.
+const HOST_ID: u32 = 7;
+
+const KEYS: [&[u8]; 10] =
+    [b"k", b"k1", b"k:1:x", b"k:2:x", b"other", b"k|#|stop", b"/a/b/k", b"/a/c/k", b"a", b"1"];
+
+const COMMANDS: [Command; 8] = [
+    Command::Get,
+    Command::Gets,
+    Command::Set,
+    Command::Add,
+    Command::Delete,
+    Command::Incr,
+    Command::Touch,
+    Command::LeaseGet,
+];
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// Requests that each server was asked so far.
+fn asked(rig: &Rig) -> BTreeMap<String, u64> {
+    let mut asked = BTreeMap::new();
+    for report in rig.registry.report() {
+        *asked.entry(report.address.to_string()).or_default() += report.totals.asked;
+    }
+    asked
+}
+
+/// The servers that one request reaches, with those that nobody waits for.
+fn servers_asked(rig: &mut Rig, request: &Request<'_>) -> BTreeSet<String> {
+    let before = asked(rig);
+    rig.ask(request);
+    rig.eventually("nobody is asked any more", |rig| {
+        rig.registry.report().iter().all(|report| report.totals.pending == 0)
+    });
+    let count = |address: &str| before.get(address).copied().unwrap_or_default();
+    asked(rig)
+        .into_iter()
+        .filter(|(address, now)| *now > count(address))
+        .map(|(address, _)| address)
+        .collect()
+}
+
+/// Adds the servers of these steps and of those that follow. Of a pool whose server the host
+/// decides, by Latest, the walk says no more than that: it may be any.
+fn explained(steps: &[Step], config: &Config, walker: &Walker<'_>, servers: &mut BTreeSet<String>) {
+    for step in steps {
+        servers.extend(step.server.map(|server| walker.member_name(server)));
+        if let Route::Pool(route) = &config.handle(step.route).route
+            && route.latest.is_some()
+        {
+            let members = (0_u32..).take(config.pool(route.pool).members.len());
+            servers.extend(members.map(|index| walker.member_name((route.pool, index))));
+        }
+        explained(&step.next, config, walker, servers);
+    }
+}
+
+#[test]
+fn no_server_is_asked_that_explain_does_not_name() {
+    let servers = [(); 4].map(|()| Server::memcached(&[]));
+    let [a, b, refusing, silent] = servers.each_ref().map(|server| server.addr().to_string());
+    let addresses = Addresses { alive: [a, b], refusing, silent };
+    let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let (mut requests, mut exactly) = (0, 0);
+    let first = number("SEED", 1);
+    for seed in first..first + number("CONFIGS", 100) {
+        let mut rng = Rng::new(seed as u64);
+        let text = config(&mut rng, &addresses);
+        let mut nothing = MemorySources(std::iter::empty().collect());
+        let Ok(loaded) = load("test.json", &text, &Params::default(), &mut nothing) else {
+            continue;
+        };
+        let walker = Walker::new(&loaded.config);
+        let plan = Plan::new(loaded.config.clone(), patient(), TreeFlags::default()).unwrap();
+        let mut rig = Rig::over(|upstream| plan.tree(upstream));
+        for _ in 0..number("REQUESTS", 10) {
+            let (operation, key) = (*rng.pick(&COMMANDS), *rng.pick(&KEYS));
+            let request = Request { value: b"1", ..Request::new(operation, key) };
+            let question = Question { operation, key, host_id: HOST_ID, client: None, now_secs };
+            let mut named = BTreeSet::new();
+            let steps = walker.walk(&loaded.config.listeners[0], &question);
+            explained(&steps, &loaded.config, &walker, &mut named);
+            if walker.was_cut() {
+                continue;
+            }
+            let asked = servers_asked(&mut rig, &request);
+            requests += 1;
+            exactly += usize::from(asked == named);
+            let lacking: Vec<_> = asked.difference(&named).collect();
+            let key = key.escape_ascii();
+            assert!(lacking.is_empty(), "seed {seed}, {operation:?} {key}: {lacking:?}\n{text}");
+        }
+    }
+    println!("{requests} requests; of {exactly} exactly the servers named were asked");
+    assert!(3 * exactly > requests, "{exactly} of {requests}: it shows little");
+}
