@@ -126,3 +126,43 @@ fn no_server_is_asked_that_explain_does_not_name() {
     println!("{requests} requests; of {exactly} exactly the servers named were asked");
     assert!(3 * exactly > requests, "{exactly} of {requests}: it shows little");
 }
+
+/// Routes over a pool of two servers, which choose by a part of the key or ask for other keys.
+const BY_PARTS: [&str; 6] = [
+    r#"{"type": "KeyParseRoute", "target": "PoolRoute|p", "num_routing_parts": 1, "delimiter": ":"}"#,
+    r#"{"type": "KeyParseRoute", "target": "PoolRoute|p", "num_routing_parts": 9, "delimiter": ":"}"#,
+    r#"{"type": "HashStopAllowListRoute", "target": "PoolRoute|p", "prefixes": ["1"]}"#,
+    r#"{"type": "ModifyKeyRoute", "target": "PoolRoute|p", "ensure_key_prefix": "a", "set_routing_prefix": "/a/b/"}"#,
+    r#"{"type": "KeySplitRoute", "destination": "PoolRoute|p", "replicas": 5, "all_sync": true, "first_hit": true}"#,
+    r#"{"type": "KeySplitRoute", "destination": "PoolRoute|p", "replicas": 5, "all_sync": false}"#,
+];
+
+/// Nothing is left to chance or load here, and no key is found.
+#[test]
+fn exactly_the_servers_are_asked_that_explain_names() {
+    let servers = [(); 2].map(|()| Server::memcached(&[]));
+    let [a, b] = servers.each_ref().map(|server| server.addr().to_string());
+    for route in BY_PARTS {
+        let text =
+            format!(r#"{{"pools": {{"p": {{"servers": ["{a}", "{b}"]}}}}, "route": {route}}}"#);
+        let mut nothing = MemorySources(std::iter::empty().collect());
+        let config = load("test.json", &text, &Params::default(), &mut nothing).unwrap().config;
+        let walker = Walker::new(&config);
+        let plan = Plan::new(config.clone(), patient(), TreeFlags::default()).unwrap();
+        let mut rig = Rig::over(|upstream| plan.tree(upstream));
+        for number in 0..40 {
+            let stop = if number % 2 == 0 { "|#|" } else { "-" };
+            let key = format!("{}:x{number}{stop}{number}", number % 8);
+            for operation in [Command::Get, Command::Add, Command::Incr, Command::Delete] {
+                let (key, host_id) = (key.as_bytes(), HOST_ID);
+                let question = Question { operation, key, host_id, client: None, now_secs: 1 };
+                let mut named = BTreeSet::new();
+                let steps = walker.walk(&config.listeners[0], &question);
+                explained(&steps, &config, &walker, &mut named);
+                let request = Request { value: b"x", ..Request::new(operation, key) };
+                let asked = servers_asked(&mut rig, &request);
+                assert_eq!(asked, named, "{operation:?} {} {route}", key.escape_ascii());
+            }
+        }
+    }
+}
