@@ -14,7 +14,8 @@ use std::{fs, io};
 const FLAGS: &str = "-Cinstrument-coverage -Cllvm-args=-runtime-counter-relocation";
 
 /// What is not counted: code of others, tests, and programs that only tests and measurements use.
-const IGNORED: &str = r"\.cargo|/rustc/|/target/|/tests/|tests\.rs|/benches/|/testkit/|/e2e/|/lab/|/xtask/|/simulation/";
+const IGNORED: &str = "\\.cargo|/rustc/|/target/|/tests/|tests\\.rs|/benches/|\
+    /testkit/|/e2e/|/lab/|/xtask/|/simulation/";
 
 /// `cargo xtask coverage`: runs the tests of the workspace, and prints how many lines of each crate
 /// they executed. A test that fails ends the task after that: some are of CPU time and memory,

@@ -18,7 +18,8 @@ fn values_with_their_blocks() {
     reply::write_value(&mut out, b"k", u32::MAX, b"a\r\nb", Some(u64::MAX));
     assert_eq!(
         String::from_utf8_lossy(&out),
-        "VALUE k 3 2\r\nab\r\nVALUE k 0 0 7\r\n\r\nVALUE k 4294967295 4 18446744073709551615\r\na\r\nb\r\n"
+        "VALUE k 3 2\r\nab\r\nVALUE k 0 0 7\r\n\r\n\
+         VALUE k 4294967295 4 18446744073709551615\r\na\r\nb\r\n"
     );
 }
 

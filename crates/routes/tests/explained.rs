@@ -12,7 +12,7 @@ mod config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::{Rig, patient};
+use common::{Rig, number, patient};
 use config::{Addresses, config};
 use routeconf::ast::{Config, Route};
 use routeconf::walk::{Question, Step, Walker};
@@ -37,10 +37,6 @@ const COMMANDS: [Command; 8] = [
     Command::Touch,
     Command::LeaseGet,
 ];
-
-fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
 
 /// Requests that each server was asked so far.
 fn asked(rig: &Rig) -> BTreeMap<String, u64> {
@@ -127,14 +123,21 @@ fn no_server_is_asked_that_explain_does_not_name() {
     assert!(3 * exactly > requests, "{exactly} of {requests}: it shows little");
 }
 
-/// Routes over a pool of two servers, which choose by a part of the key or ask for other keys.
-const BY_PARTS: [&str; 6] = [
-    r#"{"type": "KeyParseRoute", "target": "PoolRoute|p", "num_routing_parts": 1, "delimiter": ":"}"#,
-    r#"{"type": "KeyParseRoute", "target": "PoolRoute|p", "num_routing_parts": 9, "delimiter": ":"}"#,
-    r#"{"type": "HashStopAllowListRoute", "target": "PoolRoute|p", "prefixes": ["1"]}"#,
-    r#"{"type": "ModifyKeyRoute", "target": "PoolRoute|p", "ensure_key_prefix": "a", "set_routing_prefix": "/a/b/"}"#,
-    r#"{"type": "KeySplitRoute", "destination": "PoolRoute|p", "replicas": 5, "all_sync": true, "first_hit": true}"#,
-    r#"{"type": "KeySplitRoute", "destination": "PoolRoute|p", "replicas": 5, "all_sync": false}"#,
+/// Routes over a pool of two servers, which choose by a part of the key or ask for other keys: the
+/// type, and its fields.
+const BY_PARTS: [(&str, &str); 6] = [
+    ("KeyParseRoute", r#""target": "PoolRoute|p", "num_routing_parts": 1, "delimiter": ":""#),
+    ("KeyParseRoute", r#""target": "PoolRoute|p", "num_routing_parts": 9, "delimiter": ":""#),
+    ("HashStopAllowListRoute", r#""target": "PoolRoute|p", "prefixes": ["1"]"#),
+    (
+        "ModifyKeyRoute",
+        r#""target": "PoolRoute|p", "ensure_key_prefix": "a", "set_routing_prefix": "/a/b/""#,
+    ),
+    (
+        "KeySplitRoute",
+        r#""destination": "PoolRoute|p", "replicas": 5, "all_sync": true, "first_hit": true"#,
+    ),
+    ("KeySplitRoute", r#""destination": "PoolRoute|p", "replicas": 5, "all_sync": false"#),
 ];
 
 /// Nothing is left to chance or load here, and no key is found.
@@ -142,7 +145,8 @@ const BY_PARTS: [&str; 6] = [
 fn exactly_the_servers_are_asked_that_explain_names() {
     let servers = [(); 2].map(|()| Server::memcached(&[]));
     let [a, b] = servers.each_ref().map(|server| server.addr().to_string());
-    for route in BY_PARTS {
+    for (name, fields) in BY_PARTS {
+        let route = format!(r#"{{"type": "{name}", {fields}}}"#);
         let text =
             format!(r#"{{"pools": {{"p": {{"servers": ["{a}", "{b}"]}}}}, "route": {route}}}"#);
         let mut nothing = MemorySources(std::iter::empty().collect());

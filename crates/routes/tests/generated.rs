@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use common::{Rig, Scripted, patient};
+use common::{Rig, Scripted, number, patient};
 use config::{Addresses, config};
 use requests::Made;
 use routeconf::{MemorySources, Params, load};
@@ -66,10 +66,6 @@ const NAMES: [&str; 41] = [
     "StagingRoute",
     "WarmUpRoute",
 ];
-
-fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
 
 /// Some flags change every tree.
 fn flags(rng: &mut Rng) -> TreeFlags {

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use routeconf::select::key_replica;
+
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
@@ -22,21 +24,11 @@ pub struct KeySplitRoute {
     pub first_hit: bool,
 }
 
-/// The name of a replica; the first is the key itself.
-fn name(key: &[u8], replica: u32) -> Vec<u8> {
-    let mut name = key.to_vec();
-    if replica > 0 {
-        name.extend_from_slice(format!("::{replica}").as_bytes());
-    }
-    name
-}
-
 impl KeySplitRoute {
     async fn one(&self, cx: &Arc<Context>, request: Request<'_>, replica: u32) -> OwnedReply {
-        let key = name(request.key, replica);
-        if key.len() > proto::KEY_BYTES_MAX {
+        let Some(key) = key_replica(request.key, replica) else {
             return self.destination.route(cx, request).await;
-        }
+        };
         self.destination.route(cx, Request { key: &key, ..request }).await
     }
 

@@ -23,6 +23,11 @@ use upstream::{
 /// How long a test waits for what must come: no machine is so slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The number in a variable of the environment, or this one.
+pub fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
 #[derive(Default)]
 struct Replies(Vec<(Ticket, OwnedReply)>);
 
