@@ -114,6 +114,14 @@ pub fn key_replica(key: &[u8], replica: u32) -> Option<Vec<u8>> {
     (name.len() <= proto::KEY_BYTES_MAX).then_some(name)
 }
 
+/// `KeyParseRoute`: the bytes of the key's first `parts`, which alone are hashed. `None` if it has
+/// no more than these.
+#[inline]
+#[must_use]
+pub fn first_parts(key: &[u8], delimiter: &[u8], parts: usize) -> Option<usize> {
+    memchr::memmem::find_iter(key, delimiter).nth(parts.checked_sub(1)?)
+}
+
 /// `ShardSplitRoute`: the split of the key's shard.
 #[must_use]
 pub fn shard_split<'s>(splits: &'s [(String, ShardSplit)], key: &[u8]) -> Option<&'s ShardSplit> {

@@ -1,7 +1,6 @@
 //! The steps of a request through each route handle.
 
 use hashing::spooky_hash32;
-use memchr::memmem;
 
 use super::{Question, Step, Walker, When};
 use crate::ast::{
@@ -177,8 +176,8 @@ impl Walker<'_> {
     fn through(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
         match route {
             Route::KeyParse { num_routing_parts, delimiter, .. } => {
-                let last = num_routing_parts.saturating_sub(1) as usize;
-                step.hashed = memmem::find_iter(&step.key, delimiter.as_bytes()).nth(last);
+                let parts = *num_routing_parts as usize;
+                step.hashed = select::first_parts(&step.key, delimiter.as_bytes(), parts);
             }
             Route::HashStopAllowList { prefixes, .. }
                 if !prefixes.iter().any(|prefix| step.key.starts_with(prefix.as_bytes())) =>

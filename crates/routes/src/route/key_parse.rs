@@ -2,6 +2,7 @@
 
 use super::{RouteRef, Select};
 use crate::context::Context;
+use routeconf::select::first_parts;
 use upstream::Request;
 
 /// Only the first parts of a key are hashed.
@@ -21,7 +22,7 @@ impl Select for KeyParseRoute {
     }
 
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let end = memchr::memmem::find_iter(request.key, &self.delimiter).nth(self.parts - 1);
+        let end = first_parts(request.key, &self.delimiter, self.parts);
         request.hashed = end.and_then(|end| u8::try_from(end).ok());
         &self.target
     }
