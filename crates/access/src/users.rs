@@ -57,6 +57,8 @@ pub(crate) struct Users {
     by_name: HashMap<Box<[u8]>, Arc<User>, RandomState>,
     /// Passwords are compared, and salts made up, under it.
     key: [u8; KEY_BYTES],
+    /// Stands in for the password of users that do not exist; it is none's.
+    no_password: Key,
     /// Stands in for users that do not exist, so that they cost as much time as others.
     decoy: Option<Verifier>,
 }
@@ -103,7 +105,7 @@ impl Users {
         if by_name.is_empty() {
             return Err(UsersError::NoUser);
         }
-        Ok(Self { by_name, key, decoy })
+        Ok(Self { by_name, key, no_password: nothing(Hash::Sha256, &key), decoy })
     }
 
     /// Makes the verifiers of passwords that stand in the file as they are, of the first 256 of
@@ -145,10 +147,14 @@ impl Users {
     pub(crate) fn check(&self, name: &[u8], password: &[u8]) -> Check {
         let mac = Hash::Sha256.mac(&self.key, password);
         let found = self.by_name.get(name);
-        match found.map(|user| &user.password) {
-            Some(Password::Known { mac: known, .. }) if *known == mac => {
-                Check::Done(found.cloned())
-            }
+        let kept = found.map(|user| &user.password);
+        // Compared for everybody: that takes time, too.
+        let is_equal = match kept {
+            Some(Password::Known { mac: known, .. }) => *known == mac,
+            Some(Password::Hashed(_)) | None => self.no_password == mac,
+        };
+        match kept {
+            Some(Password::Known { .. }) if is_equal => Check::Done(found.cloned()),
             Some(Password::Hashed(_)) => Check::Slow,
             // As long as for a hashed password.
             Some(Password::Known { .. }) | None if self.decoy.is_some() => Check::Slow,
@@ -170,6 +176,8 @@ impl Users {
     /// What SCRAM needs of `name`; of a user that does not exist, or whose verifier is for another
     /// hash, something that looks alike and that no password fits.
     pub(crate) fn verifier(&self, name: &[u8], hash: Hash) -> (Verifier, Option<Arc<User>>) {
+        // Made up for everybody, so that users who do not exist cost no more time than others.
+        let made_up = self.made_up(name, hash);
         let found = self.by_name.get(name);
         match found.map(|user| &user.password) {
             Some(Password::Hashed(verifier)) if verifier.hash == hash => {
@@ -178,12 +186,11 @@ impl Users {
             Some(Password::Known { text, sha1, sha256, .. }) => {
                 let kept = if hash == Hash::Sha1 { sha1 } else { sha256 };
                 let verifier = kept.get_or_init(|| {
-                    let salt = self.salt(name, hash);
-                    Verifier::derive(hash, self.iterations(hash), salt.as_slice(), text)
+                    Verifier::derive(hash, made_up.iterations, &made_up.salt, text)
                 });
                 (verifier.clone(), found.cloned())
             }
-            Some(Password::Hashed(_)) | None => (self.made_up(name, hash), None),
+            Some(Password::Hashed(_)) | None => (made_up, None),
         }
     }
 
@@ -209,10 +216,15 @@ impl Users {
     }
 
     fn made_up(&self, name: &[u8], hash: Hash) -> Verifier {
-        let nothing = hash.mac(&self.key, b"no password");
+        let nothing = nothing(hash, &self.key);
         let (salt, iterations) = (self.salt(name, hash).into(), self.iterations(hash));
         Verifier { hash, iterations, salt, stored_key: nothing, server_key: nothing }
     }
+}
+
+/// A key in place of one that follows from a password.
+fn nothing(hash: Hash, key: &[u8]) -> Key {
+    hash.mac(key, b"no password")
 }
 
 /// The fault of a file of users.
