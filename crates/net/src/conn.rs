@@ -226,32 +226,21 @@ impl<S> Conn<S> {
         &mut self,
         token: Token,
         len: usize,
-        resources: WorkerResources<'_, V>,
+        mut resources: WorkerResources<'_, V>,
     ) -> Served
     where
         V: Service<Session = S>,
     {
-        let WorkerResources { service, read_buffer, scratch, mailbox, tls_scratch } = resources;
-        let mut input = Input::new(&read_buffer[..len]);
-        let socket = OutputSocket {
-            socket: self.socket.as_fd(),
-            arrivals: &mut self.arrivals,
-            mailbox,
-            token,
-            sealing: sealing(&mut self.tls, tls_scratch),
-        };
-        let mut output = Output::to_socket(scratch, &mut self.pending, socket);
-        let flow = service.serve(&mut self.session, &mut input, &mut output);
-        let outcome = output.finish();
-        let rest = input.bytes();
+        let input = &std::mem::take(&mut resources.read_buffer)[..len];
+        let (served, left) = self.serve(token, input, resources);
         self.input_start = 0;
-        if rest.is_empty() {
+        if left == 0 {
             self.input = Vec::new();
-            return Served { flow, outcome };
+            return served;
         }
         self.input.clear();
-        let is_kept = try_extend(&mut self.input, rest);
-        Served { flow: if is_kept { flow } else { Flow::CloseNow }, outcome }
+        let is_kept = try_extend(&mut self.input, &input[len - left..]);
+        if is_kept { served } else { Served { flow: Flow::CloseNow, ..served } }
     }
 
     /// Serves what was left, without reading.
@@ -263,8 +252,28 @@ impl<S> Conn<S> {
     where
         V: Service<Session = S>,
     {
+        let input = std::mem::take(&mut self.input);
+        let (served, left) = self.serve(token, &input[self.input_start..], resources);
+        self.input_start = 0;
+        if left > 0 {
+            self.input_start = input.len() - left;
+            self.input = input;
+        }
+        served
+    }
+
+    /// Serves these bytes; also returns how many at their end are not consumed.
+    fn serve<V>(
+        &mut self,
+        token: Token,
+        bytes: &[u8],
+        resources: WorkerResources<'_, V>,
+    ) -> (Served, usize)
+    where
+        V: Service<Session = S>,
+    {
         let WorkerResources { service, scratch, mailbox, tls_scratch, .. } = resources;
-        let mut input = Input::new(&self.input[self.input_start..]);
+        let mut input = Input::new(bytes);
         let socket = OutputSocket {
             socket: self.socket.as_fd(),
             arrivals: &mut self.arrivals,
@@ -275,13 +284,7 @@ impl<S> Conn<S> {
         let mut output = Output::to_socket(scratch, &mut self.pending, socket);
         let flow = service.serve(&mut self.session, &mut input, &mut output);
         let outcome = output.finish();
-        let rest = input.bytes().len();
-        self.input_start = self.input.len() - rest;
-        if rest == 0 {
-            self.input = Vec::new();
-            self.input_start = 0;
-        }
-        Served { flow, outcome }
+        (Served { flow, outcome }, input.bytes().len())
     }
 
     /// Sends pending output. Returns the bytes taken; all of it has left when `is_drained` holds

@@ -1,10 +1,11 @@
 //! The store through its public interface: fills, evictions, overwrites, sizes, growth, flush.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
+mod common;
+
+use common::{delete, get};
 use std::sync::Arc;
-use store::{
-    Applied, Change, Cleaner, Config, DraftError, Handle, Liveness, NewItem, Store, WalkCursor,
-};
+use store::{Applied, Change, Cleaner, Config, DraftError, Handle, NewItem, Store, WalkCursor};
 
 fn store_of(megabytes: u64) -> Arc<Store> {
     Store::new(Config { memory_bytes: megabytes << 20, seed: 1, ..Config::default() }).unwrap()
@@ -29,22 +30,6 @@ fn set_until(me: &Handle, key: &[u8], value: &[u8], deadline: u32) -> Result<u64
         me.section().update(me.store().hash(key), key, |_| Change::Put { draft, cas: None });
     let Applied::Stored { cas } = applied else { panic!("not stored: {applied:?}") };
     Ok(cas)
-}
-
-fn get(me: &Handle, key: &[u8]) -> Option<Vec<u8>> {
-    let section = me.section();
-    let item = section.find(me.store().hash(key), key)?;
-    if item.liveness() != Liveness::Live {
-        return None;
-    }
-    item.touch();
-    let mut value = Vec::new();
-    item.for_each_piece(|piece| value.extend_from_slice(piece));
-    Some(value)
-}
-
-fn delete(me: &Handle, key: &[u8]) -> bool {
-    me.section().update(me.store().hash(key), key, |_| Change::Remove) == Applied::Removed
 }
 
 #[test]

@@ -56,24 +56,11 @@ impl CanaryWriter for MysqlCanary {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::source::mysql::{By, UnloggedCascades};
 
     #[test]
     fn a_beat_is_a_row_and_where_needed_a_comment() {
-        let settings = Settings {
-            servers: Vec::new(),
-            user: String::new(),
-            password: String::new(),
-            sslmode: None,
-            sslrootcert: None,
-            server_id: 1,
-            by: By::Gtid,
-            unlogged_cascades: UnloggedCascades::Refuse,
-            check_every: Duration::MAX,
-        };
+        let settings = Settings::of_nobody();
         let rule = CanaryRule {
             table: Some("a`b.c".to_owned()),
             name: "n".to_owned(),

@@ -93,6 +93,24 @@ pub struct Settings {
     pub check_every: Duration,
 }
 
+#[cfg(test)]
+impl Settings {
+    /// Of a database that no test connects to.
+    fn of_nobody() -> Self {
+        Self {
+            servers: Vec::new(),
+            user: String::new(),
+            password: String::new(),
+            sslmode: None,
+            sslrootcert: None,
+            server_id: 1,
+            by: By::Gtid,
+            unlogged_cascades: UnloggedCascades::Refuse,
+            check_every: Duration::MAX,
+        }
+    }
+}
+
 /// Silence that means a dead connection: the server says something each second.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 

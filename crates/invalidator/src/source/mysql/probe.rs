@@ -85,20 +85,9 @@ fn number(file: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::gtid::Origin;
-    use crate::source::mysql::{By, UnloggedCascades};
 
     fn saw(seen: Seen, mark: &Mark) -> Option<bool> {
-        let settings = Settings {
-            servers: Vec::new(),
-            user: String::new(),
-            password: String::new(),
-            sslmode: None,
-            sslrootcert: None,
-            server_id: 1,
-            by: By::Gtid,
-            unlogged_cascades: UnloggedCascades::Refuse,
-            check_every: std::time::Duration::MAX,
-        };
+        let settings = Settings::of_nobody();
         let mut probe = MysqlProbe::new(settings, String::new());
         probe.seen = seen;
         probe.is_visible(mark)
