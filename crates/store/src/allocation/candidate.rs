@@ -111,15 +111,38 @@ impl Candidate {
         if self.pages > 1 { age } else { age / LAST_PAGE }
     }
 
+    /// The weighed age of its next victim once it had a page more, if ages follow sizes. A class in
+    /// which pages lie idle needs none, whatever it evicted a moment ago.
+    fn age_with_page(&self) -> u64 {
+        let pages = self.pages as u64;
+        (self.weighed / pages.max(1)).saturating_mul(pages + 1)
+    }
+
+    /// Samples all that could give a page to one of the others by their next victims.
+    pub(crate) fn sample_givers(thread: &Rc<ThreadState>, all: &mut [Self]) {
+        let takers = Self::takers(all);
+        let givers = all.iter_mut().filter(|one| one.gives && one.can_give_to_one_of(&takers));
+        givers.for_each(|one| one.sample(thread));
+    }
+
+    /// The classes to one of which a class can give if it can give to any.
+    fn takers(all: &[Self]) -> Vec<Self> {
+        let youngest = all.iter().min_by_key(|one| one.weighed);
+        let neediest = all.iter().min_by_key(|one| one.age_with_page());
+        youngest.into_iter().chain(neediest).copied().collect()
+    }
+
+    fn can_give_to_one_of(&self, takers: &[Self]) -> bool {
+        takers.iter().any(|taker| self.can_give_to(taker))
+    }
+
     /// `true` if this class would still not be the younger one after a page had gone from it to
     /// `needy`, if ages follow sizes. A class that is far older is out of use, and gives all.
     pub(crate) fn can_give_to(&self, needy: &Self) -> bool {
-        let (mine, theirs) = (self.pages as u64, needy.pages as u64);
+        let mine = self.pages as u64;
         let after = self.oldest_left().min(self.weighed / mine * (mine - 1));
-        // A class in which pages lie idle needs none, whatever it evicted a moment ago.
-        let needy_after = (needy.weighed / theirs.max(1)).saturating_mul(theirs + 1);
         let is_out_of_use = self.oldest_left() / LAST_PAGE >= needy.weighed;
-        mine > 1 && after >= needy_after || is_out_of_use
+        mine > 1 && after >= needy.age_with_page() || is_out_of_use
     }
 }
 
@@ -147,6 +170,15 @@ mod tests {
         assert!(giver.can_give_to(&needy) && giver.is_much_older_than(&needy));
         giver.sampled = Some(90);
         assert!(!giver.can_give_to(&needy) && !giver.is_much_older_than(&needy));
+    }
+
+    /// To double a class of one page makes it old; a page more of sixty changes little.
+    #[test]
+    fn who_can_give_to_any_is_found_beside_a_younger_class_of_one_page() {
+        let (youngest, larger, giver) = (of(90, 1), of(100, 60), of(150, 6));
+        assert!(!giver.can_give_to(&youngest) && giver.can_give_to(&larger));
+        assert!(giver.can_give_to_one_of(&Candidate::takers(&[youngest, larger, giver])));
+        assert!(!giver.can_give_to_one_of(&Candidate::takers(&[youngest, giver])));
     }
 
     #[test]

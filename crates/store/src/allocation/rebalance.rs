@@ -171,16 +171,13 @@ impl Mover {
         Candidate { age, weighed, ..candidate }
     }
 
-    /// All classes. Those that could give a page to the youngest by their next victims are sampled.
+    /// All classes. Those that could give a page to another by their next victims are sampled.
     fn candidates(&mut self, thread: &Rc<ThreadState>, now: u64) -> Vec<Candidate> {
         let mut candidates: Vec<_> = (1..=thread.store.slabs.count())
             .filter_map(|class| Candidate::of_class(thread, class))
             .map(|candidate| self.with_future_age(candidate, now))
             .collect();
-        if let Some(youngest) = candidates.iter().min_by_key(|one| one.weighed).copied() {
-            let givers = candidates.iter_mut().filter(|one| one.gives);
-            givers.filter(|one| one.can_give_to(&youngest)).for_each(|one| one.sample(thread));
-        }
+        Candidate::sample_givers(thread, &mut candidates);
         candidates
     }
 
