@@ -230,6 +230,14 @@ mod tests {
         assert!(matches!(parsed(other.as_bytes()), Err(CheckpointError::OtherSource { .. })));
     }
 
+    /// To begin anew would lose what is between the two positions.
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_no_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = read(&KeptFile(folder.path().to_owned()), "shop");
+        assert!(matches!(read, Err(CheckpointError::Io { .. })), "{read:?}");
+    }
+
     #[tokio::test]
     async fn a_file_is_replaced_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();

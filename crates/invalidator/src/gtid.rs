@@ -253,6 +253,10 @@ mod tests {
             let text = format!("07070707-0707-0707-0707-070707070707{rest}");
             assert!(text.parse::<GtidSet>().is_err(), "{text}");
         }
-        assert!("x".parse::<GtidSet>().is_err());
+        for uuid in
+            ["x", "070707070-0707-0707-0707070707070707", "07070707070707070707070707070707"]
+        {
+            assert!(format!("{uuid}:1").parse::<GtidSet>().is_err(), "{uuid}");
+        }
     }
 }
