@@ -93,3 +93,98 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::AtomicBool;
+
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::checkpoint::KeptFile;
+
+    /// A running writer, and what others do around it.
+    struct Rig {
+        keep: Arc<KeptFile>,
+        acks: Vec<watch::Sender<u64>>,
+        positions: mpsc::UnboundedSender<(u64, Position)>,
+        confirmed: watch::Receiver<Option<Position>>,
+        delivered: watch::Receiver<Option<Position>>,
+        has_on_disk: Arc<AtomicBool>,
+        stats: Arc<Stats>,
+        task: JoinHandle<()>,
+    }
+
+    impl Rig {
+        fn of(path: PathBuf) -> Self {
+            let keep = Arc::new(KeptFile(path));
+            let (acks, acked) = (0..2).map(|_| watch::channel(0)).unzip();
+            let (positions, seen) = mpsc::unbounded_channel();
+            let (confirm, confirmed) = watch::channel(None);
+            let (deliver, delivered) = watch::channel(None);
+            let (has_on_disk, stats) =
+                (Arc::new(AtomicBool::new(false)), Arc::new(Stats::new(Vec::new())));
+            let disk = Arc::clone(&has_on_disk);
+            let writer = CheckpointWriter {
+                name: "shop".to_owned(),
+                keep: Arc::clone(&keep),
+                acks: acked,
+                positions: seen,
+                confirm,
+                delivered: deliver,
+                has_on_disk: move || disk.load(Relaxed),
+                every: Duration::from_millis(1),
+                stats: Arc::clone(&stats),
+                log: |_| {},
+            };
+            let task = tokio::spawn(writer.run());
+            Self { keep, acks, positions, confirmed, delivered, has_on_disk, stats, task }
+        }
+
+        fn kept(&self) -> Option<Position> {
+            checkpoint::read(&*self.keep, "shop").unwrap().map(|kept| kept.position)
+        }
+    }
+
+    fn at(lsn: u64) -> Position {
+        Position::of_lsn(lsn)
+    }
+
+    #[tokio::test]
+    async fn a_position_is_saved_when_every_cluster_has_acknowledged_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rig = Rig::of(folder.path().join("cp"));
+        (1..=3).for_each(|seq| rig.positions.send((seq, at(10 * seq))).unwrap());
+        rig.acks[0].send(3).unwrap();
+        rig.acks[1].send(1).unwrap();
+        rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
+        assert_eq!(rig.kept(), Some(at(10)));
+        rig.delivered.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
+        // What lies on the disk is saved, and not delivered.
+        rig.has_on_disk.store(true, Relaxed);
+        rig.acks[1].send(2).unwrap();
+        rig.confirmed.wait_for(|seen| *seen == Some(at(20))).await.unwrap();
+        assert_eq!((rig.kept(), rig.delivered.borrow().clone()), (Some(at(20)), Some(at(10))));
+        rig.has_on_disk.store(false, Relaxed);
+        rig.delivered.wait_for(|seen| *seen == Some(at(20))).await.unwrap();
+        assert_eq!(rig.stats.checkpoints.load(Relaxed), 2);
+        drop(rig.acks);
+        rig.task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_position_that_could_not_be_saved_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rig = Rig::of(folder.path().join("missing/cp"));
+        rig.positions.send((1, at(10))).unwrap();
+        rig.acks.iter().for_each(|acks| acks.send(1).unwrap());
+        while rig.stats.checkpoint_failures.load(Relaxed) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(*rig.confirmed.borrow(), None);
+        std::fs::create_dir(folder.path().join("missing")).unwrap();
+        rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
+        assert_eq!(rig.kept(), Some(at(10)));
+    }
+}
