@@ -272,8 +272,7 @@ fn ask_to_take_over(place: &Place, hello: &str) -> String {
     let (family, kind) = (net::AddressFamily::UNIX, net::SocketType::SEQPACKET);
     let socket = net::socket(family, kind, None).unwrap();
     net::connect(&socket, &net::SocketAddrUnix::new(path).unwrap()).unwrap();
-    // A server that refuses at once may have closed it.
-    let _ = net::send(&socket, hello.as_bytes(), net::SendFlags::NOSIGNAL);
+    net::send(&socket, hello.as_bytes(), net::SendFlags::NOSIGNAL).unwrap();
     let mut answer = vec![0; 1000];
     let (_, len) = net::recv(&socket, &mut answer[..], net::RecvFlags::empty()).unwrap();
     String::from_utf8_lossy(&answer[..len]).into_owned()

@@ -61,7 +61,9 @@ pub(crate) fn wait_as_second(first: &Invalidator, second: &mut Invalidator) {
     second.spawn(&[]);
     second.until("working", |working| working == 0);
     let end = Instant::now() + Duration::from_secs(30);
-    while position(second).is_none() || position(second) != position(first) {
+    // It writes the position before it says that it is ready.
+    let is_ready = |second: &Invalidator| second.page("/readyz").starts_with("HTTP/1.1 200");
+    while position(second) != position(first) || !is_ready(second) {
         assert!(Instant::now() < end, "{:?}\n{}", position(second), second.log());
         thread::sleep(Duration::from_millis(20));
     }

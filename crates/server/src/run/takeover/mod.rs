@@ -44,6 +44,10 @@ pub(super) const DRAIN_PATIENCE: Duration = Duration::from_millis(500);
 /// The time for which one side waits for the other's next step.
 const STEP_PATIENCE: Duration = Duration::from_secs(30);
 
+/// The time for which another user's first message is waited for. It only makes sure that this user
+/// reads why there is no takeover, and the next conversation waits meanwhile.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Begins the first message; changes with the conversation.
 const HELLO: &str = "holdall takeover 1";
 

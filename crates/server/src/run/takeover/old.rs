@@ -16,7 +16,9 @@ use store::Store;
 
 use super::channel::{self, Channel, Message};
 use super::refused::Refused;
-use super::{DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, STEP_PATIENCE, successor_socket};
+use super::{
+    DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, OTHERS_PATIENCE, STEP_PATIENCE, successor_socket,
+};
 use crate::clock::Clock;
 use crate::log::Log;
 use crate::run::memory;
@@ -159,6 +161,8 @@ impl Shared {
     /// Offers the sockets; answers the process that is ready to serve them.
     fn converse(&self, channel: &Channel) -> Result<Pid, Refused> {
         if !channel.is_with(geteuid()) {
+            // A socket that is closed with something unread in it is reset, and the answer is lost.
+            let _ = channel.receive(OTHERS_PATIENCE);
             let _ = channel.send("another user's server does not give way", &[]);
             return Err(Refused::OtherUser);
         }
