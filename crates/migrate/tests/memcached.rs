@@ -21,7 +21,7 @@ fn a_memcached_s_settings_become_a_file_without_a_fault() {
         ("evictions", "off"),
         ("cas_enabled", "no"),
         ("maxconns_fast", "no"),
-        ("slab_automove_ratio", "0.80"),
+        ("slab_automove_ratio", "0.75"),
         ("temp_lru", "no"),
         ("temporary_ttl", "61"),
         ("hot_lru_pct", "30"),
@@ -39,7 +39,7 @@ fn a_memcached_s_settings_become_a_file_without_a_fault() {
         "disable_evictions = true",
         "disable_cas = true",
         "maxconns_fast = false",
-        "slab_automove_ratio = 0.8",
+        "slab_automove_ratio = 0.75",
     ] {
         assert!(made.text.lines().any(|made| made == line), "{line}:\n{}", made.text);
     }

@@ -269,7 +269,7 @@ fn defaults(style: Style) -> Options {
         eviction: Eviction::Auto,
         transient_secs: super::TRANSIENT_SECS,
         automove: Automove::Age,
-        automove_ratio: 0.8,
+        automove_ratio: 0.9,
         crawler: true,
         crawler_sleep_micros: 100,
         crawler_to_crawl: 0,

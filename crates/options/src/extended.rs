@@ -267,7 +267,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
     used(
         "slab_automove_ratio",
         Value::Required("num"),
-        "0.8",
+        "0.9",
         "age of a class's next victim, as a part of the oldest of other classes, up to which the class gets pages",
         |draft, text| {
             let ratio = number::fraction(text, 0.0)?;

@@ -18,11 +18,11 @@ use std::rc::Rc;
 /// Of more pages, one is a small part.
 const FEW_PAGES: usize = 8;
 /// Chunks that are looked at, about.
-const SAMPLED: usize = 64;
+const SAMPLED: usize = 128;
 
 /// The age of the next victim after a page had gone, by the ages of some of the items. `None` for a
-/// class of many pages. A class's last page would take all: then it is the age of the youngest but
-/// an eighth.
+/// class of many pages. A class's last page would take all: then the youngest eighth counts as
+/// left.
 pub(super) fn age_after_page(
     thread: &Rc<ThreadState>,
     class: ClassId,
@@ -36,7 +36,9 @@ pub(super) fn age_after_page(
     let mut ages = ages_of_some(thread, class, pages);
     ages.sort_unstable_by_key(|&age| Reverse(age));
     let gone = if pages > 1 { ages.len() / pages } else { ages.len() * 7 / 8 };
-    ages.get(gone).copied()
+    // By chance a sample has about its root more or fewer of those that go.
+    let depth = gone + gone.isqrt();
+    ages.get(depth).or_else(|| ages.last()).copied()
 }
 
 /// Ages of what is in some chunks of all pages of the class.

@@ -20,9 +20,8 @@ const MUCH_OLDER: u64 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub class: ClassId,
-    /// Age of its next victim (see `rebalance`); `u64::MAX` for a class in which pages lie idle.
-    pub age: u64,
-    /// The age by which classes are compared (see `lru::tuning`).
+    /// Age of its next victim (see `rebalance`), weighed by its size (see `lru::tuning`);
+    /// `u64::MAX` for a class in which pages lie idle.
     pub weighed: u64,
     /// The weighed age of its next victim once a page has gone, after [`sample`](Self::sample);
     /// without end where it is not known better than by `weighed`.
@@ -48,15 +47,24 @@ impl Candidate {
         let is_soon_empty = per_page <= CHUNKS_AT_ONCE;
         let idle = 2 * per_page + FREE_IN_USE;
         if slabs.class_use(class).free >= idle as u64 {
-            let (age, weighed, sampled) = (u64::MAX, u64::MAX, Some(u64::MAX));
-            return Some(Self { class, age, weighed, sampled, pages, gives: true, is_soon_empty });
+            let (weighed, sampled) = (u64::MAX, Some(u64::MAX));
+            return Some(Self { class, weighed, sampled, pages, gives: true, is_soon_empty });
         }
         let age = next_victims(thread, class).map(|victim| victim.age).max()?;
         let gives = class != slabs.heads();
         // A head stands for its pieces.
         let sized = slabs.class(if gives { class } else { slabs.largest() });
         let weighed = thread.store.tuning.weighed(sized.chunk_bytes(), age);
-        Some(Self { class, age, weighed, sampled: None, pages, gives, is_soon_empty })
+        Some(Self { class, weighed, sampled: None, pages, gives, is_soon_empty })
+    }
+
+    /// All classes with items. Those that could give a page to another by their next victims are
+    /// sampled.
+    pub(crate) fn all(thread: &Rc<ThreadState>) -> Vec<Self> {
+        let classes = 1..=thread.store.slabs.count();
+        let mut all: Vec<_> = classes.filter_map(|class| Self::of_class(thread, class)).collect();
+        Self::sample_givers(thread, &mut all);
+        all
     }
 
     /// Looks at some of its items, if a page is a large part of them. So
@@ -104,8 +112,8 @@ impl Candidate {
         self.sampled.map_or(self.weighed, |age| age.min(self.weighed))
     }
 
-    /// Rank of this class as a giver: the weighed age of its next victim, now or once a page has
-    /// gone, whichever is less. A class in use should keep its last page.
+    /// Rank of this class as a giver, by the age of the oldest left. A class in use should keep its
+    /// last page.
     pub(crate) fn claim(&self) -> u64 {
         let age = self.oldest_left();
         if self.pages > 1 { age } else { age / LAST_PAGE }
@@ -118,8 +126,7 @@ impl Candidate {
         (self.weighed / pages.max(1)).saturating_mul(pages + 1)
     }
 
-    /// Samples all that could give a page to one of the others by their next victims.
-    pub(crate) fn sample_givers(thread: &Rc<ThreadState>, all: &mut [Self]) {
+    fn sample_givers(thread: &Rc<ThreadState>, all: &mut [Self]) {
         let takers = Self::takers(all);
         let givers = all.iter_mut().filter(|one| one.gives && one.can_give_to_one_of(&takers));
         givers.for_each(|one| one.sample(thread));
@@ -150,9 +157,9 @@ impl Candidate {
 mod tests {
     use super::*;
 
-    fn of(age: u64, pages: usize) -> Candidate {
+    fn of(weighed: u64, pages: usize) -> Candidate {
         let (sampled, is_soon_empty) = (None, true);
-        Candidate { class: 1, age, weighed: age, sampled, pages, gives: true, is_soon_empty }
+        Candidate { class: 1, weighed, sampled, pages, gives: true, is_soon_empty }
     }
 
     #[test]

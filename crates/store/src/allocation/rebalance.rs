@@ -59,13 +59,10 @@ pub(crate) struct Mover {
 struct ClassHistory {
     /// Evictions for stores, by themselves or by the cleaner.
     reclaims: u64,
-    /// Chunks ever handed out for new items and pieces, and the time when the last of
-    /// them was seen.
-    stored: (u64, u64),
+    /// Chunks ever handed out for new items and pieces.
+    stored: u64,
     /// Chunks handed out so within one step, at the most; it falls by a sixteenth with each step.
     peak: u64,
-    /// Times when the class lately gave a page.
-    given: Vec<u64>,
 }
 
 impl Mover {
@@ -130,7 +127,6 @@ impl Mover {
     /// find no chunk.
     fn note_wanting(&mut self, thread: &ThreadState) {
         let store = &*thread.store;
-        let now = store.turnover();
         self.classes.resize_with(usize::from(store.slabs.count()) + 1, ClassHistory::default);
         self.wanting.clear();
         for class in 1..=store.slabs.count() {
@@ -139,10 +135,9 @@ impl Mover {
                 + store.counters.of_class(class, Count::AheadReclaims);
             let mut is_wanting = reclaims != std::mem::replace(&mut history.reclaims, reclaims);
             let usage = store.slabs.class_use(class);
-            let stored = usage.stored - history.stored.0;
+            let stored = usage.stored - std::mem::replace(&mut history.stored, usage.stored);
             history.peak = stored.max(history.peak - history.peak.div_ceil(16));
             if stored > 0 {
-                history.stored = (usage.stored, now);
                 is_wanting |= usage.free < history.peak * STEPS_AHEAD
                     && !store.slabs.may_add_page(&store.budget, class);
             }
@@ -152,44 +147,14 @@ impl Mover {
         }
     }
 
-    /// The candidate with the age that it will have.
-    ///
-    /// A page that went from a class in use took items of all ages with it, so the oldest that is
-    /// left grows younger only as the class turns over once. A class out of use does not turn over.
-    fn with_future_age(&mut self, candidate: Candidate, now: u64) -> Candidate {
-        let history = &mut self.classes[usize::from(candidate.class)];
-        let since = |then: u64| now.saturating_sub(then);
-        // Idle, or nothing was stored for a quarter of its age: its victim's age is what it is.
-        if candidate.age == u64::MAX || since(history.stored.1) > candidate.age / 4 {
-            return candidate;
-        }
-        // A page given longer ago than the victim's age has had its effect.
-        history.given.retain(|&then| since(then) < candidate.age);
-        let (pages, given) = (candidate.pages as u64, history.given.len() as u64);
-        let in_future = |age: u64| (age / (pages + given).max(1)).saturating_mul(pages);
-        let (age, weighed) = (in_future(candidate.age), in_future(candidate.weighed));
-        Candidate { age, weighed, ..candidate }
-    }
-
-    /// All classes. Those that could give a page to another by their next victims are sampled.
-    fn candidates(&mut self, thread: &Rc<ThreadState>, now: u64) -> Vec<Candidate> {
-        let mut candidates: Vec<_> = (1..=thread.store.slabs.count())
-            .filter_map(|class| Candidate::of_class(thread, class))
-            .map(|candidate| self.with_future_age(candidate, now))
-            .collect();
-        Candidate::sample_givers(thread, &mut candidates);
-        candidates
-    }
-
     /// The class that is to give a page to the needy ones, and the age at which its items are as
     /// young as the youngest of those that want memory.
-    fn imbalance(&mut self, thread: &Rc<ThreadState>) -> Option<(ClassId, u64)> {
+    fn imbalance(&self, thread: &Rc<ThreadState>) -> Option<(ClassId, u64)> {
         let store = &*thread.store;
         if self.wanting.is_empty() || !store.evict {
             return None;
         }
-        let now = store.turnover();
-        let candidates = self.candidates(thread, now);
+        let candidates = Candidate::all(thread);
         for one in &candidates {
             store.slabs.set_need(one.class, need_of(store, one, &candidates));
         }
@@ -210,7 +175,6 @@ impl Mover {
         }
         let giver =
             givers.filter(|giver| giver.can_give_to(youngest)).max_by_key(|giver| giver.claim())?;
-        self.classes[usize::from(giver.class)].given.push(now);
         let chunk_bytes = store.slabs.class(giver.class).chunk_bytes();
         Some((giver.class, store.tuning.unweighed(chunk_bytes, youngest.weighed)))
     }

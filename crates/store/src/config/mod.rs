@@ -70,7 +70,7 @@ impl Default for Config {
             policy: Policy::Auto,
             transient_secs: 300,
             automove: Automove::Age,
-            automove_ratio_per_mille: 800,
+            automove_ratio_per_mille: 900,
             stripes: 256,
             huge_pages: false,
             numa_interleave: false,
