@@ -64,7 +64,7 @@ fn numbers(made: &mut Settings, present: &BTreeMap<String, String>) {
             made.set(key, number);
         }
     }
-    // holdall's default is another than memcached's, which nobody chose.
+    // memcached's default is left out, so that holdall's own applies.
     let ratio = present.get("slab_automove_ratio").filter(|text| *text != "0.80");
     if let Some(ratio) = ratio.and_then(|text| text.parse::<f64>().ok()) {
         made.set("slab_automove_ratio", format!("{ratio:?}"));

@@ -49,6 +49,12 @@ fn a_memcached_s_settings_become_a_file_without_a_fault() {
 }
 
 #[test]
+fn memcached_s_default_ratio_of_automove_gives_way_to_ours() {
+    let made = from_memcached(&present(&[("slab_automove_ratio", "0.80")]));
+    assert!(!made.text.contains("slab_automove_ratio"), "{}", made.text);
+}
+
+#[test]
 fn what_a_hostile_server_says_stays_inside_of_its_setting() {
     let made = from_memcached(&present(&[
         ("inter", "x\"]\nmemory_limit = 1\n#"),

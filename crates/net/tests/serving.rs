@@ -338,8 +338,8 @@ fn a_reply_of_many_datagrams_arrives_in_order() {
     }
 }
 
-/// The kernel cuts no datagrams that are longer than the path takes at once. In a namespace of its
-/// own.
+/// The kernel refuses to cut where a datagram is longer than the path's MTU. The network is a
+/// namespace of the test's own.
 #[test]
 fn a_reply_is_cut_where_the_kernel_does_not() {
     if env::var_os("SHORT_PATH").is_some() {

@@ -268,7 +268,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "slab_automove_ratio",
         Value::Required("num"),
         "0.9",
-        "age of a class's next victim, as a part of the oldest of other classes, up to which the class gets pages",
+        "part of the oldest class's age up to which classes get pages",
         |draft, text| {
             let ratio = number::fraction(text, 0.0)?;
             if ratio > 1.0 {

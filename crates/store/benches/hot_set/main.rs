@@ -4,8 +4,8 @@
 //! `cargo bench -p holdall-store --bench hot_set`. A seed draws a mix: sizes and so classes of the
 //! hot items, of those around them and of the load; bags that were opened before; buffers of
 //! connections; an index that grows; the pace of the cleaner. One thread and explicit steps of the
-//! cleaner, so every run gives the same numbers. `MIXES="18 150"` runs these mixes, of
-//! which there are as many as seeds.
+//! cleaner, so every run gives the same numbers. `MIXES="18 150"` runs these mixes
+//! alone; any number is the seed of one.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

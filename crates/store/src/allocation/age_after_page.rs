@@ -36,7 +36,7 @@ pub(super) fn age_after_page(
     let mut ages = ages_of_some(thread, class, pages);
     ages.sort_unstable_by_key(|&age| Reverse(age));
     let gone = if pages > 1 { ages.len() / pages } else { ages.len() * 7 / 8 };
-    // By chance a sample has about its root more or fewer of those that go.
+    // How many of those that go are in a sample varies by about the square root.
     let depth = gone + gone.isqrt();
     ages.get(depth).or_else(|| ages.last()).copied()
 }
