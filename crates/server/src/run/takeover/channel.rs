@@ -84,7 +84,11 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message. `None`: the other side is gone, or says nothing for so long.
+    /// The next message; `None` if the other side is gone.
+    ///
+    /// # Errors
+    ///
+    /// The socket's, among them [`io::ErrorKind::WouldBlock`] when nothing came for this long.
     pub(super) fn receive(&self, patience: Duration) -> io::Result<Option<Message>> {
         sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(patience))?;
         let mut space = vec![
