@@ -46,6 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("arena", &["narrow", "short"]),
     ("bench", &["generator", "processes", "usage"]),
     ("certs", &["files"]),
+    ("changes", &[]),
     ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
     ("config", &["files", "options", "tools", "usage"]),
     (
@@ -87,7 +88,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("python", &["client"]),
-    ("invalidator", &["certs", "files", "logging", "metrics", "spool", "telemetry", "usage"]),
+    (
+        "invalidator",
+        &["certs", "changes", "files", "logging", "metrics", "spool", "telemetry", "usage"],
+    ),
     ("lab", &["bench", "net", "processes", "sampling", "store"]),
     ("logging", &[]),
     ("metrics", &[]),

@@ -18,7 +18,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use crate::position::Position;
+use changes::position::Position;
 
 const FIRST_LINE: &str = "holdall-invalidate 1";
 

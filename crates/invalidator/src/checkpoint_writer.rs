@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use changes::position::Position;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::checkpoint::{self, Keep, Kept};
-use crate::position::Position;
 use crate::stats::Stats;
 
 /// The task that saves positions.

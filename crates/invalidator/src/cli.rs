@@ -7,6 +7,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use changes::position::Position;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum as _};
 use metrics::{Console, RunningConsole};
 
@@ -16,7 +17,6 @@ use crate::flush;
 use crate::json;
 use crate::message::{EXIT_CONFIGURATION, Failure, Refusal, log};
 use crate::pipeline::Since;
-use crate::position::Position;
 use crate::restart_on_panic::{History, Start, begin_again};
 use crate::running::run;
 use crate::setup;

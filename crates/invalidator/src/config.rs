@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use changes::key_file::KeyFiles;
+use changes::keys::{Outbox, Rules};
+use changes::template::Template;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
@@ -24,13 +27,10 @@ use crate::batch;
 use crate::deliver::Limits;
 use crate::delivery::{Flush, OnGap};
 use crate::disk_queue::SpoolFolder;
-use crate::key_file::KeyFiles;
-use crate::keys::{Outbox, Rules};
 use crate::network::Routers;
 use crate::plan::{Cluster, Plan};
 use crate::source::{lines, mysql, postgres};
 use crate::standby::Group;
-use crate::template::Template;
 use canary::Canary;
 use fault::NUMBER_MAX;
 use standby::Standby;

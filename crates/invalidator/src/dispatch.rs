@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use changes::position::Position;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::backlog::Backlog;
 use crate::delivery::{Delivery, Work};
 use crate::disk_queue::DiskQueue;
-use crate::position::Position;
 
 /// Numbers deliveries and hands each to every backlog; closes the backlogs when dropped.
 #[derive(Debug)]

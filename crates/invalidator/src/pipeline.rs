@@ -12,12 +12,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use changes::key_file::KeyFiles;
+use changes::position::Position;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backlog::Backlog;
-use crate::change::{ChangeSource, SourceError};
+use crate::change_source::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep};
 use crate::checkpoint_writer::CheckpointWriter;
 use crate::deliver::{DamagedSpool, Destination, Target};
@@ -25,10 +27,8 @@ use crate::delivery::{Flush, OnGap, Work};
 use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
 use crate::kept::kept_deletes;
-use crate::key_file::KeyFiles;
 use crate::monitor::Monitor;
 use crate::network::Network;
-use crate::position::Position;
 use crate::reading::{Reading, flushed};
 use crate::stats::Stats;
 use crate::visibility::{READ_AHEAD, VisibilityBarrier};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use changes::keys::Rules;
+
 use crate::deliver::Limits;
 use crate::delivery::OnGap;
-use crate::keys::Rules;
 
 /// A cluster and the addresses of its routers (or its one server).
 #[derive(Debug, Clone, PartialEq, Eq)]

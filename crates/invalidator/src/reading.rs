@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
+use changes::assemble::{Assembler, Output};
+use changes::change::Mark;
+use changes::key_file::{KeyFile, KeyFiles};
+use changes::keys::Keyer;
+use changes::position::Position;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::assemble::{Assembler, Output};
-use crate::change::{ChangeSource, LogRoom, Mark, SourceError};
+use crate::change_source::{ChangeSource, LogRoom, SourceError};
 use crate::clock::system_now_us;
 use crate::delivery::{Flush, OnGap, Work};
 use crate::ended::Ended;
-use crate::key_file::{KeyFile, KeyFiles};
-use crate::keys::Keyer;
 use crate::plan::Plan;
-use crate::position::Position;
 use crate::stats::{Stats, UNKNOWN};
 use crate::visibility::{Read, ReadWork};
 

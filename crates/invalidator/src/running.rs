@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::canary::Canary;
-use crate::change::{CanaryWriter, ChangeSource};
+use crate::change_source::{CanaryWriter, ChangeSource};
 use crate::checkpoint::{self, KeptFile};
 use crate::config::{Config, Kind};
 use crate::disk_queue::SpoolFolder;

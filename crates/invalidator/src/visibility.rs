@@ -23,16 +23,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use changes::change::Mark;
+use changes::key_file::KeyFile;
+use changes::position::Position;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::change::{Mark, VisibilityProbe};
+use crate::change_source::VisibilityProbe;
 use crate::deliver::Limits;
 use crate::delivery::{Flush, Work};
 use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
-use crate::key_file::KeyFile;
-use crate::position::Position;
 use crate::stats::Stats;
 
 /// The first pause between two probes, and the longest while nothing new becomes visible.
@@ -283,7 +284,7 @@ mod tests {
 
     use super::*;
     use crate::backlog::Backlog;
-    use crate::change::SourceError;
+    use crate::change_source::SourceError;
     use crate::disk_queue::SpoolFolder;
 
     /// The visible transactions, or why the probe fails.

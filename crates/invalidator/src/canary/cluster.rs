@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use changes::canary_rule::CanaryRule;
 use tokio::io::BufStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::wire::{PLANTED_S, first_there, plant};
 use crate::batch::{BatchError, Wire};
-use crate::canary_rule::CanaryRule;
 use crate::canary_stats::{CanaryStats, Obstacle};
 use crate::network::Network;
 use crate::stats::Stats;

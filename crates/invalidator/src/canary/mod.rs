@@ -18,12 +18,12 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+use changes::canary_rule::CanaryRule;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::canary_rule::CanaryRule;
-use crate::change::CanaryWriter;
+use crate::change_source::CanaryWriter;
 use crate::clock::system_now_us;
 use crate::network::Network;
 use crate::plan::Cluster;

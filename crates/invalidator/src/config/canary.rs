@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use changes::canary_rule::CanaryRule;
+use changes::keys::{KEY_BYTES_MAX, Rules};
 use serde::Deserialize;
 
 use super::{Fault, Kind, Source};
 use crate::batch::is_plain;
-use crate::canary_rule::CanaryRule;
-use crate::keys::{KEY_BYTES_MAX, Rules};
 
 /// The table as written.
 #[derive(Debug, Clone, Deserialize)]

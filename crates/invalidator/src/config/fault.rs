@@ -3,9 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use changes::template::BadTemplate;
 use toml::de::{DeTable, DeValue};
-
-use crate::template::BadTemplate;
 
 /// The greatest number of keys or bytes that a setting may name.
 pub(super) const NUMBER_MAX: u32 = u32::MAX / 2;

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use changes::keys::Rules;
 use serde::Deserialize;
 
 use super::fault::{CHECK_EVERY_MS_MAX, ConfigError, Fault};
-use crate::keys::Rules;
 use crate::source::ssl_mode::SslMode;
 use crate::source::{lines, mysql, postgres};
 

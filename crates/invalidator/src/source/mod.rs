@@ -1,7 +1,5 @@
 //! The logs that can be followed.
 
-#[cfg(any(test, fuzzing))]
-mod fuzzing;
 pub mod lines;
 pub mod mysql;
 mod notes;

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::change::{LogRoom, SourceError};
+use crate::change_source::{LogRoom, SourceError};
 use crate::finding::Finding;
 
 /// What a check found.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::change::SourceError;
+use crate::change_source::SourceError;
 
 /// The time limit for asking one server.
 const ASK_MAX: Duration = Duration::from_secs(2);

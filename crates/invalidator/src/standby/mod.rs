@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::change::SourceError;
+use crate::change_source::SourceError;
 use crate::checkpoint::{self, CheckpointError, Keep, Kept};
 use crate::clock::system_now_us;
 use crate::stats::Stats;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use changes::position::Position;
 use tokio::time::timeout;
 
-use crate::position::Position;
 use crate::status;
 
 /// What another invalidator says of itself.

@@ -13,11 +13,12 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
+use changes::key_file::KeyFiles;
+use changes::keys::Rules;
+use invalidator::deliver::Limits;
 use invalidator::delivery::{Flush, OnGap};
-use invalidator::key_file::KeyFiles;
 use invalidator::pipeline::{self, Cluster, Plan, Since, World};
 use invalidator::stats::Stats;
-use invalidator::{deliver::Limits, keys::Rules};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use world::{CLUSTERS, Disk, Log, Net, SmallQueue, Truth};

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use changes::change::{Change, Event, Mark};
+use changes::position::Position;
 use fastrand::Rng;
-use invalidator::change::{Change, ChangeSource, Event, Mark, SourceError, VisibilityProbe};
+use invalidator::change_source::{ChangeSource, SourceError, VisibilityProbe};
 use invalidator::checkpoint::Keep;
 use invalidator::delivery::{Delivery, Flush, Work};
 use invalidator::disk_queue::{Chunk, DiskQueue, Held, Refused};
 use invalidator::network::Network;
-use invalidator::position::Position;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream, DuplexStream, duplex};
 use tokio::time::sleep;
 

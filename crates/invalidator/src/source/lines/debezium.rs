@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use changes::change::{Cell, Change, Event};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Debezium, Places, Read, Tables, own, value};
-use crate::change::{Cell, Change, Event};
 use crate::source::mysql;
 
 /// The columns of old rows that are what the database had.

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{LINE_BYTES_MAX, Places};
-use crate::change::SourceError;
+use crate::change_source::SourceError;
 
 /// The time after which a wait for a line is interrupted to say that the sender is still there.
 const QUIET: Duration = Duration::from_secs(1);

@@ -17,10 +17,11 @@ mod value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use changes::change::{Event, Mark, Table};
+use changes::position::Position;
 use serde_json::Value;
 
-use crate::change::{ChangeSource, Event, Mark, SourceError, Table, VisibilityProbe};
-use crate::position::Position;
+use crate::change_source::{ChangeSource, SourceError, VisibilityProbe};
 pub use debezium::{OldRows, Schemas};
 use input::{Input, Line};
 

@@ -9,11 +9,11 @@
 //! ```
 
 use bytes::Bytes;
+use changes::change::{Cell, Change, Effect, Event, Row, Table};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Places, Read, Tables, value};
-use crate::change::{Cell, Change, Effect, Event, Row, Table};
 
 use std::sync::Arc;
 

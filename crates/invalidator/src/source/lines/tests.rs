@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use changes::assemble::{Assembler, Output};
+use changes::key_file::KeyFiles;
+use changes::keys::{Keyer, Rules};
+use changes::template::Template;
+
 use super::*;
-use crate::assemble::{Assembler, Output};
-use crate::key_file::KeyFiles;
-use crate::keys::{Keyer, Rules};
-use crate::template::Template;
 
 /// The keys of each line's commit, or the beginning of its gap.
 struct World {

@@ -1,9 +1,8 @@
 //! Values of JSON as cells of a row.
 
 use bytes::Bytes;
+use changes::change::Cell;
 use serde_json::{Map, Value};
-
-use crate::change::Cell;
 
 /// A row as an object: its columns in the order of their names, and their cells.
 pub(super) fn row(object: Map<String, Value>) -> Vec<(String, Cell)> {

@@ -1,9 +1,10 @@
 //! Writes the canary's row to MariaDB or MySQL.
 
+use changes::canary_rule::CanaryRule;
+
 use super::Settings;
 use super::server::Server;
-use crate::canary_rule::CanaryRule;
-use crate::change::{CanaryWriter, SourceError};
+use crate::change_source::{CanaryWriter, SourceError};
 
 /// A session at the server that takes writes.
 #[derive(Debug)]

@@ -14,6 +14,11 @@ use std::fmt::Write as _;
 use std::io;
 
 use bytes::Bytes;
+use changes::change::{Change, Effect, Event, Mark};
+use changes::comment;
+use changes::gtid::Origin;
+use changes::keys::Rules;
+use changes::position::Position;
 use mysql_async::binlog::BinlogChecksumAlg;
 use mysql_async::binlog::events::{
     Event as Logged, EventData, GtidEvent, RotateEvent, TableMapEvent,
@@ -27,11 +32,6 @@ use super::event_type;
 use super::rows::Rows;
 use super::server::Flavour;
 use super::statement::{Control, control, effect};
-use crate::change::{Change, Effect, Event, Mark};
-use crate::comment;
-use crate::gtid::Origin;
-use crate::keys::Rules;
-use crate::position::Position;
 
 /// The state of decoding, and the decoded events that were not popped yet.
 #[derive(Debug)]
@@ -439,13 +439,13 @@ mod tests {
     use mysql_common::proto::MySerialize as _;
 
     use super::*;
-    use crate::gtid::Uuid;
+    use changes::gtid::Uuid;
 
     const SERVER: Uuid = [7; 16];
 
     /// Decodes events, each a type and a body, as MySQL's; the first five transactions are read.
     fn said(by: By, events: &[(u8, Vec<u8>)]) -> Vec<Event> {
-        let mut from = crate::gtid::GtidSet::default();
+        let mut from = changes::gtid::GtidSet::default();
         (1..=5).for_each(|number| from.insert(Origin::untagged(SERVER), number));
         let from = Position::MysqlGtid(from);
         let mut decoder = Decoder::new(Flavour::MySql, by, &from, &Rules::default());

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::server::Server;
-use crate::change::SourceError;
+use crate::change_source::SourceError;
 use crate::standby::LockSession;
 
 /// A session that may have the lock.

@@ -18,7 +18,7 @@ mod lag;
 mod lock;
 mod probe;
 #[cfg(test)]
-pub(in crate::source) mod replay;
+mod replay_tests;
 mod rows;
 mod server;
 pub mod setup;
@@ -30,14 +30,15 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
+use changes::change::{Effect, Event};
+use changes::keys::Rules;
+use changes::position::Position;
 use futures_core::Stream as _;
 use mysql_async::{BinlogStream, DriverError, Error, IoError};
 use tokio::time::timeout;
 
-use crate::change::{ChangeSource, Effect, Event, SourceError};
+use crate::change_source::{ChangeSource, SourceError};
 use crate::finding::Finding;
-use crate::keys::Rules;
-use crate::position::Position;
 use crate::source::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::ssl_mode::{SslMode, is_bad_certificate};

@@ -7,10 +7,12 @@
 //! replica that does not answer, or with `binlog_group_commit_sync_delay`. MySQL without
 //! transaction identifiers reports nothing.
 
+use changes::change::Mark;
+use changes::gtid::GtidSet;
+
 use super::Settings;
 use super::server::{Flavour, Server};
-use crate::change::{Mark, SourceError, VisibilityProbe};
-use crate::gtid::GtidSet;
+use crate::change_source::{SourceError, VisibilityProbe};
 
 /// A session at one server, connected at the first probe.
 #[derive(Debug)]
@@ -84,7 +86,7 @@ fn number(file: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gtid::Origin;
+    use changes::gtid::Origin;
 
     fn saw(seen: Seen, mark: &Mark) -> Option<bool> {
         let settings = Settings::of_nobody();

@@ -5,14 +5,13 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use changes::change::{Cell, Change, Row, Table};
+use changes::keys::Rules;
 use mysql_async::Value;
 use mysql_async::binlog::events::{Event, OptionalMetaExtractor, RowsEventData, TableMapEvent};
 use mysql_async::binlog::row::BinlogRow;
 use mysql_async::binlog::value::BinlogValue;
 use mysql_async::consts::ColumnType;
-
-use crate::change::{Cell, Change, Row, Table};
-use crate::keys::Rules;
 
 /// The tables of the log that rules look at.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use changes::gtid::{GtidSet, Origin};
+use changes::position::{Position, maria_domains, maria_text};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{
     BinlogStream, BinlogStreamRequest, Conn, DriverError, Error, GnoInterval, OptsBuilder, Row, Sid,
@@ -10,9 +12,7 @@ use mysql_common::packets::{InvalidTag, Tag};
 use tokio::time::timeout;
 
 use super::{By, Settings, refused, tls};
-use crate::change::SourceError;
-use crate::gtid::{GtidSet, Origin};
-use crate::position::{Position, maria_domains, maria_text};
+use crate::change_source::SourceError;
 use crate::source::ssl_mode::SslMode;
 
 /// The make of a server.

@@ -1,10 +1,11 @@
 //! The statements that prepare a database: rights of the invalidator's user, and the canary's
 //! table.
 
+use changes::keys::Rules;
+
 use super::Settings;
 use super::server::Server;
-use crate::change::SourceError;
-use crate::keys::Rules;
+use crate::change_source::SourceError;
 
 /// Server error codes of a right that is not there to be revoked: for a user, on a table, and
 /// without the user.

@@ -1,10 +1,11 @@
 //! Writes the canary's row, or its message, to PostgreSQL.
 
+use changes::canary_rule::{CanaryRule, MESSAGE_PREFIX};
+
 use super::connection::{Connection, identifier, literal};
 use super::failure::Failure;
 use super::settings::Settings;
-use crate::canary_rule::{CanaryRule, MESSAGE_PREFIX};
-use crate::change::{CanaryWriter, SourceError};
+use crate::change_source::{CanaryWriter, SourceError};
 
 /// A session at the first server that takes writes.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use changes::pgoutput::EPOCH_US;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{
@@ -49,9 +50,6 @@ const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 /// `CopyBothResponse`, the answer to `START_REPLICATION`, which `postgres-protocol` does not know.
 const COPY_BOTH_RESPONSE: u8 = b'W';
-
-/// Microseconds from 1970 to 2000, from which PostgreSQL counts.
-pub(super) const EPOCH_US: i64 = 946_684_800_000_000;
 
 /// A connection after the login.
 pub(super) struct Connection {
@@ -529,7 +527,7 @@ mod tests {
             let settings = Settings { servers: vec![String::new(); servers], ..settings() };
             super::super::slot(&mut opened.unwrap(), &settings, "db", from).await.unwrap_err()
         };
-        use crate::change::SourceError;
+        use crate::change_source::SourceError;
         assert!(matches!(with("true", 2, Some(7)).await, SourceError::Lost(_)));
         assert!(matches!(with("true", 2, None).await, SourceError::Lost(_)), "none is made there");
         assert!(matches!(with("false", 2, Some(7)).await, SourceError::Purged(_)));
@@ -545,7 +543,10 @@ mod tests {
         let (opened, _far) = log_in(&said).await;
         let begun = tokio::time::Instant::now();
         let made = super::super::slot(&mut opened.unwrap(), &settings(), "db", None).await;
-        assert_eq!(made, Err(crate::change::SourceError::Lost("db: the server is silent".into())));
+        assert_eq!(
+            made,
+            Err(crate::change_source::SourceError::Lost("db: the server is silent".into()))
+        );
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use certs::CertsError;
 
-use crate::change::SourceError;
+use crate::change_source::SourceError;
 use crate::source::ssl_mode::is_bad_certificate;
 
 /// The reason why a request to a server failed.

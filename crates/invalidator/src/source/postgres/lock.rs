@@ -3,7 +3,7 @@
 use super::connection::{Connection, literal};
 use super::failure::Failure;
 use super::settings::Settings;
-use crate::change::SourceError;
+use crate::change_source::SourceError;
 use crate::standby::LockSession;
 
 /// A session that may have the lock.

@@ -10,12 +10,8 @@
 mod canary;
 mod check;
 mod connection;
-mod decode;
 mod failure;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
 mod lock;
-mod pgoutput;
 mod probe;
 mod settings;
 pub mod setup;
@@ -26,22 +22,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Buf;
+use changes::change::Event;
+use changes::keys::Rules;
+use changes::pgoutput::{Decoder, History, Stray};
+use changes::position::{Position, lsn};
 use tokio::time::{Instant, timeout};
 
-use crate::change::{ChangeSource, Event, LogRoom, SourceError};
+use crate::change_source::{ChangeSource, LogRoom, SourceError};
 use crate::finding::Finding;
-use crate::keys::Rules;
-use crate::position::{Position, lsn};
 use crate::source::notes::Notes;
 use crate::source::recheck::Recheck;
 pub use canary::PostgresCanary;
 use connection::{Connection, OTHERS_MAX, literal};
-use decode::Decoder;
 use failure::Failure;
 pub use lock::PostgresLock;
 pub use probe::PostgresProbe;
 pub use settings::Settings;
-use timeline::{History, Stray};
 
 /// The silence after which the connection counts as dead. A server that lives sends something every
 /// two seconds.
@@ -129,7 +125,7 @@ impl PostgresSource {
         self.notes.found(server, &checked.findings);
         // Before its timeline: one that is promoted later goes on with another.
         let was_standby = is_standby(&mut connection).await.map_err(failed)?;
-        let history = History::of(&mut connection).await.map_err(failed)?;
+        let history = timeline::history(&mut connection).await.map_err(failed)?;
         if let Some((lsn, timeline)) = from {
             leads_through(&mut connection, &history, server, lsn, timeline).await?;
         }
@@ -153,7 +149,7 @@ impl PostgresSource {
             }
         }
         let mut decoder = Decoder::new(&self.rules, start);
-        decoder.listen_to(&settings.slot);
+        decoder.listen_to(setup::message_prefix(&settings.slot));
         let position = history.position(start);
         decoder.set_history(history);
         let partitions = roots.is_some().then_some(partitions);

@@ -2,10 +2,12 @@
 //!
 //! A commit that waits for a synchronous standby is in the log and still in that list.
 
+use changes::change::Mark;
+
 use super::connection::Connection;
 use super::failure::Failure;
 use super::settings::Settings;
-use crate::change::{Mark, SourceError, VisibilityProbe};
+use crate::change_source::{SourceError, VisibilityProbe};
 
 /// A session at one server.
 #[derive(Debug)]

@@ -1,154 +1,37 @@
-//! Timelines of PostgreSQL's log. A server that is promoted, or restored to an earlier time, goes
-//! on with a new one, and its positions may be those that another server has used for other
-//! changes. The replication protocol tells the present timeline (`IDENTIFY_SYSTEM`) and where each
-//! one before it was left (`TIMELINE_HISTORY`).
+//! Asks a server for the way of its log through timelines. A server that is promoted, or restored
+//! to an earlier time, goes on with a new one. The replication protocol tells the present timeline
+//! (`IDENTIFY_SYSTEM`) and where each one before it was left (`TIMELINE_HISTORY`).
+
+use changes::pgoutput::History;
+use changes::position::lsn;
 
 use super::connection::Connection;
 use super::failure::{Failure, NO_SUCH_FILE};
-use crate::position::{Position, lsn};
 
-/// The way of a server's log through timelines. The default knows none.
-#[derive(Debug, Default)]
-pub(super) struct History {
-    present: Option<u32>,
-    /// Timelines before the present one, the oldest first, with the position at which each ended.
-    earlier: Vec<(u32, u64)>,
-    /// The end of the log when it was asked for.
-    end: u64,
-}
-
-impl History {
-    /// Asks the server at the other end, whose connection is one for replication.
-    pub(super) async fn of(connection: &mut Connection) -> Result<Self, Failure> {
-        let rows = connection.rows("IDENTIFY_SYSTEM").await?;
-        let [_, present, end, ..] = rows.first().map(Vec::as_slice).unwrap_or_default() else {
-            return Err(Failure::Unexpected("no timeline"));
-        };
-        let present: u32 = present.parse().map_err(|_| Failure::Unexpected("no timeline"))?;
-        let end = lsn(end).ok_or(Failure::Unexpected("no end of its log"))?;
-        let mut earlier = Vec::new();
-        // The first one has no history.
-        if present > 1 {
-            let asked = connection.rows(&format!("TIMELINE_HISTORY {present}")).await;
-            match asked {
-                Ok(rows) => {
-                    let file = rows.first().and_then(|row| row.get(1));
-                    let file = file.ok_or(Failure::Unexpected("no history of its timeline"))?;
-                    earlier =
-                        ends(file).ok_or(Failure::Unexpected("no history of its timeline"))?;
-                }
-                // Nothing is known of what came before.
-                Err(Failure::Refused { code, .. }) if code == NO_SUCH_FILE => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        Ok(Self { present: Some(present), earlier, end })
-    }
-
-    /// The position after everything up to this place of the log.
-    pub(super) fn position(&self, lsn: u64) -> Position {
-        let earlier = self.earlier.iter().find(|(_, end)| lsn <= *end);
-        let timeline = earlier.map(|(timeline, _)| *timeline).or(self.present);
-        Position::Lsn { lsn, timeline }
-    }
-
-    /// The reason why the log does not lead through a position, if it does not.
-    pub(super) fn strays_from(&self, lsn: u64, timeline: Option<u32>) -> Option<Stray> {
-        let end = self.end;
-        let is_short = || (lsn > end).then_some(Stray::Short { end });
-        let Some((timeline, present)) = timeline.zip(self.present) else { return is_short() };
-        if timeline == present {
-            return is_short();
-        }
-        if timeline > present {
-            return Some(Stray::Old { present });
-        }
-        match self.earlier.iter().find(|(earlier, _)| *earlier == timeline) {
-            Some((_, end)) if lsn <= *end => None,
-            Some((_, end)) => Some(Stray::Left { present, end: *end }),
-            None => Some(Stray::Other { present }),
-        }
-    }
-}
-
-/// The relation of a server's log to a position that does not lie in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Stray {
-    /// The log ends before the position.
-    #[error("its log ends at {}", Position::of_lsn(*end))]
-    Short {
-        /// The end.
-        end: u64,
-    },
-    /// The server is on a timeline that another one has left: a primary of before, or a standby
-    /// that does not follow yet.
-    #[error("it is still on timeline {present}")]
-    Old {
-        /// Its timeline.
-        present: u32,
-    },
-    /// The server left the position's timeline before the position.
-    #[error("it left that timeline at {}, for timeline {present}", Position::of_lsn(*end))]
-    Left {
-        /// Its timeline.
-        present: u32,
-        /// The place where it left the other.
-        end: u64,
-    },
-    /// The server's timeline does not come of the position's, as far as is known.
-    #[error("its timeline {present} does not come of that one")]
-    Other {
-        /// Its timeline.
-        present: u32,
-    },
-}
-
-/// The ends of timelines in a history file, of which each line is a timeline, the position at which
-/// it ended, and a reason.
-fn ends(file: &str) -> Option<Vec<(u32, u64)>> {
-    let lines = file.lines().map(str::trim).filter(|line| !line.is_empty());
-    let lines = lines.filter(|line| !line.starts_with('#'));
-    let end = |line: &str| {
-        let mut words = line.split_whitespace();
-        Some((words.next()?.parse().ok()?, lsn(words.next()?)?))
+/// Asks the server at the other end, whose connection is one for replication.
+pub(super) async fn history(connection: &mut Connection) -> Result<History, Failure> {
+    let rows = connection.rows("IDENTIFY_SYSTEM").await?;
+    let [_, present, end, ..] = rows.first().map(Vec::as_slice).unwrap_or_default() else {
+        return Err(Failure::Unexpected("no timeline"));
     };
-    lines.map(end).collect()
+    let present: u32 = present.parse().map_err(|_| Failure::Unexpected("no timeline"))?;
+    let end = lsn(end).ok_or(Failure::Unexpected("no end of its log"))?;
+    // The first one has no history.
+    let file = if present > 1 { file(connection, present).await? } else { String::new() };
+    History::parse(present, end, &file).ok_or(NO_HISTORY)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+const NO_HISTORY: Failure = Failure::Unexpected("no history of its timeline");
 
-    fn history(present: u32, file: &str) -> History {
-        History { present: Some(present), earlier: ends(file).unwrap(), end: 0x900 }
-    }
-
-    #[test]
-    fn a_position_has_the_timeline_that_wrote_it() {
-        let history =
-            history(3, "1\t0/300\tno recovery target specified\n\n# note\n2\t0/500\tbefore 2026\n");
-        for (lsn, timeline) in [(0x300, 1), (0x301, 2), (0x500, 2), (0x501, 3)] {
-            assert_eq!(history.position(lsn), Position::Lsn { lsn, timeline: Some(timeline) });
+/// The server's history of a timeline; empty where it lacks the file, since nothing is known then
+/// of what came before.
+async fn file(connection: &mut Connection, timeline: u32) -> Result<String, Failure> {
+    match connection.rows(&format!("TIMELINE_HISTORY {timeline}")).await {
+        Ok(rows) => {
+            let row = rows.into_iter().next();
+            row.and_then(|row| row.into_iter().nth(1)).ok_or(NO_HISTORY)
         }
-        assert_eq!(History::default().position(7), Position::of_lsn(7));
-        assert!(ends("1 0/300\nx").is_none() && ends("1 300").is_none());
-    }
-
-    #[test]
-    fn a_server_that_left_a_timeline_before_a_position_strays_from_it() {
-        let history = history(4, "1 0/300 a\n2 0/500 b\n");
-        for (lsn, timeline, stray) in [
-            (0x300, 1, None),
-            (0x301, 1, Some(Stray::Left { present: 4, end: 0x300 })),
-            (0x200, 2, None),
-            (0x600, 4, None),
-            (0x200, 3, Some(Stray::Other { present: 4 })),
-            (0x600, 5, Some(Stray::Old { present: 4 })),
-            (0x901, 4, Some(Stray::Short { end: 0x900 })),
-        ] {
-            assert_eq!(history.strays_from(lsn, Some(timeline)), stray, "{lsn:x} of {timeline}");
-        }
-        assert_eq!(history.strays_from(0x301, None), None);
-        assert_eq!(history.strays_from(0x901, None), Some(Stray::Short { end: 0x900 }));
+        Err(Failure::Refused { code, .. }) if code == NO_SUCH_FILE => Ok(String::new()),
+        Err(failure) => Err(failure),
     }
 }

@@ -3,12 +3,13 @@
 
 mod table;
 
+use changes::gtid::GtidSet;
+use changes::keys::Rules;
+
 use super::server::{Flavour, Server, cell};
 use super::{By, Settings};
-use crate::change::SourceError;
+use crate::change_source::SourceError;
 use crate::finding::Finding;
-use crate::gtid::GtidSet;
-use crate::keys::Rules;
 
 /// Everything that is wrong or noteworthy, fatal or not.
 pub(super) async fn check(

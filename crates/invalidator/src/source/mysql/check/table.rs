@@ -2,7 +2,7 @@
 
 use super::super::UnloggedCascades;
 use super::super::server::{Flavour, Server, cell};
-use crate::change::SourceError;
+use crate::change_source::SourceError;
 use crate::finding::Finding;
 
 /// Types whose row image has one text, the same as an application sees.

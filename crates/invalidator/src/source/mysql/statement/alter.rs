@@ -1,7 +1,8 @@
 //! `ALTER TABLE`: each of its parts leaves the values of rows as they are, or does not.
 
+use changes::change::Effect;
+
 use super::cursor::Cursor;
-use crate::change::Effect;
 
 /// First words of parts that leave values as they are: keys, defaults, options, and partitions that
 /// keep their rows.

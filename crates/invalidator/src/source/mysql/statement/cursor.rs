@@ -1,6 +1,6 @@
 //! A place in a statement's tokens, and what is read there.
 
-use crate::sql::Token;
+use changes::sql::Token;
 
 /// Reads tokens one after another; what does not fit stays.
 pub(super) struct Cursor<'c> {

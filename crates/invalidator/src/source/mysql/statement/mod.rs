@@ -7,9 +7,10 @@
 mod alter;
 mod cursor;
 
+use changes::change::Effect;
+use changes::sql::{Token, Tokens};
+
 use super::server::Flavour;
-use crate::change::Effect;
-use crate::sql::{Token, Tokens};
 use cursor::Cursor;
 
 /// A statement that begins or ends a transaction.

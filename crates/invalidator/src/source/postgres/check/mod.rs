@@ -4,13 +4,14 @@ mod parts;
 
 pub(super) use parts::roots;
 
+use changes::keys::Rules;
+
 use super::connection::{Connection, literal};
 use super::failure::Failure;
 use super::settings::Settings;
 use super::setup;
-use crate::change::LogRoom;
+use crate::change_source::LogRoom;
 use crate::finding::Finding;
-use crate::keys::Rules;
 use crate::source::recheck::Checked;
 
 /// Everything that is wrong, fatal or not.

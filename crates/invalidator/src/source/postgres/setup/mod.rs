@@ -5,11 +5,12 @@
 //! definition, and writes a message for each table that lost something (`install.sql`). All of it
 //! is in a schema named after the slot, so invalidators of one database do not share it.
 
+use changes::keys::Rules;
+
 use super::connection::{Connection, OTHERS_MAX, identifier, literal};
 use super::failure::Failure;
 use super::settings::Settings;
-use crate::change::SourceError;
-use crate::keys::Rules;
+use crate::change_source::SourceError;
 
 /// Marks what the installation made, so that its removal leaves all else as it is.
 const MARK: &str = "made by holdall invalidate setup";

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::connection::EPOCH_US;
-use super::pgoutput::{Message, OldRow, Tuple, Value};
-use super::setup;
-use super::timeline::History;
+use super::EPOCH_US;
+use super::history::History;
+use super::message::{Message, OldRow, Tuple, Value};
 use crate::change::{Cell, Change, Effect, Event, Mark, Row, Table};
 use crate::keys::Rules;
 use crate::position::Position;
 
 /// The state of decoding, and the decoded events that were not popped yet.
-pub(super) struct Decoder {
+#[derive(Debug)]
+pub struct Decoder {
     wanted: BTreeSet<String>,
     /// The wanted table of each partition that is published by its own name.
     roots: BTreeMap<String, String>,
@@ -29,11 +29,12 @@ pub(super) struct Decoder {
     /// Where positions lie.
     history: History,
     has_new_table: bool,
-    /// The prefix of messages that tell what the log does not show of tables.
+    /// See [`Self::listen_to`].
     told_prefix: String,
     was_told: bool,
 }
 
+#[derive(Debug)]
 struct Relation {
     /// Its own name, which of a partition is not that of the wanted table.
     own: String,
@@ -46,7 +47,9 @@ struct Relation {
 }
 
 impl Decoder {
-    pub(super) fn new(rules: &Rules, start: u64) -> Self {
+    /// Decodes the tables that the rules look at, from `start` on, a place in the log in bytes.
+    #[must_use]
+    pub fn new(rules: &Rules, start: u64) -> Self {
         Self {
             wanted: rules.columns().keys().map(ToString::to_string).collect(),
             roots: BTreeMap::new(),
@@ -62,28 +65,31 @@ impl Decoder {
         }
     }
 
-    /// Understands the messages of the event trigger of this slot.
-    pub(super) fn listen_to(&mut self, slot: &str) {
-        self.told_prefix = setup::message_prefix(slot);
+    /// Names the prefix of messages that tell what the log does not show of tables: each has the
+    /// name of a table, a line end, and the statement that changed it.
+    pub fn listen_to(&mut self, prefix: String) {
+        self.told_prefix = prefix;
     }
 
     /// Names the timelines of the log.
-    pub(super) fn set_history(&mut self, history: History) {
+    pub fn set_history(&mut self, history: History) {
         self.history = history;
     }
 
-    /// The position after everything up to this place of the log.
-    pub(super) fn position_at(&self, lsn: u64) -> Position {
+    /// The position after everything up to this place of the log, in bytes.
+    #[must_use]
+    pub fn position_at(&self, lsn: u64) -> Position {
         self.history.position(lsn)
     }
 
     /// Names the wanted table of each partition that is published by its own name.
-    pub(super) fn set_roots(&mut self, roots: BTreeMap<String, String>) {
+    pub fn set_roots(&mut self, roots: BTreeMap<String, String>) {
         self.roots = roots;
     }
 
     /// True for the description of a table that is not known: it may be a new partition.
-    pub(super) fn is_unknown(&self, data: &[u8]) -> bool {
+    #[must_use]
+    pub fn is_unknown(&self, data: &[u8]) -> bool {
         let Ok(Message::Relation { id, schema, name, .. }) = Message::parse(data) else {
             return false;
         };
@@ -93,31 +99,34 @@ impl Decoder {
     }
 
     /// True once after a wanted table was described in another way than before.
-    pub(super) const fn has_new_table(&mut self) -> bool {
+    pub const fn has_new_table(&mut self) -> bool {
         std::mem::replace(&mut self.has_new_table, false)
     }
 
     /// True once after the log told that a wanted table is not what it was.
-    pub(super) const fn was_told(&mut self) -> bool {
+    pub const fn was_told(&mut self) -> bool {
         std::mem::replace(&mut self.was_told, false)
     }
 
-    pub(super) fn pop(&mut self) -> Option<Event> {
+    /// The next event of what was pushed; none when all of it was popped.
+    pub fn pop(&mut self) -> Option<Event> {
         self.pending.pop_front()
     }
 
     /// True inside a transaction.
-    pub(super) const fn is_open(&self) -> bool {
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// The end of the last transaction.
-    pub(super) const fn position(&self) -> u64 {
+    /// The end of the last transaction, a place in the log in bytes.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Decodes one message.
-    pub(super) fn push(&mut self, data: &[u8]) {
+    /// Decodes one message. One that is malformed is an [`Event::Gap`].
+    pub fn push(&mut self, data: &[u8]) {
         match Message::parse(data) {
             Ok(message) => self.message(message),
             Err(error) => {

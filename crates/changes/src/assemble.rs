@@ -16,7 +16,7 @@ use std::io;
 
 use bytes::Bytes;
 
-use crate::change::{Event, Mark};
+use crate::change::{Change, Event, Mark};
 use crate::key_file::{KeyFile, KeyFiles};
 use crate::keys::{KEY_BYTES_MAX, Keyer};
 use crate::position::Position;
@@ -34,7 +34,7 @@ pub enum Output {
         position: Position,
         /// Commit time, in microseconds since 1970; 0 if nothing was committed.
         committed_us: u64,
-        /// Identifies the commit to a visibility probe.
+        /// Identifies the commit, for the question whether other sessions see it.
         mark: Mark,
     },
     /// The changes are unknown.
@@ -159,7 +159,7 @@ impl Assembler {
         }
     }
 
-    fn change(&mut self, change: &crate::change::Change) {
+    fn change(&mut self, change: &Change) {
         let (open, too_long) = (&mut self.open, &mut self.too_long);
         let found = |key: Bytes| {
             if key.len() > KEY_BYTES_MAX || key.is_empty() {
@@ -220,7 +220,6 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::Change;
     use crate::keys::Rules;
 
     fn assembler() -> Assembler {

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 /// A piece of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Token<'t> {
+pub enum Token<'t> {
     /// A word, a number or a name without quotes.
     Word(&'t str),
-    /// What stands in backticks or double quotes: a name, or in some modes a string.
+    /// The inside of backticks or double quotes: a name, or in some modes a string.
     Name(Cow<'t, str>),
     /// A string in single quotes.
     Text,
@@ -22,7 +22,7 @@ pub(crate) enum Token<'t> {
 
 /// The tokens of a statement, in order.
 #[derive(Debug, Clone)]
-pub(crate) struct Tokens<'t> {
+pub struct Tokens<'t> {
     rest: &'t str,
     /// False in sessions of the mode `NO_BACKSLASH_ESCAPES`.
     escapes: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Tokens<'t> {
 
 impl<'t> Tokens<'t> {
     /// `escapes` says whether a backslash in a string takes the next character with it.
-    pub(crate) const fn new(statement: &'t str, escapes: bool) -> Self {
+    pub const fn new(statement: &'t str, escapes: bool) -> Self {
         Self { rest: statement, escapes, is_executed: false }
     }
 

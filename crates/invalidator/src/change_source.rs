@@ -1,0 +1,105 @@
+//! A source of changes as the pipeline sees it: the log, a session that tells which commits are
+//! visible, and one that writes the canary's beats.
+
+use changes::change::{Event, Mark};
+use changes::position::Position;
+
+/// The reason why a source stops.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// The connection broke or was refused; try again, here or at the next server.
+    #[error("{0}")]
+    Lost(String),
+    /// The log does not reach back to the wanted position.
+    #[error("{0}")]
+    Purged(String),
+    /// A fault that a retry does not mend: credentials, rights, settings.
+    #[error("{0}")]
+    Wrong(String),
+    /// Nothing more will come, as the end of a file says.
+    #[error("the input ended")]
+    Over,
+}
+
+/// An ordinary session of the database that reports which commits other sessions see.
+///
+/// A log shows a commit before the database shows it to others: MariaDB and MySQL write the binary
+/// log, wait for replicas (`AFTER_SYNC`) and then commit in the engine; PostgreSQL writes its log,
+/// waits for synchronous standbys and then leaves the list of those that run.
+pub trait VisibilityProbe: Send {
+    /// Asks the database what is visible now.
+    ///
+    /// # Errors
+    ///
+    /// The reason when the database gives no usable answer.
+    fn refresh(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// True if the commit was visible at the last refresh; none if this database cannot report it.
+    fn is_visible(&self, mark: &Mark) -> Option<bool>;
+}
+
+/// An ordinary session of the database that writes the canary's row or message.
+pub trait CanaryWriter: Send {
+    /// Writes a beat and commits.
+    ///
+    /// # Errors
+    ///
+    /// When no server took it, as far as is known.
+    fn write(&mut self, beat: u64) -> impl Future<Output = Result<(), SourceError>> + Send;
+}
+
+/// The room that a database's log has before it is removed unread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRoom {
+    /// Bytes that may still be written.
+    pub bytes: u64,
+    /// True when less than a quarter is left.
+    pub is_short: bool,
+}
+
+/// The log of a database, from a position on.
+///
+/// The pipeline owns one and calls it from one task; it never calls back.
+pub trait ChangeSource: Send {
+    /// A probe at the server that is followed.
+    type Probe: VisibilityProbe;
+
+    /// Connects and seeks to `from`, or to the log's present end if it is none. Returns the
+    /// position. Forgets what was read of an unfinished transaction; it will be read again.
+    ///
+    /// # Errors
+    ///
+    /// When none of the configured servers can be followed from there.
+    fn open(
+        &mut self,
+        from: Option<&Position>,
+    ) -> impl Future<Output = Result<Position, SourceError>> + Send;
+
+    /// The next event. After an error [`Self::open`] comes first.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be read any further.
+    fn next(&mut self) -> impl Future<Output = Result<Event, SourceError>> + Send;
+
+    /// A probe at the server whose log is open; it connects at its first refresh.
+    fn probe(&self) -> Self::Probe;
+
+    /// Bytes of log that the database has beyond what was read; none if unknown.
+    fn behind_bytes(&self) -> Option<u64>;
+
+    /// The room before the database removes log that was not delivered; none if there is no limit,
+    /// or it is not known.
+    fn log_room(&self) -> Option<LogRoom> {
+        None
+    }
+
+    /// Findings of checks that lose no changes and that the checks before them did not have; each
+    /// is answered once.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Everything up to here was delivered, so the database need not keep its log for us.
+    fn confirm(&mut self, position: &Position);
+}
