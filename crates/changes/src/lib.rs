@@ -18,8 +18,6 @@ pub mod assemble;
 pub mod canary_rule;
 pub mod change;
 pub mod comment;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
 pub mod gtid;
 pub mod key_file;
 pub mod keys;
