@@ -1,11 +1,12 @@
-//! Checks of whatever a database may send, for the fuzz target and for stored inputs, which the
-//! tests of MySQL's packets in `crates/invalidator` are, too.
+//! Checks of whatever a database may send. The fuzz target uses them, and so do tests that replay
+//! stored inputs, those of MySQL's packets in `crates/invalidator` among them.
 #![allow(dead_code, reason = "each test file, and the fuzz target, uses its own part")]
 #![allow(unreachable_pub, reason = "shared by path with the fuzz target")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -50,16 +51,24 @@ pub fn keys(start: Position, events: impl IntoIterator<Item = Event>) -> Vec<Byt
     all
 }
 
-/// The keys of a log of `pgoutput`: messages, each behind its length in two bytes.
+/// The messages of a stored log, each behind its length in two bytes.
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    iter::from_fn(move || {
+        let (len, after) = bytes.split_first_chunk()?;
+        let len = usize::from(u16::from_le_bytes(*len)).min(after.len());
+        let (message, rest) = after.split_at(len);
+        bytes = rest;
+        Some(message)
+    })
+}
+
+/// The keys of a stored log of `pgoutput`.
 pub fn keys_of_pgoutput(bytes: &[u8]) -> Vec<Bytes> {
     let mut decoder = Decoder::new(&rules(), 0);
-    let (mut events, mut rest) = (Vec::new(), bytes);
-    while let Some((len, after)) = rest.split_first_chunk() {
-        let len = usize::from(u16::from_le_bytes(*len)).min(after.len());
-        let (message, next) = after.split_at(len);
-        rest = next;
+    let mut events = Vec::new();
+    for message in messages(bytes) {
         decoder.push(message);
-        events.extend(std::iter::from_fn(|| decoder.pop()));
+        events.extend(iter::from_fn(|| decoder.pop()));
     }
     keys(Position::of_lsn(0), events)
 }

@@ -19,7 +19,7 @@ use super::server::Flavour;
 /// The keys of a log: the first byte chooses the make of the server and the form of positions, then
 /// come packets, each behind its length in two bytes.
 fn keys(bytes: &[u8]) -> Vec<Bytes> {
-    let Some((choice, mut rest)) = bytes.split_first() else { return Vec::new() };
+    let Some((choice, packets)) = bytes.split_first() else { return Vec::new() };
     let (flavour, by, start) = match choice % 4 {
         0 => (Flavour::MariaDb, By::Gtid, Position::MariaGtid(BTreeMap::new())),
         1 => (Flavour::MySql, By::Gtid, Position::MysqlGtid(GtidSet::default())),
@@ -31,10 +31,7 @@ fn keys(bytes: &[u8]) -> Vec<Bytes> {
     let mut reader = EventStreamReader::new(BinlogVersion::Version4);
     let mut decoder = Decoder::new(flavour, by, &start, &common::rules());
     let mut events = Vec::new();
-    while let Some((len, after)) = rest.split_first_chunk() {
-        let len = usize::from(u16::from_le_bytes(*len)).min(after.len());
-        let (packet, next) = after.split_at(len);
-        rest = next;
+    for packet in common::messages(packets) {
         let Ok(Some(event)) = reader.read(packet) else { break };
         if decoder.push(&event, |id| reader.get_tme(id)).is_err() {
             break;
