@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::faulty_server::value_of;
 use testkit::rng::seed_from_env;
-use testkit::{Fault, FaultyServer, Rng, Router, Server, Wire};
+use testkit::{Fault, FaultyServer, Rng, Router, Server, Wire, namespace};
 
 /// What servers have for an answer.
 const TIMEOUT: Duration = Duration::from_millis(200);
@@ -56,14 +56,10 @@ const TROUBLES: [Trouble; 5] =
 
 #[test]
 fn real_troubles_hurt_their_own_pool_alone_and_pass() {
-    if env::var_os("IN_NAMESPACE").is_some() {
-        return within();
+    let own_name = "real_troubles_hurt_their_own_pool_alone_and_pass";
+    if namespace::is_entered(own_name, &["--net", "--mount"]) {
+        within();
     }
-    let own = env::current_exe().unwrap();
-    let mut inner = Command::new("unshare");
-    inner.args(["--map-root-user", "--net", "--mount"]).arg(own).env("IN_NAMESPACE", "1");
-    inner.args(["--exact", "real_troubles_hurt_their_own_pool_alone_and_pass", "--nocapture"]);
-    assert!(inner.status().unwrap().success());
 }
 
 /// Runs a program of the system to its end.

@@ -3,14 +3,13 @@
 
 mod common;
 
-use std::env;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
 use common::{Running, Scratch, holdall, memcached};
-use testkit::Wire;
+use testkit::{Wire, namespace};
 
 /// Addresses of the test's network that are not the loopback's.
 const OTHERS: [&str; 2] = ["10.1.2.3", "fd00::3"];
@@ -20,17 +19,10 @@ const PORT: u16 = 11211;
 
 #[test]
 fn a_server_listens_on_every_interface_or_on_those_named() {
-    if env::var_os("OWN_NETWORK").is_some() {
-        return within();
+    let own_name = "a_server_listens_on_every_interface_or_on_those_named";
+    if !namespace::is_entered(own_name, &["--net", "--mount"]) {
+        return;
     }
-    let mut inner = Command::new("unshare");
-    inner.args(["--map-root-user", "--net", "--mount"]).arg(env::current_exe().unwrap());
-    inner.args(["--exact", "a_server_listens_on_every_interface_or_on_those_named"]);
-    let output = inner.env("OWN_NETWORK", "1").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-}
-
-fn within() {
     let scratch = Scratch::new();
     let addresses = make_network(&scratch);
     let every = [&["127.0.0.1", "::1"], &OTHERS[..]].concat();

@@ -16,6 +16,7 @@ pub mod database;
 pub mod fault_proxy;
 pub mod faulty_server;
 pub mod history;
+pub mod namespace;
 pub mod process;
 pub mod refused_allocations;
 pub mod rng;

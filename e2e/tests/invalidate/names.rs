@@ -1,7 +1,6 @@
 //! A router reaches its servers by names, and names come and go: the test is in a namespace of its
 //! own, whose file of hosts it writes.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use e2e::folder::Folder;
 use e2e::invalidator::{Invalidator, mysqld_source};
 use testkit::database::Mysqld;
-use testkit::{Router, Server};
+use testkit::{Router, Server, namespace};
 
 use crate::harness::{absent, fill};
 
@@ -82,14 +81,9 @@ impl Rig {
 
 #[test]
 fn a_name_that_is_not_found_keeps_no_other_servers_deletes_back() {
-    if env::var_os("IN_NAMESPACE").is_some() {
-        return within();
+    if namespace::is_entered(OWN_NAME, &["--mount"]) {
+        within();
     }
-    let own = env::current_exe().unwrap();
-    let mut inner = Command::new("unshare");
-    inner.args(["--map-root-user", "--mount"]).arg(own).env("IN_NAMESPACE", "1");
-    inner.args(["--exact", OWN_NAME, "--nocapture"]);
-    assert!(inner.status().unwrap().success());
 }
 
 fn within() {

@@ -1,0 +1,30 @@
+//! Tests in namespaces of their own: networks, mounts.
+
+use std::env;
+use std::process::{Command, Stdio};
+
+/// Set within, to the name of the test.
+const WITHIN: &str = "TEST_IN_NAMESPACES";
+
+/// Runs the test of this name once more in new namespaces, where its user is root, and there alone.
+/// `kinds` are flags of `unshare`, such as `--net`. Returns `true` within, where the test goes on;
+/// `false` outside, once the other run has passed.
+///
+/// The name is the whole one, with its modules.
+#[must_use]
+#[allow(clippy::print_stdout, reason = "it belongs to the output of the test")]
+pub fn is_entered(test: &str, kinds: &[&str]) -> bool {
+    if env::var(WITHIN).is_ok_and(|entered| entered == test) {
+        return true;
+    }
+    let mut inner = Command::new("unshare");
+    inner.arg("--map-root-user").args(kinds).arg(env::current_exe().unwrap());
+    inner.args(["--exact", test, "--nocapture"]).env(WITHIN, test).stderr(Stdio::inherit());
+    let output = inner.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    print!("{said}");
+    // A run of no test, because it has another name now, would succeed.
+    let has_passed = output.status.success() && said.contains("test result: ok. 1 passed");
+    assert!(has_passed, "{test} has not passed in its namespaces");
+    false
+}
