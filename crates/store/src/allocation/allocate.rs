@@ -236,8 +236,8 @@ fn awaits_bag(thread: &ThreadState, class: ClassId) -> bool {
     })
 }
 
-/// Evicts from the class itself, or takes a page from another class. `false` if there is nothing
-/// that ever could be evicted.
+/// Evicts from the class itself, or takes a page from another class. `false` if there is nothing to
+/// evict, or other threads were faster to take the pages of others.
 fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
     let evicts = thread.store.evict;
     let own = next_victims(thread, class).max_by_key(|victim| victim.age);
@@ -252,7 +252,7 @@ fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
         thread.count(class, Count::DirectReclaims, 1);
         evict_own(thread, victim.class);
     }
-    own.is_some() && evicts || other.is_some()
+    own.is_some() && evicts || stolen
 }
 
 /// Takes a page of a class whose items are much older. `false` if there is none, or the cleaner

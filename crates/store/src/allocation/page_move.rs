@@ -331,7 +331,7 @@ fn cheapest_page(thread: &Rc<ThreadState>, class: ClassId, young: u64) -> Option
     // A chained victim's head is in a page of another class.
     let of_victim = victim
         .map(|victim| store.arena.page_of(victim.chunk))
-        .filter(|&page| store.slabs.page_class(page) == class);
+        .filter(|&page| store.slabs.page_class(page) == class && !store.slabs.is_leaving(page));
     let sample = store.slabs.sample_pages(class, PAGES_SAMPLED, start);
     of_victim
         .into_iter()
@@ -381,4 +381,43 @@ fn is_young(store: &Store, header: &Header, young: u64) -> bool {
 fn is_evictable_head(store: &Store, head: ChunkRef) -> bool {
     let linked = store.arena.header(head).pos.load(Ordering::Relaxed) != 0;
     linked && !store.arena.is_pinned(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocation::allocate::take_for;
+    use crate::{Change, Config, NewItem};
+
+    /// A move whose thread has lost its processor keeps its page, which holds the coldest item, and
+    /// no other.
+    #[test]
+    fn a_store_takes_a_page_beside_a_move_that_stands_still() {
+        let store = Store::new(Config { memory_bytes: 2 << 20, ..Config::default() }).unwrap();
+        let (me, other) = (store.join().unwrap(), store.join().unwrap());
+        me.begin_turn(1);
+        for number in 0_u32.. {
+            if store.stats().evictions > 0 {
+                break;
+            }
+            let (key, value_len) = (number.to_le_bytes(), 12_000);
+            let new = NewItem {
+                key: &key,
+                flags: 0,
+                deadline: 0,
+                value_len,
+                base64_key: false,
+                has_cas: false,
+            };
+            let mut draft = me.draft(new).unwrap();
+            draft.push(&[b'v'; 12_000]).unwrap();
+            me.section().update(store.hash(&key), &key, |_| Change::Put { draft, cas: None });
+            me.quiesce();
+        }
+        let full = store.slabs.class_for(24 + 4 + 12_000);
+        let stopped = PageMove::begin(&other.thread, full, 0, 0).unwrap();
+        other.rest();
+        assert!(take_for(&me.thread, 100).is_some());
+        drop(stopped);
+    }
 }

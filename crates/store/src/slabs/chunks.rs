@@ -2,7 +2,7 @@
 
 use super::class::{Class, ClassState, Draining};
 use super::free_pages::FreePage;
-use super::{ClassId, LEAVING, Slabs};
+use super::{ClassId, Slabs};
 use arena::ChunkRef;
 use arena::chunks::{Arena, Shape};
 use arena::kept::{KEPT_MAX, Keeping, Refill};
@@ -25,9 +25,8 @@ struct KeptOf<'s> {
 impl Keeping for KeptOf<'_> {
     #[inline]
     fn refuses(&self, chunk: ChunkRef) -> bool {
-        // Relaxed: stored before the thread's list is searched, whose lock the caller holds.
-        let word = self.slabs.page_class[self.arena.page_of(chunk)].load(Ordering::Relaxed);
-        word & LEAVING != 0
+        // Stored before the thread's list is searched, whose lock the caller holds.
+        self.slabs.is_leaving(self.arena.page_of(chunk))
     }
 
     #[inline]

@@ -188,6 +188,13 @@ impl Slabs {
         id_of(self.page_class[page].load(Ordering::Acquire))
     }
 
+    /// `true` if the page is on its way out of its class.
+    #[inline]
+    pub(crate) fn is_leaving(&self, page: usize) -> bool {
+        // Relaxed: who must not miss it holds a lock that was taken after it was stored.
+        self.page_class[page].load(Ordering::Relaxed) & LEAVING != 0
+    }
+
     /// Gives the class one more page if there is one within the budget. `true` as well if the class
     /// has got a chunk by another thread since the caller found none.
     pub(crate) fn add_page(
