@@ -5,10 +5,15 @@
 //! runtime ships with it). `cargo fuzz` itself works on the same folder.
 
 use crate::failure::Failure;
-use crate::steps::{Steps, cargo, program, target};
+use crate::steps::{Beside, Steps, cargo, program, target};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
+/// The step of [`build`].
+pub(crate) const BUILT: &str = "fuzz targets";
+/// Targets that run at the same time.
+const TOGETHER: usize = 2;
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -19,35 +24,49 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// `cargo xtask fuzz [TARGET] [SECONDS]`.
 pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), Failure> {
     match args {
-        [] => all(steps, 60),
-        [name] => build(steps).and_then(|()| one(steps, name, 60)),
+        [] => {
+            steps.run(BUILT, build())?;
+            all(steps, 60)
+        }
+        [name] => one(steps, name, 60),
         [name, secs] => {
             let secs = secs
                 .parse()
                 .map_err(|_| Failure::Usage(format!("{secs:?} is no number of seconds")))?;
-            build(steps).and_then(|()| one(steps, name, secs))
+            one(steps, name, secs)
         }
         _ => Err(Failure::Usage("usage: cargo xtask fuzz [TARGET] [SECONDS]".to_owned())),
     }
 }
 
-/// Every target: its stored inputs again, then new ones; `total_secs` is shared out among them.
+/// Every target, which [`build`] has built: its stored inputs again, then new ones. `total_secs` of
+/// a processor are shared out among them.
 pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), Failure> {
     let names = targets()?;
-    build(steps)?;
     let share = (total_secs / u64::try_from(names.len()).unwrap_or(1).max(1)).max(1);
-    names.iter().try_for_each(|name| one(steps, name, share))
+    for some in names.chunks(TOGETHER) {
+        let runs = some.iter().map(|name| Ok(Beside::other(name, execution(name, share)?)));
+        steps.run_together(runs.collect::<Result<_, Failure>>()?)?;
+    }
+    Ok(())
 }
 
-fn build(steps: &mut Steps) -> Result<(), Failure> {
+/// The command that builds all targets.
+pub(crate) fn build() -> Command {
     let mut command = cargo(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bins"]);
     command.args(["--locked", "--target", TRIPLE]);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
     command.env("CARGO_TARGET_DIR", target().join("fuzz"));
-    steps.run("fuzz targets", command)
+    command
 }
 
 fn one(steps: &mut Steps, name: &str, secs: u64) -> Result<(), Failure> {
+    steps.run(BUILT, build())?;
+    steps.run(&format!("fuzz {name}, {secs} s"), execution(name, secs)?)
+}
+
+/// The command that runs a target for so long.
+fn execution(name: &str, secs: u64) -> Result<Command, Failure> {
     let corpus = target().join("fuzz/corpus").join(name);
     let artifacts = format!("fuzz/artifacts/{name}/");
     for folder in [corpus.as_path(), Path::new(&artifacts)] {
@@ -61,7 +80,7 @@ fn one(steps: &mut Steps, name: &str, secs: u64) -> Result<(), Failure> {
     }
     command.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1", "-verbosity=0"]);
     command.args([format!("-max_total_time={secs}"), format!("-artifact_prefix={artifacts}")]);
-    steps.run(&format!("fuzz {name}, {secs} s"), command)
+    Ok(command)
 }
 
 /// The names of the `[[bin]]` sections of `fuzz/Cargo.toml`.

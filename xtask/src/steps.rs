@@ -29,20 +29,20 @@ enum End {
 /// A command that runs beside others.
 #[derive(Debug)]
 pub(crate) struct Beside {
-    name: &'static str,
+    name: String,
     command: Command,
     has_tests: bool,
 }
 
 impl Beside {
     /// One of `cargo test`, whose results are added up. A run of no test at all is a failure.
-    pub(crate) const fn tests(name: &'static str, command: Command) -> Self {
-        Self { name, command, has_tests: true }
+    pub(crate) fn tests(name: &str, command: Command) -> Self {
+        Self { name: name.to_owned(), command, has_tests: true }
     }
 
     /// Any other.
-    pub(crate) const fn other(name: &'static str, command: Command) -> Self {
-        Self { name, command, has_tests: false }
+    pub(crate) fn other(name: &str, command: Command) -> Self {
+        Self { name: name.to_owned(), command, has_tests: false }
     }
 }
 
@@ -77,7 +77,7 @@ impl Steps {
     /// Runs commands at the same time, each line of their output behind its command's name. All of
     /// them end before the first failure counts.
     pub(crate) fn run_together(&mut self, commands: Vec<Beside>) -> Result<(), Failure> {
-        commands.iter().for_each(|beside| announce(beside.name, &beside.command));
+        commands.iter().for_each(|beside| announce(&beside.name, &beside.command));
         let start = Instant::now();
         let ends: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> = commands
@@ -85,7 +85,7 @@ impl Steps {
                 .map(|Beside { name, mut command, has_tests }| {
                     let run = move || {
                         let prefix = format!("{name} | ");
-                        let ended = output_of(name, &mut command, &prefix, has_tests);
+                        let ended = output_of(&name, &mut command, &prefix, has_tests);
                         (name, start.elapsed(), ended)
                     };
                     scope.spawn(run)
@@ -97,7 +97,7 @@ impl Steps {
             running.into_iter().map(ended).collect()
         });
         let outcomes: Vec<_> =
-            ends.into_iter().map(|(name, time, ended)| self.note(name, time, ended)).collect();
+            ends.into_iter().map(|(name, time, ended)| self.note(&name, time, ended)).collect();
         outcomes.into_iter().collect()
     }
 

@@ -61,10 +61,15 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     ];
     together.extend(more);
     steps.run_together(together)?;
-    steps.run_tests("examples in docs", of(&["--doc"], &[]))?;
-    under_other_conditions(steps, &binary)?;
     instructions(steps, &binary)?;
-    loom(steps)?;
+    // Those that compile fill the processors while the others wait.
+    let mut together = vec![
+        Beside::tests("examples in docs", of(&["--doc"], &[])),
+        Beside::tests("loom models", loom_models()),
+        Beside::other(fuzz::BUILT, fuzz::build()),
+    ];
+    together.extend(under_other_conditions(&binary));
+    steps.run_together(together)?;
     fuzz::all(steps, FUZZ_SECS)
 }
 
@@ -95,11 +100,15 @@ fn targets() -> io::Result<BTreeSet<String>> {
 
 /// Every interleaving of the small models of the lock-free protocols.
 pub(crate) fn loom(steps: &mut Steps) -> Result<(), Failure> {
+    steps.run_tests("loom models", loom_models())
+}
+
+fn loom_models() -> Command {
     let mut command = cargo(["test", "-p", "holdall-arena", "-p", "holdall-store"]);
     command.args(["--release", "--locked", "--lib", "loom"]).env("RUSTFLAGS", "--cfg loom");
     // A folder of its own: the flag would make cargo build everything again, both ways.
     command.env("CARGO_TARGET_DIR", target().join("loom"));
-    steps.run_tests("loom models", command)
+    command
 }
 
 /// The crates with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`:
@@ -175,17 +184,16 @@ fn release_server(steps: &mut Steps) -> Result<(), Failure> {
 }
 
 /// Some of the tests against live servers once more.
-fn under_other_conditions(steps: &mut Steps, binary: &Path) -> Result<(), Failure> {
+fn under_other_conditions(binary: &Path) -> [Beside; 2] {
     let again = |test| packaged(cargo(["test", "--workspace", "--locked", "--test", test]), binary);
     // With overflow checks and debug assertions in the server. It was built with the tests, so its
     // atomics look for a schedule (feature `schedule` of arena), and find none.
     let mut hostile = again("hostile");
     hostile.env("HOLDALL_BIN", debug_server());
-    steps.run_tests("hostile input, debug server", hostile)?;
     // With the process confined: what a filter of system calls lacks would be missed here.
     let mut wire = again("wire");
     wire.env("E2E_FLAGS", "-o drop_privileges");
-    steps.run_tests("wire, confined", wire)
+    [Beside::tests("hostile input, debug server", hostile), Beside::tests("wire, confined", wire)]
 }
 
 /// The program that was built with the tests.

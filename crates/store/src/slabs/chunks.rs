@@ -32,6 +32,7 @@ impl Keeping for KeptOf<'_> {
     #[inline]
     fn mark(&self, chunk: ChunkRef) {
         let header = self.arena.header(chunk);
+        // Relaxed: the caller holds the lock of the thread's list.
         header.pos.store(0, Ordering::Relaxed);
         header.shape.store(Shape::KEPT, Ordering::Relaxed);
     }

@@ -20,6 +20,9 @@ pub enum Brand {
     MySql,
 }
 
+/// The size of the redo log. A server that finds one of another size makes it again.
+const REDO_LOG: &str = "--innodb-log-file-size=32M";
+
 /// A server with a binary log, whose user `holdall` has the password `secret` and every right.
 #[derive(Debug)]
 pub struct Mysqld {
@@ -74,7 +77,7 @@ impl Brand {
     fn flags(self) -> &'static [&'static str] {
         let is_new = mysql_home().is_some();
         match self {
-            Self::MariaDb => &["--plugin-load-add=ha_blackhole", "--innodb-log-file-size=32M"],
+            Self::MariaDb => &["--plugin-load-add=ha_blackhole", REDO_LOG],
             // Its users have passwords of the kind that is the default since 8.0. Debian's has a
             // folder for files, which only its package makes.
             Self::MySql if is_new => &[
@@ -89,7 +92,7 @@ impl Brand {
                 "--enforce-gtid-consistency=ON",
                 "--default-authentication-plugin=mysql_native_password",
                 "--mysqlx=OFF",
-                "--innodb-log-file-size=32M",
+                REDO_LOG,
             ],
         }
     }
@@ -107,7 +110,9 @@ impl Mysqld {
     #[must_use]
     pub fn start(brand: Brand, server_id: u32, flags: &[&str]) -> Self {
         let folder = Folder::new(brand.name());
-        done(Command::new("cp").arg("-r").arg(installed(brand)).arg(folder.0.join("data")));
+        let mut copy = Command::new("cp");
+        copy.args(["-r", "--sparse=always"]).arg(installed(brand)).arg(folder.0.join("data"));
+        done(&mut copy);
         let mut all = vec![
             format!("--server-id={server_id}"),
             format!("--report-port={server_id}"),
@@ -119,6 +124,9 @@ impl Mysqld {
             "--innodb-buffer-pool-size=32M".to_owned(),
             "--performance-schema=OFF".to_owned(),
             "--slave-net-timeout=5".to_owned(),
+            // Nothing waits for the disk: what a killed process has written stays.
+            "--innodb-flush-method=nosync".to_owned(),
+            "--sync-binlog=0".to_owned(),
         ];
         all.extend(brand.flags().iter().map(ToString::to_string));
         all.extend(flags.iter().map(ToString::to_string));
@@ -348,7 +356,7 @@ fn install(brand: Brand) -> Command {
                 home.as_ref().map_or_else(|| name.into(), |home| home.join("scripts").join(name));
             let mut install = Command::new(program);
             let no_password = "--auth-root-authentication-method=normal";
-            install.args(["--no-defaults", no_password, "--skip-test-db"]);
+            install.args(["--no-defaults", no_password, "--skip-test-db", REDO_LOG]);
             install.args(home.map(|home| format!("--basedir={}", home.display())));
             install
         }
