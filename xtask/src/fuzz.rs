@@ -44,9 +44,12 @@ pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), Failure> {
 pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), Failure> {
     let names = targets()?;
     let share = (total_secs / u64::try_from(names.len()).unwrap_or(1).max(1)).max(1);
+    let run = |name: &String| {
+        let command = execution(name, share)?;
+        Ok(Beside::other(&format!("fuzz {name}, {share} s"), command))
+    };
     for some in names.chunks(TOGETHER) {
-        let runs = some.iter().map(|name| Ok(Beside::other(name, execution(name, share)?)));
-        steps.run_together(runs.collect::<Result<_, Failure>>()?)?;
+        steps.run_together(some.iter().map(run).collect::<Result<_, Failure>>()?)?;
     }
     Ok(())
 }
