@@ -23,19 +23,22 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 
 /// `cargo xtask fuzz [TARGET] [SECONDS]`.
 pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), Failure> {
-    match args {
-        [] => {
-            steps.run(BUILT, build())?;
-            all(steps, 60)
+    let secs_of = |text: &String| {
+        text.parse().map_err(|_| Failure::Usage(format!("{text:?} is no number of seconds")))
+    };
+    let (name, secs) = match args {
+        [] => (None, 60),
+        [name] => (Some(name), 60),
+        [name, secs] => (Some(name), secs_of(secs)?),
+        _ => {
+            let usage = "usage: cargo xtask fuzz [TARGET] [SECONDS]";
+            return Err(Failure::Usage(usage.to_owned()));
         }
-        [name] => one(steps, name, 60),
-        [name, secs] => {
-            let secs = secs
-                .parse()
-                .map_err(|_| Failure::Usage(format!("{secs:?} is no number of seconds")))?;
-            one(steps, name, secs)
-        }
-        _ => Err(Failure::Usage("usage: cargo xtask fuzz [TARGET] [SECONDS]".to_owned())),
+    };
+    steps.run(BUILT, build())?;
+    match name {
+        None => all(steps, secs),
+        Some(name) => steps.run(&step(name, secs), execution(name, secs)?),
     }
 }
 
@@ -44,10 +47,7 @@ pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), Failure> {
 pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), Failure> {
     let names = targets()?;
     let share = (total_secs / u64::try_from(names.len()).unwrap_or(1).max(1)).max(1);
-    let run = |name: &String| {
-        let command = execution(name, share)?;
-        Ok(Beside::other(&format!("fuzz {name}, {share} s"), command))
-    };
+    let run = |name: &String| Ok(Beside::other(&step(name, share), execution(name, share)?));
     for some in names.chunks(TOGETHER) {
         steps.run_together(some.iter().map(run).collect::<Result<_, Failure>>()?)?;
     }
@@ -63,9 +63,9 @@ pub(crate) fn build() -> Command {
     command
 }
 
-fn one(steps: &mut Steps, name: &str, secs: u64) -> Result<(), Failure> {
-    steps.run(BUILT, build())?;
-    steps.run(&format!("fuzz {name}, {secs} s"), execution(name, secs)?)
+/// The name of the step that runs a target.
+fn step(name: &str, secs: u64) -> String {
+    format!("fuzz {name}, {secs} s")
 }
 
 /// The command that runs a target for so long.

@@ -162,6 +162,8 @@ fn step(
     }
 }
 
+/// Pages that have moved when a test has seen enough.
+const MOVES_MIN: u64 = 50;
 /// How long a test goes on that has not seen enough.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -184,7 +186,7 @@ fn torture_with(config: Config, keys: u64, seconds: u64, flushes: bool) {
     // Where other programs have the processors, as much takes longer.
     let is_enough = || {
         let stats = store.stats();
-        stats.slabs_moved > 50 && stats.transient_reclaimed > 0
+        stats.slabs_moved > MOVES_MIN && stats.transient_reclaimed > 0
     };
     let mut cleaner = Cleaner::new(&store).unwrap();
     let me = store.join().unwrap();
@@ -217,7 +219,7 @@ fn torture_with(config: Config, keys: u64, seconds: u64, flushes: bool) {
     }
     let (stats, memory) = (store.stats(), store.memory());
     eprintln!("{done} operations; {stats:?}; {memory:?}");
-    assert!(stats.slabs_moved > 50, "hardly a page moved");
+    assert!(stats.slabs_moved > MOVES_MIN, "hardly a page moved");
     assert!(stats.transient_reclaimed > 0, "nothing died in its second");
     let used = memory.arena + memory.index + memory.bags;
     assert!(used <= memory.limit, "{used} bytes of {}", memory.limit);

@@ -237,7 +237,7 @@ fn awaits_bag(thread: &ThreadState, class: ClassId) -> bool {
 }
 
 /// Evicts from the class itself, or takes a page from another class. `false` if there is nothing to
-/// evict, or other threads were faster to take the pages of others.
+/// evict, or another thread has taken the page first.
 fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
     let evicts = thread.store.evict;
     let own = next_victims(thread, class).max_by_key(|victim| victim.age);

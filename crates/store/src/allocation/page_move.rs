@@ -417,6 +417,8 @@ mod tests {
         let full = store.slabs.class_for(24 + 4 + 12_000);
         let stopped = PageMove::begin(&other.thread, full, 0, 0).unwrap();
         other.rest();
+        let coldest = next_victims(&me.thread, full).max_by_key(|victim| victim.age).unwrap();
+        assert_eq!(store.arena.page_of(coldest.chunk), stopped.page, "else nothing is shown");
         assert!(take_for(&me.thread, 100).is_some());
         drop(stopped);
     }
