@@ -62,7 +62,9 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     together.extend(more);
     steps.run_together(together)?;
     instructions(steps, &binary)?;
-    // Those that compile fill the processors while the others wait.
+    // Those that compile fill the processors while the others wait. They do not run beside the
+    // tests above, though those wait, too: beside four processes with the policy `SCHED_IDLE`, one
+    // test in the browser took more than 150 s in place of 44.
     let mut together = vec![
         Beside::tests("examples in docs", of(&["--doc"], &[])),
         Beside::tests("loom models", loom_models()),
@@ -106,6 +108,8 @@ pub(crate) fn loom(steps: &mut Steps) -> Result<(), Failure> {
 fn loom_models() -> Command {
     let mut command = cargo(["test", "-p", "holdall-arena", "-p", "holdall-store"]);
     command.args(["--release", "--locked", "--lib", "loom"]).env("RUSTFLAGS", "--cfg loom");
+    // What they compute is loom's own, and nobody reads their lines.
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
     // A folder of its own: the flag would make cargo build everything again, both ways.
     command.env("CARGO_TARGET_DIR", target().join("loom"));
     command
@@ -153,6 +157,8 @@ pub(crate) fn tsan(steps: &mut Steps) -> Result<(), Failure> {
     command.args(["-Zbuild-std", "--target", "x86_64-unknown-linux-gnu", "-p", "holdall-store"]);
     command.args(["--test", "stress", "--test", "miri"]);
     command.env("RUSTFLAGS", "-Zsanitizer=thread --cfg holdall_tsan");
+    // The report of a race names the lines of both sides.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     command.env("CARGO_TARGET_DIR", target().join("tsan"));
     steps.run_tests("thread sanitizer", command)
 }
