@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 /// Below the ports that the kernel hands out by itself (from 32768 on), so that no client's port,
 /// nor a server's that asked for port 0, takes one between this call and the server's start.
@@ -35,12 +37,28 @@ pub fn free_port() -> io::Result<u16> {
         let turn = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(13));
         let port =
             PORTS.start + u16::try_from(turn % u32::from(PORTS.end - PORTS.start)).unwrap_or(0);
-        if claim(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        if claim(port) && can_be_bound(port) {
             return Ok(port);
         }
     }
     let range = format!("no port from {} to {} is free", PORTS.start, PORTS.end);
     Err(io::Error::new(io::ErrorKind::AddrInUse, range))
+}
+
+/// Whether a server could listen on a port now.
+///
+/// The socket never listens itself. A child that another thread starts in this moment has a copy
+/// of it until it runs its program: were that one to listen, then it would accept in the server's
+/// place and keep it from the port. With `SO_REUSEADDR` a bound socket stands in no server's way.
+fn can_be_bound(port: u16) -> bool {
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    let tried = || {
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)
+    };
+    tried().is_ok()
 }
 
 /// Takes the name of a port, unless another process has it.
@@ -61,6 +79,11 @@ fn claim(port: u16) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+    use std::net::{TcpListener, TcpStream};
+    use std::process::Command;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -80,17 +103,31 @@ mod tests {
 
     #[test]
     fn a_port_in_use_is_passed_over() {
-        let hold = |port| {
-            // A process that another test starts has a copy of the socket with which the port was
-            // tried, until it runs its program.
-            let held = (0..100_000).find_map(|_| {
-                std::thread::yield_now();
-                TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()
+        let hold = || TcpListener::bind((Ipv4Addr::LOCALHOST, free_port().unwrap())).unwrap();
+        let held: Vec<TcpListener> = (0..20).map(|_| hold()).collect();
+        for one in &held {
+            let port = one.local_addr().unwrap().port();
+            assert!(!can_be_bound(port), "{port} is listened on");
+        }
+    }
+
+    /// Each child has a copy of every socket of this process until it runs its program.
+    #[test]
+    fn nothing_accepts_on_a_port_that_was_given_out_while_children_start() {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed: the flag guards no data.
+                while !done.load(Ordering::Relaxed) {
+                    Command::new("true").status().unwrap();
+                }
             });
-            held.unwrap()
-        };
-        let held: Vec<TcpListener> = (0..20).map(|_| hold(free_port().unwrap())).collect();
-        let next = free_port().unwrap();
-        assert!(held.iter().all(|one| one.local_addr().unwrap().port() != next));
+            let refused = (0..2000).all(|_| {
+                let address = (Ipv4Addr::LOCALHOST, free_port().unwrap());
+                TcpStream::connect(address).is_err() && TcpListener::bind(address).is_ok()
+            });
+            done.store(true, Ordering::Relaxed);
+            assert!(refused, "a copy of the socket listens");
+        });
     }
 }
