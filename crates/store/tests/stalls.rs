@@ -73,6 +73,29 @@ fn a_thread_that_stops_between_requests_holds_nobody_up() {
     thread.join().unwrap();
 }
 
+/// Most values have one length and some another, so that classes need pages of each other. Those of
+/// 16,000 bytes share their class with the pieces of longer ones.
+#[test]
+fn values_of_no_size_are_held_up_by_a_thread_that_stops_between_requests() {
+    const LENS: [usize; 5] = [100, 1000, 9000, 16_000, 200_000];
+    for (often, seldom) in LENS.into_iter().flat_map(|often| LENS.map(|seldom| (often, seldom))) {
+        let store = store_of(8);
+        let me = store.join().unwrap();
+        let (thread, end) = stopped(&store, |_, stop| stop());
+        let (mut stored_bytes, mut number) = (0, 0);
+        while stored_bytes < 16 << 20 {
+            me.begin_turn(1);
+            let len = if number % 16 == 15 { seldom } else { often };
+            let stored = set(&me, &key(number), &vec![b'v'; len], 0, 0);
+            assert!(stored.is_ok(), "{often} and {seldom} bytes, {number}: {stored:?}");
+            me.quiesce();
+            (stored_bytes, number) = (stored_bytes + len, number + 1);
+        }
+        drop(end);
+        thread.join().unwrap();
+    }
+}
+
 #[test]
 fn a_thread_that_stops_amid_a_request_keeps_its_item_and_no_store_waits_twice() {
     let store = store_of(16);

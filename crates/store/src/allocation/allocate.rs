@@ -15,7 +15,7 @@
 use super::candidate::Candidate;
 use super::page_move::take_page;
 use crate::eviction::evict::{evict, open_if_full};
-use crate::eviction::victim::next_victims;
+use crate::eviction::victim::{lists_of, next_victims};
 use crate::lru::PARTS;
 use crate::reaping::deleted;
 use crate::slabs::{ClassId, Need};
@@ -223,21 +223,23 @@ fn is_mostly_retired(thread: &ThreadState, class: ClassId) -> bool {
     used > 64 && store.counters.of_class(class, Count::Items) * 2 < used
 }
 
-/// `true` if the oldest items of the class are in a bag that closed a short time ago: they can be
-/// evicted when the sections have ended in which others may have appended to it.
+/// `true` if the oldest items that hold chunks of the class are in a bag that closed a short time
+/// ago: they can be evicted when the sections have ended in which others may have appended to it.
 fn awaits_bag(thread: &ThreadState, class: ClassId) -> bool {
     let store = &*thread.store;
-    let list = store.list(if class == store.slabs.largest() { store.slabs.heads() } else { class });
-    let order = list.order.lock();
-    PARTS.iter().any(|&part| {
-        let oldest = order.of(part).bags.front().copied();
-        let closed = oldest.filter(|&bag| bag != list.newest(part));
-        closed.is_some_and(|bag| !list.bag(bag).is_settled(&store.qsbr))
+    lists_of(store, class).any(|list| {
+        let list = store.list(list);
+        let order = list.order.lock();
+        PARTS.iter().any(|&part| {
+            let oldest = order.of(part).bags.front().copied();
+            let closed = oldest.filter(|&bag| bag != list.newest(part));
+            closed.is_some_and(|bag| !list.bag(bag).is_settled(&store.qsbr))
+        })
     })
 }
 
-/// Evicts from the class itself, or takes a page from another class. `false` if there is nothing to
-/// evict, or another thread has taken the page first.
+/// Evicts from the class itself, or takes a page from another class. `false` if nothing was evicted
+/// and no page taken, since there is none or other threads hold it up.
 fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
     let evicts = thread.store.evict;
     let own = next_victims(thread, class).max_by_key(|victim| victim.age);
@@ -248,11 +250,13 @@ fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
         Some(giver) => take_page(thread, giver.class, class),
         None => evicts && take_much_older(thread, class),
     };
-    if !stolen && let Some(victim) = own {
-        thread.count(class, Count::DirectReclaims, 1);
-        evict_own(thread, victim.class);
+    if stolen {
+        return true;
     }
-    own.is_some() && evicts || stolen
+    own.is_some_and(|victim| {
+        thread.count(class, Count::DirectReclaims, 1);
+        evict_own(thread, victim.class) > 0 && evicts
+    })
 }
 
 /// Takes a page of a class whose items are much older. `false` if there is none, or the cleaner
@@ -271,8 +275,8 @@ fn take_much_older(thread: &Rc<ThreadState>, class: ClassId) -> bool {
     is_taken
 }
 
-/// Evicts a batch from the list of a class.
-pub(super) fn evict_own(thread: &Rc<ThreadState>, list: ClassId) {
+/// Evicts a batch from the list of a class. Returns the number of items evicted or reclaimed.
+pub(super) fn evict_own(thread: &Rc<ThreadState>, list: ClassId) -> usize {
     let slabs = &thread.store.slabs;
     let class = slabs.class(list);
     let want = if list == slabs.heads() {
@@ -282,7 +286,7 @@ pub(super) fn evict_own(thread: &Rc<ThreadState>, list: ClassId) {
         let share = to_usize(class.used() / SHARE);
         share.min(BATCH_BYTES / class.chunk_bytes()).clamp(1, BATCH)
     };
-    evict(thread, list, want);
+    evict(thread, list, want)
 }
 
 /// Gives free pages back to the system until the budget fits, at most `pages` now. Where there are

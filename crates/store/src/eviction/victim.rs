@@ -5,6 +5,7 @@ use crate::linked::ReadGuard;
 use crate::lru::recency;
 use crate::lru::{BagList, Cursor, Order, PARTS, Part};
 use crate::slabs::ClassId;
+use crate::store::Store;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::sync::Ordering;
@@ -25,16 +26,19 @@ pub(crate) struct Victim {
     pub chunk: ChunkRef,
 }
 
-/// The next victims of the bag lists whose items hold chunks of this class. The largest class holds
-/// its own items and the pieces of chained ones, whose heads are in a list of their own.
+/// The bag lists whose items hold chunks of this class. The largest class holds its own items and
+/// the pieces of chained ones, whose heads are in a list of their own.
+pub(crate) fn lists_of(store: &Store, class: ClassId) -> impl Iterator<Item = ClassId> {
+    let pieces = (class == store.slabs.largest()).then_some(store.slabs.heads());
+    [Some(class), pieces].into_iter().flatten()
+}
+
+/// The next victims of the [lists](lists_of) whose items hold chunks of this class.
 pub(crate) fn next_victims(
     thread: &Rc<ThreadState>,
     class: ClassId,
 ) -> impl Iterator<Item = Victim> {
-    let heads = thread.store.slabs.heads();
-    let pieces = (class == thread.store.slabs.largest()).then_some(heads);
-    let lists = [Some(class), pieces].into_iter().flatten();
-    lists.filter_map(|list| next_victim(thread, list))
+    lists_of(&thread.store, class).filter_map(|list| next_victim(thread, list))
 }
 
 /// Of the two queues' next victims the one that counts as older.
