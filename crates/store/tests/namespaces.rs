@@ -123,7 +123,7 @@ fn change(me: &Handle, rng: &mut impl RngExt, now: u32) {
 /// becomes of an item, and whichever table is set meanwhile.
 #[test]
 fn the_numbers_are_those_of_a_walk() {
-    let store = store_of(8);
+    let store = store_of(5);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
     let mut rng = rng(7);

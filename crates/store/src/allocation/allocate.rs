@@ -3,8 +3,9 @@
 //! A store asks in this order: a free chunk that its thread keeps, or one of its class; a page
 //! within the limit, or one that the cleaner moved to the class (see `rebalance`); a free chunk
 //! that another thread keeps; its class's oldest item. Where there is none, or where another
-//! class's items are much older, it takes a page of the class whose next victim is the oldest. So
-//! no store is refused while anything can be evicted, whatever its size.
+//! class's items are much older, it takes a page of the class whose next victim is the oldest, or
+//! one that lies idle. So no store is refused while anything can be evicted, whatever its size. A
+//! store that evicts nothing takes idle pages alone.
 //!
 //! What is evicted comes back when the sections end in which it may have been found. A thread that
 //! loses its processor outside of a section holds nothing up, and one that loses it inside holds up
@@ -139,7 +140,10 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
             Waited::InVain => break,
             Waited::ForNothing => {}
         }
-        if make_room(thread, class, round) {
+        // Three rounds in the class's own bags got nowhere, or a store that evicts nothing looks
+        // for idle pages once.
+        let looks_around = if store.evict { (round + fruitless) % 4 == 3 } else { fruitless == 0 };
+        if make_room(thread, class, looks_around) {
             (round, fruitless) = (round + 1, 0);
         } else {
             // Other threads may hold all there is, as drafts or unlinked within their sections.
@@ -238,14 +242,17 @@ fn awaits_bag(thread: &ThreadState, class: ClassId) -> bool {
     })
 }
 
-/// Evicts from the class itself, or takes a page from another class. `false` if nothing was evicted
-/// and no page taken, since there is none or other threads hold it up.
-fn make_room(thread: &Rc<ThreadState>, class: ClassId, round: usize) -> bool {
+/// Evicts from the class itself, or takes a page from another class, which it prefers if it
+/// `looks_around`. `false` if nothing was evicted and no page taken, since there is none or other
+/// threads hold it up.
+fn make_room(thread: &Rc<ThreadState>, class: ClassId, looks_around: bool) -> bool {
     let evicts = thread.store.evict;
     let own = next_victims(thread, class).max_by_key(|victim| victim.age);
-    // The class has nothing, or three rounds in its own bags got nowhere.
-    let look_around = evicts && (own.is_none() || round % 4 == 3);
-    let other = look_around.then(|| Candidate::oldest(thread, class)).flatten();
+    let other = match evicts {
+        true if looks_around || own.is_none() => Candidate::oldest(thread, class),
+        false if looks_around => Candidate::idle(thread, class),
+        _ => None,
+    };
     let stolen = match other {
         Some(giver) => take_page(thread, giver.class, class),
         None => evicts && take_much_older(thread, class),

@@ -4,6 +4,7 @@ use super::age_after_page::age_after_page;
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
+use narrow::to_usize;
 use std::rc::Rc;
 
 /// Free chunks that a class in use has now and then: what was just evicted or given back. A page
@@ -21,7 +22,7 @@ const MUCH_OLDER: u64 = 2;
 pub(crate) struct Candidate {
     pub class: ClassId,
     /// Age of its next victim (see `rebalance`), weighed by its size (see `lru::tuning`);
-    /// `u64::MAX` for a class in which pages lie idle.
+    /// `u64::MAX` for a class in which pages lie idle: a page of free chunks, if it has no item.
     pub weighed: u64,
     /// The weighed age of its next victim once a page has gone, after [`sample`](Self::sample);
     /// without end where it is not known better than by `weighed`.
@@ -35,8 +36,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The class, if it has a page and an item or idle chunks; the heads of chained items, too,
-    /// which may be given a page like any other class.
+    /// The class, if it has a page and an item, or a page of free chunks; the heads of chained
+    /// items, too, which may be given a page like any other class.
     pub(crate) fn of_class(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
         let slabs = &thread.store.slabs;
         let pages = slabs.pages_of(class);
@@ -45,12 +46,14 @@ impl Candidate {
         }
         let per_page = slabs.class(class).per_page();
         let is_soon_empty = per_page <= CHUNKS_AT_ONCE;
-        let idle = 2 * per_page + FREE_IN_USE;
-        if slabs.class_use(class).free >= idle as u64 {
+        let free = to_usize(slabs.class_use(class).free);
+        let is_in_use = free < 2 * per_page + FREE_IN_USE;
+        let age = is_in_use.then(|| next_victims(thread, class).map(|victim| victim.age).max());
+        let Some(age) = age.flatten() else {
             let (weighed, sampled) = (u64::MAX, Some(u64::MAX));
-            return Some(Self { class, weighed, sampled, pages, gives: true, is_soon_empty });
-        }
-        let age = next_victims(thread, class).map(|victim| victim.age).max()?;
+            let idle = Self { class, weighed, sampled, pages, gives: true, is_soon_empty };
+            return (free >= per_page).then_some(idle);
+        };
         let gives = class != slabs.heads();
         // A head stands for its pieces.
         let sized = slabs.class(if gives { class } else { slabs.largest() });
@@ -92,6 +95,19 @@ impl Candidate {
             }
             oldest.sample(thread);
         }
+    }
+
+    /// A class in which pages lie idle, other than `class`.
+    pub(crate) fn idle(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
+        let slabs = &thread.store.slabs;
+        let has_free_page = |other: &ClassId| {
+            to_usize(slabs.class_use(*other).free) >= slabs.class(*other).per_page()
+        };
+        (1..=slabs.count())
+            .filter(|&other| other != class)
+            .filter(has_free_page)
+            .filter_map(|other| Self::of_class(thread, other))
+            .find(|candidate| candidate.weighed == u64::MAX)
     }
 
     /// The class with the oldest item, if that is much older than the next victim of `class` and a
