@@ -252,17 +252,18 @@ impl Qsbr {
     }
 
     /// Like [`try_advance`](Self::try_advance), but threads that are in no section hold nothing
-    /// back, whatever they have announced. Costs a system call, and does nothing where there is
-    /// none.
+    /// back, whatever they have announced. Costs a system call, unless a thread is in a section
+    /// already, and does nothing where there is none.
     pub fn force_advance(&self) -> u64 {
         let epoch = self.begin_scan();
-        // Partner: the light half in `enter`. `B` of the header.
-        let is_forced = self.can_force && barrier::heavy();
         let passes = |slot: &Arc<CachePadded<Slot>>| slot.has_announced(epoch) || slot.is_outside();
-        if !is_forced || !self.slots.iter().all(passes) {
-            return epoch;
+        let all_pass = || self.slots.iter().all(passes);
+        // Partner of the barrier: the light half in `enter`. `B` of the header.
+        if self.can_force && all_pass() && barrier::heavy() && all_pass() {
+            self.end_scan(epoch)
+        } else {
+            epoch
         }
-        self.end_scan(epoch)
     }
 
     /// The epoch that a scan of the slots may end.

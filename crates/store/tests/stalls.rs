@@ -118,6 +118,33 @@ fn a_thread_that_stops_amid_a_request_keeps_its_item_and_no_store_waits_twice() 
     assert_eq!(store_many(&me, 600_000..700_000), 100_000);
 }
 
+/// A thread that has held stores up ends its section, and stops again within the same turn.
+#[test]
+fn stores_go_on_when_the_section_has_ended_for_which_they_waited() {
+    let store = store_of(16);
+    let me = store.join().unwrap();
+    assert_eq!(store_many(&me, 0..300_000), 300_000);
+    me.rest();
+    let (end_turn, is_turn_over) = mpsc::channel::<()>();
+    let (left, has_left) = mpsc::channel();
+    let (thread, end_section) = stopped(&store, move |me, stop| {
+        let key = key(299_999);
+        let section = me.section();
+        assert!(section.find(me.store().hash(&key), &key).is_some());
+        stop();
+        drop(section);
+        left.send(()).unwrap();
+        is_turn_over.recv().unwrap_err();
+    });
+    assert!(store_many(&me, 300_000..600_000) < 100_000);
+    assert_eq!(store_many(&me, 600_000..600_001), 0);
+    drop(end_section);
+    has_left.recv().unwrap();
+    assert_eq!(store_many(&me, 700_000..800_000), 100_000);
+    drop(end_turn);
+    thread.join().unwrap();
+}
+
 #[test]
 fn stores_find_chunks_that_the_cleaner_has_freed_for_them() {
     let store = store_of(16);

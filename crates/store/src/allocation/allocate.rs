@@ -190,10 +190,13 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Waited {
             return Waited::ForNothing;
         }
         if thread.is_stuck() {
-            // It has waited for this section before.
-            return Waited::InVain;
-        }
-        if turn % LOOKS_PER_FORCE == 0 {
+            // It has waited for this section before, which may have ended since: its thread need
+            // not have announced that.
+            thread.force();
+            if thread.is_stuck() {
+                return Waited::InVain;
+            }
+        } else if turn % LOOKS_PER_FORCE == 0 {
             thread.force();
         } else if turn < YIELDS {
             arena::sync::yield_now();
