@@ -74,10 +74,13 @@ fn bytes(value_len: usize) -> u64 {
     store::item_bytes(16, 0, value_len) as u64
 }
 
-/// The widest chunk of which a page of 64 KiB holds as many as of these bytes.
+/// Bytes of a page of a store as small as these.
+const PAGE_BYTES: u64 = 32 << 10;
+
+/// The widest chunk of which a page holds as many as of these bytes.
 fn best_chunk(bytes: u64) -> u64 {
-    let per_page = (64 << 10) / bytes.next_multiple_of(8);
-    (64 << 10) / per_page / 8 * 8
+    let per_page = PAGE_BYTES / bytes.next_multiple_of(8);
+    PAGE_BYTES / per_page / 8 * 8
 }
 
 /// A length of values of which a regular class wastes more than a twentieth. Its items have no cas
@@ -88,7 +91,7 @@ fn wasteful_len() -> usize {
         bench.store_items(1, *len);
         u64::from(bench.classes()[0].chunk_bytes) * 19 > best_chunk(bytes(*len)) * 20
     };
-    (1001..1300).step_by(2).find(is_wasteful).unwrap()
+    (301..700).step_by(2).find(is_wasteful).unwrap()
 }
 
 #[test]

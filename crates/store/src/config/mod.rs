@@ -165,12 +165,16 @@ impl Config {
     }
 }
 
+/// Each class in use keeps a page, and some 80 are: so that they leave most of the memory to the
+/// items that are asked for, a store has 128 pages or more.
 fn page_bytes(limit: u64) -> u64 {
-    match limit {
-        0..0x1000_0000 => 64 << 10,
-        0x1000_0000..0x4000_0000 => 256 << 10,
-        _ => MIB,
-    }
+    const SMALL: [(u64, u64); 4] = [
+        (8 * MIB, 16 << 10),
+        (64 * MIB + 1, 32 << 10),
+        (256 * MIB, 64 << 10),
+        (1 << 30, 256 << 10),
+    ];
+    SMALL.iter().find(|&&(below, _)| limit < below).map_or(MIB, |&(_, bytes)| bytes)
 }
 
 /// As many bits of a reference as the pages leave for places. `None`: references are offsets.
