@@ -10,7 +10,7 @@ mod common;
 
 use common::{delete, get, set};
 use std::sync::Arc;
-use store::{Config, DraftError, Handle, Store};
+use store::{Cleaner, Config, DraftError, Handle, Store};
 
 /// Lengths of values in some 50 classes.
 fn lengths() -> impl Iterator<Item = usize> {
@@ -96,4 +96,33 @@ fn half_a_store_that_evicts_nothing_takes_other_sizes() {
     let lost: Vec<usize> = kept.filter(|&number| get(&me, &name(number)).is_none()).collect();
     assert!(lost.is_empty(), "{} of {} lost", lost.len(), first / 2 + count);
     assert_eq!(store.stats().evictions, 0);
+}
+
+/// Items of one size come and go, one at a time, beside others that are evicted all the while: as
+/// locks do. Their page stays until none has come for long.
+#[test]
+fn a_page_stays_for_items_that_come_and_go() {
+    let store = store_of(16, true);
+    let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    let mut next = 0;
+    let mut turn = |now: u32, lock: bool| {
+        me.begin_turn(now);
+        for _ in 0..20 {
+            next += 1;
+            set(&me, format!("item-{next}").as_bytes(), &[b'v'; 3000], 0, 0).unwrap();
+        }
+        if lock {
+            set(&me, b"lock", &[b'v'; 200], 0, 0).unwrap();
+            assert!(delete(&me, b"lock"));
+        }
+        me.quiesce();
+        cleaner.step(now, 2000);
+    };
+    (0..2000).for_each(|number| turn(1 + number / 100, number % 50 == 0));
+    let stats = store.stats();
+    assert!(stats.evictions > 10_000 && stats.slabs_moved < 5, "{stats:?}");
+    let small = || store.class_stats(40).iter().map(|class| class.chunk_bytes).min().unwrap();
+    assert!(small() < 300, "a page of the small class is left");
+    (0..3000).for_each(|number| turn(21 + number / 100, false));
+    assert!(small() > 3000, "the page serves the others");
 }

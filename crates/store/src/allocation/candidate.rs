@@ -12,6 +12,8 @@ use std::rc::Rc;
 const FREE_IN_USE: usize = 64;
 /// A class gives its last page only if its items are this many times older than others'.
 const LAST_PAGE: u64 = 8;
+/// Pages that a class without items may want again for its next ones.
+const PAGES_AT_REST: usize = 2;
 /// Chunks of a page that a store empties by itself, at the most.
 const CHUNKS_AT_ONCE: usize = 2048;
 /// A class's items are much older than another's if they are this many times older.
@@ -83,11 +85,17 @@ impl Candidate {
 
     /// The class of which the oldest page could go, other than `class`. It is sampled.
     pub(crate) fn oldest(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
+        Self::oldest_that(thread, class, |giver| giver.gives)
+    }
+
+    fn oldest_that(
+        thread: &Rc<ThreadState>,
+        class: ClassId,
+        may_give: impl Fn(&Self) -> bool,
+    ) -> Option<Self> {
         let others = (1..=thread.store.slabs.count()).filter(|&other| other != class);
-        let mut givers: Vec<Self> = others
-            .filter_map(|other| Self::of_class(thread, other))
-            .filter(|candidate| candidate.gives)
-            .collect();
+        let mut givers: Vec<Self> =
+            others.filter_map(|other| Self::of_class(thread, other)).filter(may_give).collect();
         loop {
             let oldest = givers.iter_mut().max_by_key(|giver| giver.claim())?;
             if oldest.sampled.is_some() {
@@ -111,10 +119,16 @@ impl Candidate {
     }
 
     /// The class with the oldest item, if that is much older than the next victim of `class` and a
-    /// page of it is soon emptied.
+    /// page of it is soon emptied. Pages at rest are left to the cleaner.
     pub(crate) fn much_older(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
         let own = Self::of_class(thread, class)?;
-        Self::oldest(thread, class).filter(|giver| giver.is_much_older_than(&own))
+        Self::oldest_that(thread, class, |giver| giver.gives && !giver.is_at_rest())
+            .filter(|giver| giver.is_much_older_than(&own))
+    }
+
+    /// `true` if it has no item, and only pages that it may want again soon.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.weighed == u64::MAX && self.pages <= PAGES_AT_REST
     }
 
     /// `true` if a store of `needy` should rather take a page of this class than wait for the

@@ -41,6 +41,9 @@ const PAGES_PER_MOVE: u64 = 64;
 const PAGES_ON_THEIR_WAY: u64 = 2;
 /// Seconds after which a page that its class did not take is free for all.
 const CLAIM_SECS: u32 = 2;
+/// Seconds without a store after which a class without items gives its last pages to needy ones. A
+/// store that finds nothing else takes them at once.
+const REST_SECS: u32 = 10;
 
 /// The cleaner's part: a move under way, and what it saw of the classes when it looked last.
 #[derive(Debug, Default)]
@@ -61,6 +64,8 @@ struct ClassHistory {
     reclaims: u64,
     /// Chunks ever handed out for new items and pieces.
     stored: u64,
+    /// Second in which that was last seen to grow.
+    stored_secs: u32,
     /// Chunks handed out so within one step, at the most; it falls by a sixteenth with each step.
     peak: u64,
 }
@@ -138,6 +143,7 @@ impl Mover {
             let stored = usage.stored - std::mem::replace(&mut history.stored, usage.stored);
             history.peak = stored.max(history.peak - history.peak.div_ceil(16));
             if stored > 0 {
+                history.stored_secs = thread.now_secs();
                 is_wanting |= usage.free < history.peak * STEPS_AHEAD
                     && !store.slabs.may_add_page(&store.budget, class);
             }
@@ -154,7 +160,11 @@ impl Mover {
         if self.wanting.is_empty() || !store.evict {
             return None;
         }
-        let candidates = Candidate::all(thread);
+        let mut candidates = Candidate::all(thread);
+        for one in candidates.iter_mut().filter(|one| one.is_at_rest()) {
+            let stored_secs = self.classes[usize::from(one.class)].stored_secs;
+            one.gives = thread.now_secs().saturating_sub(stored_secs) >= REST_SECS;
+        }
         for one in &candidates {
             store.slabs.set_need(one.class, need_of(store, one, &candidates));
         }
