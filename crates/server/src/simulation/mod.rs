@@ -198,7 +198,7 @@ fn run(seed: u64, control: &net::Control) -> Shown {
 
 impl World {
     fn new(rng: &mut Rng, workers: usize, evicts: bool, control: &net::Control) -> Self {
-        let megabytes = 2 + rng.below(2);
+        let megabytes = 1 + rng.below(2);
         let threads = workers.to_string();
         let memory = megabytes.to_string();
         let mut words = vec!["-m", &memory, "-I", "256k", "-t", &threads, "-o", "lease_interval=0"];
