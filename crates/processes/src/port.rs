@@ -45,7 +45,7 @@ pub fn free_port() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, range))
 }
 
-/// Whether a server could listen on a port now.
+/// `true` if a server could listen on the port now.
 ///
 /// The socket never listens itself. A child that another thread starts in this moment has a copy
 /// of it until it runs its program: were that one to listen, then it would accept in the server's
