@@ -85,7 +85,7 @@ impl Candidate {
 
     /// The class of which the oldest page could go, other than `class`. It is sampled.
     pub(crate) fn oldest(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
-        Self::oldest_that(thread, class, |giver| giver.gives)
+        Self::oldest_that(thread, class, |_| true)
     }
 
     fn oldest_that(
@@ -94,8 +94,10 @@ impl Candidate {
         may_give: impl Fn(&Self) -> bool,
     ) -> Option<Self> {
         let others = (1..=thread.store.slabs.count()).filter(|&other| other != class);
-        let mut givers: Vec<Self> =
-            others.filter_map(|other| Self::of_class(thread, other)).filter(may_give).collect();
+        let mut givers: Vec<Self> = others
+            .filter_map(|other| Self::of_class(thread, other))
+            .filter(|candidate| candidate.gives && may_give(candidate))
+            .collect();
         loop {
             let oldest = givers.iter_mut().max_by_key(|giver| giver.claim())?;
             if oldest.sampled.is_some() {
@@ -122,7 +124,7 @@ impl Candidate {
     /// page of it is soon emptied. Pages at rest are left to the cleaner.
     pub(crate) fn much_older(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
         let own = Self::of_class(thread, class)?;
-        Self::oldest_that(thread, class, |giver| giver.gives && !giver.is_at_rest())
+        Self::oldest_that(thread, class, |giver| !giver.is_at_rest())
             .filter(|giver| giver.is_much_older_than(&own))
     }
 
