@@ -153,7 +153,7 @@ impl Show<'_> {
 
     fn segment(&mut self, path: &Path, destination: &str, segment: &Segment) -> io::Result<()> {
         let file = File::open(path)?;
-        let mut scanner = Scanner::new(&file, segment.salt, 0, segment.len);
+        let mut scanner = Scanner::new(&file, segment, 0);
         while let Some(item) = scanner.next()? {
             match item {
                 Item::Record { record, .. } => self.record(destination, &record)?,

@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::record;
+use crate::record::{self, NUMBER_MAX};
 use crate::scan::{Item, Record, Scanner};
 use crate::segment::{FILE_MODE, Segment, check_file, make_folder};
 
@@ -223,7 +223,7 @@ impl Log {
                 other => other?,
             }
             let Some((_, file)) = &self.reader else { break };
-            let mut scanner = Scanner::new(file, segment.salt, from, segment.len);
+            let mut scanner = Scanner::new(file, &segment, from);
             loop {
                 let item = match scanner.next() {
                     Err(error) if is_gone(&error) => break,
@@ -231,6 +231,10 @@ impl Log {
                 };
                 let Some(item) = item else { break };
                 let Item::Record { record, end } = item else { continue };
+                // A write that failed left it, and its number was given again.
+                if record.number >= written {
+                    continue;
+                }
                 let place = Place { first: segment.first, offset: end };
                 // Delivered, or written a second time after a write that failed.
                 let Some(missing) = record.number.checked_sub(self.begin + records.len() as u64)
@@ -387,13 +391,15 @@ fn position(folder: &Path) -> u64 {
     else {
         return 0;
     };
-    if crc32fast::hash(number).to_le_bytes() == *sum { u64::from_le_bytes(*number) } else { 0 }
+    let is_whole = crc32fast::hash(number).to_le_bytes() == *sum;
+    let number = u64::from_le_bytes(*number);
+    if is_whole && number <= NUMBER_MAX { number } else { 0 }
 }
 
 /// Where the last whole record of a segment ends, and the number after it.
 fn end_of(folder: &Path, segment: &Segment) -> io::Result<(u64, u64)> {
     let file = File::open(segment.path(folder))?;
-    let mut scanner = Scanner::new(&file, segment.salt, 0, segment.len);
+    let mut scanner = Scanner::new(&file, segment, 0);
     let (mut len, mut next) = (0, segment.first);
     while let Some(item) = scanner.next()? {
         if let Item::Record { record, end } = item {

@@ -14,6 +14,9 @@ pub(crate) const HEAD_BYTES: usize = 28;
 /// The longest body, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
+/// The largest number that a file may name: no spool comes to it, and none behind it overflows.
+pub(crate) const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// What every record begins with: no text begins like this.
 pub(crate) const MARKER: [u8; 4] = [0xf5, b'h', b's', b'1'];
 

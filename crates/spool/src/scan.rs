@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::record::{self, Found, MARKER};
+use crate::record::{self, Found, HEAD_BYTES, MARKER};
+use crate::segment::Segment;
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -36,6 +37,8 @@ pub(crate) enum Item {
 pub(crate) struct Scanner<'a> {
     file: &'a File,
     salt: u32,
+    /// The number of the segment's first record.
+    first: u64,
     /// Where the segment ends.
     len: u64,
     /// Read and not used: the bytes from `at` on.
@@ -45,9 +48,10 @@ pub(crate) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Begins at `at`, and ends at `len`.
-    pub(crate) fn new(file: &'a File, salt: u32, at: u64, len: u64) -> Self {
-        Self { file, salt, len, held: Vec::new(), used: 0, at }
+    /// Begins at `at`, and ends where the segment does.
+    pub(crate) fn new(file: &'a File, segment: &Segment, at: u64) -> Self {
+        let Segment { first, salt, len, .. } = *segment;
+        Self { file, salt, first, len, held: Vec::new(), used: 0, at }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -83,10 +87,25 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
+    /// What stands behind the next `ahead` bytes. The numbers in a segment rise by one, so a record
+    /// is none if there is no room before it for those in between, whatever its checksum says.
+    fn read(&self, ahead: usize) -> Found<'_> {
+        let found = record::read(self.bytes().get(ahead..).unwrap_or_default(), self.salt);
+        let most = (self.at + ahead as u64) / HEAD_BYTES as u64;
+        match found {
+            Found::Whole { number, .. }
+                if number.checked_sub(self.first).is_none_or(|nth| nth > most) =>
+            {
+                Found::Bad
+            }
+            found => found,
+        }
+    }
+
     /// What comes next; `None` at the end.
     pub(crate) fn next(&mut self) -> io::Result<Option<Item>> {
         loop {
-            match record::read(self.bytes(), self.salt) {
+            match self.read(0) {
                 Found::Whole { number, secs, body, len } => {
                     let record = Record { number, secs, body: body.to_vec() };
                     self.skip(len);
@@ -106,11 +125,11 @@ impl<'a> Scanner<'a> {
     fn search(&mut self) -> io::Result<Option<Item>> {
         while self.fill(CHUNK_BYTES.max(self.bytes().len()))? {}
         let (begin, bytes) = (self.at, self.bytes());
-        let next = (1..bytes.len()).find(|at| {
-            let rest = bytes.get(*at..).unwrap_or_default();
-            rest.starts_with(&MARKER)
-                && matches!(record::read(rest, self.salt), Found::Whole { .. })
-        });
+        let is_record = |at: &usize| {
+            bytes.get(*at..).is_some_and(|rest| rest.starts_with(&MARKER))
+                && matches!(self.read(*at), Found::Whole { .. })
+        };
+        let next = (1..bytes.len()).find(is_record);
         let Some(next) = next else {
             self.skip(bytes.len());
             return Ok(Some(Item::Torn { begin }));

@@ -7,6 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::record::NUMBER_MAX;
+
 /// Records hold keys, which tell of users: the files are for nobody else.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
@@ -80,7 +82,7 @@ impl Segment {
 pub(crate) fn parse(name: &str) -> Option<(u64, u32)> {
     let (first, salt) = name.strip_suffix(".seg")?.split_once('-')?;
     let is_plain = first.len() == 20 && first.bytes().all(|byte| byte.is_ascii_digit());
-    let first = first.parse().ok().filter(|_| is_plain)?;
+    let first = first.parse().ok().filter(|first| is_plain && *first <= NUMBER_MAX)?;
     Some((first, u32::from_str_radix(salt, 16).ok().filter(|_| salt.len() == 8)?))
 }
 
@@ -145,7 +147,9 @@ mod tests {
     #[test]
     fn a_name_is_a_segments_or_not() {
         assert_eq!(parse("00000000000000000012-000000ff.seg"), Some((12, 255)));
-        for name in ["12-000000ff.seg", "00000000000000000012-ff.seg", "position", "x.seg", ""] {
+        let too_large = "18446744073709551615-000000ff.seg";
+        let short = ["12-000000ff.seg", "00000000000000000012-ff.seg"];
+        for name in short.into_iter().chain([too_large, "position", "x.seg", ""]) {
             assert_eq!(parse(name), None, "{name}");
         }
     }

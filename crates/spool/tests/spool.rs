@@ -192,6 +192,57 @@ fn a_record_inside_of_a_record_is_never_taken_for_one() {
     assert_eq!(spool.counts().lost, 1);
 }
 
+/// A record of another number, whose checksum is right.
+fn renumbered(record: &[u8], salt: u32, number: u64) -> Vec<u8> {
+    let mut record = record.to_vec();
+    record[12..20].copy_from_slice(&number.to_le_bytes());
+    let sum = crc32fast::hash(&[&salt.to_le_bytes(), &record[8..]].concat());
+    record[4..8].copy_from_slice(&sum.to_le_bytes());
+    record
+}
+
+#[test]
+fn a_number_that_cannot_be_there_harms_no_record_behind_it() {
+    let folder = Folder::new("numbers");
+    fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..9);
+    let segment = folder.segments().remove(0);
+    let name = segment.file_stem().unwrap().to_str().unwrap();
+    let salt = u32::from_str_radix(name.split_once('-').unwrap().1, 16).unwrap();
+    let whole = fs::read(&segment).unwrap();
+    let len = whole.len() / 9;
+    let far = [100, u64::MAX / 2, u64::MAX - 1, u64::MAX];
+    for (hit, number) in (0..9).flat_map(|hit| (0..13).chain(far).map(move |far| (hit, far))) {
+        let place = hit * len..(hit + 1) * len;
+        let mut bytes = whole.clone();
+        bytes[place.clone()].copy_from_slice(&renumbered(&whole[place], salt, number));
+        let _ = fs::remove_dir_all(folder.0.join("d"));
+        fs::create_dir_all(folder.0.join("d")).unwrap();
+        fs::write(&segment, bytes).unwrap();
+        let mut spool = folder.open(small());
+        let found = bodies(&mut spool);
+        if number > 12 && hit < 8 {
+            let lost = [Damage::Lost { destination: "d".into(), records: 1 }];
+            assert_eq!(found, numbered((0..9).filter(|one| *one as usize != hit)), "{number}");
+            assert_eq!(spool.take_damage(), lost, "{hit} {number}");
+        }
+        fill(&mut spool, 20..23);
+        drop(spool);
+        assert_eq!(bodies(&mut folder.open(small())), numbered(20..23), "{hit} {number}");
+    }
+}
+
+#[test]
+fn a_position_that_cannot_be_is_damage() {
+    let folder = Folder::new("far-position");
+    fill(&mut folder.open(small()), 0..9);
+    let number = u64::MAX.to_le_bytes();
+    let sum = crc32fast::hash(&number).to_le_bytes();
+    fs::write(folder.0.join("d/position"), [&number[..], &sum].concat()).unwrap();
+    let mut spool = folder.open(small());
+    fill(&mut spool, 9..12);
+    assert_eq!(bodies(&mut spool), numbered(0..12));
+}
+
 #[test]
 fn a_spool_is_bounded_in_bytes_and_in_age() {
     let folder = Folder::new("bounds");
