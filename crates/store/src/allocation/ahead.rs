@@ -2,8 +2,8 @@
 //!
 //! What a store evicts comes back only when the sections have ended in which other threads may have
 //! found it. So the cleaner evicts some items early. In each class whose stores evict, it keeps as
-//! many chunks free as were stored lately in a few of its steps, at most a 128th of the class and
-//! at most a page. Stores find them without a wait, and go on for a while if a thread stops amid a
+//! many chunks free as were stored lately in a few of its steps, at most a 128th of the class
+//! ([`SHARE`]). Stores find them without a wait, and go on for a while if a thread stops amid a
 //! section.
 //!
 //! A class that gets pages of colder classes evicts nothing ahead (see `rebalance`).
@@ -73,9 +73,7 @@ impl Seen {
         if !self.is_full || stored == 0 || is_supplied {
             return 0;
         }
-        let sizes = store.slabs.class(class);
-        let most = (usage.used / SHARE).clamp(1, sizes.per_page() as u64);
-        let wanted = (self.peak * STEPS_AHEAD).min(most);
+        let wanted = (self.peak * STEPS_AHEAD).min((usage.used / SHARE).max(1));
         let on_its_way = if class != store.slabs.largest() {
             usage.used.saturating_sub(of(Count::Items))
         } else if thread.has_retired() {
@@ -85,7 +83,6 @@ impl Seen {
         } else {
             0
         };
-        // At most a page, so it fits.
         to_usize(wanted.saturating_sub(usage.free + on_its_way))
     }
 }

@@ -1,19 +1,23 @@
 //! Candidates: the classes that could give a page, by the age of what they would lose.
 
 use super::age_after_page::age_after_page;
+use super::allocate::SHARE;
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
 use narrow::to_usize;
 use std::rc::Rc;
 
-/// Free chunks that a class in use has now and then: what was just evicted or given back. A page
-/// that the class has just got is not idle either.
+/// Free chunks that a class in use has now and then, beside those kept free for the next stores:
+/// what was just evicted or given back. A page that the class has just got is not idle either.
 const FREE_IN_USE: usize = 64;
 /// A class gives its last page only if its items are this many times older than others'.
 const LAST_PAGE: u64 = 8;
 /// Pages that a class without items may want again for its next ones.
 const PAGES_AT_REST: usize = 2;
+/// Of classes whose ages differ by less than this part after a move, none gives. Ages vary by
+/// chance, and pages would go to and fro.
+const MARGIN: u64 = 64;
 /// Chunks of a page that a store empties by itself, at the most.
 const CHUNKS_AT_ONCE: usize = 2048;
 /// A class's items are much older than another's if they are this many times older.
@@ -48,8 +52,9 @@ impl Candidate {
         }
         let per_page = slabs.class(class).per_page();
         let is_soon_empty = per_page <= CHUNKS_AT_ONCE;
-        let free = to_usize(slabs.class_use(class).free);
-        let is_in_use = free < 2 * per_page + FREE_IN_USE;
+        let usage = slabs.class_use(class);
+        let free = to_usize(usage.free);
+        let is_in_use = free < 2 * per_page + FREE_IN_USE + to_usize(usage.used / SHARE);
         let age = is_in_use.then(|| next_victims(thread, class).map(|victim| victim.age).max());
         let Some(age) = age.flatten() else {
             let (weighed, sampled) = (u64::MAX, Some(u64::MAX));
@@ -175,13 +180,14 @@ impl Candidate {
         takers.iter().any(|taker| self.can_give_to(taker))
     }
 
-    /// `true` if this class would still not be the younger one after a page had gone from it to
-    /// `needy`, if ages follow sizes. A class that is far older is out of use, and gives all.
+    /// `true` if this class would still be the older one after a page had gone from it to `needy`, if
+    /// ages follow sizes. A class that is far older is out of use, and gives all.
     pub(crate) fn can_give_to(&self, needy: &Self) -> bool {
         let mine = self.pages as u64;
         let after = self.oldest_left().min(self.weighed / mine * (mine - 1));
         let is_out_of_use = self.oldest_left() / LAST_PAGE >= needy.weighed;
-        mine > 1 && after >= needy.age_with_page() || is_out_of_use
+        let wanted = needy.age_with_page();
+        mine > 1 && after >= wanted.saturating_add(wanted / MARGIN) || is_out_of_use
     }
 }
 
@@ -201,6 +207,15 @@ mod tests {
         let busy = |age| of(age, 4);
         assert!(idle(2).can_give_to(&busy(100)), "it gives");
         assert!(busy(200).can_give_to(&busy(100)) && !busy(110).can_give_to(&busy(100)));
+    }
+
+    /// They would give each other the same page again and again.
+    #[test]
+    fn classes_of_nearly_one_age_give_none() {
+        let of = |age| of(age * 1000, 100);
+        assert!(!of(102).can_give_to(&of(100)), "101 is left of the one, the other would have 101");
+        assert!(!of(103).can_give_to(&of(100)), "102 and 101");
+        assert!(of(104).can_give_to(&of(100)), "103 and 101");
     }
 
     #[test]

@@ -168,8 +168,12 @@ impl Config {
 /// Each class in use keeps a page, and some 80 may be. A small store has small pages, so that they
 /// leave memory to the items that are asked for.
 fn page_bytes(limit: u64) -> u64 {
-    const SMALL: [(u64, u64); 4] =
-        [(8 * MIB, 16 << 10), (32 * MIB, 32 << 10), (256 * MIB, 64 << 10), (1 << 30, 256 << 10)];
+    const SMALL: [(u64, u64); 4] = [
+        (8 * MIB, 16 << 10),
+        (64 * MIB + 1, 32 << 10),
+        (256 * MIB, 64 << 10),
+        (1 << 30, 256 << 10),
+    ];
     SMALL.iter().find(|&&(below, _)| limit < below).map_or(MIB, |&(_, bytes)| bytes)
 }
 
