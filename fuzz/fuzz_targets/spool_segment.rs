@@ -9,8 +9,10 @@
 #![allow(clippy::unwrap_used, reason = "a target stops where it fails")]
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::thread;
 use std::time::Instant;
 
 use spool::{Fsync, Settings, Spool};
@@ -29,7 +31,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     for (name, content) in files {
         fs::write(folder.join("d").join(name), content).unwrap();
     }
-    let mut spool = Spool::open(&folder, settings()).unwrap();
+    let mut spool = open(&folder);
     let kept = records(&mut spool);
     assert!(kept.is_sorted_by(|one, other| one.0 < other.0), "out of order");
     assert!(
@@ -44,7 +46,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
     assert!(spool.commit(Instant::now()).is_empty());
     drop(spool);
-    let mut spool = Spool::open(&folder, settings()).unwrap();
+    let mut spool = open(&folder);
     let last = records(&mut spool);
     let bodies: Vec<&[u8]> = last.iter().map(|(_, body)| &body[..]).collect();
     let wanted: Vec<&[u8]> = fresh.iter().map(String::as_bytes).collect();
@@ -101,6 +103,16 @@ fn repair(name: &str, file: &mut [u8]) {
     }
 }
 
+/// A program that looks at this one's open files may hold the lock for a moment longer.
+fn open(folder: &Path) -> Spool {
+    loop {
+        match Spool::open(folder, settings()) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => thread::yield_now(),
+            other => return other.unwrap(),
+        }
+    }
+}
+
 fn settings() -> Settings {
     Settings { segment_bytes: 400, fsync: Fsync::Never, ..Settings::default() }
 }
@@ -122,7 +134,7 @@ fn files() -> &'static [(String, Vec<u8>)] {
     FILES.get_or_init(|| {
         let folder = folder("template");
         let _ = fs::remove_dir_all(&folder);
-        let mut spool = Spool::open(&folder, settings()).unwrap();
+        let mut spool = open(&folder);
         for number in 0..RECORDS {
             spool.append("d", format!("record {number}").as_bytes(), 1000).unwrap();
             assert!(spool.commit(Instant::now()).is_empty());

@@ -30,9 +30,9 @@ use std::time::Duration;
 
 /// Items evicted in one go at the most, so that most stores find a free chunk waiting.
 pub(super) const BATCH: usize = 32;
-/// Chunks of a class for each that is evicted in one go or kept free, so that a class of few chunks
-/// evicts few items early.
-pub(super) const SHARE: u64 = 128;
+/// Chunks of a class for each that is evicted in one go, so that a class of few chunks evicts few
+/// items early.
+const SHARE: u64 = 128;
 /// Most bytes evicted in one go.
 const BATCH_BYTES: usize = 128 << 10;
 /// Rounds of eviction after which a store gives up. In each of them other threads have taken what

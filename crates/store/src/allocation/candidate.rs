@@ -1,7 +1,7 @@
 //! Candidates: the classes that could give a page, by the age of what they would lose.
 
 use super::age_after_page::age_after_page;
-use super::allocate::SHARE;
+use super::ahead::KEPT_SHARE;
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
@@ -54,7 +54,7 @@ impl Candidate {
         let is_soon_empty = per_page <= CHUNKS_AT_ONCE;
         let usage = slabs.class_use(class);
         let free = to_usize(usage.free);
-        let is_in_use = free < 2 * per_page + FREE_IN_USE + to_usize(usage.used / SHARE);
+        let is_in_use = free < 2 * per_page + FREE_IN_USE + to_usize(usage.used / KEPT_SHARE);
         let age = is_in_use.then(|| next_victims(thread, class).map(|victim| victim.age).max());
         let Some(age) = age.flatten() else {
             let (weighed, sampled) = (u64::MAX, Some(u64::MAX));
@@ -212,7 +212,7 @@ mod tests {
     /// They would give each other the same page again and again.
     #[test]
     fn classes_of_nearly_one_age_give_none() {
-        let of = |age| of(age * 1000, 100);
+        let of = |age: u64| of(age * 1000, 100);
         assert!(!of(102).can_give_to(&of(100)), "101 is left of the one, the other would have 101");
         assert!(!of(103).can_give_to(&of(100)), "102 and 101");
         assert!(of(104).can_give_to(&of(100)), "103 and 101");
