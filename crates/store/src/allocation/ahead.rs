@@ -2,9 +2,8 @@
 //!
 //! What a store evicts comes back only when the sections have ended in which other threads may have
 //! found it. So the cleaner evicts some items early. In each class whose stores evict, it keeps as
-//! many chunks free as were stored lately in a few of its steps, at most a 256th of the class
-//! ([`KEPT_SHARE`]). Stores find them without a wait, and go on for a while if a thread stops amid a
-//! section.
+//! many chunks free as were stored lately in a few of its steps, at most a 128th of the class.
+//! Stores find them without a wait, and go on for a while if a thread stops amid a section.
 //!
 //! A class that gets pages of colder classes evicts nothing ahead (see `rebalance`).
 //!
@@ -18,9 +17,6 @@ use crate::stats::Count;
 use crate::thread::ThreadState;
 use narrow::to_usize;
 use std::rc::Rc;
-
-/// Chunks of a class for each that is kept free, so that little memory lies idle.
-pub(super) const KEPT_SHARE: u64 = 256;
 
 /// The cleaner's part: what it saw of the classes in its last steps.
 #[derive(Debug, Default)]
@@ -76,7 +72,7 @@ impl Seen {
         if !self.is_full || stored == 0 || is_supplied {
             return 0;
         }
-        let wanted = (self.peak * STEPS_AHEAD).min((usage.used / KEPT_SHARE).max(1));
+        let wanted = (self.peak * STEPS_AHEAD).min(usage.most_kept_free().max(1));
         let on_its_way = if class != store.slabs.largest() {
             usage.used.saturating_sub(of(Count::Items))
         } else if thread.has_retired() {

@@ -1,7 +1,6 @@
 //! Candidates: the classes that could give a page, by the age of what they would lose.
 
 use super::age_after_page::age_after_page;
-use super::ahead::KEPT_SHARE;
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
@@ -54,7 +53,7 @@ impl Candidate {
         let is_soon_empty = per_page <= CHUNKS_AT_ONCE;
         let usage = slabs.class_use(class);
         let free = to_usize(usage.free);
-        let is_in_use = free < 2 * per_page + FREE_IN_USE + to_usize(usage.used / KEPT_SHARE);
+        let is_in_use = free < 2 * per_page + FREE_IN_USE + to_usize(usage.most_kept_free());
         let age = is_in_use.then(|| next_victims(thread, class).map(|victim| victim.age).max());
         let Some(age) = age.flatten() else {
             let (weighed, sampled) = (u64::MAX, Some(u64::MAX));
@@ -180,8 +179,8 @@ impl Candidate {
         takers.iter().any(|taker| self.can_give_to(taker))
     }
 
-    /// `true` if this class would still be the older one after a page had gone from it to `needy`, if
-    /// ages follow sizes. A class that is far older is out of use, and gives all.
+    /// `true` if this class would still be the older one after a page had gone from it to `needy`,
+    /// if ages follow sizes. A class that is far older is out of use, and gives all.
     pub(crate) fn can_give_to(&self, needy: &Self) -> bool {
         let mine = self.pages as u64;
         let after = self.oldest_left().min(self.weighed / mine * (mine - 1));

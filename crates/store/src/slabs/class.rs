@@ -62,6 +62,14 @@ pub(crate) struct ClassUse {
     pub free: u64,
 }
 
+impl ClassUse {
+    /// Chunks that the cleaner may keep free for the next stores, at the most: little memory lies
+    /// idle, and a class of few chunks evicts few items early.
+    pub(crate) fn most_kept_free(&self) -> u64 {
+        self.used / 128
+    }
+}
+
 /// Numbers of the chunks of one class that threads keep or took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadsUse {
