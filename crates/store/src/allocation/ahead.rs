@@ -2,8 +2,9 @@
 //!
 //! What a store evicts comes back only when the sections have ended in which other threads may have
 //! found it. So the cleaner evicts some items early. In each class whose stores evict, it keeps as
-//! many chunks free as were stored lately in a few of its steps, at most a 128th of the class.
-//! Stores find them without a wait, and go on for a while if a thread stops amid a section.
+//! many chunks free as were stored lately in a few of its steps, at most a 128th of the class
+//! and a megabyte. Stores find them without a wait, and go on for a while if a thread stops amid a
+//! section.
 //!
 //! A class that gets pages of colder classes evicts nothing ahead (see `rebalance`).
 //!
@@ -72,7 +73,8 @@ impl Seen {
         if !self.is_full || stored == 0 || is_supplied {
             return 0;
         }
-        let wanted = (self.peak * STEPS_AHEAD).min(usage.most_kept_free().max(1));
+        let wanted =
+            (self.peak * STEPS_AHEAD).min(store.slabs.class(class).most_kept_free().max(1));
         let on_its_way = if class != store.slabs.largest() {
             usage.used.saturating_sub(of(Count::Items))
         } else if thread.has_retired() {

@@ -51,9 +51,9 @@ impl Candidate {
         }
         let per_page = slabs.class(class).per_page();
         let is_soon_empty = per_page <= CHUNKS_AT_ONCE;
-        let usage = slabs.class_use(class);
-        let free = to_usize(usage.free);
-        let is_in_use = free < 2 * per_page + FREE_IN_USE + to_usize(usage.most_kept_free());
+        let free = to_usize(slabs.class_use(class).free);
+        let kept_free = to_usize(slabs.class(class).most_kept_free());
+        let is_in_use = free < 2 * per_page + FREE_IN_USE + kept_free;
         let age = is_in_use.then(|| next_victims(thread, class).map(|victim| victim.age).max());
         let Some(age) = age.flatten() else {
             let (weighed, sampled) = (u64::MAX, Some(u64::MAX));

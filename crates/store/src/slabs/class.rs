@@ -62,14 +62,6 @@ pub(crate) struct ClassUse {
     pub free: u64,
 }
 
-impl ClassUse {
-    /// Chunks that the cleaner may keep free for the next stores, at the most: little memory lies
-    /// idle, and a class of few chunks evicts few items early.
-    pub(crate) fn most_kept_free(&self) -> u64 {
-        self.used / 128
-    }
-}
-
 /// Numbers of the chunks of one class that threads keep or took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadsUse {
@@ -108,6 +100,14 @@ impl Class {
     pub(crate) fn used(&self) -> u64 {
         // Relaxed: a number for estimates and statistics.
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Chunks that the cleaner may keep free for the next stores, at the most: little memory lies
+    /// idle, and a class of few chunks evicts few items early.
+    pub(crate) fn most_kept_free(&self) -> u64 {
+        const SHARE: u64 = 128;
+        const BYTES: u64 = 1 << 20;
+        (self.used() / SHARE).min(BYTES / self.chunk_bytes() as u64)
     }
 
     /// Contents of the class now.
