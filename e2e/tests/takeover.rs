@@ -10,6 +10,7 @@
 )]
 
 use e2e::values::{make, store, version};
+use rustix::io::Errno;
 use rustix::net;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
@@ -271,7 +272,14 @@ fn ask_to_take_over(place: &Place, hello: &str) -> String {
     let path = format!("{}.takeover", place.memory.display());
     let (family, kind) = (net::AddressFamily::UNIX, net::SocketType::SEQPACKET);
     let socket = net::socket(family, kind, None).unwrap();
-    net::connect(&socket, &net::SocketAddrUnix::new(path).unwrap()).unwrap();
+    let address = net::SocketAddrUnix::new(path).unwrap();
+    // A server that starts accepts clients a moment before it makes this socket.
+    let started = Instant::now();
+    while let Err(error) = net::connect(&socket, &address) {
+        let is_early = error == Errno::NOENT && started.elapsed() < Duration::from_secs(10);
+        assert!(is_early, "{error}");
+        thread::sleep(Duration::from_millis(1));
+    }
     net::send(&socket, hello.as_bytes(), net::SendFlags::NOSIGNAL).unwrap();
     let mut answer = vec![0; 1000];
     let (_, len) = net::recv(&socket, &mut answer[..], net::RecvFlags::empty()).unwrap();
