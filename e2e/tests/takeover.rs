@@ -10,7 +10,6 @@
 )]
 
 use e2e::values::{make, store, version};
-use rustix::io::Errno;
 use rustix::net;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
@@ -267,19 +266,17 @@ fn another_users_server_is_not_taken_over() {
     next.assert_alive("a takeover by the same user");
 }
 
+/// A server accepts clients a moment before it makes the socket of takeovers.
+fn wait_for_takeover_socket(server: &Server) {
+    server.wait_for_log("listening on");
+}
+
 /// What a running server answers to whoever asks for its sockets, and says in its log.
 fn ask_to_take_over(place: &Place, hello: &str) -> String {
     let path = format!("{}.takeover", place.memory.display());
     let (family, kind) = (net::AddressFamily::UNIX, net::SocketType::SEQPACKET);
     let socket = net::socket(family, kind, None).unwrap();
-    let address = net::SocketAddrUnix::new(path).unwrap();
-    // A server that starts accepts clients a moment before it makes this socket.
-    let started = Instant::now();
-    while let Err(error) = net::connect(&socket, &address) {
-        let is_early = error == Errno::NOENT && started.elapsed() < Duration::from_secs(10);
-        assert!(is_early, "{error}");
-        thread::sleep(Duration::from_millis(1));
-    }
+    net::connect(&socket, &net::SocketAddrUnix::new(path).unwrap()).unwrap();
     net::send(&socket, hello.as_bytes(), net::SendFlags::NOSIGNAL).unwrap();
     let mut answer = vec![0; 1000];
     let (_, len) = net::recv(&socket, &mut answer[..], net::RecvFlags::empty()).unwrap();
@@ -296,6 +293,7 @@ fn another_user_is_handed_nothing() {
     let place = Place::new();
     let mut server = place.launch().args(&["-u", "nobody"]).start();
     fill(&server);
+    wait_for_takeover_socket(&server);
     let socket = format!("{}.takeover", place.memory.display());
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
     let answer = thread::scope(|scope| {
@@ -319,6 +317,7 @@ fn another_user_is_handed_nothing() {
 fn a_successor_of_another_version_is_refused() {
     let place = Place::new();
     let mut server = place.start();
+    wait_for_takeover_socket(&server);
     for hello in ["", "holdall", "give me your sockets"] {
         let answer = ask_to_take_over(&place, hello);
         // An empty message looks like the end of the conversation.

@@ -3,8 +3,8 @@
 //!
 //! An input is a byte that chooses what happens to the files of a spool, and what it happens with:
 //! their whole content, bytes that are flipped (file, place in two bytes, mask), or bytes that are
-//! put in somewhere. With its highest bit all checksums are made right afterwards: the salt of a
-//! segment is another in each run, so no input could be found to have them right.
+//! put in somewhere. With its highest bit all checksums are made right afterwards: each run has
+//! salts of its own, so a stored input with right checksums would have wrong ones in the next run.
 #![no_main]
 #![allow(clippy::unwrap_used, reason = "a target stops where it fails")]
 

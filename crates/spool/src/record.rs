@@ -14,7 +14,8 @@ pub(crate) const HEAD_BYTES: usize = 28;
 /// The longest body, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// The largest number that a file may name: no spool comes to it, and none behind it overflows.
+/// The largest number that a file's name or a position may have. No spool reaches it, and numbers
+/// counted on from there do not overflow.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// What every record begins with: no text begins like this.
