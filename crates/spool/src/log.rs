@@ -231,7 +231,8 @@ impl Log {
                 };
                 let Some(item) = item else { break };
                 let Item::Record { record, end } = item else { continue };
-                // A write that failed left it and its number was given again, or the number is damaged.
+                // A write that failed left it and its number was given again, or the
+                // number is damaged.
                 if record.number >= written {
                     continue;
                 }
