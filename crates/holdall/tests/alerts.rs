@@ -322,11 +322,16 @@ fn fail_logins(server: &Process, count: usize) {
     }
 }
 
-/// Lowers the limit of file descriptors, so that one scrape still has its own.
-fn leave_few_descriptors(process: &Process) {
+/// How many file descriptors the process has open, this scrape's own among them.
+fn open_descriptors(process: &Process) -> u32 {
     let page = page(process.operators, "/metrics").unwrap();
     let open = page.lines().find_map(|line| line.strip_prefix("process_open_fds "));
-    let limit = open.unwrap().parse::<u32>().unwrap() + 1;
+    open.unwrap().parse().unwrap()
+}
+
+/// Lowers the limit of file descriptors to one more than these.
+fn limit_descriptors(process: &Process, open: u32) {
+    let limit = open + 1;
     let mut command = Command::new("prlimit");
     command.args([&format!("--nofile={limit}:{limit}"), "--pid", &process.child.id().to_string()]);
     assert!(command.status().unwrap().success());
@@ -374,8 +379,10 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     for number in 0..400 {
         full.ask(&format!("set key{number} 0 0 10000\r\n{value}\r\n"));
     }
+    // Counted first: the server may still have the connections of the logins afterwards.
+    let open = open_descriptors(&closed);
     fail_logins(&closed, 12);
-    leave_few_descriptors(&closed);
+    limit_descriptors(&closed, open);
     fs::write(config, "{").unwrap();
     drop(behind);
     for _ in 0..50 {
@@ -384,7 +391,7 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     let canary = "[canary]\ntable = \"shop.canary\"\nevery_ms = 500";
     let blind = without_database(&folder, "blind", canary);
     let idle = without_database(&folder, "idle", "[standby]\ngroup = \"g\"");
-    let open = fill_log(&database);
+    let transaction = fill_log(&database);
     let lost = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gone = Process::new(Command::new("true"), lost, lost);
     prometheus.scrape(&[&few, &full, &closed, &front, &blind, &idle, &short, &gone]);
@@ -400,7 +407,7 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
         missing.is_empty()
     });
     show(&prometheus, "invalidate");
-    drop((held, open));
+    drop((held, transaction));
 }
 
 /// A tier at work: a server that evicts, a proxy, a database that changes, and an invalidator with
