@@ -62,22 +62,26 @@ fn use_it(store: &Arc<Store>, is_believed: bool) {
 /// A file as its owner left it.
 struct Image {
     len: u64,
-    /// Pages that are not all zero, and where they are.
-    pages: Vec<(u64, Vec<u8>)>,
+    /// Where the pages are that are not all zero.
+    places: Vec<u64>,
+    /// These pages, one after the other.
+    bytes: Vec<u8>,
 }
 
 impl Image {
     fn of(file: &File) -> Self {
-        let (len, mut pages) = (file.metadata().unwrap().len(), Vec::new());
+        let len = file.metadata().unwrap().len();
+        let (mut places, mut all) = (Vec::new(), Vec::new());
         let mut page = vec![0; PAGE];
         for at in (0..len).step_by(PAGE) {
             let bytes = PAGE.min(usize::try_from(len - at).unwrap());
             file.read_exact_at(&mut page[..bytes], at).unwrap();
             if page[..bytes].iter().any(|&byte| byte != 0) {
-                pages.push((at, page[..bytes].to_vec()));
+                places.push(at);
+                all.extend_from_slice(&page[..bytes]);
             }
         }
-        Self { len, pages }
+        Self { len, places, bytes: all }
     }
 
     /// Writes the file with these changes; answers how many there are, and whether the file differs
@@ -88,18 +92,23 @@ impl Image {
         options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(path()).unwrap();
         file.set_len(self.len).unwrap();
-        let (mut pages, mut count) = (self.pages.clone(), 0);
+        let (mut bytes, mut count) = (self.bytes.clone(), 0);
         for change in changes.chunks_exact(5) {
             let [page, page_high, at, at_high, flip] = *change else { continue };
-            let page = usize::from(u16::from_le_bytes([page, page_high])) % pages.len();
-            let bytes = &mut pages[page].1;
-            let at = usize::from(u16::from_le_bytes([at, at_high])) % bytes.len();
+            let page = usize::from(u16::from_le_bytes([page, page_high])) % self.places.len();
+            let at = usize::from(u16::from_le_bytes([at, at_high])) % PAGE;
+            // The last page may be a short one.
+            let at = (page * PAGE + at) % bytes.len();
             bytes[at] ^= flip;
             count += 1;
         }
-        let mut is_changed = pages != self.pages;
-        for (at, bytes) in pages {
-            file.write_all_at(&bytes, at).unwrap();
+        let mut is_changed = bytes != self.bytes;
+        let mut left = &bytes[..];
+        // Pages that follow each other in the file are one write.
+        for run in self.places.chunk_by(|&one, &next| one + PAGE as u64 == next) {
+            let (now, later) = left.split_at(left.len().min(run.len() * PAGE));
+            file.write_all_at(now, run[0]).unwrap();
+            left = later;
         }
         if let Some(&part) = changes.first().filter(|_| is_cut) {
             file.set_len(self.len / 256 * u64::from(part)).unwrap();

@@ -188,6 +188,14 @@ impl Slabs {
         id_of(self.page_class[page].load(Ordering::Acquire))
     }
 
+    /// Class of a page as the last process left it, in a file that may be damaged; zero for none.
+    /// `None` if there is no such class.
+    fn class_left(&self, page: usize) -> Option<ClassId> {
+        let word = self.page_class[page].load(Ordering::Relaxed) & !LEAVING;
+        let id = ClassId::try_from(word).ok()?;
+        (id == 0 || self.is_open(id)).then_some(id)
+    }
+
     /// `true` if the page is on its way out of its class.
     #[inline]
     pub(crate) fn is_leaving(&self, page: usize) -> bool {

@@ -38,9 +38,9 @@ impl Slabs {
         let untouched = input.index(self.page_class.len() + 1)?;
         for (page, saved) in input.numbers()?.into_iter().take(untouched).enumerate() {
             self.page_cut[page].store(saved, Ordering::Relaxed);
-            if let id @ 1.. = self.page_class(page) {
-                let class = self.classes.get(usize::from(id) - 1)?;
-                arena.cut_into(page, class.chunk_bytes());
+            let id = self.class_left(page)?;
+            if id != 0 {
+                arena.cut_into(page, self.class(id).chunk_bytes());
             }
         }
         *pages = FreePages {
@@ -108,5 +108,36 @@ impl ClassState {
             draining,
         };
         state.pages.iter().all(|&page| page < pages).then_some(state)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+mod tests {
+    use super::super::LEAVING;
+    use super::*;
+    use crate::allocation::allocate;
+    use crate::config::Config;
+    use crate::store::Store;
+
+    /// A damaged file may say anything of its pages. The fuzz target `restart_image` found it.
+    #[test]
+    fn a_page_of_no_class_is_damage() {
+        let store = Store::new(Config { memory_bytes: 16 << 20, ..Config::default() }).unwrap();
+        let slabs = &store.slabs;
+        allocate::take(&store.join().unwrap().thread, 1).unwrap();
+        let mut record = Writer::default();
+        slabs.save(&mut record);
+        let load = |class: u32| {
+            slabs.page_class[0].store(class, Ordering::Relaxed);
+            slabs.load(&mut Reader::new(&record.bytes), &store.arena, &store.budget).is_some()
+        };
+        let unknown = u32::from(slabs.count()) + 1;
+        let damaged = [unknown, 512 + 1, (1 << 16) + 1, u32::MAX];
+        for class in damaged {
+            assert!(!load(class), "{class} at a clean end");
+            assert!(slabs.begin_recovery(&store.arena).is_none(), "{class} after a crash");
+        }
+        assert!(load(1) && load(LEAVING + 1), "as it was, and on its way out");
     }
 }

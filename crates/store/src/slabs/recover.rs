@@ -22,23 +22,18 @@ pub(crate) struct Chunks {
 impl Slabs {
     /// Begins with the pages as they were left. `None` if that makes no sense.
     pub(crate) fn begin_recovery(&self, arena: &Arena) -> Option<Chunks> {
-        // A page that was leaving its class stays.
         let class = |page: usize| self.page_class[page].load(Ordering::Relaxed) & !LEAVING;
         let touched = (0..self.page_class.len()).rev().find(|&page| class(page) != 0);
         let touched = touched.map_or(0, |last| last + 1);
         let (mut first, mut chunks) = (Vec::with_capacity(touched), 0);
         for page in 0..touched {
             first.push(chunks);
-            chunks += match class(page) {
-                0 => 0,
-                id => match id.to_le_bytes()[0] {
-                    class if u32::from(class) == id && self.is_open(class) => {
-                        arena.cut_into(page, self.class(class).chunk_bytes());
-                        self.class(class).per_page()
-                    }
-                    _ => return None,
-                },
-            };
+            // A page that was leaving its class stays.
+            let id = self.class_left(page)?;
+            if id != 0 {
+                arena.cut_into(page, self.class(id).chunk_bytes());
+                chunks += self.class(id).per_page();
+            }
         }
         Some(Chunks { first, held: Marks::new(chunks) })
     }

@@ -24,9 +24,11 @@ const CLASSES_MAX: usize = 253 - FITTED_MAX;
 /// ids of all. One of them is of `CHUNK_BYTES_MAX`.
 pub(super) fn class_by_size(mut classes: Vec<(usize, ClassId)>) -> Vec<ClassId> {
     classes.sort_unstable();
-    (0..=CHUNK_BYTES_MAX / SIZE_STEP)
-        .map(|step| classes[classes.partition_point(|&(size, _)| size < step * SIZE_STEP)].1)
-        .collect()
+    let mut map = Vec::with_capacity(CHUNK_BYTES_MAX / SIZE_STEP + 1);
+    for (size, id) in classes {
+        map.resize(size / SIZE_STEP + 1, id);
+    }
+    map
 }
 
 /// The entry of `class_by_size` for an item of `bytes`.
