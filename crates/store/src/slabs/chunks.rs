@@ -73,7 +73,7 @@ impl Slabs {
 
     /// Chunks that one thread may keep of the class.
     pub(super) fn most_kept(&self, class: &Class, state: &ClassState) -> usize {
-        let chunks = (state.pages.len() * class.per_page()) as u64;
+        let chunks = (state.pages.owned.len() * class.per_page()) as u64;
         to_usize(chunks / (SHARE * self.threads.storing().max(1))).min(KEPT_MAX)
     }
 

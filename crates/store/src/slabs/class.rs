@@ -12,32 +12,51 @@ use super::ClassId;
 use arena::ChunkRef;
 use arena::chunks::{Arena, Shape};
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crossbeam_utils::CachePadded;
 use narrow::to_u32;
 
 /// One chunk size.
 #[derive(Debug, Default)]
+#[repr(C, align(128))]
 pub(crate) struct Class {
-    chunk_bytes: AtomicU32,
-    per_page: AtomicU32,
     pub(super) state: Mutex<ClassState>,
     /// A copy of the state's count that is read without the lock.
     pub(super) used: AtomicU64,
+    /// Read by each store, so apart from the line that threads write in turn.
+    sizes: CachePadded<Sizes>,
+}
+
+/// A thread that takes chunks from the class, or gives it some, writes one line of 64 bytes.
+#[cfg(not(loom))]
+const _: () = assert!(std::mem::offset_of!(Class, used) + size_of::<AtomicU64>() <= 64);
+
+#[derive(Debug, Default)]
+struct Sizes {
+    chunk_bytes: AtomicU32,
+    per_page: AtomicU32,
 }
 
 /// The part of a class that its lock guards.
 #[derive(Debug, Default)]
 pub(super) struct ClassState {
     pub(super) free_head: ChunkRef,
-    pub(super) free_len: usize,
+    pub(super) free_len: u32,
     /// The page being cut, and its first chunk that was never handed out.
     pub(super) cutting: Option<(usize, usize)>,
-    pub(super) pages: Vec<usize>,
-    /// Pages that it ever got.
-    pub(super) pages_given: u64,
     /// Chunks handed out, those included that threads keep.
     pub(super) used: u64,
+    /// On lines of its own, since it changes with pages alone.
+    pub(super) pages: Box<ClassPages>,
+}
+
+/// The pages of a class.
+#[derive(Debug, Default)]
+pub(super) struct ClassPages {
+    pub(super) owned: Vec<usize>,
+    /// Pages that it ever got.
+    pub(super) given: u64,
     /// Pages on their way out.
-    pub(super) draining: Vec<Draining>,
+    pub(super) leaving: Vec<Draining>,
 }
 
 /// A page on its way out of its class.
@@ -80,20 +99,20 @@ impl Class {
     }
 
     pub(super) fn set_chunk_bytes(&self, chunk_bytes: usize, page_bytes: usize) {
-        self.chunk_bytes.store(to_u32(chunk_bytes), Ordering::Relaxed);
-        self.per_page.store(to_u32(page_bytes / chunk_bytes), Ordering::Relaxed);
+        self.sizes.chunk_bytes.store(to_u32(chunk_bytes), Ordering::Relaxed);
+        self.sizes.per_page.store(to_u32(page_bytes / chunk_bytes), Ordering::Relaxed);
     }
 
     /// Bytes of a chunk.
     #[inline]
     pub(crate) fn chunk_bytes(&self) -> usize {
-        self.chunk_bytes.load(Ordering::Relaxed) as usize
+        self.sizes.chunk_bytes.load(Ordering::Relaxed) as usize
     }
 
     /// Chunks in a page.
     #[inline]
     pub(crate) fn per_page(&self) -> usize {
-        self.per_page.load(Ordering::Relaxed) as usize
+        self.sizes.per_page.load(Ordering::Relaxed) as usize
     }
 
     /// Chunks handed out, those included that threads keep.
@@ -114,11 +133,11 @@ impl Class {
     pub(super) fn usage(&self, threads: ThreadsUse) -> ClassUse {
         let state = self.state.lock();
         // Of a draining page only the held chunks are the class's, and none of them comes back.
-        let leaving: usize = state.draining.iter().map(|draining| draining.held).sum();
-        let staying = (state.pages.len() * self.per_page()) as u64;
+        let leaving: usize = state.pages.leaving.iter().map(|draining| draining.held).sum();
+        let staying = (state.pages.owned.len() * self.per_page()) as u64;
         let used = state.used.saturating_sub(threads.kept);
         ClassUse {
-            pages: (state.pages.len() + state.draining.len()) as u64,
+            pages: (state.pages.owned.len() + state.pages.leaving.len()) as u64,
             used,
             stored: threads.taken,
             free: (staying + leaving as u64).saturating_sub(used),
@@ -128,10 +147,10 @@ impl Class {
     /// Up to `count` pages, spread evenly, starting at a varying place.
     pub(super) fn sample_pages(&self, count: usize, start: usize) -> Vec<usize> {
         let state = self.state.lock();
-        let len = state.pages.len();
+        let len = state.pages.owned.len();
         let cutting = state.cutting.filter(|&(_, next)| next < self.per_page());
         (0..count.min(len))
-            .map(|nth| state.pages[(start + nth * len.div_ceil(count)) % len])
+            .map(|nth| state.pages.owned[(start + nth * len.div_ceil(count)) % len])
             // The page being cut has just come, and serves the next stores.
             .filter(|&page| len == 1 || cutting.is_none_or(|(cut, _)| cut != page))
             .collect()
@@ -141,7 +160,7 @@ impl Class {
 impl ClassState {
     /// `true` if it has no page, not even one on its way out.
     pub(super) fn is_empty(&self) -> bool {
-        self.pages.is_empty() && self.draining.is_empty()
+        self.pages.owned.is_empty() && self.pages.leaving.is_empty()
     }
 
     /// `true` if a chunk can be had without another page.
@@ -169,14 +188,14 @@ impl ClassState {
         self.used -= 1;
         arena.header(chunk).pos.store(0, Ordering::Relaxed);
         let page = arena.page_of(chunk);
-        let Some(at) = self.draining.iter().position(|draining| draining.page == page) else {
+        let Some(at) = self.pages.leaving.iter().position(|draining| draining.page == page) else {
             self.link_free(arena, chunk);
             return None;
         };
         // The page is on its way out: its chunks are counted, and handed out no more.
         arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
-        self.draining[at].held -= 1;
-        (self.draining[at].held == 0).then(|| self.draining.swap_remove(at))
+        self.pages.leaving[at].held -= 1;
+        (self.pages.leaving[at].held == 0).then(|| self.pages.leaving.swap_remove(at))
     }
 
     /// Puts a chunk at the front of the free list.

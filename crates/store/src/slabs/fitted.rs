@@ -123,7 +123,7 @@ impl Slabs {
     fn refit(&self, at: usize, slot: &mut Slot, bytes: usize, qsbr: &Qsbr) -> bool {
         let class = self.fitted_class(at);
         let state = class.state.lock();
-        let pages_given = state.pages_given;
+        let pages_given = state.pages.given;
         let may_change = match slot {
             Slot::Unused => true,
             Slot::InUse => false,

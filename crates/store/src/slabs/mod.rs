@@ -224,8 +224,8 @@ impl Slabs {
         // nothing is cut yet.
         self.page_class[page].store(u32::from(id), Ordering::Release);
         state.cutting = Some((page, 0));
-        state.pages.push(page);
-        state.pages_given += 1;
+        state.pages.owned.push(page);
+        state.pages.given += 1;
         true
     }
 
@@ -288,8 +288,10 @@ impl Slabs {
     ) -> bool {
         let (class, leaving) = (self.class(id), u32::from(id) | LEAVING);
         let mut state = class.state.lock();
-        let Some(at) = state.pages.iter().position(|&owned| owned == page) else { return false };
-        state.pages.swap_remove(at);
+        let Some(at) = state.pages.owned.iter().position(|&owned| owned == page) else {
+            return false;
+        };
+        state.pages.owned.swap_remove(at);
         if state.cutting.is_some_and(|(cutting, _)| cutting == page) {
             // Its chunks that were never cut are not counted anywhere.
             state.cutting = None;
@@ -315,7 +317,7 @@ impl Slabs {
             self.page_freed(qsbr, draining);
             return true;
         }
-        state.draining.push(draining);
+        state.pages.leaving.push(draining);
         let most = self.most_kept(class, &state);
         drop(state);
         self.take_back_kept(arena, qsbr, id, page, most);
@@ -382,7 +384,7 @@ impl Slabs {
 
     /// Pages that the class can give: not draining ones.
     pub(crate) fn pages_of(&self, id: ClassId) -> usize {
-        self.class(id).state.lock().pages.len()
+        self.class(id).state.lock().pages.owned.len()
     }
 
     /// `true` if a free page that this class may have waits for the end of its grace period.
@@ -403,7 +405,7 @@ impl Slabs {
             count[usize::from(free.promised_to)] += 1;
         }
         for class in &self.classes {
-            for draining in &class.state.lock().draining {
+            for draining in &class.state.lock().pages.leaving {
                 count[usize::from(draining.promised_to)] += 1;
             }
         }
@@ -419,7 +421,7 @@ impl Slabs {
     pub(crate) fn draining_pages(&self) -> Vec<(ClassId, usize)> {
         let of_class = |id: ClassId| {
             let state = self.class(id).state.lock();
-            state.draining.iter().map(|draining| (id, draining.page)).collect::<Vec<_>>()
+            state.pages.leaving.iter().map(|draining| (id, draining.page)).collect::<Vec<_>>()
         };
         (1..=self.count()).flat_map(of_class).collect()
     }

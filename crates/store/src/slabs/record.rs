@@ -4,7 +4,7 @@
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
 use super::Slabs;
-use super::class::{ClassState, Draining};
+use super::class::{ClassPages, ClassState, Draining};
 use super::free_pages::{FreePage, FreePages};
 use arena::ChunkRef;
 use arena::budget::Budget;
@@ -60,7 +60,7 @@ impl Slabs {
         let _ = budget.take(charged * self.page_bytes(), || true);
         for (class, id) in self.classes.iter().zip(1..) {
             let state = ClassState::load(input, touched, class.per_page())?;
-            if !self.is_open(id) && !state.pages.is_empty() {
+            if !self.is_open(id) && !state.pages.owned.is_empty() {
                 return None;
             }
             class.used.store(state.used, Ordering::Relaxed);
@@ -78,14 +78,14 @@ impl Slabs {
 impl ClassState {
     fn save(&self, out: &mut Writer) {
         out.number(u64::from(self.free_head));
-        out.count(self.free_len);
+        out.number(u64::from(self.free_len));
         let (page, next) = self.cutting.map_or((0, 0), |(page, next)| (page + 1, next));
         out.count(page);
         out.count(next);
-        out.numbers(self.pages.iter().map(|&page| page as u64));
+        out.numbers(self.pages.owned.iter().map(|&page| page as u64));
         out.number(self.used);
-        out.numbers(self.draining.iter().map(|draining| draining.page as u64));
-        out.numbers(self.draining.iter().map(|draining| draining.held as u64));
+        out.numbers(self.pages.leaving.iter().map(|draining| draining.page as u64));
+        out.numbers(self.pages.leaving.iter().map(|draining| draining.held as u64));
     }
 
     fn load(input: &mut Reader<'_>, pages: usize, per_page: usize) -> Option<Self> {
@@ -102,12 +102,10 @@ impl ClassState {
             free_head,
             free_len,
             cutting: cutting.0.checked_sub(1).map(|page| (page, cutting.1)),
-            pages: owned,
-            pages_given: 0,
             used,
-            draining,
+            pages: Box::new(ClassPages { owned, given: 0, leaving: draining }),
         };
-        state.pages.iter().all(|&page| page < pages).then_some(state)
+        state.pages.owned.iter().all(|&page| page < pages).then_some(state)
     }
 }
 

@@ -90,7 +90,7 @@ impl Slabs {
         self.page_cut[page].store(to_u32(per_page), Ordering::Relaxed);
         // Locked only now: where most items are of one class, all processors are at work in it.
         let mut state = class.state.lock();
-        state.pages.push(page);
+        state.pages.owned.push(page);
         state.used += used;
         for chunk in free {
             arena.header(chunk).pos.store(0, Ordering::Relaxed);
