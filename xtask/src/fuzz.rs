@@ -7,7 +7,7 @@
 use crate::failure::Failure;
 use crate::steps::{Beside, Steps, cargo, program, target};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The step of [`build`].
@@ -17,12 +17,43 @@ const TOGETHER: usize = 2;
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
-    -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Zsanitizer=address -Cdebug-assertions \
-    -Ccodegen-units=1";
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Cdebug-assertions -Ccodegen-units=1";
+/// Flags that see more of each input.
+const THOROUGH: &str = "-Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address";
+/// The word for several times as many inputs, of each of which less is seen.
+const FAST: &str = "--fast";
 
-/// `cargo xtask fuzz [TARGET] [SECONDS]`.
+/// A way to build the targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Build {
+    Thorough,
+    Fast,
+}
+
+impl Build {
+    /// Where cargo puts what it builds. Other flags would make it build everything again.
+    fn folder(self) -> PathBuf {
+        target().join(if self == Self::Thorough { "fuzz" } else { "fuzz-fast" })
+    }
+
+    fn command(self) -> Command {
+        let words = ["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bins"];
+        let mut command = cargo(words);
+        command.args(["--locked", "--target", TRIPLE]);
+        let more = if self == Self::Thorough { THOROUGH } else { "" };
+        command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", format!("{FLAGS} {more}"));
+        command.env("CARGO_TARGET_DIR", self.folder());
+        command
+    }
+}
+
+/// `cargo xtask fuzz [--fast] [TARGET] [SECONDS]`.
 pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), Failure> {
+    let (how, args) = match args {
+        [first, rest @ ..] if first == FAST => (Build::Fast, rest),
+        _ => (Build::Thorough, args),
+    };
     let secs_of = |text: &String| {
         text.parse().map_err(|_| Failure::Usage(format!("{text:?} is no number of seconds")))
     };
@@ -31,23 +62,27 @@ pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), Failure> {
         [name] => (Some(name), 60),
         [name, secs] => (Some(name), secs_of(secs)?),
         _ => {
-            let usage = "usage: cargo xtask fuzz [TARGET] [SECONDS]";
+            let usage = "usage: cargo xtask fuzz [--fast] [TARGET] [SECONDS]";
             return Err(Failure::Usage(usage.to_owned()));
         }
     };
-    steps.run(BUILT, build())?;
+    steps.run(BUILT, how.command())?;
     match name {
-        None => all(steps, secs),
-        Some(name) => steps.run(&step(name, secs), execution(name, secs)?),
+        None => each(steps, how, secs),
+        Some(name) => steps.run(&step(name, secs), execution(how, name, secs)?),
     }
 }
 
 /// Every target, which [`build`] has built: its stored inputs again, then new ones. `total_secs` of
 /// a processor are shared out among them.
 pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), Failure> {
+    each(steps, Build::Thorough, total_secs)
+}
+
+fn each(steps: &mut Steps, how: Build, total_secs: u64) -> Result<(), Failure> {
     let names = targets()?;
     let share = (total_secs / u64::try_from(names.len()).unwrap_or(1).max(1)).max(1);
-    let run = |name: &String| Ok(Beside::other(&step(name, share), execution(name, share)?));
+    let run = |name: &String| Ok(Beside::other(&step(name, share), execution(how, name, share)?));
     for some in names.chunks(TOGETHER) {
         steps.run_together(some.iter().map(run).collect::<Result<_, Failure>>()?)?;
     }
@@ -56,11 +91,7 @@ pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), Failure> {
 
 /// The command that builds all targets.
 pub(crate) fn build() -> Command {
-    let mut command = cargo(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bins"]);
-    command.args(["--locked", "--target", TRIPLE]);
-    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS);
-    command.env("CARGO_TARGET_DIR", target().join("fuzz"));
-    command
+    Build::Thorough.command()
 }
 
 /// The name of the step that runs a target.
@@ -69,14 +100,15 @@ fn step(name: &str, secs: u64) -> String {
 }
 
 /// The command that runs a target for so long.
-fn execution(name: &str, secs: u64) -> Result<Command, Failure> {
-    let corpus = target().join("fuzz/corpus").join(name);
+fn execution(how: Build, name: &str, secs: u64) -> Result<Command, Failure> {
+    // One for both builds: each goes on from what the other has found.
+    let corpus = Build::Thorough.folder().join("corpus").join(name);
     let artifacts = format!("fuzz/artifacts/{name}/");
     for folder in [corpus.as_path(), Path::new(&artifacts)] {
         fs::create_dir_all(folder).map_err(Failure::path(folder))?;
     }
-    let mut command =
-        program(target().join("fuzz").join(TRIPLE).join("release").join(name), [corpus]);
+    let built = how.folder().join(TRIPLE).join("release").join(name);
+    let mut command = program(built, [corpus]);
     let seeds = format!("fuzz/seeds/{name}");
     if Path::new(&seeds).is_dir() {
         command.arg(seeds);

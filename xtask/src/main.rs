@@ -44,8 +44,9 @@ const USAGE: &str = "usage: cargo xtask TASK
   miri          the unsafe code under Miri (needs a nightly toolchain)
   soak HOURS    a deployment under load and troubles for so long (0.05 are three minutes)
   lint          clippy, also with each feature alone, and the documentation of the code
-  fuzz [TARGET] [SECONDS]
-                all fuzz targets, or one, for this long each (default: 60 s in all)
+  fuzz [--fast] [TARGET] [SECONDS]
+                all fuzz targets, or one, for this long each (default: 60 s in all);
+                --fast: without the address sanitizer and what the target compares
   tidy [PATH..] the house rules that a program can check; nothing below PATH is exempt
   tsan          the store's stress test under ThreadSanitizer (needs a nightly toolchain)
   bench ...     measurements; `cargo xtask bench` says which
