@@ -521,3 +521,31 @@ fn no_damage_to_a_crashed_file_breaks_the_store() {
         end(store, 3);
     }
 }
+
+/// The word that says how many buckets the index has may be damaged, too. If they leave no memory
+/// for items, the cache begins anew. The fuzz target `restart_image` found it.
+#[test]
+fn a_damaged_directory_leaves_memory_for_items() {
+    const DIRECTORY: u64 = 3 << 16;
+    let (path, config) = (TempFile::new(), Config { memory_bytes: 8 << 20, ..config() });
+    let (store, _) = open_as(&config, &path, 2);
+    fill(&store, &mut Model::default(), 10, 1_000);
+    drop(store);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path.path()).unwrap();
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, DIRECTORY).unwrap();
+    let [level, split] = [u64::from_le_bytes(word) >> 32, u64::from_le_bytes(word) & 0xffff_ffff];
+    assert!(level > 0 && split < 1 << level, "the directory: {word:?}");
+    // 8 MB of buckets.
+    let buckets = (config.memory_bytes / 64).trailing_zeros();
+    file.write_all_at(&(u64::from(buckets) << 32).to_le_bytes(), DIRECTORY).unwrap();
+    drop(file);
+    let (store, opened) = open_as(&config, &path, 3);
+    let mut model = Model::default();
+    fill(&store, &mut model, 11, 1_000);
+    let me = joined(&store);
+    let kept = model.items.keys().filter(|key| common::get(&me, key).is_some()).count();
+    assert!(kept > model.items.len() * 9 / 10, "{kept} of {}: {opened:?}", model.items.len());
+    drop(me);
+    probe(&store, &model);
+}

@@ -95,6 +95,12 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
         return None;
     }
     store.slabs.end_recovery(&store.arena, &chunks, &store.budget);
+    // A directory that was damaged may lead to buckets that leave no memory for items. With items,
+    // these take more.
+    let index = store.table.bytes() as u64;
+    if index > initially.max(store.budget.limit() / 2).max(store.slabs.bytes()) {
+        return None;
+    }
     for (id, class) in (1..).zip(&classes) {
         store.counters.of_thread(0).add_items(id, class.items, class.bytes);
     }
