@@ -537,8 +537,8 @@ fn a_damaged_directory_leaves_memory_for_items() {
     let [level, split] = [u64::from_le_bytes(word) >> 32, u64::from_le_bytes(word) & 0xffff_ffff];
     assert!(level > 0 && split < 1 << level, "the directory: {word:?}");
     // 8 MB of buckets.
-    let buckets = (config.memory_bytes / 64).trailing_zeros();
-    file.write_all_at(&(u64::from(buckets) << 32).to_le_bytes(), DIRECTORY).unwrap();
+    let largest = (config.memory_bytes / 64).trailing_zeros();
+    file.write_all_at(&(u64::from(largest) << 32).to_le_bytes(), DIRECTORY).unwrap();
     drop(file);
     let (store, opened) = open_as(&config, &path, 3);
     let mut model = Model::default();

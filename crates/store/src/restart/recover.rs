@@ -95,8 +95,8 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
         return None;
     }
     store.slabs.end_recovery(&store.arena, &chunks, &store.budget);
-    // A directory that was damaged may lead to buckets that leave no memory for items. With items,
-    // these take more.
+    // Buckets by a damaged directory may leave no memory for items. In a sound file the items take
+    // more than the buckets.
     let index = store.table.bytes() as u64;
     if index > initially.max(store.budget.limit() / 2).max(store.slabs.bytes()) {
         return None;
