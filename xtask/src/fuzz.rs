@@ -1,4 +1,5 @@
-//! Builds and runs the fuzz targets of `fuzz/` with libFuzzer and the address sanitizer.
+//! Builds and runs the fuzz targets of `fuzz/` with libFuzzer and, but for `--fast`, the address
+//! sanitizer.
 //!
 //! The flags are those of `cargo fuzz` 0.13, given by hand, so that nothing has to be installed and
 //! the stable toolchain will do (`RUSTC_BOOTSTRAP=1` lets it take `-Zsanitizer`; its sanitizer

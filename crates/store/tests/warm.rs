@@ -526,6 +526,7 @@ fn no_damage_to_a_crashed_file_breaks_the_store() {
 /// for items, the cache begins anew. The fuzz target `restart_image` found it.
 #[test]
 fn a_damaged_directory_leaves_memory_for_items() {
+    /// Where the word lies in the file.
     const DIRECTORY: u64 = 3 << 16;
     let (path, config) = (TempFile::new(), Config { memory_bytes: 8 << 20, ..config() });
     let (store, _) = open_as(&config, &path, 2);

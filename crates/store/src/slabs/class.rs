@@ -15,9 +15,9 @@ use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 use narrow::to_u32;
 
-/// One chunk size.
+/// One chunk size. It begins a cache line, as [`CachePadded`] does.
 #[derive(Debug, Default)]
-#[repr(C, align(128))]
+#[repr(C)]
 pub(crate) struct Class {
     pub(super) state: Mutex<ClassState>,
     /// A copy of the state's count that is read without the lock.

@@ -3,7 +3,7 @@
 //! Relaxed is enough: each thread of the recovery works on pages of its own, and ends before the
 //! store is used.
 
-use super::{ClassId, LEAVING, Slabs};
+use super::{ClassId, Slabs};
 use crate::table::Marks;
 use arena::ChunkRef;
 use arena::budget::Budget;
@@ -22,8 +22,8 @@ pub(crate) struct Chunks {
 impl Slabs {
     /// Begins with the pages as they were left. `None` if that makes no sense.
     pub(crate) fn begin_recovery(&self, arena: &Arena) -> Option<Chunks> {
-        let class = |page: usize| self.page_class[page].load(Ordering::Relaxed) & !LEAVING;
-        let touched = (0..self.page_class.len()).rev().find(|&page| class(page) != 0);
+        let is_touched = |&page: &usize| self.class_left(page) != Some(0);
+        let touched = (0..self.page_class.len()).rev().find(is_touched);
         let touched = touched.map_or(0, |last| last + 1);
         let (mut first, mut chunks) = (Vec::with_capacity(touched), 0);
         for page in 0..touched {
