@@ -58,6 +58,9 @@ pub struct Keys {
     /// For commands that one server carries out and the other refuses: no other command asks what
     /// became of it.
     pub odd: Vec<u8>,
+    /// For meta commands with the flag `I`, among others. Nothing is appended to it: in memcached
+    /// that ends an invalidation.
+    pub invalidated: Vec<u8>,
     /// A key in base64, of meta commands with the flag `b` only.
     pub encoded: Vec<u8>,
 }
@@ -80,6 +83,7 @@ pub fn keys(rng: &mut Rng) -> Keys {
         wide: format!("{stem}-wide").into_bytes(),
         number: format!("{stem}-number").into_bytes(),
         odd: format!("{stem}-odd").into_bytes(),
+        invalidated: format!("{stem}-invalidated").into_bytes(),
         encoded: base64(&stem.as_bytes()[..15]),
     }
 }

@@ -175,6 +175,8 @@ impl Worker {
                 result = Err(error);
                 return Change::Keep;
             }
+            // What was invalidated stays so, and one reader renews it.
+            draft.copy_marks(item);
             result = Ok(Some(Counted::Done {
                 number: next.number,
                 cas: 0,

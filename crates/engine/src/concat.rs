@@ -208,8 +208,13 @@ impl Worker {
         let section = self.section();
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             if holds(present)
-                && let Some(draft) = draft.take()
+                && let Some(mut draft) = draft.take()
             {
+                if let Some(item) = live(present) {
+                    // The longer value is as old as the one in it.
+                    draft.set_stale(item.is_stale());
+                    draft.set_won(item.is_won());
+                }
                 self.void_lease(key);
                 return Change::Put { draft, cas: condition.cas };
             }

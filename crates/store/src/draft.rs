@@ -183,10 +183,11 @@ impl Draft {
         flags == item.flags() && shape.has(Shape::BASE64) == item.is_base64_key()
     }
 
-    /// Gives the draft the deadline and the marks of an item whose stripe the caller holds.
-    pub(crate) fn copy_marks(&mut self, item: &Item<'_>) {
+    /// Gives the draft the marks of the item that it replaces: whether it was read, is stale, and
+    /// its recache win was handed out. For use inside
+    /// [`Section::update`](crate::Section::update).
+    pub fn copy_marks(&mut self, item: &Item<'_>) {
         const MARKS: u32 = Shape::FETCHED | Shape::STALE | Shape::WON;
-        self.set_deadline(item.deadline());
         self.set(item.header.shape().0 & MARKS, true);
     }
 

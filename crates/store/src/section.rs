@@ -317,6 +317,7 @@ impl<'s> Section<'s> {
             return None;
         }
         draft.push(value).ok()?;
+        draft.set_deadline(item.deadline());
         draft.copy_marks(&item);
         let seen = item.header.recency.load(Ordering::Relaxed);
         let part = store.bag_at(item.header.pos.load(Ordering::Relaxed));

@@ -7,29 +7,46 @@ use testkit::Rng;
 /// One valid meta command on one of `keys`.
 pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
     let encoded = rng.one_in(8);
-    let key = if encoded { keys.encoded.clone() } else { keys.one(rng).to_vec() };
+    let invalidated = !encoded && rng.one_in(4);
+    let mut key = if encoded { keys.encoded.clone() } else { keys.one(rng).to_vec() };
+    if invalidated {
+        key.clone_from(&keys.invalidated);
+    }
     let mut flags: Vec<Vec<u8>> = if encoded { vec![b"b".to_vec()] } else { Vec::new() };
-    match rng.below(12) {
+    match rng.below(14) {
         0..=4 => {
             choose(rng, &mut flags, &["c", "f", "h", "k", "l", "s", "t", "u", "v", "v", "q"]);
             sometimes(rng, &mut flags, &["Oab12", "T50", "T0", "R20", "R2000", "N30"]);
             Command::differs(command(b"mg", &key, None, &flags), &["key-in-base64"])
         }
         5..=8 => {
-            choose(rng, &mut flags, &["c", "k", "q", "I"]);
-            sometimes(
-                rng,
-                &mut flags,
-                &["Oab12", "F77", "T0", "T90", "T-1", "MS", "ME", "MA", "MP", "MR", "Ms", "Me"],
-            );
+            choose(rng, &mut flags, &["c", "k", "q"]);
+            choose(rng, &mut flags, if invalidated { &["I"] } else { &[] });
+            sometimes(rng, &mut flags, &["Oab12", "F77", "T0", "T90", "T-1"]);
+            let appends: &[_] = if invalidated { &[] } else { &["MA", "MP"] };
+            sometimes(rng, &mut flags, appends);
+            sometimes(rng, &mut flags, &["MS", "ME", "MR", "Ms", "Me"]);
             cas(rng, &mut flags);
             Command::same(command(b"ms", &key, Some(&value(rng)), &flags))
         }
         9 => {
-            choose(rng, &mut flags, &["k", "q", "I"]);
+            choose(rng, &mut flags, &["k", "q"]);
+            choose(rng, &mut flags, if invalidated { &["I"] } else { &[] });
             sometimes(rng, &mut flags, &["Oab12", "T30"]);
             cas(rng, &mut flags);
             Command::same(command(b"md", &key, None, &flags))
+        }
+        11 => {
+            let mut flags = vec![b"I".to_vec()];
+            choose(rng, &mut flags, &["k", "q"]);
+            cas(rng, &mut flags);
+            Command::same(command(b"md", &keys.wide, None, &flags))
+        }
+        12 => {
+            let mut flags = Vec::new();
+            choose(rng, &mut flags, &["h", "k", "s", "t", "v", "q"]);
+            sometimes(rng, &mut flags, &["T50", "R20", "R2000"]);
+            Command::same(command(b"mg", &keys.wide, None, &flags))
         }
         10 => {
             let quiet_or_unique = quiet_or_unique(rng);

@@ -67,6 +67,14 @@ const DELETE_AND_ARITHMETIC: &[Row] = &[
         "STORED\r\nHD\r\nVA 1 X W\r\na\r\nVA 1 Z X\r\na\r\n",
     ),
     row(
+        "set <k> 0 0 2\r\n50\r\nmd <k> I\r\nincr <k> 1\r\nmg <k> v\r\ndecr <k> 1\r\nmg <k> v h\r\n",
+        "STORED\r\nHD\r\n51\r\nVA 2 X W\r\n51\r\n50\r\nVA 2 h1 Z X\r\n50\r\n",
+    ),
+    row(
+        "set <k> 0 20 1\r\n5\r\nmg <k> R30\r\nma <k>\r\nmg <k> R30\r\n",
+        "STORED\r\nHD W\r\nHD\r\nHD Z\r\n",
+    ),
+    row(
         "ma <k>\r\nset <k> 0 0 1\r\n5\r\nma <k>\r\nma <k> v\r\nma <k> v D10 MI\r\nma <k> MD v D3\r\n",
         "NF\r\nSTORED\r\nHD\r\nVA 1\r\n7\r\nVA 2\r\n17\r\nVA 2\r\n14\r\n",
     ),

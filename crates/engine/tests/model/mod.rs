@@ -324,6 +324,7 @@ impl World {
             };
             entry.value = [&first[..], &second[..]].concat();
             (entry.flags, entry.deadline) = (old.flags, old.deadline);
+            (entry.is_stale, entry.is_won) = (old.is_stale, old.is_won);
         }
         stored(entry)
     }
@@ -428,9 +429,6 @@ impl World {
             value: format!("{want:<0$}", old.value.len()).into_bytes(),
             deadline: how.deadline.unwrap_or(old.deadline),
             cas,
-            is_stale: false,
-            is_won: false,
-            is_fetched: false,
             ..old
         };
         self.put(key, entry);
