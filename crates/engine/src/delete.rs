@@ -47,7 +47,8 @@ pub enum Deleted {
     Exists,
     /// There is none.
     NotFound,
-    /// The empty item got no memory.
+    /// The empty item got no memory, and nothing has changed; or it was done, but there is no room
+    /// for the hold-off.
     Refused(DraftError),
 }
 
@@ -96,10 +97,10 @@ impl Worker {
     ) -> Option<Deleted> {
         let section = self.section();
         let (mut deleted, mut class, mut value_len) = (Deleted::NotFound, 0, 0);
-        let mut lacks_cas = false;
+        let (mut lacks_cas, mut is_held_off) = (false, true);
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             let Some(item) = live(present) else {
-                self.end_leases(key, how);
+                is_held_off = self.end_leases(key, how);
                 return remove_dead(present);
             };
             if how.compare.is_some_and(|unique| !self.cas_matches(item, unique)) {
@@ -110,7 +111,7 @@ impl Worker {
             if lacks_cas {
                 return Change::Keep;
             }
-            self.end_leases(key, how);
+            is_held_off = self.end_leases(key, how);
             (class, value_len) = (item.class(), item.value_len());
             self.count_class(class, ClassCounter::DeleteHits);
             deleted = Deleted::Done { cas: 0, class, value_len };
@@ -126,7 +127,7 @@ impl Worker {
         if lacks_cas {
             return None;
         }
-        Some(match applied {
+        let deleted = match applied {
             Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas), class, value_len },
             Applied::Refused(error) => {
                 self.refused(error);
@@ -138,15 +139,15 @@ impl Worker {
                 }
                 deleted
             }
-        })
+        };
+        Some(if is_held_off { deleted } else { Deleted::Refused(DraftError::OutOfMemory) })
     }
 
-    /// Makes void what was read of the key before: it must not be stored. Under its lock.
-    fn end_leases(&self, key: Key<'_>, how: &Delete) {
+    /// Makes void what was read of the key before: it must not be stored. Under its lock. False if
+    /// there is no room for the hold-off.
+    fn end_leases(&self, key: Key<'_>, how: &Delete) -> bool {
         self.void_lease(key);
-        if how.hold_off_secs > 0 {
-            self.hold_off(key, how.hold_off_secs);
-        }
+        how.hold_off_secs == 0 || self.hold_off(key, how.hold_off_secs)
     }
 
     /// Marks a linked item stale, under its key's lock; returns its new cas unique as shown, 0 if

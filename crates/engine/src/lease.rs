@@ -130,14 +130,16 @@ impl Worker {
         }
     }
 
-    /// Forbids to add the key for `secs` seconds, and for less than one more. Under its lock.
-    pub(crate) fn hold_off(&self, key: Key<'_>, secs: u32) {
+    /// Forbids to add the key for `secs` seconds, and for less than one more. Under its lock. False
+    /// if there is no room to remember that.
+    pub(crate) fn hold_off(&self, key: Key<'_>, secs: u32) -> bool {
         let now_secs = self.now_secs();
         let until = now_secs.saturating_add(secs).saturating_add(1);
         let table = self.shared.lease_table();
-        table.hold(key.hash, until, now_secs);
+        let is_held = table.hold(key.hash, until, now_secs);
         self.shared.charge_leases(table);
-        self.count(Counter::Holdoffs);
+        self.count(if is_held { Counter::Holdoffs } else { Counter::HoldoffNoMemory });
+        is_held
     }
 
     /// The change that deletes an item: it is removed, or kept as stale for a while.
@@ -181,7 +183,7 @@ fn is_live(item: &Item<'_>) -> bool {
 pub struct LeaseStats {
     /// Bytes of the table; 0 until the first use.
     pub table_bytes: u64,
-    /// Tokens not used yet, and hold-offs, that were pushed out of it before their time.
+    /// Tokens that were pushed out of it before they were used.
     pub lost: u64,
 }
 

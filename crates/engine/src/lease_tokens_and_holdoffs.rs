@@ -3,12 +3,13 @@
 //! A table of sets, each of a few keys under one lock. A key is known by its 64-bit hash:
 //!
 //! ```text
-//!     hash -> set: [hash, token, issued at, invalidations then, held until] x 8, and the floor
+//!     hash -> set: [hash, token, issued at, invalidations then, held until] x 8
 //!          -> overflow set, eight times as many, made when they are first needed
 //! ```
 //!
 //! A key whose set is full of others that are still needed goes to its overflow set. That one keeps
-//! whoever is needed longest. A token that was used or made void is needed least.
+//! whoever is needed longest. A token that was used or made void is needed least. Hold-offs leave
+//! places for tokens in each set.
 //!
 //! # Laws
 //!
@@ -16,8 +17,8 @@
 //!    in one order with the stores and deletes of its key.
 //! 2. A live item has no token: whatever creates an item makes the key's token void.
 //! 3. Losing a token is safe: its holder's value is refused, as if a delete had come between.
-//! 4. Losing a hold-off is not, so what is pushed out leaves its end in the set's floor: until then
-//!    every key of the set is held.
+//! 4. Losing a hold-off is not, so none is pushed out. One that finds no place is refused with an
+//!    error.
 //! 5. Nothing here outlives the process, and tokens are drawn with a key that does not either: none
 //!    is valid after a restart.
 
@@ -32,6 +33,8 @@ use narrow::low_u32;
 
 /// Keys of a set.
 const WAYS: usize = 8;
+/// Most hold-offs of a set: whoever sends many must not take the tokens' places.
+const HELD_MAX: usize = WAYS - 2;
 /// The table's part of the memory limit, without overflow.
 const SHARE: u64 = 256;
 /// Fewest and most sets, without overflow.
@@ -65,7 +68,7 @@ pub(crate) struct Table {
     /// Draws tokens: a keyed hash of a counter, which nobody can guess from the tokens before.
     secret: RandomState,
     drawn: AtomicU64,
-    /// Keys that were pushed out before their time.
+    /// Tokens that were pushed out before they were used.
     lost: AtomicU64,
 }
 
@@ -75,8 +78,6 @@ type Segment = Box<[Mutex<Set>]>;
 #[derive(Debug, Default)]
 struct Set {
     keys: [Entry; WAYS],
-    /// Hold-offs that were pushed out end by this second.
-    floor: u32,
 }
 
 /// The facts about a key. Free when all is zero.
@@ -97,7 +98,11 @@ impl Entry {
     /// `true` if a token that is not used yet, or a hold-off, would be lost with it.
     fn is_needed(&self, interval_secs: u32, now_secs: u32) -> bool {
         let is_valid = self.token != 0 && self.token & VOID == 0;
-        (is_valid || self.held_until > now_secs) && self.ends(interval_secs) > now_secs
+        (is_valid || self.is_held(now_secs)) && self.ends(interval_secs) > now_secs
+    }
+
+    fn is_held(&self, now_secs: u32) -> bool {
+        self.held_until > now_secs
     }
 
     /// The first second in which nothing of this matters any more.
@@ -115,8 +120,13 @@ impl Set {
     }
 
     fn is_held(&self, hash: u64, now_secs: u32) -> bool {
-        let held = |entry: &Entry| entry.hash == hash && entry.held_until > now_secs;
-        self.keys.iter().any(held) || self.floor > now_secs
+        self.keys.iter().any(|entry| entry.hash == hash && entry.is_held(now_secs))
+    }
+
+    /// Whether a hold-off of this key leaves enough places for tokens.
+    fn may_hold(&self, hash: u64, now_secs: u32) -> bool {
+        let others = |entry: &&Entry| entry.hash != hash && entry.is_held(now_secs);
+        self.keys.iter().filter(others).count() < HELD_MAX
     }
 }
 
@@ -167,7 +177,7 @@ impl Table {
         self.growth.swap(0, Ordering::Relaxed)
     }
 
-    /// Tokens not used yet, and hold-offs, that were pushed out before their time.
+    /// Tokens that were pushed out before they were used.
     pub(crate) fn lost(&self) -> u64 {
         // Relaxed: a number for people.
         self.lost.load(Ordering::Relaxed)
@@ -226,9 +236,28 @@ impl Table {
         given_back.unwrap_or(false)
     }
 
-    /// The key may not be added before this second.
-    pub(crate) fn hold(&self, hash: u64, until: u32, now_secs: u32) {
-        self.with_entry(hash, now_secs, |entry| entry.held_until = entry.held_until.max(until));
+    /// The key may not be added before this second. False if there is no room to remember that.
+    #[must_use]
+    pub(crate) fn hold(&self, hash: u64, until: u32, now_secs: u32) -> bool {
+        let mut set = self.set(hash);
+        if set.find(hash).is_none()
+            && let Some(mut overflow) = self.overflow_of(hash)
+            && overflow.find(hash).is_some()
+        {
+            return self.hold_in(&mut overflow, hash, (until, now_secs), true).is_some();
+        }
+        if self.hold_in(&mut set, hash, (until, now_secs), false).is_some() {
+            return true;
+        }
+        let mut overflow = self.overflow_made(hash);
+        let Some(entry) = self.hold_in(&mut overflow, hash, (until, now_secs), true) else {
+            return false;
+        };
+        // A key has one entry.
+        if let Some(known) = set.find(hash) {
+            *entry = Entry { held_until: entry.held_until, ..std::mem::take(known) };
+        }
+        true
     }
 
     /// `true` if the key may not be added now.
@@ -295,8 +324,28 @@ impl Table {
         f(entry)
     }
 
+    /// Holds the key in this set, in its entry or in a new one as by [`replaced`](Self::replaced).
+    /// `None` if there are too many hold-offs, or all others are needed.
+    fn hold_in<'g>(
+        &self,
+        set: &'g mut Set,
+        hash: u64,
+        (until, now_secs): (u32, u32),
+        must: bool,
+    ) -> Option<&'g mut Entry> {
+        if !set.may_hold(hash, now_secs) {
+            return None;
+        }
+        let entry = match set.keys.iter().position(|entry| entry.hash == hash) {
+            Some(at) => &mut set.keys[at],
+            None => self.replaced(set, hash, now_secs, must)?,
+        };
+        entry.held_until = entry.held_until.max(until);
+        Some(entry)
+    }
+
     /// A new entry for the key in the place of the one that is needed least; `None` if all are
-    /// needed, unless one `must` go.
+    /// needed, unless one `must` go. A hold-off never goes.
     fn replaced<'g>(
         &self,
         set: &'g mut Set,
@@ -305,15 +354,16 @@ impl Table {
         must: bool,
     ) -> Option<&'g mut Entry> {
         let interval_secs = self.interval_secs();
-        let need =
-            |entry: &Entry| (entry.is_needed(interval_secs, now_secs), entry.ends(interval_secs));
+        let need = |entry: &Entry| {
+            let is_needed = entry.is_needed(interval_secs, now_secs);
+            (entry.is_held(now_secs), is_needed, entry.ends(interval_secs))
+        };
         let at = (0..WAYS).min_by_key(|&at| need(&set.keys[at]))?;
-        let (is_needed, _) = need(&set.keys[at]);
-        if is_needed && !must {
+        let (is_held, is_needed, _) = need(&set.keys[at]);
+        if is_held || is_needed && !must {
             return None;
         }
         if is_needed {
-            set.floor = set.floor.max(set.keys[at].held_until);
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         set.keys[at] = Entry { hash, ..Entry::default() };
@@ -423,13 +473,30 @@ mod tests {
             (1..=20).zip(&tokens).filter(|&(hash, &token)| table.redeem(hash, token).is_some());
         assert_eq!((kept.count(), table.lost()), (2 * WAYS, 4));
         let bytes = table.bytes();
-        (1..=20).for_each(|hash| table.hold(hash, 150 + u32::try_from(hash).unwrap(), 120));
-        assert!((1..=20).all(|hash| table.is_held(hash, 149)));
-        assert!(table.is_held(99, 149), "the floor holds everybody");
-        assert!(table.ask(99, 149, 0) != Grant::Wait, "a hold-off is no reason to wait");
-        assert!(table.is_held(99, 149));
-        assert!(!(1..=99).any(|hash| table.is_held(hash, 171)));
+        let held: Vec<u64> = (1..=20).filter(|&hash| table.hold(hash, 150, 120)).collect();
+        assert_eq!(held.len(), 2 * HELD_MAX);
+        assert!((1..=99).all(|hash| table.is_held(hash, 149) == held.contains(&hash)));
+        assert!(held.iter().all(|&hash| table.hold(hash, 151, 120)), "what is held, longer");
+        for hash in 200..300 {
+            let given = token(table.ask(hash, 120, 0));
+            assert_eq!(table.redeem(hash, given), Some(0), "hold-offs leave places for tokens");
+        }
+        assert!((1..=99).all(|hash| table.is_held(hash, 150) == held.contains(&hash)));
+        assert!(!(1..=99).any(|hash| table.is_held(hash, 151)));
+        assert!(table.hold(99, 170, 151), "they are over");
         assert_eq!(table.bytes(), bytes);
+    }
+
+    /// Its set has too many hold-offs, so its entry moves.
+    #[test]
+    fn a_key_with_a_token_is_held_where_there_is_room() {
+        let table = small(10);
+        let given = token(table.ask(99, 100, 0));
+        let most = u64::try_from(HELD_MAX).unwrap();
+        assert!((1..=most).all(|hash| table.hold(hash, 200, 100)));
+        assert!(table.hold(99, 150, 100) && table.is_held(99, 149) && !table.is_held(99, 150));
+        assert_eq!(table.ask(99, 105, 0), Grant::Wait, "the interval is known");
+        assert_eq!((table.redeem(99, given), table.redeem(99, given)), (Some(0), None));
     }
 
     /// A cold server: every reader misses, and the fills come seconds later.
@@ -460,19 +527,18 @@ mod tests {
             assert_eq!(table.redeem(hash, given), Some(0));
         }
         assert_eq!((table.lost(), table.take_growth()), (0, 0));
-        let held = u32::try_from(WAYS).unwrap();
-        (0..held).for_each(|hash| table.hold(u64::from(hash) + 1, 200, 100));
-        let given = token(table.ask(5000, 100, 0));
+        let held = u64::try_from(WAYS).unwrap();
+        assert!((1..=held).all(|hash| table.hold(hash, 200, 100)));
         assert!(table.take_growth() > 0, "no hold-off makes room");
+        let given = token(table.ask(5000, 100, 0));
         assert_eq!((table.take_growth(), table.redeem(5000, given)), (0, Some(0)));
-        assert!((1..=u64::from(held)).all(|hash| table.is_held(hash, 150)));
+        assert!((1..=held).all(|hash| table.is_held(hash, 150)));
     }
 
     #[test]
     fn a_longer_hold_off_is_not_shortened_and_another_key_is_free() {
         let table = small(10);
-        table.hold(7, 105, 100);
-        table.hold(7, 102, 100);
+        assert!(table.hold(7, 105, 100) && table.hold(7, 102, 100));
         assert!(table.is_held(7, 104) && !table.is_held(7, 105) && !table.is_held(8, 104));
     }
 }

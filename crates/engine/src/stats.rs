@@ -53,6 +53,8 @@ counters! {
     GetFlushed = "get_flushed",
     /// Keys asked for and not there.
     GetMisses = "get_misses",
+    /// Hold-offs for which there was no room; the delete was done.
+    HoldoffNoMemory = "holdoff_no_memory",
     /// An `add` refused because of a hold-off.
     HoldoffRefused = "holdoff_refused",
     /// Deletes with a hold-off.

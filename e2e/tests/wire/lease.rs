@@ -317,6 +317,32 @@ fn a_hold_off_makes_nobody_wait() {
     assert_eq!(lease_set(&mut wire, "before", before), "NOT_STORED");
 }
 
+/// More hold-offs than there are places for: those who send too many are told, and other keys are
+/// added as ever.
+#[test]
+fn a_flood_of_hold_offs_holds_no_other_key() {
+    let server = Server::under_test(&["-m", "64"]);
+    let mut wire = server.connect();
+    let (mut held, mut refused) = (0, 0);
+    for thousand in 0..120 {
+        let batch = (0..1000).map(|key| format!("md flood{thousand}-{key} H3600\r\n"));
+        wire.send(batch.collect::<String>().as_bytes());
+        for _ in 0..1000 {
+            match wire.line().as_str() {
+                "NF" => held += 1,
+                "SERVER_ERROR out of memory storing object" => refused += 1,
+                other => panic!("{other}"),
+            }
+        }
+    }
+    assert!(held > 10_000 && refused > 10_000, "{held} held, {refused} refused");
+    assert_eq!((server.stat("holdoffs"), server.stat("holdoff_no_memory")), (held, refused));
+    for key in 0..1000 {
+        wire.expect(format!("add other{key} 0 0 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
+    }
+    assert!(token(&mut wire, "cold") > 1, "a token has a place");
+}
+
 /// Many more keys than the table may have places for: a bound on its memory, and what is pushed out
 /// is safe.
 #[test]

@@ -257,7 +257,6 @@ fn delete(cx: &mut Context, key: &[u8], secs: u32) -> &'static [u8] {
     }
     let key = cx.batch.key(&cx.engine, key);
     let deleted = cx.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
-    let is_done = matches!(deleted, Deleted::Done { .. });
     if let Deleted::Done { class, value_len, .. } = deleted
         && cx.reporter.is_busy()
     {
@@ -266,7 +265,11 @@ fn delete(cx: &mut Context, key: &[u8], secs: u32) -> &'static [u8] {
     if cx.shared.prefixes.is_on() {
         cx.shared.prefixes.count(key.bytes, Kind::Delete);
     }
-    if is_done { reply::DELETED } else { reply::NOT_FOUND }
+    match deleted {
+        Deleted::Done { .. } => reply::DELETED,
+        Deleted::Refused(error) => refusal::line(error),
+        Deleted::Exists | Deleted::NotFound => reply::NOT_FOUND,
+    }
 }
 
 /// Answers a refused line, and sees to it that its data is not read as commands: with `-o strict`

@@ -83,6 +83,12 @@ pub(super) const OWN: &[Row] = &[
     row("stale_items", "stale_items", Gauge, "Deleted values that are kept."),
     row("stale_bytes", "stale_bytes", Gauge, "Bytes of deleted values that are kept."),
     row("holdoffs", "holdoffs_total", Counter, "Deletes with a hold-off."),
+    row(
+        "holdoff_no_memory",
+        "holdoff_no_memory_total",
+        Counter,
+        "Hold-offs for which there was no room.",
+    ),
     row("holdoff_refused", "holdoff_refused_total", Counter, "Adds refused by a hold-off."),
     // Memory.
     row("bags_bytes", "bags_bytes", Gauge, "Memory of bags."),
