@@ -2,11 +2,12 @@
 //!
 //! A request that answers with the value, or with facts about the item, requires the right to read.
 //! One that changes the item requires the right to write. One that does both requires both: incr,
-//! decr and `ma`, gat and gats, `mg` when it creates the item or gives it a new lifetime, and a
-//! lease, which is a promise to fill. A whole prefix may be invalidated by a user who may write
-//! every key under it. The other commands require `admin`, except those that show nothing of items
-//! and change nothing.
+//! decr and `ma`, gat and gats, `mg` when it creates the item or gives it a new lifetime, `ms` that
+//! appends and asks for the size, and a lease, which is a promise to fill. A whole prefix may be
+//! invalidated by a user who may write every key under it. The other commands require `admin`,
+//! except those that show nothing of items and change nothing.
 
+use proto::StoreMode;
 use proto::binary::Command as Binary;
 use proto::meta::{self, Command as Meta};
 use proto::text::Request;
@@ -65,6 +66,11 @@ impl<'b> Needs<'b> {
         match request.command {
             Meta::Get if changes => Self::Key(Permission::ReadWrite, request.key),
             Meta::Get | Meta::Debug => Self::Key(Permission::Read, request.key),
+            Meta::Set { mode: StoreMode::Append | StoreMode::Prepend, .. }
+                if request.flags.into_iter().any(|flag| flag == b"s") =>
+            {
+                Self::Key(Permission::ReadWrite, request.key)
+            }
             Meta::Set { .. } | Meta::Delete => Self::Key(Permission::Write, request.key),
             Meta::Arithmetic { .. } => Self::Key(Permission::ReadWrite, request.key),
             Meta::NoOp => Self::Nothing,

@@ -2,6 +2,7 @@
 
 use std::os::fd::RawFd;
 
+use access::Permission;
 use engine::{
     Arithmetic, Cas, Condition, Counted, Delete, Deleted, Key, Miss, Mode, NewValue, Verdict,
     Vivify,
@@ -131,8 +132,10 @@ fn serve_command(
             let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
             let touched = cx.engine.touch(key, deadline, Cas::Needed);
             let out = output.buf();
+            let may_read = !session.login.forbids(Permission::Read, key.bytes);
             pending.write(|| match touched {
-                Ok(found) => reply::write_touched(out, header, found.flags, found.cas),
+                Ok(found) if may_read => reply::write_touched(out, header, found.flags, found.cas),
+                Ok(_) => reply::write_touched(out, header, 0, 0),
                 Err(_) => reply::write_error(out, header, Status::NotFound),
             })
         }

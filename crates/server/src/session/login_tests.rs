@@ -187,6 +187,48 @@ fn rights_hold_for_every_command_of_the_binary_protocol() {
     assert_eq!(status(&app.send(&mut worker, &packet(0x0a, b"", b""))), 0, "in step");
 }
 
+/// The win to renew a value is for those who may store it. Who may not read learns nothing of an
+/// item by writing.
+#[test]
+fn readers_win_nothing_and_writers_see_nothing() {
+    let users = File::new("app:1\nreport:2\nfeed:3\n");
+    let rights = File::new("app readwrite *\nreport read *\nfeed write *\n");
+    let flags = format!("rights={}", rights.text());
+    let mut worker = worker(&["-Y", users.text(), "-o", &flags]);
+    let [mut app, mut report, mut feed] = ["app 1", "report 2", "feed 3"].map(|token| {
+        let mut client = Client::new(&mut worker);
+        let login = format!("set x 0 0 {}\r\n{token}\r\n", token.len());
+        expect(&mut worker, &mut client, login.as_bytes(), b"STORED\r\n");
+        client
+    });
+    expect(&mut worker, &mut app, b"ms k 1 T9\r\n5\r\nmd k I\r\n", b"HD\r\nHD\r\n");
+    expect(&mut worker, &mut report, b"mg k v\r\nmg k R30\r\n", b"VA 1 X\r\n5\r\nHD X\r\n");
+    expect(&mut worker, &mut app, b"mg k\r\n", b"HD X W\r\n");
+    expect(&mut worker, &mut report, b"mg k\r\n", b"HD Z X\r\n");
+    let want = format!("{DENIED}{DENIED}HD\r\n");
+    let sent = b"ms k 0 MA s\r\n\r\nms k 0 MP k s\r\n\r\nms k 0 MA\r\n\r\n";
+    expect(&mut worker, &mut feed, sent, want.as_bytes());
+    expect(&mut worker, &mut app, b"ms k 0 MA s\r\n\r\n", b"HD s1\r\n");
+}
+
+#[test]
+fn a_binary_touch_tells_facts_only_to_readers() {
+    let users = File::new("app:1\nfeed:2\n");
+    let rights = File::new("app readwrite *\nfeed write *\n");
+    let flags = format!("rights={}", rights.text());
+    let mut worker = worker(&["-S", "-Y", users.text(), "-o", &flags]);
+    let touched = [&b"\0app\x001"[..], b"\0feed\x002"].map(|token| {
+        let mut client = Client::new(&mut worker);
+        assert_eq!(status(&client.send(&mut worker, &packet(0x21, b"PLAIN", token))), 0);
+        let set = super::tests::packet(0x01, b"\0\0\0\x07\0\0\0\0", b"k", b"v", 0, 0);
+        assert_eq!(status(&client.send(&mut worker, &set)), 0);
+        client.send(&mut worker, &super::tests::packet(0x1c, &[0; 4], b"k", b"", 0, 0))
+    });
+    let facts =
+        touched.map(|reply| (status(&reply), reply[16..24] != [0; 8], reply[24..].to_vec()));
+    assert_eq!(facts, [(0, true, vec![0, 0, 0, 7]), (0, false, vec![0; 4])]);
+}
+
 #[test]
 fn a_reload_changes_rights_and_ends_logins() {
     let users = File::new("a:1\nb:2\n");

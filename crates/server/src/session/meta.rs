@@ -4,6 +4,7 @@ mod lease;
 
 use std::os::fd::RawFd;
 
+use access::Permission;
 use engine::{
     Arithmetic, Cas, Condition, Counted, Counter, Delete, Deleted, Key, MetaGet, MetaHit, Miss,
     NewValue, Verdict, Vivify, ttl_of,
@@ -94,7 +95,8 @@ fn get(
         deadline: touch_deadline(&cx.engine, request),
         recache_after_touch: precedes(request, b'T', b'R'),
         no_bump: options.no_update,
-        no_claim: session.is_datagram(),
+        // Who cannot store the value leaves the win to those who can.
+        no_claim: session.is_datagram() || session.login.forbids(Permission::Write, request.key),
         cas: options.new_cas,
         wants_cas: if options.wants_cas { Cas::Needed } else { Cas::Any },
         base64_key: options.base64,
