@@ -76,6 +76,17 @@ fn binary_statistics_count_by_prefix() {
     let dump = stat(&mut worker, b"detail dump");
     let want = b"detailedPREFIX foo get 1 hit 1 set 1 del 0\r\nEND\r\n";
     assert_eq!((&dump[24..24 + want.len()], dump.len()), (&want[..], 24 + want.len() + 24));
+    text.send(
+        &mut worker,
+        b"ms bar:1 1\r\n1\r\nmg bar:1 v\r\nmg bar:2 v\r\nmd bar:1\r\nmd bar:1\r\n",
+    );
+    let mut binary = Client::new(&mut worker);
+    for (opcode, extras) in [(0x1c, &[0; 4][..]), (0x04, b"")] {
+        binary.send(&mut worker, &packet(opcode, extras, b"foo:1", b"", 0, 0));
+    }
+    let dump = stat(&mut worker, b"detail dump");
+    let want = b"PREFIX bar get 2 hit 1 set 1 del 2\r\nPREFIX foo get 2 hit 2 set 1 del 1\r\n";
+    assert!(dump.windows(want.len()).any(|window| window == want), "{}", dump.escape_ascii());
     for other in [&b"detail"[..], b"detail x", b"detailx"] {
         assert_eq!(stat(&mut worker, other)[6..8], [0, 1], "{}", other.escape_ascii());
     }

@@ -131,6 +131,9 @@ fn serve_command(
             let key = cx.batch.key(&cx.engine, key);
             let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
             let touched = cx.engine.touch(key, deadline, Cas::Needed);
+            if cx.shared.prefixes.is_on() {
+                cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: touched.is_ok() });
+            }
             let out = output.buf();
             let may_read = !session.login.forbids(Permission::Read, key.bytes);
             pending.write(|| match touched {
@@ -304,6 +307,9 @@ pub(crate) fn answer_store(
 fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u8>) {
     let header = &request.header;
     let compare = Some(header.cas).filter(|cas| *cas != 0);
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(key.bytes, Kind::Delete);
+    }
     let status = match cx.engine.delete(key, &Delete { compare, ..Delete::default() }) {
         Deleted::Done { class, value_len, .. } => {
             if cx.reporter.is_busy() {

@@ -25,6 +25,7 @@ use super::times;
 use super::trace;
 use super::value_in::{self, Taken};
 use super::value_out::{self, LINE_END, Outgoing, outgoing};
+use crate::prefixes::Kind;
 
 /// Serves one meta request, which took `head` of the input.
 pub(crate) fn serve(
@@ -181,6 +182,9 @@ pub(super) fn answer_miss(
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, request.key, Err(&miss));
     }
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(request.key, Kind::Get { is_hit: false });
+    }
     if !reply::is_silent(request, Status::Miss) {
         reply::write_status(out, request, Status::Miss);
     }
@@ -199,6 +203,9 @@ pub(super) fn answer_hit(
     let item = &hit.item;
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, request.key, Ok(item));
+    }
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(request.key, Kind::Get { is_hit: true });
     }
     let now_secs = cx.engine.now_secs();
     let (before, after) = if hit.is_created {
@@ -337,6 +344,9 @@ fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u
         cas: options.new_cas,
         hold_off_secs: options.hold_off_secs.unwrap_or(0),
     };
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(key.bytes, Kind::Delete);
+    }
     let status = match cx.engine.delete(key, &how) {
         Deleted::Done { class, value_len, .. } => {
             // An invalidation deletes nothing.

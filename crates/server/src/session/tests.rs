@@ -450,9 +450,9 @@ fn a_printed_key_is_no_command() {
         [
             "",
             "END",
-            "PREFIX a%20b get 0 hit 0 set 1 del 0",
-            "PREFIX p%0D%0ASTAT%20fake%201%0D%0AEND%0D%0A get 0 hit 0 set 1 del 0",
-            "PREFIX user get 0 hit 0 set 1 del 0",
+            "PREFIX a%20b get 1 hit 1 set 1 del 0",
+            "PREFIX p%0D%0ASTAT%20fake%201%0D%0AEND%0D%0A get 1 hit 1 set 1 del 0",
+            "PREFIX user get 1 hit 1 set 1 del 0",
         ]
     );
 }
