@@ -1,8 +1,9 @@
 //! The HTTP endpoint: one thread, or one task of a program that has a runtime.
 //!
 //! A connection carries one request, has [`PATIENCE`] for everything, and holds one head of a
-//! request and one answer. Where [`CONNECTIONS_MAX`] are open the oldest makes room, so nobody who
-//! says nothing keeps others out: it is the silent that grow old.
+//! request and one answer, which for the numbers is a page that it may share with others. Where
+//! [`CONNECTIONS_MAX`] are open the oldest makes room, so nobody who says nothing keeps others out:
+//! it is the silent that grow old.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
@@ -19,6 +21,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::held::Held;
 use crate::program::Pages;
 use crate::request::{self, HEAD_BYTES_MAX, Head};
 
@@ -27,6 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections open at a time.
 const CONNECTIONS_MAX: usize = 256;
+
+/// Bytes of an answer that wait in the kernel for the client's window, for each connection
+/// (`TCP_NOTSENT_LOWAT`). Without a limit it holds megabytes for a client that does not read.
+const UNSENT_BYTES_MAX: u32 = 16 * 1024;
 
 /// The pause after a connection could not be accepted: descriptors have run out, and others may
 /// close some.
@@ -87,14 +94,16 @@ impl Drop for Endpoint {
 
 /// Answers at `listener` until the task is dropped, and the connections with it.
 pub async fn serve(listener: TcpListener, pages: Arc<dyn Pages>) {
-    let mut open = Open::default();
+    let (mut open, held) = (Open::default(), Arc::new(Held::default()));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let pages = Arc::clone(&pages);
+                // If this fails, the kernel holds more, and the connection is served all the same.
+                let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+                let (pages, held) = (Arc::clone(&pages), Arc::clone(&held));
                 let task = tokio::spawn(async move {
                     // A slow client, and one that goes away, gets nothing.
-                    let _ = timeout(PATIENCE, converse(stream, &*pages)).await;
+                    let _ = timeout(PATIENCE, converse(stream, &*pages, &held)).await;
                 });
                 open.add(task.abort_handle());
             }
@@ -128,7 +137,7 @@ impl Drop for Open {
 }
 
 /// Reads one request and answers it; or, line by line, what is no HTTP.
-async fn converse(mut stream: TcpStream, pages: &dyn Pages) -> io::Result<()> {
+async fn converse(mut stream: TcpStream, pages: &dyn Pages, held: &Held) -> io::Result<()> {
     let mut bytes = Vec::new();
     loop {
         let room = HEAD_BYTES_MAX - bytes.len();
@@ -138,20 +147,22 @@ async fn converse(mut stream: TcpStream, pages: &dyn Pages) -> io::Result<()> {
                 return Ok(());
             }
             let refusal = if is_http(&bytes) { request::too_long() } else { Vec::new() };
-            return end(stream, &refusal).await;
+            return end(stream, Arc::new(refusal)).await;
         }
         if is_http(&bytes) {
             match request::head(&bytes) {
                 Head::Partial => {}
-                Head::Whole(request) => return end(stream, &request.answer(pages)).await,
-                Head::Broken => return end(stream, &request::refusal()).await,
+                Head::Whole(request) => return end(stream, request.answer(pages, held)).await,
+                Head::Broken => return end(stream, Arc::new(request::refusal())).await,
             }
             continue;
         }
         while let Some(length) = bytes.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = bytes.drain(..=length).collect();
             let line = String::from_utf8_lossy(&line);
-            let Some(answer) = pages.line(line.trim_end()) else { return end(stream, b"").await };
+            let Some(answer) = pages.line(line.trim_end()) else {
+                return end(stream, Arc::default()).await;
+            };
             stream.write_all(answer.as_bytes()).await?;
         }
     }
@@ -164,8 +175,9 @@ fn is_http(bytes: &[u8]) -> bool {
 
 /// Sends the answer, and reads on until the other side has closed: closing before that could reset
 /// the connection under the answer.
-async fn end(mut stream: TcpStream, answer: &[u8]) -> io::Result<()> {
-    stream.write_all(answer).await?;
+async fn end(mut stream: TcpStream, answer: Arc<Vec<u8>>) -> io::Result<()> {
+    stream.write_all(&answer).await?;
+    drop(answer);
     stream.shutdown().await?;
     let mut rest = [0; 512];
     while stream.read(&mut rest).await? > 0 {}
@@ -180,12 +192,17 @@ mod tests {
 
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
 
-    struct Shown;
+    /// Counts the pages that it makes.
+    #[derive(Default)]
+    struct Shown(AtomicUsize);
 
     impl Pages for Shown {
         fn metrics(&self) -> Page {
             let mut page = Page::new("");
+            page.sample("page", &[], self.0.fetch_add(1, Ordering::SeqCst) + 1);
             (0..50_000).for_each(|_| page.sample("x", &[], 1));
             page
         }
@@ -208,8 +225,12 @@ mod tests {
     }
 
     fn endpoint() -> Endpoint {
+        endpoint_of(Arc::default())
+    }
+
+    fn endpoint_of(shown: Arc<Shown>) -> Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Endpoint::start(listener, Arc::new(Shown)).unwrap()
+        Endpoint::start(listener, shown).unwrap()
     }
 
     fn ask(address: SocketAddr, request: &str) -> String {
@@ -247,6 +268,34 @@ mod tests {
         youngest.set_nonblocking(true).unwrap();
         let left = (&*youngest).read(&mut byte).unwrap_err();
         assert_eq!(left.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// Whoever asks and does not read holds one of two pages, whole ones are there for others, and
+    /// they are of their moment again when the silent have gone.
+    #[test]
+    fn readers_that_do_not_read_hold_two_pages() {
+        let shown: Arc<Shown> = Arc::default();
+        let endpoint = endpoint_of(Arc::clone(&shown));
+        let silent: Vec<TcpStream> = (0..100)
+            .map(|_| {
+                let mut stream = TcpStream::connect(endpoint.address()).unwrap();
+                SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
+                stream.write_all(SCRAPE.as_bytes()).unwrap();
+                stream.peek(&mut [0]).unwrap();
+                stream
+            })
+            .collect();
+        let text = ask(endpoint.address(), SCRAPE);
+        assert!(text.contains("\npage 2\n") && text.ends_with("x 1\n"), "{}", text.len());
+        assert_eq!(shown.0.load(Ordering::SeqCst), 2);
+        drop(silent);
+        let end = Instant::now() + PATIENCE / 2;
+        while ask(endpoint.address(), SCRAPE).contains("\npage 2\n") {
+            assert!(Instant::now() < end, "the page of the silent is still shown");
+        }
+        let asked = shown.0.load(Ordering::SeqCst);
+        let next = format!("\npage {}\n", asked + 1);
+        assert!(ask(endpoint.address(), SCRAPE).contains(&next));
     }
 
     #[test]

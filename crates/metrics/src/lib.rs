@@ -14,6 +14,7 @@ mod end;
 mod endpoint;
 mod family;
 mod health;
+mod held;
 mod listeners;
 mod page;
 mod process;

@@ -91,13 +91,13 @@ impl Page {
     /// The messages that Prometheus reads where it takes native histograms.
     #[must_use]
     pub fn into_messages(self) -> Vec<u8> {
-        protobuf::write(&self.families)
+        protobuf::write(self.families)
     }
 
     /// The text that Prometheus reads, version 0.0.4.
     #[must_use]
     pub fn into_text(self) -> String {
-        text::write(&self.families)
+        text::write(self.families)
     }
 }
 

@@ -88,17 +88,17 @@ struct Span {
     length: u32,
 }
 
-/// Writes all families that have points.
-pub(crate) fn write(families: &[Family]) -> Vec<u8> {
+/// Writes all families that have points, each of which is freed then.
+pub(crate) fn write(families: Vec<Family>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for family in families.iter().filter(|family| !family.points.is_empty()) {
+    for family in families.into_iter().filter(|family| !family.points.is_empty()) {
         let kind = match family.kind {
             Kind::Counter => 0,
             Kind::Gauge => 1,
             Kind::Histogram => 4,
         };
         let metrics = family.points.iter().map(|point| metric(family.kind, point)).collect();
-        let (name, help) = (family.name.clone(), family.help.clone());
+        let Family { name, help, .. } = family;
         let message = MetricFamily { name, help, kind, metrics };
         // A vector grows, so nothing fails.
         let _ = message.encode_length_delimited(&mut bytes);

@@ -1,6 +1,9 @@
 //! One HTTP request as this endpoint reads it, and its answer.
 
+use std::sync::Arc;
+
 use crate::health;
+use crate::held::Held;
 use crate::program::Pages;
 
 /// The longest head of a request, in bytes.
@@ -48,37 +51,46 @@ pub(crate) fn head(bytes: &[u8]) -> Head {
 }
 
 impl Request {
-    /// The whole response, head and body.
-    pub(crate) fn answer(&self, pages: &dyn Pages) -> Vec<u8> {
-        if !matches!(self.method.as_str(), "GET" | "HEAD") {
-            return response("405 Method Not Allowed", PLAIN, b"only GET and HEAD are here\n");
+    /// The response: head and body, or the head alone where only that is asked for.
+    pub(crate) fn answer(&self, pages: &dyn Pages, held: &Held) -> Arc<Vec<u8>> {
+        match self.method.as_str() {
+            "GET" => self.whole(pages, held),
+            "HEAD" => Arc::new(head_of(&self.whole(pages, held))),
+            _ => {
+                let why = "only GET and HEAD are here\n";
+                Arc::new(response("405 Method Not Allowed", PLAIN, why))
+            }
         }
+    }
+
+    /// The response to GET.
+    fn whole(&self, pages: &dyn Pages, held: &Held) -> Arc<Vec<u8>> {
         let checks = match self.path.as_str() {
             "/metrics" if self.wants_messages => {
-                return self.response("200 OK", MESSAGES, &pages.metrics().into_messages());
+                let make = || response("200 OK", MESSAGES, pages.metrics().into_messages());
+                return held.messages.get(make);
             }
             "/metrics" => {
-                let text = pages.metrics().into_text();
-                return self.response("200 OK", PROMETHEUS, text.as_bytes());
+                let make = || response("200 OK", PROMETHEUS, pages.metrics().into_text());
+                return held.text.get(make);
             }
             "/livez" => pages.live(),
             "/readyz" => pages.ready(),
             "/startupz" => pages.started(),
-            "/" => return self.response("200 OK", PLAIN, INDEX.as_bytes()),
-            _ => return self.response("404 Not Found", PLAIN, INDEX.as_bytes()),
+            "/" => return Arc::new(response("200 OK", PLAIN, INDEX)),
+            _ => return Arc::new(response("404 Not Found", PLAIN, INDEX)),
         };
         let (is_well, body) = health::json(&checks);
         let status = if is_well { "200 OK" } else { "503 Service Unavailable" };
-        self.response(status, JSON, body.as_bytes())
+        Arc::new(response(status, JSON, body))
     }
+}
 
-    fn response(&self, status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
-        let mut bytes = response(status, kind, body);
-        if self.method == "HEAD" {
-            bytes.truncate(bytes.len() - body.len());
-        }
-        bytes
-    }
+/// The head of a response.
+fn head_of(response: &[u8]) -> Vec<u8> {
+    const END: &[u8] = b"\r\n\r\n";
+    let body = response.windows(END.len()).position(|bytes| bytes == END);
+    response[..body.map_or(0, |start| start + END.len())].to_vec()
 }
 
 /// True if the messages stand in this list of types, and no type that is text is wanted more.
@@ -99,21 +111,25 @@ fn prefers_messages(accept: &str) -> bool {
 
 /// The response to what is no request.
 pub(crate) fn refusal() -> Vec<u8> {
-    response("400 Bad Request", PLAIN, b"this is no HTTP request\n")
+    response("400 Bad Request", PLAIN, "this is no HTTP request\n")
 }
 
 /// The response to a head over the limit.
 pub(crate) fn too_long() -> Vec<u8> {
-    response("431 Request Header Fields Too Large", PLAIN, b"the request is too long\n")
+    response("431 Request Header Fields Too Large", PLAIN, "the request is too long\n")
 }
 
-fn response(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+fn response(status: &str, kind: &str, body: impl Into<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = body.into();
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
          Cache-Control: no-store\r\nConnection: close\r\n\r\n",
-        body.len()
+        bytes.len()
     );
-    [head.as_bytes(), body].concat()
+    // In place: a page may have megabytes, and its reader may keep it for a while.
+    bytes.splice(0..0, head.into_bytes());
+    bytes.shrink_to_fit();
+    bytes
 }
 
 /// The text format's own type, by which Prometheus knows it.
@@ -162,7 +178,10 @@ mod tests {
 
     fn answer(text: &str) -> String {
         match head(format!("{text}\r\n\r\n").as_bytes()) {
-            Head::Whole(request) => String::from_utf8_lossy(&request.answer(&Fixed)).into_owned(),
+            Head::Whole(request) => {
+                let answer = request.answer(&Fixed, &Held::default());
+                String::from_utf8_lossy(&answer).into_owned()
+            }
             Head::Partial => "partial".to_owned(),
             Head::Broken => "broken".to_owned(),
         }
