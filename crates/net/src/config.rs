@@ -20,7 +20,8 @@ pub struct Config {
     /// At the limit, a new client is sent this and closed (memcached's `maxconns_fast`). `None`: it
     /// waits unaccepted.
     pub rejection: Option<&'static [u8]>,
-    /// Connections on which no byte moves for this long are closed.
+    /// TCP connections on which no byte moves for this long are closed; those that listen
+    /// ([`crate::Occupation::Listening`]) are not.
     pub idle_timeout: Option<Duration>,
     /// Connections whose client has to log in ([`crate::Service::is_unauthenticated`]) and has not
     /// for this long are closed.

@@ -6,9 +6,10 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, process, thread};
 
 use common::{Client, Running, eventually, one_worker};
 use net::{CloseReason, Config, ConnState, Listen};
@@ -223,6 +224,35 @@ fn idle_connections_are_closed_and_active_ones_are_not() {
     assert!(after >= Duration::from_millis(790), "closed after {after:?}");
     assert_eq!(server.control.stats().idle_kicks, 1);
     assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::Idle]);
+}
+
+#[test]
+fn who_listens_may_be_silent_beyond_the_idle_timeout() {
+    let idle_timeout = Some(Duration::from_millis(300));
+    let server = Running::start(&Config { idle_timeout, ..one_worker() });
+    let (mut listening, mut idle) = (server.client(), server.client());
+    listening.send(b"listen\n");
+    listening.expect(b"listen\n");
+    assert_eq!(idle.rest(), b"");
+    // As long again, and the one that listens is still served.
+    thread::sleep(Duration::from_millis(600));
+    listening.send(b"echo\n");
+    listening.expect(b"echo\n");
+    assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::Idle]);
+}
+
+#[test]
+fn clients_of_a_unix_socket_may_be_silent_beyond_the_idle_timeout() {
+    let path = env::temp_dir().join(format!("net-limits-{}.sock", process::id()));
+    let listen = Listen { unix: Some((path.clone(), 0o700)), backlog: 8, ..Listen::default() };
+    let idle_timeout = Some(Duration::from_millis(300));
+    let server = Running::listen(&listen, &Config { idle_timeout, ..one_worker() });
+    let mut client = UnixStream::connect(&path).unwrap();
+    thread::sleep(Duration::from_millis(900));
+    client.write_all(b"echo\n").unwrap();
+    let mut got = [0; 5];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!((&got, server.control.stats().idle_kicks), (b"echo\n", 0));
 }
 
 /// Clients that say nothing, or that talk and never log in, give their places to others.

@@ -208,7 +208,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "idle_timeout",
         Value::Required("secs"),
         "0, none",
-        "close a connection that was silent for this long",
+        "close a TCP connection that was silent for this long; watchers stay",
         |draft, text| {
             draft.options.idle_timeout = seconds(text)?;
             Ok(())

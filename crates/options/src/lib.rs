@@ -128,7 +128,7 @@ pub struct Options {
     pub maxconns_fast: bool,
     /// Requests of one connection before the others have their turn (`-R`), at least 1.
     pub requests_per_turn: u32,
-    /// A connection that was silent for this long is closed.
+    /// A TCP connection that was silent for this long, and does not watch, is closed.
     pub idle_timeout: Option<Duration>,
     /// A connection that took none of its replies for this long is closed: what it was to be sent
     /// holds memory.

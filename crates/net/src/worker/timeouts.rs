@@ -7,6 +7,7 @@ use super::Worker;
 use crate::conn::Conn;
 use crate::conn_id::Token;
 use crate::control::ConnState;
+use crate::peer::ListenAddress;
 use crate::service::{CloseReason, Occupation, Service};
 use crate::tls::Broken;
 
@@ -58,7 +59,7 @@ impl<S: Service> Worker<S> {
                 continue;
             }
             let login_ms = self.login_deadline_ms(token);
-            let Some(conn) = self.conns.get_mut(token) else { continue };
+            let Some((_, conn)) = self.conns.occupant(slot) else { continue };
             if login_ms.is_some_and(|login_ms| login_ms <= self.now_ms)
                 && !self.service.owes(&conn.session)
             {
@@ -66,13 +67,7 @@ impl<S: Service> Worker<S> {
                 self.close(token, CloseReason::NoLogin);
                 continue;
             }
-            let (limit, reason) = match conn.state {
-                ConnState::Writing | ConnState::Closing => {
-                    (self.limits.stall, CloseReason::SlowClient)
-                }
-                ConnState::Reading | ConnState::Ready => (self.limits.idle, CloseReason::Idle),
-                ConnState::Waiting => (None, CloseReason::Idle),
-            };
+            let (limit, reason) = self.patience(conn);
             let last_ms = conn.handle.last_ms();
             let deadline_ms = limit.map(|limit| last_ms.saturating_add(ms(limit)));
             if deadline_ms.is_some_and(|deadline_ms| deadline_ms <= self.now_ms) {
@@ -85,6 +80,24 @@ impl<S: Service> Worker<S> {
                 );
             }
         }
+    }
+
+    /// The time for which the connection may move no byte, and the reason why it ends then.
+    fn patience(&self, conn: &Conn<S::Session>) -> (Option<Duration>, CloseReason) {
+        match conn.state {
+            ConnState::Writing | ConnState::Closing => (self.limits.stall, CloseReason::SlowClient),
+            ConnState::Reading | ConnState::Ready if !self.may_be_silent(conn) => {
+                (self.limits.idle, CloseReason::Idle)
+            }
+            ConnState::Reading | ConnState::Ready | ConnState::Waiting => (None, CloseReason::Idle),
+        }
+    }
+
+    /// True if the idle timeout is not for this client, as in memcached: a watcher has nothing to
+    /// say, and a client of a unix socket lives on this host.
+    fn may_be_silent(&self, conn: &Conn<S::Session>) -> bool {
+        let is_local = matches!(*conn.handle.peer.listener, ListenAddress::Unix(_));
+        is_local || self.service.occupation(&conn.session) == Occupation::Listening
     }
 
     /// When the client must have logged in; `None` if it has, or need not.

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use net::{
-    BufferBudget, CloseReason, Config, Control, DatagramFate, Flow, Handle, Input, Listen, Output,
-    Peer, Service, Waker,
+    BufferBudget, CloseReason, Config, Control, DatagramFate, Flow, Handle, Input, Listen,
+    Occupation, Output, Peer, Service, Waker,
 };
 
 /// Lines served in one turn before a connection yields.
@@ -36,8 +36,8 @@ impl BufferBudget for Seen {
 }
 
 /// Lines: `echo X` (itself), `big N` (N bytes through the scratch), `through N` (N bytes written
-/// through), `slow` (1 ms, then itself), `wait` (nothing until woken), `quit`, `die`; a line
-/// without end is left unconsumed.
+/// through), `slow` (1 ms, then itself), `wait` (nothing until woken), `listen` (itself, and the
+/// session listens), `quit`, `die`; a line without end is left unconsumed.
 pub struct Lines {
     seen: Arc<Seen>,
     lines_in_turn: usize,
@@ -49,6 +49,7 @@ pub struct Session {
     through: usize,
     waits: bool,
     is_known: bool,
+    listens: bool,
 }
 
 const PIECE: [u8; 1000] = [b'x'; 1000];
@@ -68,6 +69,10 @@ impl Lines {
             ("echo", _) => output.buf().extend_from_slice(line),
             ("login", _) => {
                 session.is_known = true;
+                output.buf().extend_from_slice(line);
+            }
+            ("listen", _) => {
+                session.listens = true;
                 output.buf().extend_from_slice(line);
             }
             ("slow", _) => {
@@ -176,6 +181,10 @@ impl Service for Lines {
 
     fn is_unauthenticated(&self, session: &Session) -> bool {
         !session.is_known
+    }
+
+    fn occupation(&self, session: &Session) -> Occupation {
+        if session.listens { Occupation::Listening } else { Occupation::None }
     }
 
     fn may_move(&self, session: &Session) -> bool {
