@@ -106,6 +106,30 @@ fn cas_of(wire: &mut Wire, key: &str) -> u64 {
     line.lines().next().unwrap().split(' ').nth(4).unwrap().parse().unwrap()
 }
 
+/// More threads want more locks of the hash table than a small one has buckets.
+#[test]
+fn any_number_of_threads_keeps_everything() {
+    const KEYS: u64 = 500;
+    let file = MemoryFile::new();
+    let mut server = file.start(&["-t", "2"]);
+    let mut wire = server.connect();
+    let value = |number| make(&format!("k{number}"), number, 100);
+    (0..KEYS).for_each(|number| store(&mut wire, &format!("k{number}"), &value(number)).unwrap());
+    for (threads, is_clean) in [("32", true), ("4", false), ("64", false), ("2", true)] {
+        if is_clean {
+            server.end();
+        } else {
+            server.kill();
+        }
+        server = file.start(&["-t", threads]);
+        let mut wire = server.connect();
+        for number in 0..KEYS {
+            let found = fetch(&mut wire, &format!("k{number}"));
+            assert_eq!(found, Some(value(number)), "-t {threads}: {}", server.log());
+        }
+    }
+}
+
 /// The clock of the wall is set while no server runs: what has life left keeps it, to the second.
 #[test]
 fn a_jump_of_the_clock_over_a_restart_expires_nothing_early() {

@@ -205,6 +205,20 @@ fn under_load_no_connect_is_refused_and_every_item_is_there() {
     assert!(!place.unix.exists(), "the last one removes the socket's file");
 }
 
+/// More threads want more locks of the hash table than a small one has buckets.
+#[test]
+fn successors_with_any_number_of_threads_keep_every_item() {
+    let place = Place::new();
+    let mut server = place.start();
+    fill(&server);
+    for threads in ["32", "2", "64"] {
+        let next = place.launch().args(&["-t", threads]).succeed(&server).unwrap();
+        assert!(server.wait().0);
+        server = next;
+        assert_eq!(server.stat("curr_items"), KEYS as u64, "-t {threads}: {}", server.log());
+    }
+}
+
 #[test]
 fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
     let place = Place::new();

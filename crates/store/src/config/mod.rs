@@ -44,7 +44,8 @@ pub struct Config {
     /// Age of a class's next victim up to which the class gets pages, in thousandths of the oldest
     /// of the others'.
     pub automove_ratio_per_mille: u32,
-    /// Striped locks of the table, a power of two: the Z of Wiggins and Langston.
+    /// Striped locks of the table, a power of two: the Z of Wiggins and Langston. A small store has
+    /// fewer, and so has one over the file of a store that had fewer, unless its index has grown.
     pub stripes: usize,
     /// Ask for huge pages under items and index (`-L`).
     pub huge_pages: bool,
@@ -133,6 +134,9 @@ impl Layout {
         let word = |bytes: u64| usize::try_from(bytes).map_err(|_| StoreError::Config(TOO_LARGE));
         let buckets = (reserve / 32 / 8).next_power_of_two();
         let buckets_max = word(buckets.clamp(1 << 12, BUCKETS_MAX))?;
+        // Their buckets take an eighth of the memory at the most. So they are never more than
+        // `buckets_max`, and a file has the same length for any number of stripes.
+        let stripes_max = word(1 << (limit >> 9).ilog2())?;
         Ok(Self {
             page_bytes: word(page_bytes)?,
             pages_max: word(reserve / page_bytes)?,
@@ -144,10 +148,10 @@ impl Layout {
             items_max: (reserve / 32).min(REFERENCES_MAX),
             table: TableShape {
                 // A 64th of the memory, so that a small store has room for items.
-                buckets: config.stripes.max(word((limit >> 12).next_power_of_two().min(1 << 10))?),
-                buckets_max: buckets_max.max(config.stripes),
+                buckets: word((limit >> 12).next_power_of_two().min(1 << 10))?,
+                buckets_max,
                 overflow_max: (buckets_max / 4).max(1 << 12),
-                stripes: config.stripes,
+                stripes: config.stripes.min(stripes_max),
             },
         })
     }

@@ -20,6 +20,13 @@ impl Directory {
         Self { level: (bits >> 32) as u32, split: bits as u32 }
     }
 
+    /// The directory of these bits, if there is one.
+    pub(super) fn checked(bits: u64) -> Option<Self> {
+        let directory = Self::from_bits(bits);
+        let is_sound = directory.level < 32 && u64::from(directory.split) < 1 << directory.level;
+        is_sound.then_some(directory)
+    }
+
     #[inline]
     pub(super) fn to_bits(self) -> u64 {
         u64::from(self.level) << 32 | u64::from(self.split)

@@ -24,7 +24,7 @@
 //! # Laws
 //!
 //! 1. Stores to a bucket are made under the lock of its stripe. A hash's stripe is in its low bits,
-//!    of which there are no more than the first directory used; so the two halves of a split, and a
+//!    of which there are no more than the least directory uses; so the two halves of a split, and a
 //!    bucket's overflow, have the same stripe.
 //! 2. A replacement is one store. A lookup sees the old item or the new, never neither.
 //! 3. A reference that moves is stored in its new place first, then the move is *announced*, then
@@ -114,14 +114,29 @@ const LOAD_MAX: usize = if cfg!(loom) { 1 } else { 10 };
 /// Size of a table, and the size to which it may grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Buckets at start, a power of two. There are never fewer.
+    /// Fewest buckets, a power of two. The number does not depend on `stripes`, of which a later
+    /// process may want more.
     pub(crate) buckets: usize,
-    /// Buckets it may grow to, at least `buckets`. Address space is reserved for all of them.
+    /// Buckets it may grow to, at least `buckets` and `stripes`. Address space is reserved for all
+    /// of them.
     pub(crate) buckets_max: usize,
     /// Overflow buckets there may be, at least 1. Address space is reserved for all of them.
     pub(crate) overflow_max: usize,
-    /// Locks for writers, a power of two, at most `buckets`.
+    /// Locks for writers, a power of two. An empty table has as many buckets at the least.
     pub(crate) stripes: usize,
+}
+
+impl Shape {
+    /// Locks for writers of the table with this directory; zero is that of no table.
+    ///
+    /// A stripe has at least one bucket (law 1). So a table that was made for fewer stripes, and
+    /// has not grown since, does with fewer.
+    fn stripes_over(&self, recorded: u64) -> usize {
+        match Directory::checked(recorded) {
+            Some(directory) if recorded != 0 => self.stripes.min(1 << directory.level()),
+            _ => self.stripes,
+        }
+    }
 }
 
 /// The memory of a table.
@@ -222,15 +237,18 @@ impl Table {
     pub(crate) fn over(shape: Shape, memory: Memory) -> io::Result<Self> {
         assert!(shape.buckets.is_power_of_two() && shape.buckets <= shape.buckets_max);
         assert!(shape.buckets_max <= 1 << 31, "a bucket index has 31 bits");
-        assert!(shape.stripes.is_power_of_two() && shape.stripes <= shape.buckets);
+        assert!(shape.stripes.is_power_of_two() && shape.stripes <= shape.buckets_max);
         let stripe = || Stripe { lock: Mutex::new(()), uncounted: AtomicI32::new(0) };
-        let directory = Directory::new(shape.buckets).to_bits();
-        if !memory.buckets.commit(0, shape.buckets) {
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
-        }
         // Not zero where the memory holds a table already: it is for `load` or `recover` to say
         // what that is worth.
-        if memory.directory[0].load(Ordering::Relaxed) == 0 {
+        let recorded = memory.directory[0].load(Ordering::Relaxed);
+        let stripes = shape.stripes_over(recorded);
+        let buckets = shape.buckets.max(stripes);
+        if !memory.buckets.commit(0, buckets) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        let directory = Directory::new(buckets).to_bits();
+        if recorded == 0 {
             memory.directory[0].store(directory, Ordering::Relaxed);
         }
         Ok(Self {
@@ -238,10 +256,10 @@ impl Table {
             recorded: memory.directory,
             buckets: memory.buckets,
             overflow: Pool::new(memory.overflow),
-            stripes: (0..shape.stripes).map(|_| CachePadded::new(stripe())).collect(),
+            stripes: (0..stripes).map(|_| CachePadded::new(stripe())).collect(),
             splitter: Mutex::new(Splitter::default()),
-            granted: AtomicUsize::new(shape.buckets),
-            buckets_min: shape.buckets,
+            granted: AtomicUsize::new(buckets),
+            buckets_min: buckets,
             items: CachePadded::new(AtomicI64::new(0)),
         })
     }

@@ -31,8 +31,8 @@ impl Table {
     pub(super) fn set_directory(&self, bits: u64) -> Option<()> {
         let directory = Directory::checked(bits)?;
         let buckets = directory.buckets();
-        // A hash's stripe is in its low bits, of which the directory uses at least as many.
-        if buckets < self.stripes.len() || buckets > self.buckets.len() {
+        // No table has fewer buckets, for whatever number of stripes it was made.
+        if buckets < self.buckets_min || buckets > self.buckets.len() {
             return None;
         }
         self.directory.store(bits, Ordering::Relaxed);
@@ -44,15 +44,6 @@ impl Table {
     pub(crate) fn touched_bytes(&self) -> (u64, u64) {
         let bytes = |buckets: usize| (buckets * BUCKET_BYTES) as u64;
         (bytes(self.granted.load(Ordering::Relaxed)), bytes(self.overflow.granted()))
-    }
-}
-
-impl Directory {
-    /// The directory of these bits, if there is one.
-    pub(super) fn checked(bits: u64) -> Option<Self> {
-        let directory = Self::from_bits(bits);
-        let is_sound = directory.level() < 32 && (directory.next() as u64) < 1 << directory.level();
-        is_sound.then_some(directory)
     }
 }
 

@@ -1,0 +1,140 @@
+//! A memory file that is opened with other settings than the last time: what may change does, and
+//! every item is there.
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use common::{TempFile, at, config, end, get, open_as, set};
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+use store::{Cleaner, Config, MemoryFile, Opened, Store};
+
+/// The ways from one process to the next.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Clean,
+    Crash,
+    Takeover,
+}
+
+const WAYS: [Way; 3] = [Way::Clean, Way::Crash, Way::Takeover];
+
+fn restart(way: Way, store: Arc<Store>, config: &Config, path: &TempFile) -> (Arc<Store>, Opened) {
+    const TICKET: u64 = 77;
+    match way {
+        Way::Clean => end(store, 2),
+        Way::Crash => drop(store),
+        Way::Takeover => {
+            store.close(at(2), TICKET).unwrap();
+            let shared = store.share_file().unwrap().unwrap();
+            let file = MemoryFile::inherit(shared, path.path(), config, TICKET).unwrap();
+            return Store::open(config, file, at(2)).unwrap();
+        }
+    }
+    open_as(config, path, 2)
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key-{number}").into_bytes()
+}
+
+/// Stores these, from four threads.
+fn fill(store: &Arc<Store>, numbers: Range<u32>) {
+    let set_each_fourth = |first| {
+        let me = store.join().unwrap();
+        for number in numbers.clone().skip(first).step_by(4) {
+            me.begin_turn(2);
+            set(&me, &key(number), &[b'v'; 60], 0, 0).unwrap();
+        }
+    };
+    thread::scope(|scope| {
+        (0..4).for_each(|first| _ = scope.spawn(move || set_each_fourth(first)));
+    });
+}
+
+/// These are there, and nothing else.
+fn check(store: &Arc<Store>, numbers: Range<u32>, context: &str) {
+    let me = store.join().unwrap();
+    me.begin_turn(2);
+    let missing = numbers.clone().filter(|&number| get(&me, &key(number)).is_none()).count();
+    assert_eq!(missing, 0, "{context}");
+    let items = numbers.len() as u64;
+    assert_eq!((store.stats().items, store.index().items), (items, items), "{context}");
+}
+
+/// Deletes these, and lets the index become as small as it may be.
+fn shrink(store: &Arc<Store>, deleted: Range<u32>) {
+    let me = store.join().unwrap();
+    me.begin_turn(2);
+    deleted.for_each(|number| _ = common::delete(&me, &key(number)));
+    me.quiesce();
+    let mut cleaner = Cleaner::new(store).unwrap();
+    for secs in 3..400 {
+        me.begin_turn(secs);
+        // It shrinks where there is no room for a page.
+        let memory = store.memory();
+        store.set_memory_limit(memory.arena + memory.index + memory.bags).unwrap();
+        cleaner.step(secs, 1000);
+        me.quiesce();
+    }
+}
+
+#[test]
+fn more_or_fewer_stripes_keep_every_item() {
+    // A store of 16 MB has 2^15 stripes at the most, and its index 1,024 buckets at the least.
+    let with = |stripes| Config { stripes, ..config() };
+    for way in WAYS {
+        let path = TempFile::new();
+        let (mut store, _) = open_as(&with(32), &path, 2);
+        let mut stored = 3_000;
+        fill(&store, 0..stored);
+        for stripes in [1 << 14, 32, 1 << 16, 256, 1 << 12] {
+            let (next, opened) = restart(way, store, &with(stripes), &path);
+            let context = format!("{way:?}, {stripes} stripes: {opened:?}");
+            check(&next, 0..stored, &context);
+            fill(&next, stored..stored + 6_000);
+            stored += 6_000;
+            check(&next, 0..stored, &context);
+            store = next;
+        }
+    }
+}
+
+#[test]
+fn an_index_for_fewer_stripes_shrinks_and_gets_more_again() {
+    let with = |stripes| Config { stripes, ..config() };
+    for way in WAYS {
+        let path = TempFile::new();
+        let (store, _) = open_as(&with(1 << 14), &path, 2);
+        fill(&store, 0..60_000);
+        let (store, _) = restart(way, store, &with(32), &path);
+        let before = store.index().bytes;
+        shrink(&store, 10_000..60_000);
+        let after = store.index().bytes;
+        assert!(after < before / 4, "{way:?}: {before} bytes, then {after}");
+        let (store, opened) = restart(way, store, &with(1 << 14), &path);
+        check(&store, 0..10_000, &format!("{way:?}: {opened:?}"));
+        fill(&store, 10_000..60_000);
+        shrink(&store, 10_000..60_000);
+        check(&store, 0..10_000, &format!("{way:?}, grown and shrunk"));
+    }
+}
+
+/// The buckets of 65,536 stripes would be larger than the memory.
+#[test]
+fn a_small_store_keeps_every_item_for_any_number_of_stripes() {
+    let with =
+        |stripes| Config { memory_bytes: 1 << 20, item_bytes_max: 4096, stripes, ..config() };
+    for (way, [before, after]) in WAYS
+        .into_iter()
+        .flat_map(|way| [[32, 1 << 16], [1 << 16, 32]].map(|stripes| (way, stripes)))
+    {
+        let path = TempFile::new();
+        let (store, _) = open_as(&with(before), &path, 2);
+        fill(&store, 0..1_000);
+        let (store, opened) = restart(way, store, &with(after), &path);
+        check(&store, 0..1_000, &format!("{way:?}, {before} stripes, then {after}: {opened:?}"));
+    }
+}
