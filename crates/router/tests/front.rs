@@ -321,6 +321,30 @@ fn a_prefix_is_not_seen_by_servers_and_comes_back_to_the_client() {
     exact(&mut stream, b"get /no/where/k\r\n", b"SERVER_ERROR RootRoute: No rh found\r\n");
 }
 
+/// A key's line ends in a reply would be read as the next replies.
+#[test]
+fn a_key_in_base64_is_answered_in_base64() {
+    // "/x" and "mod:x", each followed by "\r\nVA 5\r\nWRONG\r\nHD"; and "/mc".
+    let keys = ["L3gNClZBIDUNCldST05HDQpIRA==", "bW9kOngNClZBIDUNCldST05HDQpIRA==", "L21j"];
+    let route = r#"{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|A", "policies":
+        {"mod:": {"type": "ModifyKeyRoute", "ensure_key_prefix": "P.", "target": "PoolRoute|A"}}}"#;
+    // memcached is not asked for a key that it might write as it is.
+    let servers = [(Server::holdall(&[]), &keys[..]), (Server::memcached(&[]), &keys[2..])];
+    for (server, keys) in servers {
+        let proxy = Proxy::over(&[server.addr()], route, &[]);
+        let mut stream = proxy.connect();
+        for key in keys {
+            let requests = format!(
+                "ms {key} 2 b k O1\r\nhi\r\nmg {key} b k v\r\nmd {key} k b\r\nmd {key} b k\r\nmn\r\n"
+            );
+            let (told, hit) = (format!("k{key} b"), "\r\nhi\r\n");
+            let replies =
+                format!("HD {told} O1\r\nVA 2 {told}{hit}HD {told}\r\nNF {told}\r\nMN\r\n");
+            exact(&mut stream, requests.as_bytes(), replies.as_bytes());
+        }
+    }
+}
+
 /// Puts a file in another's place in one piece: written in place, it would be seen empty for a
 /// moment.
 fn replace(path: &Path, text: &str) {
@@ -447,6 +471,10 @@ fn packets_are_translated_and_their_answers_too() {
         let born = [&5_u64.to_be_bytes()[..], &7_u64.to_be_bytes(), &[0; 4]].concat();
         assert_eq!(ask(packet(INCREMENT, key, &born, b"", 0)).3, 7_u64.to_be_bytes());
     }
+    // A refusal of the proxy itself is a packet, too.
+    let refused = packet(GET, b"__mcrouter__.nothing\r\nVA 5", b"", b"", 0);
+    stream.write_all(&refused).unwrap();
+    assert_eq!(answer(&mut stream).1, 4, "invalid arguments");
 }
 
 #[test]

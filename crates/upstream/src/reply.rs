@@ -1,7 +1,8 @@
 //! The outcome of a request: a server's answer, or the reason why there is none.
 
 use proto::answer::MetaCode;
-use proto::{Command, CommandClass, Failure};
+use proto::text::Words;
+use proto::{Command, CommandClass, Failure, base64};
 use spans::{OpenSpan, Value};
 
 /// The outcome of a request.
@@ -153,6 +154,34 @@ impl<'a> Reply<'a> {
         Self { value: words, ..Self::of(Outcome::Failed(failure)) }
     }
 
+    /// Appends the words of a meta reply `code` for a client that asked for `key`, in place of the
+    /// key that the server was asked: the word `k`, and the first that `me` tells. With
+    /// `is_base64`, or where the server says so, the key is written in base64: only so a line holds
+    /// any bytes.
+    pub fn write_words(&self, out: &mut Vec<u8>, code: MetaCode, key: &[u8], is_base64: bool) {
+        let is_encoded = is_base64 || Words::new(self.words).any(|word| word == b"b");
+        let tells_key = Words::new(self.words).any(|word| word.first() == Some(&b'k'));
+        for (place, word) in Words::new(self.words).enumerate() {
+            match word.first() {
+                Some(_) if code == MetaCode::Me && place == 0 => {
+                    out.push(b' ');
+                    write_key(out, key, is_base64);
+                }
+                Some(b'k') if code != MetaCode::Me => {
+                    out.extend_from_slice(b" k");
+                    write_key(out, key, is_encoded);
+                    out.extend_from_slice(if is_encoded { b" b" } else { b"" });
+                }
+                // It stands behind the key now.
+                Some(b'b') if tells_key && word.len() == 1 => {}
+                _ => {
+                    out.push(b' ');
+                    out.extend_from_slice(word);
+                }
+            }
+        }
+    }
+
     /// A copy of everything that it borrows.
     #[must_use]
     pub fn to_owned(&self) -> OwnedReply {
@@ -164,6 +193,15 @@ impl<'a> Reply<'a> {
             value: self.value.to_vec(),
             words: self.words.to_vec(),
         }
+    }
+}
+
+/// Appends a key, in base64 or as it is.
+fn write_key(out: &mut Vec<u8>, key: &[u8], is_base64: bool) {
+    if is_base64 {
+        base64::encode(key, out);
+    } else {
+        out.extend_from_slice(key);
     }
 }
 
@@ -209,5 +247,37 @@ impl OwnedReply {
 impl From<Failure> for OwnedReply {
     fn from(failure: Failure) -> Self {
         Self::of(Outcome::Failed(failure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(code: MetaCode, told: &str, key: &str, is_base64: bool) -> String {
+        let reply = Reply { words: told.as_bytes(), ..Reply::of(Outcome::Meta(code)) };
+        let mut out = Vec::new();
+        reply.write_words(&mut out, code, key.as_bytes(), is_base64);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_client_reads_its_own_key_in_the_form_that_it_asked_in() {
+        let told = |told, is_base64| words(MetaCode::Va, told, "/k\n", is_base64);
+        assert_eq!(told(" f1 kinner O5 t-1", false), " f1 k/k\n O5 t-1");
+        assert_eq!(told(" f1 kaw== b O5", true), " f1 kL2sK b O5");
+        assert_eq!(told(" b f1 kaw== O5", true), " f1 kL2sK b O5");
+        // An item that was stored without base64, and one that was stored in it.
+        assert_eq!(told(" kinner c1", true), " kL2sK b c1");
+        assert_eq!(told(" kaw== b c1", false), " kL2sK b c1");
+        assert_eq!(told(" b c1", true), " b c1");
+        assert_eq!(told("", true), "");
+    }
+
+    #[test]
+    fn a_client_reads_its_own_key_in_the_facts_of_an_item() {
+        let told = "key exp=-1 la=2 cas=3";
+        assert_eq!(words(MetaCode::Me, told, "k", false), " k exp=-1 la=2 cas=3");
+        assert_eq!(words(MetaCode::Me, told, "k\n", true), " awo= exp=-1 la=2 cas=3");
     }
 }

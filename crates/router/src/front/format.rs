@@ -136,7 +136,8 @@ fn meta(
     if client_key.1 == 0 {
         heap.extend_from_slice(reply.words);
     } else {
-        words_with_key(heap, client_key, reply.words);
+        let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
+        reply.write_words(heap, code, &key, slot.is_base64);
     }
     heap.extend_from_slice(CRLF);
     if code == MetaCode::Va {
@@ -163,20 +164,6 @@ fn info(heap: &mut Vec<u8>, client_key: (usize, usize), code: MetaCode, reply: &
     heap.extend_from_slice(b" age: unknown; exptime: ");
     write_u64(heap, left.map_or(0, |left| now.as_secs().saturating_add(left)));
     heap.extend_from_slice(b"; from: unknown; is_transient: 0\r\n");
-}
-
-/// The words of a meta reply; `k` (and what `me` tells) with the client's key.
-fn words_with_key(heap: &mut Vec<u8>, client_key: (usize, usize), words: &[u8]) {
-    let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
-    for word in words.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
-        heap.push(b' ');
-        if word.first() == Some(&b'k') {
-            heap.push(b'k');
-            heap.extend_from_slice(&key);
-        } else {
-            heap.extend_from_slice(word);
-        }
-    }
 }
 
 /// What `q` keeps from being sent.

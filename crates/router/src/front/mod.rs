@@ -251,7 +251,8 @@ impl Front {
     #[inline(never)]
     fn submit(&mut self, queue: u32, slot: Slot, request: &Request<'_>) {
         // Longer values are refused: `store::VALUE_BYTES_MAX`.
-        let slot = slot.asking(u32::try_from(request.value.len()).unwrap_or(0));
+        let asked_bytes = u32::try_from(request.value.len()).unwrap_or(0);
+        let slot = slot.asking(asked_bytes).base64(request.base64);
         // Servers see the key without its routing prefix, unless their pool keeps it.
         let is_kept = request.key.first() == Some(&b'/') || slot.wants_key();
         let client_key = if is_kept { request.key } else { b"" };

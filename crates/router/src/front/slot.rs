@@ -24,6 +24,8 @@ pub(crate) struct Slot {
     pub(crate) is_mute: bool,
     /// The client asked for no commonplace reply (meta `q`).
     pub(crate) is_quiet: bool,
+    /// The client wrote the key in base64, and reads it so.
+    pub(super) is_base64: bool,
     pub(super) is_ready: bool,
     /// The reply is an error.
     pub(super) is_error: bool,
@@ -93,6 +95,11 @@ impl Slot {
         Self { asked_bytes, ..self }
     }
 
+    /// The client wrote the key in base64, if `is_base64`.
+    pub(crate) const fn base64(self, is_base64: bool) -> Self {
+        Self { is_base64, ..self }
+    }
+
     /// The client wrote `q`, if `is_quiet`.
     pub(crate) const fn quiet(self, is_quiet: bool) -> Self {
         Self { is_quiet, ..self }
@@ -100,8 +107,18 @@ impl Slot {
 
     /// Owed the reply to `op`.
     pub(crate) const fn new(op: Command, kind: Kind) -> Self {
-        let (is_mute, is_quiet, is_ready, is_error) = (false, false, false, false);
-        let (start, len, asked_bytes, packet) = (0, 0, 0, None);
-        Self { op, kind, is_mute, is_quiet, is_ready, is_error, start, len, asked_bytes, packet }
+        Self {
+            op,
+            kind,
+            is_mute: false,
+            is_quiet: false,
+            is_base64: false,
+            is_ready: false,
+            is_error: false,
+            start: 0,
+            len: 0,
+            asked_bytes: 0,
+            packet: None,
+        }
     }
 }

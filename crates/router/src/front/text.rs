@@ -4,7 +4,7 @@ use net::{Flow, Input};
 use proto::number::parse_u32;
 use proto::text::{self, AdminCommand, BadRequest, GetLine, KeyToken, Parsed, Words};
 use proto::{COMPATIBLE_VERSION, Error, KeyBuf, meta, reply};
-use upstream::{Command, Outcome, Reply, Request};
+use upstream::{Command, Failure, Outcome, Reply, Request};
 use watch::hub::Events;
 
 use super::slot::{Kind, Slot};
@@ -261,16 +261,13 @@ impl Front {
     pub(super) fn admin_key(&mut self, queue: u32, slot: Slot, key: &[u8]) {
         let what = key.strip_prefix(ADMIN_PREFIX).unwrap_or_default();
         let answer = crate::admin::answer(&self.shared, &self.core, what);
-        self.queues.get(queue).push_written(slot, |heap| match answer {
-            Ok(text) => {
-                let found = Reply { key, value: text.as_bytes(), ..Reply::of(Outcome::Found) };
-                format::reply(heap, &slot, (0, 0), &found)
-            }
-            Err(refused) => {
-                let text = refused.to_string();
-                format::error(heap, upstream::Failure::ClientError, text.as_bytes());
-                true
-            }
+        let answer = answer.map_err(|refused| refused.to_string());
+        self.queues.get(queue).push_written(slot, |heap| {
+            let reply = match &answer {
+                Ok(text) => Reply { key, value: text.as_bytes(), ..Reply::of(Outcome::Found) },
+                Err(why) => Reply::failed(Failure::ClientError, why.as_bytes()),
+            };
+            format::reply(heap, &slot, (0, 0), &reply)
         });
     }
 

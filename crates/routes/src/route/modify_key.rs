@@ -34,9 +34,10 @@ impl Route for ModifyKeyRoute {
             let prefix = set.map_or(request.prefix, str::as_bytes);
             let changed = Request { key: &key, prefix, hashed: None, ..request };
             let mut reply = self.target.route(cx, changed).await;
-            if let Outcome::Meta(_) = reply.outcome {
-                let words = std::mem::take(&mut reply.words);
-                reply.words = with_key(&words, request.key);
+            if let Outcome::Meta(code) = reply.outcome {
+                let mut words = Vec::new();
+                reply.get().write_words(&mut words, code, request.key, request.base64);
+                reply.words = words;
             }
             reply
         })
@@ -45,19 +46,4 @@ impl Route for ModifyKeyRoute {
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
         vec![Arc::clone(&self.target)]
     }
-}
-
-/// Words of a meta reply, with the client's key after `k`.
-fn with_key(words: &[u8], key: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(words.len() + key.len());
-    for word in words.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
-        out.push(b' ');
-        if word.first() == Some(&b'k') {
-            out.push(b'k');
-            out.extend_from_slice(key);
-        } else {
-            out.extend_from_slice(word);
-        }
-    }
-    out
 }
