@@ -168,7 +168,7 @@ impl Context {
         usize::try_from(number).unwrap_or(0).checked_rem(bound).unwrap_or(0)
     }
 
-    /// Seconds since 1970.
+    /// Seconds since 1970, as of this turn.
     #[must_use]
     pub fn unix_secs(&self) -> u64 {
         self.unix_secs.get()

@@ -89,9 +89,11 @@ impl Core {
         self.poller.as_fd()
     }
 
-    /// The time is `now`: once a turn.
+    /// The time is `now`: once a turn, before the first request.
     pub fn turn(&mut self, now: Instant) {
         self.cx.upstream.borrow_mut().turn(now);
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        self.cx.set_unix_secs(unix.map_or(0, |since| since.as_secs()));
     }
 
     /// Answers a request, now or later; `ticket` has its highest bit clear.
@@ -113,8 +115,6 @@ impl Core {
     }
 
     fn run(&self, request: &Request<'_>, ticket: Ticket) {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        self.cx.set_unix_secs(unix.map_or(0, |since| since.as_secs()));
         let (cx, tree, request) =
             (Arc::clone(&self.cx), Arc::clone(&self.tree), request.to_owned());
         self.start(async move {

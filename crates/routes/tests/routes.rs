@@ -62,6 +62,16 @@ impl Cluster {
     }
 }
 
+/// The seconds that an item of the first server has left.
+#[track_caller]
+fn secs_left(cluster: &mut Cluster, key: &str) -> u32 {
+    let key = format!("0/{key}");
+    let asked = Request { words: b"t", ..Request::new(Command::MetaGet, key.as_bytes()) };
+    let words = String::from_utf8(cluster.rig.ask(&asked).words).unwrap();
+    let secs = words.split_whitespace().find_map(|word| word.strip_prefix('t'));
+    secs.unwrap_or_default().parse().unwrap_or_else(|_| panic!("{key}: {words}"))
+}
+
 fn failing(failure: Failure) -> RouteRef {
     Arc::new(ErrorRoute { failure, message: String::new() })
 }
@@ -175,14 +185,26 @@ fn the_gutter_keeps_things_for_a_short_time_only() {
     cluster.rig.ask(&meta);
     for (key, value) in [("k", "v"), ("m", "w")] {
         cluster.has(key, Some(value));
-        let key = format!("0/{key}");
-        let left = cluster
-            .rig
-            .ask(&Request { words: b"t", ..Request::new(Command::MetaGet, key.as_bytes()) });
-        let words = String::from_utf8(left.words).unwrap();
-        let secs: u32 = words.trim().trim_start_matches('t').parse().unwrap();
+        let secs = secs_left(&mut cluster, key);
         assert!((1..=1000).contains(&secs), "{key}: {secs}");
     }
+}
+
+/// The first requests of a worker, which need no task.
+#[test]
+fn times_of_the_calendar_are_compared_with_the_time_of_day() {
+    let mut cluster = Cluster::new(1, |all| {
+        let target = Arc::clone(&all[0]);
+        Arc::new(ModifyExptimeRoute { target, change: Change::Min(3600) })
+    });
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
+    for (key, exptime) in [(b"soon", now + 600), (b"late", now + 9000), (b"past", now - 600)] {
+        let set = Request { exptime, value: b"v", ..Request::new(Command::Set, key) };
+        assert_eq!(cluster.rig.ask(&set).outcome, Outcome::Stored);
+    }
+    cluster.has("past", None);
+    let (soon, late) = (secs_left(&mut cluster, "soon"), secs_left(&mut cluster, "late"));
+    assert!((1..=600).contains(&soon) && (3000..=3600).contains(&late), "{soon}, {late}");
 }
 
 #[test]
