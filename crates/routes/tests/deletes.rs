@@ -6,12 +6,16 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use common::{Rig, Scripted, patient};
-use routes::route::{OperationSelectorRoute, RouteRef, Selecting, WarmUpRoute};
+use routes::route::{
+    AllFastestRoute, AllMajorityRoute, OperationSelectorRoute, RouteRef, Selecting, WarmUpRoute,
+};
 use routes::{Spooler, Target};
 use spool::{Fsync, Spool};
-use upstream::{Command, Failure, Outcome};
+use upstream::{Command, Failure, Outcome, Request};
 
 /// A server that has an old value, and takes deletes while the flag is set.
 fn old(takes: &Arc<AtomicBool>) -> Scripted {
@@ -70,6 +74,55 @@ fn a_server_with_deletes_to_come_is_asked_for_no_value() {
         takes.store(true, Ordering::SeqCst);
         executed(&mut rig, spooler, &folder);
     }
+}
+
+/// A reply that waits for some of the servers only leaves no delete of the others undone.
+#[test]
+fn deletes_that_fail_after_the_reply_are_kept() {
+    let routes: [fn(Vec<RouteRef>) -> RouteRef; 2] = [
+        |children| Arc::new(AllFastestRoute { children }),
+        |children| Arc::new(AllMajorityRoute { children }),
+    ];
+    for (place, route) in routes.into_iter().enumerate() {
+        let folder = std::env::temp_dir().join(format!("late-{}-{place}", std::process::id()));
+        let takes = Arc::new(AtomicBool::new(false));
+        let slow = Arc::clone(&takes);
+        let late = Scripted::new(move |asked| {
+            if asked.starts_with("delete") && !slow.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(50));
+                return None;
+            }
+            Some("DELETED\r\n".repeat(asked.lines().count()))
+        });
+        let good = [(); 2].map(|()| old(&Arc::new(AtomicBool::new(true))));
+        let mut rig = Rig::new(patient(), |servers| {
+            route([&late, &good[0], &good[1]].map(|server| servers.at(server.address)).to_vec())
+        });
+        let spooler = keeping(&rig, &folder, false, &[&late]);
+        assert_eq!(rig.simple(Command::Delete, "k"), Outcome::Deleted);
+        rig.eventually("it is kept", |_| spooler.deletes().counts().pending == 1);
+        takes.store(true, Ordering::SeqCst);
+        rig.eventually("it is executed", |_| spooler.deletes().counts().replayed == 1);
+        drop(spooler);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// A client that asks for it reads of a delete that was kept before its reply.
+#[test]
+fn a_kept_delete_of_one_of_all_servers_is_told_of() {
+    let folder = std::env::temp_dir().join(format!("told-{}", std::process::id()));
+    let servers = [false, true].map(|takes| old(&Arc::new(AtomicBool::new(takes))));
+    let mut rig = Rig::new(patient(), |all| {
+        let children = servers.each_ref().map(|server| all.at(server.address)).to_vec();
+        Arc::new(AllMajorityRoute { children })
+    });
+    let spooler = keeping(&rig, &folder, false, &[&servers[0]]);
+    let asked = Request { tells_kept: true, ..Request::new(Command::Delete, b"k") };
+    // Two of two are the majority, if their outcomes are one; the most frequent counts otherwise.
+    assert_eq!(rig.ask(&asked).outcome, Outcome::Failed(Failure::TryAgain));
+    drop(spooler);
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// A delete is kept for a warm server and then the cold one: what the warm one has is copied to

@@ -10,10 +10,10 @@ use common::{Rig, patient};
 use routeconf::ast::KeyChange;
 use routes::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Change,
-    ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys, MigrateRoute,
-    MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
-    Order, PrefixSelectorRoute, RandomRoute, RootRoute, RouteRef, Selecting, Shadow, ShadowRoute,
-    WarmUpRoute,
+    ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys,
+    LatencyInjectionRoute, MigrateRoute, MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute,
+    NullRoute, OperationSelectorRoute, Order, PrefixSelectorRoute, RandomRoute, RootRoute,
+    RouteRef, Selecting, Shadow, ShadowRoute, WarmUpRoute,
 };
 use testkit::Server;
 use upstream::{Command, Failure, Outcome, Request};
@@ -128,6 +128,32 @@ fn all_majority_believes_most() {
     cluster.has("k", None);
     cluster.set("1/k", "v");
     cluster.has("k", Some("v"));
+}
+
+/// A child that the reply does not wait for does all that it would have done: also one that has not
+/// been asked yet, and one that has to ask another.
+#[test]
+fn who_is_not_waited_for_goes_on() {
+    let routes: [fn(Vec<RouteRef>) -> RouteRef; 2] = [
+        |children| Arc::new(AllFastestRoute { children }),
+        |children| Arc::new(AllMajorityRoute { children }),
+    ];
+    for route in routes {
+        let mut cluster = Cluster::new(2, |all| {
+            let null = || Arc::new(NullRoute) as RouteRef;
+            let late = Arc::new(LatencyInjectionRoute {
+                child: failing(Failure::Busy),
+                before_us: 0,
+                after_us: 20_000,
+                total_us: 0,
+            });
+            let second = Arc::new(failover(vec![late, Arc::clone(&all[1])]));
+            route(vec![null(), null(), null(), Arc::clone(&all[0]), second])
+        });
+        assert_eq!(cluster.rig.store(Command::Set, "k", "v"), Outcome::NotStored);
+        cluster.gets("0/k", "v");
+        cluster.gets("1/k", "v");
+    }
 }
 
 #[test]

@@ -47,6 +47,17 @@ impl Trail {
         self.is_kept.load(Ordering::Relaxed)
     }
 
+    /// Takes over what `other` has noted by now.
+    pub fn follow(&self, other: &Self) {
+        let last = other.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(counts) = last {
+            self.note(&counts);
+        }
+        if other.is_kept() {
+            self.note_kept();
+        }
+    }
+
     /// Counts the reply that the client gets, `us` microseconds after its request.
     pub fn finish(self, outcome: Outcome, us: u64) {
         let last = self.last.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::all::ask;
+use super::race::Race;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::join;
 use upstream::{Failure, OwnedReply, Request};
 
-/// If all fail, the reply is the last one.
+/// If all fail, the reply is the last one. The others go on behind its back.
 #[derive(Debug)]
 pub struct AllFastestRoute {
     /// At least one.
@@ -22,16 +21,10 @@ impl Route for AllFastestRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
-            let mut answers = ask(&self.children, cx, request);
-            let mut last = OwnedReply::from(Failure::LocalError);
-            while let Some(reply) = join::next(&mut answers).await {
-                let fails = reply.outcome.failure().is_some_and(Failure::fails_over);
-                last = reply;
-                if !fails {
-                    break;
-                }
-            }
-            last
+            let race = Race::among(&self.children, cx, &request);
+            let succeeds =
+                |reply: &OwnedReply| !reply.outcome.failure().is_some_and(Failure::fails_over);
+            race.first(succeeds).await.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
         })
     }
 

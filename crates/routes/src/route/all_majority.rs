@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::all::ask;
+use super::race::Race;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::join;
 use upstream::{Failure, OwnedReply, Request};
 
 /// The most frequent outcome counts where none has the majority; of those that are as frequent, the
-/// worst.
+/// worst. Those that it does not wait for go on behind its back.
 #[derive(Debug)]
 pub struct AllMajorityRoute {
     /// At least one.
@@ -23,10 +22,10 @@ impl Route for AllMajorityRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
-            let mut answers = ask(&self.children, cx, request);
+            let mut race = Race::among(&self.children, cx, &request);
             let majority = (self.children.len() >> 1) + 1;
             let mut replies: Vec<(OwnedReply, usize)> = Vec::new();
-            while let Some(reply) = join::next(&mut answers).await {
+            while let Some(reply) = race.next().await {
                 let same = replies.iter().position(|(seen, _)| seen.outcome == reply.outcome);
                 let index = same.unwrap_or_else(|| {
                     replies.push((reply, 0));
@@ -35,7 +34,7 @@ impl Route for AllMajorityRoute {
                 let Some((_, count)) = replies.get_mut(index) else { continue };
                 *count += 1;
                 if *count >= majority {
-                    // The others go on, unheard.
+                    race.leave();
                     return replies.swap_remove(index).0;
                 }
             }

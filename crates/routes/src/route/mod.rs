@@ -58,6 +58,7 @@ mod order;
 mod original_client_hash;
 mod outstanding_limit;
 mod prefix_selector;
+mod race;
 mod random;
 mod rate_limit;
 mod root;

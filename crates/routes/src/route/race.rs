@@ -1,0 +1,79 @@
+//! Routes that are asked at once, where the reply does not wait for all of them: those that it
+//! does not wait for do all that they would have done.
+
+use std::sync::Arc;
+
+use super::{Answer, RouteRef};
+use crate::context::Context;
+use crate::join;
+use upstream::{OwnedReply, OwnedRequest, Request, Trail};
+
+/// Routes that are asked, and the replies that have not come.
+pub(super) struct Race<'a> {
+    cx: &'a Arc<Context>,
+    /// That of the client's request, and that of the routes, which may outlive it.
+    trails: Option<(&'a Trail, Arc<Trail>)>,
+    answers: Vec<Answer<'static>>,
+}
+
+impl<'a> Race<'a> {
+    /// A race between nobody, on behalf of `request`.
+    pub(super) fn new(cx: &'a Arc<Context>, request: &Request<'a>) -> Self {
+        let trails = request.trail.map(|trail| (trail, Arc::default()));
+        Self { cx, trails, answers: Vec::new() }
+    }
+
+    /// A race between these.
+    pub(super) fn among(routes: &[RouteRef], cx: &'a Arc<Context>, request: &Request<'a>) -> Self {
+        let mut race = Self::new(cx, request);
+        let request = Arc::new(request.to_owned());
+        for route in routes {
+            race.ask(route, &request);
+        }
+        race
+    }
+
+    /// `route` is asked when the next reply is waited for.
+    pub(super) fn ask(&mut self, route: &RouteRef, request: &Arc<OwnedRequest>) {
+        let (route, request) = (Arc::clone(route), Arc::clone(request));
+        let cx = Arc::clone(self.cx);
+        let trail = self.trails.as_ref().map(|(_, trail)| Arc::clone(trail));
+        self.answers.push(Box::pin(async move {
+            let asked = Request { trail: trail.as_deref(), ..request.get() };
+            route.route(&cx, asked).await
+        }));
+    }
+
+    /// The first reply that `is_wanted`, or else the last; the others go on by themselves.
+    pub(super) async fn first(
+        mut self,
+        mut is_wanted: impl FnMut(&OwnedReply) -> bool,
+    ) -> Option<OwnedReply> {
+        let mut last = None;
+        while let Some(reply) = self.next().await {
+            if is_wanted(&reply) {
+                self.leave();
+                return Some(reply);
+            }
+            last = Some(reply);
+        }
+        last
+    }
+
+    /// The next reply; `None` when there is none left.
+    pub(super) async fn next(&mut self) -> Option<OwnedReply> {
+        let reply = join::next(&mut self.answers).await;
+        if let Some((clients, own)) = &self.trails {
+            clients.follow(own);
+        }
+        reply
+    }
+
+    /// Nobody waits any more: the others go on by themselves.
+    pub(super) fn leave(self) {
+        let answers = self.answers;
+        if !answers.is_empty() {
+            self.cx.spawn(async move { drop(join::all(answers).await) });
+        }
+    }
+}
