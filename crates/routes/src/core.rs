@@ -129,11 +129,7 @@ impl Core {
                 };
             }
             trail.finish(reply.outcome, cx.now_us().saturating_sub(began_us));
-            // Whatever a route made of the key on the way, the client asked for this one.
-            if matches!(reply.outcome, Outcome::Found | Outcome::Lease | Outcome::MetaInfo) {
-                reply.key.clear();
-                reply.key.extend_from_slice(request.get().key);
-            }
+            give_back_key(&mut reply, &request.get());
             cx.finished.borrow_mut().push((ticket, reply));
         });
     }
@@ -246,6 +242,22 @@ impl Core {
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
+    }
+}
+
+/// Whatever a route made of the key on the way, the client reads the one that it asked for.
+fn give_back_key(reply: &mut OwnedReply, request: &Request<'_>) {
+    match reply.outcome {
+        Outcome::Found | Outcome::Lease | Outcome::MetaInfo => {
+            reply.key.clear();
+            reply.key.extend_from_slice(request.key);
+        }
+        Outcome::Meta(code) => {
+            let mut words = Vec::with_capacity(reply.words.len());
+            reply.get().write_words(&mut words, code, request.key, request.base64);
+            reply.words = words;
+        }
+        _ => {}
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::Rig;
 use common::cluster::{Cluster, config, plan, plan_with};
+use proto::answer::MetaCode;
 use routeconf::Variables;
 use routes::{Core, Tree, TreeFlags};
 use testkit::Server;
@@ -363,6 +364,52 @@ fn delays_are_as_long_as_they_say() {
         assert_eq!(cluster.rig.reply(ticket).outcome, Outcome::NotFound);
     }
     assert!(began.elapsed() >= Duration::from_millis(60), "{:?}", began.elapsed());
+}
+
+/// Whatever a route makes of a key: clients match replies by it.
+#[test]
+fn a_meta_reply_has_the_key_that_was_asked() {
+    let split = r#"{"type": "KeySplitRoute", "destination": "PoolRoute|A", "replicas": 3,
+        "all_sync": true}"#;
+    let shard =
+        r#"{"type": "ShardSplitRoute", "destination": "PoolRoute|A", "shard_splits": {"17": 3}}"#;
+    let tagged = r#"{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A"],
+        "failover_tag": true}"#;
+    let modified =
+        r#"{"type": "ModifyKeyRoute", "target": "PoolRoute|A", "ensure_key_prefix": "P."}"#;
+    for route in [split, shard, tagged, modified] {
+        let mut cluster = Cluster::new(1, route);
+        let mut ask = |op, words: &str, base64| {
+            let words = if base64 { format!("{words} b") } else { words.to_owned() };
+            let asked = Request {
+                base64,
+                words: words.trim_start().as_bytes(),
+                value: b"hi",
+                ..Request::new(op, b"a:17:k")
+            };
+            let reply = cluster.rig.ask(&asked);
+            (reply.outcome, String::from_utf8(reply.words).unwrap())
+        };
+        for (base64, key, told) in
+            [(false, "a:17:k", " ka:17:k"), (true, "YToxNzpr", " kYToxNzpr b")]
+        {
+            let told = |code, more: &str| (Outcome::Meta(code), format!("{told}{more}"));
+            assert_eq!(ask(Command::MetaSet, "k", base64), told(MetaCode::Hd, ""), "{route}");
+            assert_eq!(
+                ask(Command::MetaGet, "k O1 v", base64),
+                told(MetaCode::Va, " O1"),
+                "{route}"
+            );
+            let facts = ask(Command::MetaDebug, "", base64).1;
+            assert!(facts.starts_with(&format!(" {key} exp=")), "{route}: {facts}");
+            // Of another name there may be nothing.
+            assert_eq!(
+                ask(Command::MetaDelete, "k", base64).1,
+                told(MetaCode::Nf, "").1,
+                "{route}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use routeconf::select::modify_bare_key;
 
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::{Failure, Outcome, OwnedReply, Request};
+use upstream::{Failure, OwnedReply, Request};
 
 /// Changes keys on their way to servers.
 #[derive(Debug)]
@@ -33,13 +33,7 @@ impl Route for ModifyKeyRoute {
             let set = self.change.set_routing_prefix.as_deref();
             let prefix = set.map_or(request.prefix, str::as_bytes);
             let changed = Request { key: &key, prefix, hashed: None, ..request };
-            let mut reply = self.target.route(cx, changed).await;
-            if let Outcome::Meta(code) = reply.outcome {
-                let mut words = Vec::new();
-                reply.get().write_words(&mut words, code, request.key, request.base64);
-                reply.words = words;
-            }
-            reply
+            self.target.route(cx, changed).await
         })
     }
 
