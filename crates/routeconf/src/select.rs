@@ -104,7 +104,7 @@ pub fn by_class(
 }
 
 /// `KeySplitRoute`: the key under the name of a replica; replica 0 has the plain name. `None` if it
-/// grows too long, then there is one name.
+/// grows too long.
 #[must_use]
 pub fn key_replica(key: &[u8], replica: u32) -> Option<Vec<u8>> {
     let name = match replica {
@@ -112,6 +112,37 @@ pub fn key_replica(key: &[u8], replica: u32) -> Option<Vec<u8>> {
         _ => [key, format!("::{replica}").as_bytes()].concat(),
     };
     (name.len() <= proto::KEY_BYTES_MAX).then_some(name)
+}
+
+/// The names of a key of a `KeySplitRoute` to which a command goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Replicas {
+    /// That of this host.
+    Own,
+    /// All of them; the reply is that of this host's, and nobody waits for the others.
+    All,
+    /// All of them; the first that has or takes the value replies.
+    FirstHit,
+}
+
+/// `KeySplitRoute`: the names to which a command goes. A unique and a token are of use at the name
+/// that they come from, and what is there or not differs between names, so only what depends on
+/// neither goes to all.
+#[must_use]
+pub const fn replicas_asked(operation: Command, all_sync: bool, first_hit: bool) -> Replicas {
+    match operation {
+        Command::Delete | Command::MetaDelete => Replicas::All,
+        Command::Set if all_sync => Replicas::All,
+        Command::Get | Command::LeaseGet | Command::LeaseSet if first_hit => Replicas::FirstHit,
+        _ => Replicas::Own,
+    }
+}
+
+/// `KeySplitRoute`: the replica of a host; the plain name's, where the key is too long for its own.
+#[must_use]
+pub fn own_replica(key: &[u8], replicas: u32, host_id: u32) -> u32 {
+    let own = host_id.checked_rem(replicas).unwrap_or(0);
+    if key_replica(key, own).is_some() { own } else { 0 }
 }
 
 /// `KeyParseRoute`: the bytes of the key's first `parts`, which alone are hashed. `None` if it has

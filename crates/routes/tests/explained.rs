@@ -140,6 +140,16 @@ const BY_PARTS: [(&str, &str); 6] = [
     ("KeySplitRoute", r#""destination": "PoolRoute|p", "replicas": 5, "all_sync": false"#),
 ];
 
+const BY_PARTS_COMMANDS: [Command; 7] = [
+    Command::Get,
+    Command::Gets,
+    Command::LeaseSet,
+    Command::Set,
+    Command::Add,
+    Command::Incr,
+    Command::Delete,
+];
+
 /// Nothing is left to chance or load here, and no key is found.
 #[test]
 fn exactly_the_servers_are_asked_that_explain_names() {
@@ -157,7 +167,7 @@ fn exactly_the_servers_are_asked_that_explain_names() {
         for number in 0..40 {
             let stop = if number % 2 == 0 { "|#|" } else { "-" };
             let key = format!("{}:x{number}{stop}{number}", number % 8);
-            for operation in [Command::Get, Command::Add, Command::Incr, Command::Delete] {
+            for operation in BY_PARTS_COMMANDS {
                 let (key, host_id) = (key.as_bytes(), HOST_ID);
                 let question = Question { operation, key, host_id, client: None, now_secs: 1 };
                 let mut named = BTreeSet::new();

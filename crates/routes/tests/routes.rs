@@ -411,20 +411,79 @@ fn shadows_take_their_share_and_answer_nobody() {
     assert!((20..80).contains(&shadowed), "{shadowed} of 100");
 }
 
+/// A key of three names on one server; of the host's number 7, the second is its own.
+fn split_key(stores_all: bool, first_hit: bool) -> Cluster {
+    Cluster::new(1, |all| {
+        let destination = Arc::clone(&all[0]);
+        Arc::new(KeySplitRoute { destination, replicas: 3, stores_all, first_hit })
+    })
+}
+
+const NAMES: [&str; 3] = ["0/k", "0/k::1", "0/k::2"];
+
 #[test]
 fn a_hot_key_has_several_names() {
-    let mut cluster = Cluster::new(1, |all| {
-        let destination = Arc::clone(&all[0]);
-        Arc::new(KeySplitRoute { destination, replicas: 3, stores_all: true, first_hit: true })
-    });
+    let mut cluster = split_key(true, false);
     cluster.set("k", "v");
-    for name in ["0/k", "0/k::1", "0/k::2"] {
-        cluster.has(name, Some("v"));
+    cluster.has("0/k::1", Some("v"));
+    for name in NAMES {
+        cluster.gets(name, "v");
     }
     cluster.has("k", Some("v"));
+    // The reply is that of its own name.
+    assert_eq!(cluster.rig.simple(Command::Delete, "0/k"), Outcome::Deleted);
     assert_eq!(cluster.rig.simple(Command::Delete, "k"), Outcome::Deleted);
-    for name in ["0/k", "0/k::1", "0/k::2"] {
-        cluster.has(name, None);
+    for name in NAMES {
+        cluster.rig.eventually(name, |rig| rig.get(name) == Ok(None));
+    }
+    // A key that is too long for another name has one.
+    let asked = |cluster: &Cluster| cluster.rig.registry.report()[0].totals.asked;
+    let (long, before) = ("k".repeat(249), asked(&cluster));
+    cluster.set(&long, "v");
+    cluster.has(&long, Some("v"));
+    assert_eq!(asked(&cluster) - before, 2);
+}
+
+/// The others have another unique and other tokens, and what is there or not is not the same.
+#[test]
+fn what_depends_on_a_name_goes_to_that_name() {
+    let mut cluster = split_key(true, false);
+    cluster.set("0/k::2", "other");
+    assert_eq!(cluster.rig.store(Command::Add, "k", "1"), Outcome::Stored);
+    let number = cluster.rig.ask(&Request::new(Command::Gets, b"k")).number;
+    let cas = Request { number, value: b"2", ..Request::new(Command::Cas, b"k") };
+    assert_eq!(cluster.rig.ask(&cas).outcome, Outcome::Stored);
+    assert_eq!(cluster.rig.store(Command::Append, "k", "3"), Outcome::Stored);
+    for words in [&b"ME"[..], b"MA", b"C1", b"C1 MS"] {
+        cluster.rig.ask(&Request { words, value: b"4", ..Request::new(Command::MetaSet, b"k") });
+    }
+    cluster.has("k", Some("234"));
+    cluster.has("0/k", None);
+    cluster.has("0/k::2", Some("other"));
+    for words in [&b""[..], b"T100 F5 c k", b"MS"] {
+        let value = if words.is_empty() { &b"none"[..] } else { words };
+        cluster.rig.ask(&Request { words, value, ..Request::new(Command::MetaSet, b"k") });
+        for name in NAMES {
+            cluster.gets(name, &String::from_utf8_lossy(value));
+        }
+    }
+}
+
+#[test]
+fn the_first_name_that_has_a_value_answers() {
+    for name in NAMES {
+        let mut cluster = split_key(false, true);
+        cluster.set(name, "v");
+        cluster.has("k", Some("v"));
+        let meta = Request { words: b"v", ..Request::new(Command::MetaGet, b"k") };
+        assert_eq!(cluster.rig.ask(&meta).value, b"v");
+        cluster.has("absent", None);
+        // A unique and a token are of use at its own name alone.
+        let is_own = name == NAMES[1];
+        let found = cluster.rig.ask(&Request::new(Command::Gets, b"k"));
+        assert_eq!(found.outcome == Outcome::Found, is_own, "{name}");
+        let meta = Request { words: b"v c", ..meta };
+        assert_eq!(!cluster.rig.ask(&meta).value.is_empty(), is_own, "{name}");
     }
 }
 

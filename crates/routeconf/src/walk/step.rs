@@ -7,7 +7,7 @@ use crate::ast::{
     CommandClass, Failover, FailoverPolicy, Member, PoolId, PoolRoute, Route, RouteId, Shadow,
     ShadowKeys, ShardSplits,
 };
-use crate::select;
+use crate::select::{self, Replicas};
 
 impl Walker<'_> {
     /// Adds a child to the step.
@@ -238,24 +238,22 @@ impl Walker<'_> {
         step: &mut Step,
         question: &Question<'_>,
     ) {
-        let own = question.host_id % replicas.max(1);
-        step.note = format!("replica {own} of {replicas} by host id");
-        let class = question.operation.class();
-        let (others, when) = match class {
-            CommandClass::Delete => ((0..replicas).collect(), When::Also),
-            CommandClass::Update if all_sync => ((0..replicas).collect(), When::Also),
-            CommandClass::Get if first_hit => (vec![(own + 1) % replicas.max(1)], When::IfMissed),
-            _ => (Vec::new(), When::Reply),
+        let own = select::own_replica(&step.key, replicas, question.host_id);
+        step.note = match select::key_replica(&step.key, 1) {
+            Some(_) => format!("replica {own} of {replicas} by host id"),
+            None => "too long for replicas".to_owned(),
         };
-        let names = others.into_iter().filter(|replica| *replica != own);
-        let asked = std::iter::once((own, When::Reply)).chain(names.map(|replica| (replica, when)));
-        for (replica, when) in asked {
-            let Some(key) = select::key_replica(&step.key, replica) else {
-                "too long for replicas".clone_into(&mut step.note);
-                self.go(step, destination, When::Reply, question);
-                return;
-            };
-            self.go_as(step, destination, when, &key, question);
+        let when = match select::replicas_asked(question.operation, all_sync, first_hit) {
+            Replicas::Own => None,
+            Replicas::All => Some(When::Background),
+            Replicas::FirstHit => Some(When::Also),
+        };
+        let names = (0..replicas).filter(|replica| *replica != own);
+        let others = when.map(|when| names.map(move |name| (name, when))).into_iter().flatten();
+        for (replica, when) in std::iter::once((own, When::Reply)).chain(others) {
+            if let Some(key) = select::key_replica(&step.key, replica) {
+                self.go_as(step, destination, when, &key, question);
+            }
         }
     }
 

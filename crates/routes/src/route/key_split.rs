@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use routeconf::select::key_replica;
+use proto::meta::Options;
+use proto::text::Words;
+use routeconf::select::{Replicas, key_replica, own_replica, replicas_asked};
 
+use super::all::ask_aside;
+use super::race::Race;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::join;
-use crate::route::all::worse;
-use upstream::{CommandClass, Failure, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
 /// A host reads and writes the name of its own number; deletes go to all names.
 #[derive(Debug)]
@@ -18,25 +20,57 @@ pub struct KeySplitRoute {
     pub destination: RouteRef,
     /// The number of names, at least 2.
     pub replicas: u32,
-    /// Stores go to all names.
+    /// Sets go to all names.
     pub stores_all: bool,
-    /// After a miss, another name is asked.
+    /// Gets go to all names, and the first that has a value replies.
     pub first_hit: bool,
 }
 
 impl KeySplitRoute {
-    async fn one(&self, cx: &Arc<Context>, request: Request<'_>, replica: u32) -> OwnedReply {
-        let Some(key) = key_replica(request.key, replica) else {
+    async fn own(&self, cx: &Arc<Context>, request: Request<'_>, own: u32) -> OwnedReply {
+        let Some(key) = key_replica(request.key, own) else {
             return self.destination.route(cx, request).await;
         };
         self.destination.route(cx, Request { key: &key, ..request }).await
     }
 
-    async fn all(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        let answers = (0..self.replicas)
-            .map(|replica| -> Answer<'_> { Box::pin(self.one(cx, request, replica)) });
-        let worst = join::all(answers.collect()).await.into_iter().reduce(worse);
-        worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+    /// Asks all names but the own one behind the caller's back.
+    fn others_aside(&self, cx: &Arc<Context>, request: Request<'_>, own: u32) {
+        let others = (0..self.replicas).filter(|replica| *replica != own);
+        for key in others.filter_map(|replica| key_replica(request.key, replica)) {
+            let asked = Request { key: &key, ..request };
+            ask_aside(std::slice::from_ref(&self.destination), cx, &asked);
+        }
+    }
+
+    async fn first_hit(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let mut race = Race::new(cx, &request);
+        for key in (0..self.replicas).filter_map(|replica| key_replica(request.key, replica)) {
+            let asked = Request { key: &key, ..request }.to_owned();
+            race.ask(&self.destination, &Arc::new(asked));
+        }
+        let is_hit = |reply: &OwnedReply| {
+            let takes = matches!(reply.outcome, Outcome::Stored | Outcome::StaleStored);
+            takes || reply.outcome.is_hit()
+        };
+        race.first(is_hit).await.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+    }
+}
+
+/// The classic command that a request is for names of a key: a meta command is one only if it
+/// depends on nothing that differs between them.
+fn acts_as(request: &Request<'_>) -> Command {
+    if !request.op.is_meta() {
+        return request.op;
+    }
+    let Ok((options, mode)) = Options::parse(Words::new(request.words)) else { return request.op };
+    let is_set = mode.is_none_or(|mode| mode.first() == Some(&b'S'));
+    let (is_tied, creates) = (options.lease.is_some(), options.autoviv_exptime.is_some());
+    let changes = creates || options.recache_secs.is_some() || options.exptime.is_some();
+    match request.op {
+        Command::MetaSet if is_set && !is_tied && options.compare_cas.is_none() => Command::Set,
+        Command::MetaGet if !is_tied && !changes && !options.wants_cas => Command::Get,
+        op => op,
     }
 }
 
@@ -46,20 +80,13 @@ impl Route for KeySplitRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        let class = request.op.class();
-        if class == CommandClass::Delete || class == CommandClass::Update && self.stores_all {
-            return Box::pin(self.all(cx, request));
+        let own = own_replica(request.key, self.replicas, cx.host_id());
+        match replicas_asked(acts_as(&request), self.stores_all, self.first_hit) {
+            Replicas::FirstHit => return Box::pin(self.first_hit(cx, request)),
+            Replicas::All => self.others_aside(cx, request, own),
+            Replicas::Own => {}
         }
-        let replica = |number: u32| number.checked_rem(self.replicas).unwrap_or(0);
-        let own = replica(cx.host_id());
-        Box::pin(async move {
-            let reply = self.one(cx, request, own).await;
-            if !self.first_hit || class != CommandClass::Get || !reply.outcome.is_miss() {
-                return reply;
-            }
-            let other = replica(own.wrapping_add(1));
-            self.one(cx, request, other).await
-        })
+        Box::pin(self.own(cx, request, own))
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
