@@ -209,7 +209,11 @@ fn the_gutter_keeps_things_for_a_short_time_only() {
     cluster.set("k", "v");
     let meta = Request { value: b"w", words: b"T5000", ..Request::new(Command::MetaSet, b"m") };
     cluster.rig.ask(&meta);
-    for (key, value) in [("k", "v"), ("m", "w")] {
+    // What is created where there is nothing.
+    for (op, key) in [(Command::MetaArithmetic, b"a"), (Command::MetaGet, b"g")] {
+        cluster.rig.ask(&Request { words: b"v N5000", ..Request::new(op, key) });
+    }
+    for (key, value) in [("k", "v"), ("m", "w"), ("a", "0"), ("g", "")] {
         cluster.has(key, Some(value));
         let secs = secs_left(&mut cluster, key);
         assert!((1..=1000).contains(&secs), "{key}: {secs}");

@@ -70,19 +70,21 @@ fn gives_back(request: &Request<'_>) -> bool {
     }
 }
 
-/// The words of a meta command with another `T`; one that has none gets it where it stores.
+/// The words of a meta command with other times: `T`, and `N` of what is created where there is
+/// nothing. One that has no `T` gets it where it stores.
 fn words(request: &Request<'_>, change: Change, unix_secs: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(request.words.len() + 16);
     let mut has_time = false;
-    for word in request.words.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
+    for word in request.words.split(|byte| *byte == b' ') {
+        let Some((letter, argument)) = word.split_first() else { continue };
         if !out.is_empty() {
             out.push(b' ');
         }
-        let time = word.strip_prefix(b"T").and_then(parse_i64);
-        match time {
+        match parse_i64(argument).filter(|_| matches!(letter, b'T' | b'N')) {
             Some(time) => {
-                has_time = true;
-                out.extend_from_slice(format!("T{}", change.of(time, unix_secs)).as_bytes());
+                has_time |= *letter == b'T';
+                out.push(*letter);
+                out.extend_from_slice(change.of(time, unix_secs).to_string().as_bytes());
             }
             None => out.extend_from_slice(word),
         }
@@ -158,12 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_command_gets_another_t() {
+    fn a_meta_command_gets_other_times() {
         let request = Request { words: b"k T100 O5", ..Request::new(Command::MetaSet, b"k") };
         assert_eq!(words(&request, Change::Min(10), 0), b"k T10 O5");
         let request = Request { words: b"k", ..request };
         assert_eq!(words(&request, Change::Min(10), 0), b"k T10");
         let request = Request { words: b"v", op: Command::MetaGet, ..request };
         assert_eq!(words(&request, Change::Min(10), 0), b"v");
+        let request = Request { words: b"v N60 t", ..request };
+        assert_eq!(words(&request, Change::Min(10), 0), b"v N10 t");
+        let request = Request { words: b"N0 J5 T5", op: Command::MetaArithmetic, ..request };
+        assert_eq!(words(&request, Change::Min(10), 0), b"N10 J5 T5");
+        assert_eq!(words(&request, Change::Set(20), 0), b"N20 J5 T20");
     }
 }
