@@ -366,6 +366,20 @@ fn delays_are_as_long_as_they_say() {
     assert!(began.elapsed() >= Duration::from_millis(60), "{:?}", began.elapsed());
 }
 
+#[test]
+fn a_delay_may_be_longer_than_time_lasts() {
+    let route = r#"{"type": "LatencyInjectionRoute", "child": "PoolRoute|A",
+        "total_latency_ms": 18446744073709551}"#;
+    let mut cluster = Cluster::new(1, route);
+    cluster.rig.pass(Duration::from_secs(1));
+    let ticket = cluster.rig.submit(&Request::new(Command::Get, b"k"));
+    cluster.rig.eventually("the server has answered", |rig| {
+        rig.registry.report().iter().any(|at| at.totals.asked > 0 && at.totals.pending == 0)
+    });
+    cluster.rig.turn();
+    assert!(!cluster.rig.has_reply(ticket));
+}
+
 /// Whatever a route makes of a key: clients match replies by it.
 #[test]
 fn a_meta_reply_has_the_key_that_was_asked() {

@@ -37,9 +37,10 @@ impl Route for LatencyInjectionRoute {
                 cx.traffic().event(Event::DelayedAfter);
                 cx.sleep_until(cx.now_us().saturating_add(self.after_us)).await;
             }
-            if began_us + self.total_us > cx.now_us() {
+            let end_us = began_us.saturating_add(self.total_us);
+            if end_us > cx.now_us() {
                 cx.traffic().event(Event::DelayedTotal);
-                cx.sleep_until(began_us.saturating_add(self.total_us)).await;
+                cx.sleep_until(end_us).await;
             }
             reply
         })
