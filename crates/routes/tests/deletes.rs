@@ -4,10 +4,10 @@
 mod common;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Rig, Scripted, patient};
 use routes::route::{
@@ -15,7 +15,8 @@ use routes::route::{
 };
 use routes::{Spooler, Target};
 use spool::{Fsync, Spool};
-use upstream::{Command, Failure, Outcome, Request};
+use testkit::Server;
+use upstream::{Address, Command, Failure, Outcome, Protocol, Registry, Request, Settings};
 
 /// A server that has an old value, and takes deletes while the flag is set.
 fn old(takes: &Arc<AtomicBool>) -> Scripted {
@@ -178,4 +179,127 @@ fn what_waits_is_known_before_the_first_question() {
     }
     assert!(!asked.load(Ordering::SeqCst));
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The spooler of a program that has these records for a server, and what it says.
+fn spooler_with(
+    folder: &Path,
+    server: &Address,
+    protocol: Protocol,
+    records: &[&str],
+) -> (Spooler, mpsc::Receiver<String>) {
+    let settings = spool::Settings { fsync: Fsync::Never, ..spool::Settings::default() };
+    let mut spool = Spool::open(folder, settings).unwrap();
+    for record in records {
+        spool.append("server", format!("pool\n{record}\r\n").as_bytes(), now_secs()).unwrap();
+    }
+    assert!(spool.commit(Instant::now()).is_empty());
+    let target = Target {
+        name: "server".to_owned(),
+        address: server.clone(),
+        settings: Settings { protocol, ..patient() },
+        peers: Vec::new(),
+    };
+    let (tell, told) = mpsc::channel();
+    let log = move |line: &str| drop(tell.send(line.to_owned()));
+    let registry = Registry::default();
+    (Spooler::start(spool, None, registry, 1, true, vec![target], log).unwrap(), told)
+}
+
+fn now_secs() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
+}
+
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Hangs up upon whatever it does not know, as twemproxy does: it takes gets, and deletes of keys
+/// in a line; once the flag is set, meta commands and flushes, too.
+fn picky(takes_all: &Arc<AtomicBool>, heard: &Arc<Mutex<String>>) -> Scripted {
+    let (takes_all, heard) = (Arc::clone(takes_all), Arc::clone(heard));
+    Scripted::new(move |asked| {
+        heard.lock().unwrap().push_str(asked);
+        let answers = asked.split_terminator("\r\n").map(|line| match line.split(' ').next() {
+            Some("get") => Some("END\r\n"),
+            Some("delete") => Some("DELETED\r\n"),
+            _ if !takes_all.load(Ordering::SeqCst) => None,
+            Some("mn") => Some("MN leases\r\n"),
+            Some("ms") => Some("CLIENT_ERROR invalid mode\r\n"),
+            Some("md") => Some("HD\r\n"),
+            Some("version") => Some("VERSION 1.6.45\r\n"),
+            Some("flush_all") => Some("OK\r\n"),
+            _ => Some(""),
+        });
+        answers.collect()
+    })
+}
+
+/// What the server is not sent, it has not refused.
+#[test]
+fn a_refusal_of_the_programs_own_keeps_the_delete() {
+    // The second key is `a b`.
+    for (round, record) in ["flush_all", "md YSBi b"].into_iter().enumerate() {
+        let folder = std::env::temp_dir().join(format!("own-{}-{round}", std::process::id()));
+        let (takes_all, heard) = (Arc::default(), Arc::default());
+        let server = picky(&takes_all, &heard);
+        let at = server.address.into();
+        let (spooler, told) = spooler_with(&folder, &at, Protocol::Text, &[record, "delete k"]);
+        let counts = || spooler.deletes().counts();
+        let mut line = String::new();
+        until("it is refused", || {
+            line = told.try_recv().unwrap_or_default();
+            !line.is_empty() || counts().refused > 0
+        });
+        assert!(line.starts_with("the spool for server: a delete waits: the server "), "{line}");
+        assert_eq!((counts().pending, counts().refused), (2, 0), "{record}");
+        drop(spooler);
+        takes_all.store(true, Ordering::SeqCst);
+        let (spooler, _told) = spooler_with(&folder, &at, Protocol::Text, &[]);
+        until("both are executed", || spooler.deletes().counts().replayed == 2);
+        assert!(heard.lock().unwrap().contains(record));
+        drop(spooler);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// A delete that its server is not sent as it was asked goes as the plain one of its key: what was
+/// acknowledged is that the value goes.
+#[test]
+fn a_delete_in_words_that_the_server_lacks_is_executed_as_a_plain_one() {
+    let folder = std::env::temp_dir().join(format!("plain-{}", std::process::id()));
+    let heard = Arc::default();
+    let server = picky(&Arc::default(), &heard);
+    // The second key is `b`, and no server takes the flag of the third.
+    let records = ["md a I T30", "md Yg== b", "md c W", "delete d"];
+    let (spooler, told) = spooler_with(&folder, &server.address.into(), Protocol::Text, &records);
+    until("all are done", || spooler.deletes().counts().pending == 0);
+    let counts = spooler.deletes().counts();
+    assert_eq!((counts.replayed, counts.refused), (4, 0), "{:?}", told.try_recv());
+    let heard = heard.lock().unwrap();
+    for key in ["a", "b", "c", "d"] {
+        assert!(heard.contains(&format!("delete {key}\r\n")), "{heard}");
+    }
+    drop(spooler);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_delete_that_a_packet_cannot_say_is_executed_as_a_plain_one() {
+    let folder = std::env::temp_dir().join(format!("packet-{}", std::process::id()));
+    let server = Server::holdall(&[]);
+    let at = server.addr().into();
+    let mut rig = Rig::new(patient(), |servers| servers.at(server.addr()));
+    assert_eq!(rig.store(Command::Set, "k", "old"), Outcome::Stored);
+    let (spooler, _told) = spooler_with(&folder, &at, Protocol::Binary, &["md k I T30"]);
+    until("it is done", || spooler.deletes().counts().pending == 0);
+    assert_eq!(spooler.deletes().counts().refused, 0);
+    assert_eq!(rig.get("k"), Ok(None));
+    drop(spooler);
+    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -134,6 +134,12 @@ pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
     if is_key(request.key) { Ok(needed) } else { Err(BAD_KEY) }
 }
 
+/// True if some server takes `request` in text.
+#[must_use]
+pub fn is_sendable(request: &Request<'_>) -> bool {
+    needs(request).is_ok()
+}
+
 /// Whether key and value of `request` fit into a packet.
 ///
 /// # Errors

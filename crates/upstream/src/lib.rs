@@ -47,6 +47,7 @@ pub use certs::{CertsError, ClientOptions as TlsOptions};
 pub use counters::{Counters, Totals};
 pub use destination::LOGIN_PATIENCE;
 pub use destination_id::DestinationId;
+pub use dialect::is_sendable;
 pub use ejection::Ejection;
 pub use latencies::Place;
 pub use login::Login;

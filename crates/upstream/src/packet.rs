@@ -212,7 +212,7 @@ pub(crate) fn read<'a>(
         return None;
     }
     if question.opcode == code::NOOP {
-        return Some(Reply::failed(Failure::ClientError, unsaid(op)));
+        return Some(Reply::refused(unsaid(op)));
     }
     let outcome = match response.status {
         Some(Status::Ok) => done(op),
@@ -312,15 +312,15 @@ fn failed(status: Option<Status>) -> Option<(Failure, &'static [u8])> {
 }
 
 /// Why a request has no packet.
-fn unsaid(op: Command) -> &'static [u8] {
+fn unsaid(op: Command) -> &'static str {
     match op {
-        Command::Delete => b"the server's protocol (binary) has no hold-off",
-        Command::FlushAll => b"the server's protocol (binary) has no flush_prefix",
-        Command::LeaseGet | Command::LeaseSet => b"the server's protocol (binary) has no leases",
+        Command::Delete => "the server's protocol (binary) has no hold-off",
+        Command::FlushAll => "the server's protocol (binary) has no flush_prefix",
+        Command::LeaseGet | Command::LeaseSet => "the server's protocol (binary) has no leases",
         Command::MetaInfo | Command::MetaDebug => {
-            b"the server's protocol (binary) tells nothing of items"
+            "the server's protocol (binary) tells nothing of items"
         }
-        _ => b"the server's protocol (binary) lacks one of these meta flags",
+        _ => "the server's protocol (binary) lacks one of these meta flags",
     }
 }
 

@@ -137,6 +137,8 @@ pub struct Reply<'a> {
     pub value: &'a [u8],
     /// Flag words of a meta reply; what `metaget` tells.
     pub words: &'a [u8],
+    /// A refusal of this program's own: no server has heard of the request.
+    pub is_own: bool,
 }
 
 impl<'a> Reply<'a> {
@@ -144,7 +146,14 @@ impl<'a> Reply<'a> {
     #[inline]
     #[must_use]
     pub const fn of(outcome: Outcome) -> Self {
-        Self { outcome, key: b"", flags: 0, number: 0, value: b"", words: b"" }
+        Self { outcome, key: b"", flags: 0, number: 0, value: b"", words: b"", is_own: false }
+    }
+
+    /// A refusal of this program's own, which no server has heard of, with the reason.
+    #[inline]
+    #[must_use]
+    pub const fn refused(why: &'a str) -> Self {
+        Self { is_own: true, ..Self::failed(Failure::ClientError, why.as_bytes()) }
     }
 
     /// A failure with somebody's words.
@@ -240,6 +249,7 @@ impl OwnedReply {
             number: self.number,
             value: &self.value,
             words: &self.words,
+            is_own: false,
         }
     }
 }

@@ -23,6 +23,12 @@
 //! delete is another matter: that is what leases are for; a replay comes later than the delete that
 //! it repeats, so it removes such fills rather than letting them pass.)
 //!
+//! # Refusals of this program's own
+//!
+//! A server is sent only what it is known to take (`upstream`). What it is not sent, it has not
+//! refused: such a delete is asked as the plain `delete` of its key, and one for which that is not
+//! enough (a key that no line holds, a flush) stays in the spool until its server takes it.
+//!
 //! # Deletes that are dropped
 //!
 //! Deletes that became too old, or that the disk lost, leave a flush behind the others of their
@@ -59,8 +65,8 @@ use std::thread::{self, JoinHandle};
 
 use spool::Spool;
 
-use upstream::write_command;
 use upstream::{Address, Command, Registry, Request, Settings, Ticket, Wake};
+use upstream::{is_sendable, write_command};
 
 /// Bytes of deletes that wait to be written, at the most; more are not taken.
 const INBOX_BYTES_MAX: usize = 16 << 20;
@@ -92,7 +98,7 @@ pub struct DeleteCounts {
     pub failed: u64,
     /// Deletes that servers have executed later.
     pub replayed: u64,
-    /// Deletes that servers refused for good (`CLIENT_ERROR`).
+    /// Deletes that servers refused for good (`CLIENT_ERROR`), and records that cannot be read.
     pub refused: u64,
     /// Deletes that were too old, and are dropped; their server is flushed.
     pub expired: u64,
@@ -320,11 +326,15 @@ impl Mailbox {
     }
 }
 
-/// The delete of the request's key, whatever else it asks for.
-pub(crate) const fn plain<'a>(request: &Request<'a>) -> Request<'a> {
-    let (op, words): (_, &[u8]) =
-        if request.base64 { (Command::MetaDelete, b"b") } else { (Command::Delete, b"") };
-    Request { op, words, exptime: 0, number: 0, ..*request }
+/// The delete of the request's key, whatever else it asks for, as most servers take it: a key that
+/// came in base64 goes as it is if a line can hold it.
+pub(crate) fn plain<'a>(request: &Request<'a>) -> Request<'a> {
+    let (op, words): (_, &[u8]) = (Command::Delete, b"");
+    let plain = Request { op, words, base64: false, exptime: 0, number: 0, ..*request };
+    if request.base64 && !is_sendable(&plain) {
+        return Request { op: Command::MetaDelete, words: b"b", base64: true, ..plain };
+    }
+    plain
 }
 
 /// Between the names of two servers: the second is asked when the first has executed a delete.

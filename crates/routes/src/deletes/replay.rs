@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use proto::base64;
 use spool::{Record, Spool};
 
-use super::Target;
-use upstream::{Command, DestinationId, Failure, Outcome, OwnedRequest, Request, Upstream};
+use super::{Target, plain};
+use upstream::{
+    Command, DestinationId, Failure, Outcome, OwnedRequest, Request, Ticket, Upstream, is_sendable,
+};
 
 /// Deletes that a server is asked before it has answered: a server that just came back has others
 /// to serve.
@@ -21,13 +23,24 @@ const WINDOW_BYTES: usize = 64 * 1024;
 const WAIT_MIN: Duration = Duration::from_millis(20);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
+/// What stands in the spool in place of deletes that were dropped.
+const FLUSH: Command = Command::FlushAll;
+
 /// What became of one delete.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Done {
     Asked,
+    /// Asked as the plain delete of its key.
+    AskedPlain,
     Executed,
     Refused,
     Failed,
+}
+
+impl Done {
+    const fn is_open(self) -> bool {
+        matches!(self, Self::Asked | Self::AskedPlain)
+    }
 }
 
 /// Those of one name in the spool.
@@ -46,6 +59,8 @@ pub(super) struct Replay {
     wait: Duration,
     /// The server that did not answer when it was asked, now or in a former life of the program.
     missing: Option<usize>,
+    /// It was told that one of them waits because its server is not sent it.
+    is_told: bool,
 }
 
 /// What a window came to.
@@ -63,8 +78,9 @@ impl Replay {
         now: Instant,
     ) -> Self {
         let (records, done) = (Vec::new(), Vec::new());
-        let (turn, missing) = (0, None);
-        Self { name, targets, ids, turn, records, done, retry_at: now, wait: WAIT_MIN, missing }
+        let (turn, missing, is_told) = (0, None, false);
+        let (retry_at, wait) = (now, WAIT_MIN);
+        Self { name, targets, ids, turn, records, done, retry_at, wait, missing, is_told }
     }
 
     /// The name of the server that has deletes to come and did not answer when it was asked.
@@ -110,10 +126,7 @@ impl Replay {
                 None => Done::Refused,
                 Some(request) => {
                     let ticket = u64::from(number) << 32 | index;
-                    match upstream.ask(id, &request.get(), ticket) {
-                        Ok(()) => Done::Asked,
-                        Err(_) => Done::Failed,
-                    }
+                    ask(upstream, id, &request.get(), ticket, Done::Asked)
                 }
             };
             self.done.push(done);
@@ -135,10 +148,28 @@ impl Replay {
         }
     }
 
+    /// No server has heard of this one, since its server takes no command of that kind, or is not
+    /// known to. The plain delete of the key is asked instead, which more servers take; whatever a
+    /// delete wants beside, what was acknowledged is that the value goes. One that cannot be asked
+    /// so, either, has failed and stays: the first time, its server's name is returned.
+    pub(super) fn refused_here(&mut self, ticket: Ticket, upstream: &mut Upstream) -> Option<&str> {
+        let index = (ticket & 0xffff_ffff) as usize;
+        let (done, record) = (self.done.get_mut(index)?, self.records.get(index)?);
+        let request = parse(&record.body).filter(|_| *done == Done::Asked);
+        let delete = request.as_ref().map(OwnedRequest::get).filter(|one| one.op != FLUSH);
+        if let Some((delete, id)) = delete.zip(self.ids.get(self.turn)) {
+            *done = ask(upstream, *id, &plain(&delete), ticket, Done::AskedPlain);
+            return None;
+        }
+        *done = Done::Failed;
+        let is_first = !std::mem::replace(&mut self.is_told, true);
+        self.targets.get(self.turn).filter(|_| is_first).map(|target| target.name.as_str())
+    }
+
     /// When every answer has come: what went well from the first on goes to the next server, or is
     /// acknowledged. The rest is asked again.
     pub(super) fn settle(&mut self, spool: &mut Spool, now: Instant) -> Option<Settled> {
-        if self.done.is_empty() || self.done.contains(&Done::Asked) {
+        if self.done.is_empty() || self.done.iter().any(|done| done.is_open()) {
             return None;
         }
         let mut settled = Settled::default();
@@ -159,7 +190,7 @@ impl Replay {
         }
         if let Some(last) = good.checked_sub(1).and_then(|last| self.records.get(last)) {
             spool.acknowledge(&self.name, last.number);
-            self.wait = WAIT_MIN;
+            (self.wait, self.is_told) = (WAIT_MIN, false);
         }
         if good < self.done.len() {
             self.put_off(now);
@@ -176,12 +207,37 @@ impl Replay {
     }
 }
 
-/// The delete of a record.
+/// Asks a server: it is `asked` then, or has failed.
+fn ask(
+    upstream: &mut Upstream,
+    id: DestinationId,
+    request: &Request<'_>,
+    ticket: Ticket,
+    asked: Done,
+) -> Done {
+    match upstream.ask(id, request, ticket) {
+        Ok(()) => asked,
+        Err(_) => Done::Failed,
+    }
+}
+
+/// What a record asks for, in a form that some server takes. `None` if no server can have its key.
 fn parse(record: &[u8]) -> Option<OwnedRequest> {
+    let request = read(record)?;
+    let whole = request.get();
+    if is_sendable(&whole) {
+        return Some(request);
+    }
+    let plain = plain(&whole);
+    is_sendable(&plain).then(|| plain.to_owned())
+}
+
+/// The delete of a record, or the flush.
+fn read(record: &[u8]) -> Option<OwnedRequest> {
     let line = record.get(record.iter().position(|byte| *byte == b'\n')? + 1..)?;
     let line = line.strip_suffix(b"\r\n")?;
     if line == b"flush_all" {
-        return Some(Request::new(Command::FlushAll, b"").to_owned());
+        return Some(Request::new(FLUSH, b"").to_owned());
     }
     let (word, rest) = line.split_at(line.iter().position(|byte| *byte == b' ')?);
     let rest = rest.trim_ascii_start();

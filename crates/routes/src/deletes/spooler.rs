@@ -43,12 +43,24 @@ pub(super) struct Work<L> {
 
 /// Answers to deletes and to questions about marks, with the values of marks.
 #[derive(Default)]
-struct Answers(Vec<(Ticket, Outcome, Vec<u8>)>);
+struct Answers(Vec<Heard>);
+
+/// One of them.
+struct Heard {
+    ticket: Ticket,
+    outcome: Outcome,
+    /// The mark's value, or why the server was not asked.
+    value: Vec<u8>,
+    /// No server was asked.
+    is_own: bool,
+}
 
 impl Sink for Answers {
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
-        let value = if reply.outcome == Outcome::Found { reply.value } else { b"" };
-        self.0.push((ticket, reply.outcome, value.to_owned()));
+        let Reply { outcome, is_own, .. } = *reply;
+        let has_value = outcome == Outcome::Found || is_own;
+        let value = if has_value { reply.value.to_owned() } else { Vec::new() };
+        self.0.push(Heard { ticket, outcome, value, is_own });
     }
 }
 
@@ -114,7 +126,10 @@ impl<L: Fn(&str)> Work<L> {
         self.replay(now, &mut answers);
         self.mark(now);
         self.upstream.flush(&mut answers);
-        self.take_answers(now, &mut answers);
+        while self.take_answers(now, &mut answers) {
+            self.upstream.flush(&mut answers);
+        }
+        self.settle(now);
         self.count();
         is_ending
     }
@@ -250,20 +265,31 @@ impl<L: Fn(&str)> Work<L> {
         }
     }
 
-    fn take_answers(&mut self, now: Instant, answers: &mut Answers) {
-        let mut marked = Vec::new();
-        for (ticket, outcome, value) in answers.0.drain(..) {
+    /// True if something may have been asked again, which is to be sent.
+    fn take_answers(&mut self, now: Instant, answers: &mut Answers) -> bool {
+        let (mut marked, mut asks_again) = (Vec::new(), false);
+        for Heard { ticket, outcome, value, is_own } in answers.0.drain(..) {
             if self.marks.answered(now, ticket, outcome, &value, &mut marked) {
                 continue;
             }
             let (number, index) = ((ticket >> 32) as usize, (ticket & 0xffff_ffff) as usize);
-            if let Some(Some(replay)) = self.replays.get_mut(number) {
+            let Some(Some(replay)) = self.replays.get_mut(number) else { continue };
+            if !is_own {
                 replay.answered(index, outcome);
+            } else if let Some(name) = replay.refused_here(ticket, &mut self.upstream) {
+                let why = String::from_utf8_lossy(&value);
+                (self.log)(&format!("the spool for {name}: a delete waits: {why}"));
+            } else {
+                asks_again = true;
             }
         }
         for id in marked {
             self.upstream.set_dirty(id, true);
         }
+        asks_again
+    }
+
+    fn settle(&mut self, now: Instant) {
         for replay in self.replays.iter_mut().flatten() {
             if let Some(settled) = replay.settle(&mut self.spool, now) {
                 let counters = &self.shared.counters;

@@ -121,7 +121,7 @@ impl Asking {
         if !self.refused.is_empty() {
             for (ticket, why) in self.refused.drain(..) {
                 add(&counters.failed, 1);
-                sink.answer(ticket, &Reply::failed(Failure::ClientError, why.as_bytes()));
+                sink.answer(ticket, &Reply::refused(why));
             }
         }
     }
