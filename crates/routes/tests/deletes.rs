@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Rig, Scripted, patient};
+use proto::answer::MetaCode;
 use routes::route::{
     AllFastestRoute, AllMajorityRoute, OperationSelectorRoute, RouteRef, Selecting, WarmUpRoute,
 };
@@ -300,6 +301,37 @@ fn a_delete_that_a_packet_cannot_say_is_executed_as_a_plain_one() {
     until("it is done", || spooler.deletes().counts().pending == 0);
     assert_eq!(spooler.deletes().counts().refused, 0);
     assert_eq!(rig.get("k"), Ok(None));
+    drop(spooler);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A forwarder whose server is away hangs up upon anything, which is no refusal.
+#[test]
+fn an_md_is_kept_for_a_server_that_hangs_up() {
+    let folder = std::env::temp_dir().join(format!("hangs-up-{}", std::process::id()));
+    let is_back = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&is_back);
+    let server = Scripted::new(move |asked| {
+        let answers = asked.split_terminator("\r\n").map(|line| match line.split(' ').next() {
+            _ if !now.load(Ordering::SeqCst) => None,
+            Some("mn") => Some("MN\r\n"),
+            Some("ms") => Some("CLIENT_ERROR invalid mode\r\n"),
+            Some("md") => Some("HD\r\n"),
+            Some("get") => Some("END\r\n"),
+            Some("version") => Some("VERSION 1.6.45\r\n"),
+            _ => Some(""),
+        });
+        answers.collect()
+    });
+    let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
+    let spooler = keeping(&rig, &folder, true, &[&server]);
+    let missing = Outcome::Meta(MetaCode::Nf);
+    for _ in 0..3 {
+        assert_eq!(rig.simple(Command::MetaDelete, "k"), missing);
+    }
+    assert_eq!(spooler.deletes().counts().pending, 3);
+    is_back.store(true, Ordering::SeqCst);
+    until("all are executed", || spooler.deletes().counts().replayed == 3);
     drop(spooler);
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -4,13 +4,13 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{Rig, Scripted, patient, quick};
 use spans::Context;
 use testkit::Server;
-use upstream::{Command, Failure, Outcome, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request, Settings};
 
 /// How much is asked.
 const LEASES: Request<'_> =
@@ -129,15 +129,7 @@ fn one_lost_probe_says_nothing_about_a_server() {
         if asked.contains("mn leases") && counts.fetch_add(1, Ordering::SeqCst) == 0 {
             return None;
         }
-        let answers = asked.split_terminator("\r\n").map(|line| match line.split(' ').next() {
-            Some("mn") => "MN leases\r\n",
-            Some("ms") => "CLIENT_ERROR invalid mode\r\n",
-            Some("version") => "VERSION 1.6.45\r\n",
-            Some("get") => "END\r\n",
-            Some("lease-set") => "NOT_STORED\r\n",
-            _ => "",
-        });
-        Some(answers.collect())
+        Some(ours(asked))
     });
     let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
     let waits = [rig.submit(&LEASES), rig.submit(&Request::new(Command::Get, b"k"))];
@@ -160,28 +152,70 @@ fn the_order_is_kept_while_a_server_is_probed() {
     assert_eq!(rig.reply(new).value, b"new");
 }
 
+/// What a server of ours says to these lines.
+fn ours(asked: &str) -> String {
+    let answer = |line: &str| match line.split(' ').next() {
+        Some("mn") => "MN leases\r\n",
+        Some("ms") => "CLIENT_ERROR invalid mode\r\n",
+        Some("version") => "VERSION 1.6.45\r\n",
+        Some("get") => "END\r\n",
+        Some("lease-set") => "NOT_STORED\r\n",
+        _ => "",
+    };
+    asked.split_terminator("\r\n").map(answer).collect()
+}
+
+/// A server of ours that does not answer while the flag is set: it says nothing, or hangs up, as
+/// whoever forwards to a server that is away does.
+fn away_at_times(hangs_up: bool) -> (Scripted, Arc<AtomicBool>) {
+    let is_away = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&is_away);
+    let server = Scripted::new(move |asked| match now.load(Ordering::SeqCst) {
+        true => (!hangs_up).then(String::new),
+        false => Some(ours(asked)),
+    });
+    (server, is_away)
+}
+
+/// However often it pauses, before and after it was known.
 #[test]
-fn a_probe_that_is_not_answered_is_a_timeout() {
-    let server = Scripted::new(|asked| (!asked.is_empty()).then(String::new));
-    let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
-    let waits = [rig.submit(&LEASES), rig.submit(&Request::new(Command::Get, b"k"))];
-    rig.eventually("it is connected", |rig| {
-        rig.turn();
-        rig.registry.report()[0].totals.connected == 1
-    });
-    rig.pass(quick().timeout);
-    for ticket in waits {
-        assert_eq!(rig.reply(ticket).outcome, Outcome::Failed(Failure::Timeout));
+fn a_server_that_pauses_is_known_again_when_it_goes_on() {
+    let (server, is_away) = away_at_times(false);
+    let settings = Settings { timeouts_until_tko: 0, ..quick() };
+    let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
+    for _ in 0..2 {
+        is_away.store(true, Ordering::SeqCst);
+        for _ in 0..3 {
+            let waits = [rig.submit(&LEASES), rig.submit(&Request::new(Command::Get, b"k"))];
+            rig.eventually("it is connected", |rig| {
+                rig.turn();
+                rig.registry.report()[0].totals.connected == 1
+            });
+            rig.pass(quick().timeout);
+            for ticket in waits {
+                assert_eq!(rig.reply(ticket).outcome, Outcome::Failed(Failure::Timeout));
+            }
+        }
+        is_away.store(false, Ordering::SeqCst);
+        assert_eq!(rig.ask(&LEASES).outcome, Outcome::NotStored);
     }
-    // One may be a pause of the server, two in a row are an answer.
-    let again = rig.submit(&LEASES);
-    rig.eventually("it is connected again", |rig| {
-        rig.turn();
-        rig.registry.report()[0].totals.connects == 2
-    });
-    rig.pass(quick().timeout);
-    assert_eq!(rig.reply(again).outcome, Outcome::Failed(Failure::Timeout));
-    refused(&rig.ask(&LEASES), "the server has no leases");
+}
+
+/// It lacks nothing: what it is not asked fails over, and is asked as soon as it is back.
+#[test]
+fn a_server_that_hangs_up_upon_anything_is_away() {
+    let (server, is_away) = away_at_times(true);
+    let settings = Settings { timeouts_until_tko: 0, ..quick() };
+    let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
+    for _ in 0..2 {
+        is_away.store(true, Ordering::SeqCst);
+        for _ in 0..5 {
+            let outcome = rig.ask(&LEASES).outcome;
+            assert_eq!(outcome, Outcome::Failed(Failure::RemoteError));
+        }
+        is_away.store(false, Ordering::SeqCst);
+        assert_eq!(rig.ask(&LEASES).outcome, Outcome::NotStored);
+    }
 }
 
 /// A server with spans, which keeps what it hears.

@@ -3,14 +3,21 @@
 //! ```text
 //!     Unasked --a request that needs more--> Waiting --nothing outstanding--> Asking
 //!     Asking --answers--> Known
+//!     Asking --hangs up--> (next connection) Waiting --> Greeting --answers--> Asking
 //! ```
 //!
 //! The probe goes out when nothing else is outstanding, and everything that is asked meanwhile
 //! waits behind it, in its order. So a server that hangs up upon the probe (as twemproxy does)
 //! takes nobody's request with it: what waits is asked on the next connection, behind another
-//! probe. A server that is restarted at that moment answers this one. One that has left
-//! [`PROBES_MAX`] probes unanswered gets the commands that every server knows, and for a time no
-//! probe.
+//! probe. A server that is restarted at that moment answers this one.
+//!
+//! Whoever forwards connections to a server that is away hangs up as well, upon anything. So the
+//! next probe goes out behind a get, which every server answers. One that does, and hangs up upon
+//! [`PROBES_MAX`] probes in a row, lacks what was asked: it gets the commands that every server
+//! knows, and for a time no probe.
+//!
+//! Silence is no answer. What waits for the probe of a server that pauses fails as anything else
+//! that it is asked, and the next connection begins with another probe.
 
 use std::collections::VecDeque;
 
@@ -21,14 +28,17 @@ use crate::pipeline::Broken;
 use crate::reply::Reply;
 use crate::request::{OwnedRequest, Request};
 use crate::settings::Protocol;
-use crate::sink::{Sink, Ticket};
-use proto::Failure;
+use crate::sink::{PROBE, Sink, Ticket};
+use proto::{Command, Failure};
 
-/// Microseconds in which a server that leaves probes unanswered is not probed again.
+/// Microseconds in which a server that hangs up upon probes is not probed again.
 const MUTE_US: u64 = 60_000_000;
 
-/// Probes in a row that a server may leave unanswered before it is not probed for [`MUTE_US`].
+/// Probes in a row upon which a server may hang up before it is not probed for [`MUTE_US`].
 const PROBES_MAX: u32 = 2;
+
+/// What every server answers: a get of a key that nobody has.
+const GREETING: Request<'_> = Request::new(Command::Get, b"holdall-question");
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Stage {
@@ -37,6 +47,8 @@ enum Stage {
     Unasked,
     /// The probe goes out when everything before it is answered.
     Waiting,
+    /// It hung up upon the last probe: this one goes out when it has answered the greeting.
+    Greeting,
     /// The probe is out.
     Asking,
     /// This is what the server takes.
@@ -59,9 +71,9 @@ pub(super) struct Asking {
     parked_bytes: usize,
     /// Whose requests are not sent, and why.
     refused: Vec<(Ticket, &'static str)>,
-    /// Probes in a row that it left unanswered.
-    unanswered: u32,
-    /// It left too many unanswered, and is not probed before this time.
+    /// Probes in a row upon which it hung up.
+    hang_ups: u32,
+    /// It hung up upon too many, and is not probed before this time.
     mute_until_us: u64,
     /// It refused what it should take: the probe comes first on every connection.
     asks_first: bool,
@@ -82,22 +94,19 @@ impl Asking {
     pub(super) fn closed(&mut self, end: End<'_>, now_us: u64) -> bool {
         let stage = std::mem::take(&mut self.stage);
         self.asks_first |= end == End::Broken(Broken::Cut) && !matches!(stage, Stage::Known(_));
-        if stage != Stage::Asking {
-            return false;
-        }
-        let is_answer = matches!(end, End::Broken(_) | End::Gone);
-        if is_answer || end == End::Timeout {
-            self.unanswered = self.unanswered.saturating_add(1);
-            if self.unanswered >= PROBES_MAX {
+        let hangs_up = stage == Stage::Asking && matches!(end, End::Broken(_) | End::Gone);
+        if hangs_up {
+            self.hang_ups = self.hang_ups.saturating_add(1);
+            if self.hang_ups >= PROBES_MAX {
                 self.mute_until_us = now_us.saturating_add(MUTE_US);
             }
         }
-        is_answer
+        hangs_up
     }
 
-    /// Nothing is known of the server, and it has not left too many probes unanswered.
+    /// Nothing is known of the server, and it has not hung up upon too many probes.
     pub(super) fn may_ask(&self) -> bool {
-        self.stage == Stage::Unasked && self.unanswered < PROBES_MAX
+        self.stage == Stage::Unasked && self.hang_ups < PROBES_MAX
     }
 
     fn is_mute(&self, now_us: u64) -> bool {
@@ -167,7 +176,7 @@ impl Destination {
                 self.asking.park(request, ticket, pool, at_us);
                 self.go_on(now_us);
             }
-            (Ok(_), Stage::Waiting | Stage::Asking) => {
+            (Ok(_), Stage::Waiting | Stage::Greeting | Stage::Asking) => {
                 self.asking.park(request, ticket, pool, at_us);
             }
         }
@@ -196,15 +205,21 @@ impl Destination {
     #[cold]
     pub(super) fn go_on(&mut self, now_us: u64) {
         match (self.asking.stage, self.pipeline.seen()) {
-            (Stage::Waiting, _) if self.pipeline.is_empty() => {
+            (Stage::Waiting | Stage::Greeting, _) if self.pipeline.is_empty() => {
                 // It has the time that the oldest of those that wait for it has.
                 let at_us = self.asking.parked.front().map_or(now_us, |parked| parked.at_us);
-                self.pipeline.probe(at_us);
-                self.asking.stage = Stage::Asking;
+                let greets = self.asking.stage == Stage::Waiting && self.asking.hang_ups > 0;
+                self.asking.stage = if greets {
+                    self.pipeline.ask(&GREETING, PROBE, 0, at_us);
+                    Stage::Greeting
+                } else {
+                    self.pipeline.probe(at_us);
+                    Stage::Asking
+                };
             }
             (Stage::Asking, Some(seen)) => {
                 (self.asking.stage, self.takes) = (Stage::Known(seen), Some(seen));
-                self.asking.unanswered = 0;
+                self.asking.hang_ups = 0;
                 for Parked { request, ticket, pool, at_us } in self.asking.take_parked() {
                     self.ask_or_refuse(seen, &request.get(), ticket, pool, at_us);
                 }
