@@ -210,9 +210,9 @@ impl Worker {
             if holds(present)
                 && let Some(mut draft) = draft.take()
             {
-                if let Some(item) = live(present) {
+                if let Some(item) = live(present).filter(|item| item.is_stale()) {
                     // The longer value is as old as the one in it.
-                    draft.set_stale(item.is_stale());
+                    draft.set_stale(true);
                     draft.set_won(item.is_won());
                 }
                 self.void_lease(key);

@@ -13,7 +13,7 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
         key.clone_from(&keys.invalidated);
     }
     let mut flags: Vec<Vec<u8>> = if encoded { vec![b"b".to_vec()] } else { Vec::new() };
-    match rng.below(14) {
+    match rng.below(12) {
         0..=4 => {
             choose(rng, &mut flags, &["c", "f", "h", "k", "l", "s", "t", "u", "v", "v", "q"]);
             sometimes(rng, &mut flags, &["Oab12", "T50", "T0", "R20", "R2000", "N30"]);
@@ -35,18 +35,6 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
             sometimes(rng, &mut flags, &["Oab12", "T30"]);
             cas(rng, &mut flags);
             Command::same(command(b"md", &key, None, &flags))
-        }
-        11 => {
-            let mut flags = vec![b"I".to_vec()];
-            choose(rng, &mut flags, &["k", "q"]);
-            cas(rng, &mut flags);
-            Command::same(command(b"md", &keys.wide, None, &flags))
-        }
-        12 => {
-            let mut flags = Vec::new();
-            choose(rng, &mut flags, &["h", "k", "s", "t", "v", "q"]);
-            sometimes(rng, &mut flags, &["T50", "R20", "R2000"]);
-            Command::same(command(b"mg", &keys.wide, None, &flags))
         }
         10 => {
             let quiet_or_unique = quiet_or_unique(rng);

@@ -324,7 +324,7 @@ impl World {
             };
             entry.value = [&first[..], &second[..]].concat();
             (entry.flags, entry.deadline) = (old.flags, old.deadline);
-            (entry.is_stale, entry.is_won) = (old.is_stale, old.is_won);
+            (entry.is_stale, entry.is_won) = (old.is_stale, old.is_stale && old.is_won);
         }
         stored(entry)
     }
