@@ -346,8 +346,8 @@ impl Shared {
 
 impl Control {
     /// Stops accepting, lets every connection finish what it has read and flush, and closes it;
-    /// connections that are not done after `patience` are closed as they are. Returns at once;
-    /// [`crate::Handle::join`] waits.
+    /// connections that are not done after `patience` are closed as they are. The service's own
+    /// work has as long. Returns at once; [`crate::Handle::join`] waits.
     pub fn drain(&self, patience: Duration) {
         self.shared.stop_accepting();
         let deadline = Instant::now() + patience;

@@ -123,6 +123,11 @@ pub trait Service {
         Occupation::None
     }
 
+    /// True if there is work that is no session's. A worker that drains waits for its end, too.
+    fn has_work(&self) -> bool {
+        false
+    }
+
     /// True if answers to this session are still to come. Such a connection outlives the end of its
     /// input, and a drain.
     fn owes(&self, _session: &Self::Session) -> bool {

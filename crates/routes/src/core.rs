@@ -227,6 +227,12 @@ impl Core {
         upstream.deadline().into_iter().chain(timer).min()
     }
 
+    /// True if requests go on in routes, those whose clients have their replies included.
+    #[must_use]
+    pub fn has_tasks(&self) -> bool {
+        self.cx.tasks.len() > 0
+    }
+
     /// Routes tell people by `log`.
     pub fn set_log(&self, log: impl Fn(&str) + Send + Sync + 'static) {
         self.cx.set_log(Arc::new(log));

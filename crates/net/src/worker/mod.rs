@@ -215,7 +215,8 @@ impl<S: Service> Worker<S> {
         })
     }
 
-    /// Serves until told to end and, when draining, until the connections are done.
+    /// Serves until told to end and, when draining, until the connections and the service's own
+    /// work are done.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let (mut turn, mut mail, mut due) = (Vec::new(), Vec::new(), Vec::new());
@@ -285,7 +286,8 @@ impl<S: Service> Worker<S> {
     }
 
     fn is_done(&self) -> bool {
-        self.draining.is_some_and(|deadline| self.conns.len() == 0 || deadline <= Instant::now())
+        let has_work = || self.conns.len() > 0 || self.service.has_work();
+        self.draining.is_some_and(|deadline| !has_work() || deadline <= Instant::now())
     }
 
     /// Polls, without waiting when connections are ready, and reads the clock.

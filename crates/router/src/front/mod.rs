@@ -441,6 +441,11 @@ impl Service for Front {
         }
     }
 
+    fn has_work(&self) -> bool {
+        // What routes do beside a reply, and behind it: deletes that fail are to be kept.
+        self.core.has_tasks()
+    }
+
     fn owes(&self, session: &Session) -> bool {
         let is_pending = session.client_login.as_ref().is_some_and(|client| client.is_pending());
         is_pending || !self.queues.is_empty(session.queue)
