@@ -130,7 +130,8 @@ fn meta_delete_and_arithmetic() {
 /// memcached forgets it where a reply to an earlier request has not left yet.
 #[test]
 fn what_is_stale_or_won_stays_so_when_it_is_changed() {
-    let mut wire = Server::holdall(&[]).connect();
+    let server = Server::holdall(&[]);
+    let mut wire = server.connect();
     wire.expect(
         b"set n 0 0 2\r\n99\r\nmd n I\r\nincr n 1\r\nmg n v\r\ndecr n 1\r\nmg n v h\r\n",
         b"STORED\r\nHD\r\n100\r\nVA 3 X W\r\n100\r\n99\r\nVA 3 h1 Z X\r\n99 \r\n",
