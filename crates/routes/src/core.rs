@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 use crate::context::{Context, Split, TASK_TICKET};
 use crate::deletes::{Deletes, Mailbox};
 use crate::join;
+use crate::own_reply::{add_words, own_reply};
 use crate::route::{Answer, Pick, RouteRef};
 use upstream::{
     DestinationId, Failure, Outcome, OwnedReply, Request, Sink, Ticket, Trail, Upstream,
@@ -106,7 +107,7 @@ impl Core {
                 Ok(()) => Submitted::Pending,
                 Err(failure) => Submitted::Done(failure.into()),
             },
-            Pick::Answer(outcome) => Submitted::Done(OwnedReply::of(outcome)),
+            Pick::Answer(outcome) => Submitted::Done(own_reply(outcome, request)),
             Pick::Run => {
                 self.run(request, ticket);
                 Submitted::Pending
@@ -130,6 +131,7 @@ impl Core {
             }
             trail.finish(reply.outcome, cx.now_us().saturating_sub(began_us));
             give_back_key(&mut reply, &request.get());
+            add_words(&mut reply, &request.get());
             cx.finished.borrow_mut().push((ticket, reply));
         });
     }

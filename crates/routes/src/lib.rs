@@ -18,6 +18,7 @@ mod core;
 mod deletes;
 mod host;
 mod join;
+mod own_reply;
 mod plan;
 pub mod route;
 #[cfg(test)]

@@ -326,8 +326,10 @@ fn an_md_is_kept_for_a_server_that_hangs_up() {
     let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
     let spooler = keeping(&rig, &folder, true, &[&server]);
     let missing = Outcome::Meta(MetaCode::Nf);
+    let request = Request { words: b"O7 k", ..Request::new(Command::MetaDelete, b"k") };
     for _ in 0..3 {
-        assert_eq!(rig.simple(Command::MetaDelete, "k"), missing);
+        let reply = rig.ask(&request);
+        assert_eq!((reply.outcome, &*reply.words), (missing, &b" O7 kk"[..]));
     }
     assert_eq!(spooler.deletes().counts().pending, 3);
     is_back.store(true, Ordering::SeqCst);

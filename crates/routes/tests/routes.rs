@@ -498,3 +498,41 @@ fn random_reaches_every_child() {
     let hits = (0..100).filter(|_| cluster.rig.get("k") == Ok(Some("v".into()))).count();
     assert!((20..80).contains(&hits), "{hits} of 100");
 }
+
+/// A client that finds its request by the opaque or the key finds it in a reply that no server
+/// gave.
+#[test]
+fn a_reply_of_the_proxys_own_has_the_words_of_a_servers() {
+    let asked: [(Command, &str, &[u8]); 12] = [
+        (Command::MetaGet, "k O8 v", b"none"),
+        (Command::MetaGet, "s O2 f t k", b"none"),
+        (Command::MetaGet, "b k O8", b"a b"),
+        (Command::MetaGet, "v", b"none"),
+        (Command::MetaDelete, "O7 b k", b"none"),
+        (Command::MetaDelete, "O7 b", b"none"),
+        (Command::MetaDelete, "", b"none"),
+        (Command::MetaSet, "MR k O9", b"none"),
+        (Command::MetaSet, "O1 s MR c k b", b"none"),
+        (Command::MetaArithmetic, "k O1 t c", b"none"),
+        (Command::MetaDebug, "", b"none"),
+        (Command::MetaDebug, "k O1", b"none"),
+    ];
+    let server = Server::holdall(&[]);
+    let mut rig = Rig::new(patient(), |servers| servers.at(server.addr()));
+    let mut nobody = Rig::new(patient(), |_| Arc::new(NullRoute));
+    // One that is asked by a task.
+    let mut behind = Rig::new(patient(), |_| {
+        Arc::new(AllSyncRoute { children: vec![Arc::new(NullRoute), Arc::new(NullRoute)] })
+    });
+    for (op, words, key) in asked {
+        let base64 = words.split(' ').any(|word| word == "b");
+        let request =
+            Request { words: words.as_bytes(), base64, value: b"xyz", ..Request::new(op, key) };
+        let right = rig.ask(&request);
+        for own in [nobody.ask(&request), behind.ask(&request)] {
+            assert_eq!(own.outcome, right.outcome, "{op:?} {words}");
+            let [own, right] = [&own.words, &right.words].map(|one| String::from_utf8_lossy(one));
+            assert_eq!(own, right, "{op:?} {words}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The words of meta replies that no server gave: of a delete that is kept, of a route that asks
+//! nobody.
+
+use proto::answer::MetaCode;
+use proto::base64;
+use proto::number::write_u64;
+use proto::text::Words;
+use upstream::{Command, Outcome, OwnedReply, Request};
+
+/// The reply of this program's own.
+pub(crate) fn own_reply(outcome: Outcome, request: &Request<'_>) -> OwnedReply {
+    let mut reply = OwnedReply::of(outcome);
+    add_words(&mut reply, request);
+    reply
+}
+
+/// Adds what a server of ours tells without an item, if nobody has: the key and the opaque, by
+/// which clients find the request, and of `ms` the cas unique 0 and the size of the value.
+pub(crate) fn add_words(reply: &mut OwnedReply, request: &Request<'_>) {
+    let is_missing = matches!(reply.outcome, Outcome::Meta(code) if is_made_here(code));
+    if !is_missing || !reply.words.is_empty() {
+        return;
+    }
+    let is_set = request.op == Command::MetaSet;
+    for word in Words::new(request.words) {
+        match word.first() {
+            Some(b'k') => add_key(&mut reply.words, request),
+            Some(b'O') => {
+                reply.words.push(b' ');
+                reply.words.extend_from_slice(word);
+            }
+            Some(b'c') if is_set => reply.words.extend_from_slice(b" c0"),
+            Some(b's') if is_set => {
+                reply.words.extend_from_slice(b" s");
+                write_u64(&mut reply.words, request.value.len() as u64);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The codes of [`crate::route::default_outcome`].
+const fn is_made_here(code: MetaCode) -> bool {
+    matches!(code, MetaCode::En | MetaCode::Nf | MetaCode::Ns)
+}
+
+/// ` k<key>`, in base64 followed by ` b`.
+fn add_key(words: &mut Vec<u8>, request: &Request<'_>) {
+    words.extend_from_slice(b" k");
+    if request.base64 {
+        base64::encode(request.key, words);
+        words.extend_from_slice(b" b");
+    } else {
+        words.extend_from_slice(request.key);
+    }
+}
