@@ -273,7 +273,7 @@ mod tests {
             Request::new(Command::Delete, b"k"),
             Request::new(Command::MetaDelete, b"k"),
             Request { words: b"I T30 O1", ..Request::new(Command::MetaDelete, b"k") },
-            Request { words: b"b q", base64: true, ..Request::new(Command::MetaDelete, b"k\n \0") },
+            Request { words: b"b I", base64: true, ..Request::new(Command::MetaDelete, b"k\n \0") },
         ];
         for request in requests {
             let record = super::super::record("a\npool", &request);
@@ -286,6 +286,9 @@ mod tests {
         let numbered = parse(b"A\ndelete k 10\r\n");
         let plain = Request::new(Command::Delete, b"k");
         assert_eq!(numbered.as_ref().map(OwnedRequest::get), Some(plain));
+        // No server takes the flag.
+        let unknown = parse(b"A\nmd k W\r\n");
+        assert_eq!(unknown.as_ref().map(OwnedRequest::get), Some(plain));
         let flush = parse(&super::super::flush_record());
         assert_eq!(
             flush.as_ref().map(OwnedRequest::get),
