@@ -275,6 +275,25 @@ fn routing_prefixes_choose_clusters() {
     cluster.gets("2/every", "v");
 }
 
+#[test]
+fn a_route_with_several_aliases_is_asked_once() {
+    let mut cluster = Cluster::new(2, |all| {
+        let (one, other) = (&all[0], &all[1]);
+        let prefixes = [("/b/x/", other), ("/a/x/", one), ("/a/y/", one), ("/././", one)];
+        let prefixes = prefixes.map(|(name, route)| (name.as_bytes().to_vec(), Arc::clone(route)));
+        Arc::new(RootRoute::new(prefixes.to_vec(), b"/././", false))
+    });
+    cluster.set("/*/*/n", "1");
+    cluster.gets("1/n", "1");
+    for (key, want) in [("/*/*/n", "2"), ("/a/*/n", "3")] {
+        let incr = Request { number: 1, ..Request::new(Command::Incr, key.as_bytes()) };
+        let reply = cluster.rig.ask(&incr);
+        assert_eq!((reply.outcome, reply.number), (Outcome::Number, want.parse().unwrap()));
+        cluster.has("0/n", Some(want));
+    }
+    cluster.gets("1/n", "2");
+}
+
 /// As with `--send-invalid-route-to-default`.
 #[test]
 fn a_pattern_that_matches_nothing_goes_to_the_default() {

@@ -77,6 +77,20 @@ impl RootRoute {
         Self { prefixes, default, invalid_to_default }
     }
 
+    /// The routes of the clusters that match a pattern, each once however many aliases it has, the
+    /// default's first.
+    fn matching(&self, pattern: &[u8]) -> Vec<&RouteRef> {
+        let mut all: Vec<&RouteRef> = Vec::new();
+        for (_, route) in self.prefixes.iter().filter(|(known, _)| matches(pattern, known)) {
+            if all.iter().any(|known| Arc::ptr_eq(known, route)) {
+                continue;
+            }
+            let is_default = self.default.as_ref().is_some_and(|own| Arc::ptr_eq(own, route));
+            all.insert(if is_default { 0 } else { all.len() }, route);
+        }
+        all
+    }
+
     /// The clusters that the key goes to; it loses its prefix.
     fn target<'a>(&'a self, request: &mut Request<'_>) -> Target<'a> {
         let default = self.default.as_ref();
@@ -90,13 +104,7 @@ impl RootRoute {
             return Target::One(route);
         }
         if prefix.contains(&b'*') {
-            let all = self.prefixes.iter().filter(|(known, _)| matches(prefix, known));
-            let mut all: Vec<&RouteRef> = all.map(|(_, route)| route).collect();
-            let first =
-                all.iter().position(|route| default.is_some_and(|own| Arc::ptr_eq(own, route)));
-            if let Some(first) = first {
-                all.swap(0, first);
-            }
+            let all = self.matching(prefix);
             return match all.split_first() {
                 Some((first, others)) => Target::Many(first, others.to_vec()),
                 None if self.invalid_to_default => or_default(),
