@@ -162,6 +162,14 @@ impl FileSources {
         Self { folder: main.parent().map(Path::to_path_buf).unwrap_or_default() }
     }
 
+    /// The file that a name means. One that is nowhere is missed beside the main file.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        let path = Path::new(name.strip_prefix("file:").unwrap_or(name));
+        let beside = self.folder.join(path);
+        if !beside.exists() && path.exists() { path.to_path_buf() } else { beside }
+    }
+
     /// Reads one file, with the limits of [`Sources::read`].
     ///
     /// # Errors
@@ -174,9 +182,7 @@ impl FileSources {
 
 impl Sources for FileSources {
     fn read(&mut self, name: &str) -> io::Result<(String, String)> {
-        let path = Path::new(name.strip_prefix("file:").unwrap_or(name));
-        let beside = self.folder.join(path);
-        let path = if beside.exists() { beside } else { path.to_path_buf() };
+        let path = self.path(name);
         Ok((Self::read_path(&path)?, path.display().to_string()))
     }
 }

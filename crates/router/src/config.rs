@@ -15,6 +15,7 @@ use upstream::Address;
 use crate::config_info::{ConfigInfo, Noting};
 use crate::dump::Snapshot;
 use crate::options::{LoginFileError, Options, Source};
+use crate::seen::{Looking, Seen};
 use crate::shared::{Build, Read};
 use crate::stats::files::Counted;
 
@@ -69,8 +70,6 @@ pub(crate) struct Configuration {
     pub(crate) targets: Vec<Target>,
     /// What its author should know, a sentence each.
     pub(crate) warnings: Vec<String>,
-    /// The files that it was read from.
-    pub(crate) files: Vec<String>,
     /// Its servers come from elsewhere, or have names whose addresses may change.
     pub(crate) is_dynamic: bool,
     /// Where it says to listen, one for each of its listeners.
@@ -92,13 +91,17 @@ pub(crate) struct Reader<'a> {
 
 impl Reader<'_> {
     /// The present configuration. Servers that are `known` keep their addresses while their names
-    /// are not found.
-    pub(crate) fn read(&self, known: &[Target]) -> Result<Configuration, ConfigError> {
+    /// are not found. The files that it imports, or tries to, are added to `seen`.
+    pub(crate) fn read(
+        &self,
+        known: &[Target],
+        seen: &mut Seen,
+    ) -> Result<Configuration, ConfigError> {
         let path = match self.source {
             Source::File(path) => path.as_path(),
             Source::Text(_) => Path::new(""),
         };
-        let files = FileSources::beside(path);
+        let files = Looking { files: FileSources::beside(path), seen };
         understand(self, &text(self.source)?, files, known)
     }
 
@@ -127,17 +130,15 @@ fn understand(
     let params = params(options);
     let loaded = load(&name, text, &params, &mut sources)?;
     let files = &loaded.config.files;
+    let is_discovered = files.names().any(is_source);
     let mut warnings: Vec<String> =
         loaded.warnings.iter().map(|warning| warning.render(files)).collect();
     let imports = sources.read;
     let info = Arc::new(ConfigInfo::new(text, &imports, &loaded.config, &params));
     let snapshot = Snapshot { main: Arc::clone(text), imports };
-    let (sources, mut files): (Vec<String>, Vec<String>) =
-        files.names().map(str::to_owned).partition(|name| is_source(name));
     let flags = options.routing.tree(options.num_proxies);
     let mut plan =
         Plan::new(loaded.config, options.settings(tls)?, flags).map_err(ConfigError::Unusable)?;
-    files.extend(options.tls.server_auth_file.iter().map(|path| path.display().to_string()));
     plan.remember(known);
     let fails = |why| format!("warning: {why}; what is asked of it fails until its name is found");
     warnings.extend(plan.not_found().into_iter().map(fails));
@@ -148,7 +149,6 @@ fn understand(
         let text = FileSources::read_path(path).map_err(|error| wrong(error.into()))?;
         let variables = Variables::parse(&name, &text)?;
         plan.set_variables(variables).map_err(|error| wrong(error.into()))?;
-        files.push(name);
     }
     let cluster = match &options.serve_cluster {
         None => None,
@@ -165,10 +165,10 @@ fn understand(
     let targets = plan.targets();
     let names = targets.iter().map(|target| (target.address.clone(), target.name.clone()));
     let names = Arc::new(names.collect());
-    let is_dynamic = plan.has_names() || !sources.is_empty();
+    let is_dynamic = plan.has_names() || is_discovered;
     let build: Build = Arc::new(move |upstream| plan.tree(upstream));
     let read = Read { build, cluster, names, text: Arc::clone(text), info };
-    Ok(Configuration { read, targets, warnings, files, is_dynamic, listens, snapshot })
+    Ok(Configuration { read, targets, warnings, is_dynamic, listens, snapshot })
 }
 
 /// A server as `config get cluster` tells it: the address that its name has now, and the name.

@@ -23,5 +23,6 @@ mod periodic;
 mod reload;
 mod routing;
 pub mod run;
+mod seen;
 mod shared;
 mod stats;

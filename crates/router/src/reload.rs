@@ -1,13 +1,11 @@
 //! The configuration while the proxy runs: the first one, changes of its files and of its servers,
 //! and what is kept of it.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use discovery::Discovery;
-use files::Stamp;
 use routes::Target;
 use signal_hook::iterator::Handle;
 use thiserror::Error;
@@ -15,6 +13,7 @@ use thiserror::Error;
 use crate::config::{ConfigError, Configuration, Reader};
 use crate::dump::{Dump, DumpError, Snapshot};
 use crate::options::{Options, Source, Validate};
+use crate::seen::{Seen, look_at};
 use crate::shared::{Shared, unix_secs};
 use crate::stats::files::Counted;
 
@@ -37,13 +36,15 @@ pub(crate) enum KeptError {
     Dump(#[from] DumpError),
 }
 
-/// The configuration to begin with, and whether it is the one that was kept.
+/// The configuration to begin with, and whether it is the one that was kept. The files of the
+/// present one are added to `seen`, whether it can be used or not.
 pub(crate) fn first(
     reader: &Reader<'_>,
+    seen: &mut Seen,
     log: &impl Fn(&str),
 ) -> Result<(Configuration, bool), FirstError> {
     let options = reader.options;
-    let config = match reader.read(&[]) {
+    let config = match reader.read(&[], seen) {
         Ok(configuration) => {
             if options.validate_config != Some(Validate::Exit) {
                 keep(options, &configuration.snapshot, log);
@@ -85,15 +86,7 @@ fn keep(options: &Options, snapshot: &Snapshot, log: &(impl Fn(&str) + ?Sized)) 
     }
 }
 
-/// Files as they were before they were read: what changes while they are read is a change.
-pub(crate) type Seen = BTreeMap<String, Option<Stamp>>;
-
-fn look_at(files: &[String]) -> Seen {
-    files.iter().map(|file| (file.clone(), Stamp::of(file.as_ref()))).collect()
-}
-
-/// The configuration's files before they are read for the first time. Those that it imports are not
-/// known yet.
+/// The configuration's files before they are read. Those that it imports are not known yet.
 pub(crate) fn seen_before(source: &Source, options: &Options) -> Seen {
     let main = match source {
         Source::File(path) => Some(path),
@@ -110,7 +103,7 @@ pub(crate) struct Watched {
     pub(crate) tls: Option<upstream::Tls>,
     pub(crate) discovery: Discovery,
     pub(crate) counted: Counted,
-    pub(crate) files: Vec<String>,
+    /// The files that are watched.
     pub(crate) seen: Seen,
     pub(crate) is_dynamic: bool,
     pub(crate) targets: Vec<Target>,
@@ -118,8 +111,7 @@ pub(crate) struct Watched {
 }
 
 /// Loads the configuration whenever the file or the list of its servers has changed. A wrong one is
-/// reported, and the old one stays. A file whose state before the last read is unknown counts as
-/// changed.
+/// reported, and the old one stays.
 pub(crate) fn reload(
     shared: &Shared,
     mut watched: Watched,
@@ -137,7 +129,7 @@ pub(crate) fn reload(
     let (mut asked, mut told) = (Instant::now(), String::new());
     while !end.is_closed() {
         thread::sleep(period);
-        let now = look_at(&watched.files);
+        let now = look_at(watched.seen.keys());
         let is_changed = now != watched.seen;
         let is_due = watched.is_dynamic && asked.elapsed() >= asks_every;
         if !is_changed && !is_due {
@@ -176,15 +168,25 @@ fn take(
     shared.config.last_attempt.store(unix_secs(), Ordering::Relaxed);
     let Watched { source, tls, discovery, counted, .. } = &*watched;
     let (options, tls) = (&shared.options, tls.as_ref());
-    let read = Reader { source, options, tls, discovery, counted }.read(&watched.targets)?;
+    let mut seen = seen_before(source, options);
+    let reader = Reader { source, options, tls, discovery, counted };
+    let read = reader.read(&watched.targets, &mut seen).and_then(|read| {
+        let is_same = read.listens == watched.listens;
+        if is_same { Ok(read) } else { Err(ConfigError::ListensMoved) }
+    });
+    let read = match read {
+        Ok(read) => read,
+        Err(error) => {
+            // Any of these files may be the one to mend, and the old ones may come back.
+            seen.append(&mut watched.seen);
+            watched.seen = seen;
+            return Err(error);
+        }
+    };
     if !is_changed && read.targets == watched.targets {
         return Ok(None);
     }
-    if read.listens != watched.listens {
-        return Err(ConfigError::ListensMoved);
-    }
-    watched.files = read.files;
-    watched.seen.retain(|file, _| watched.files.contains(file));
+    watched.seen = seen;
     watched.is_dynamic = read.is_dynamic;
     let before = std::mem::replace(&mut watched.targets, read.targets.clone());
     if let Some(deletes) = shared.deletes.get() {

@@ -68,7 +68,7 @@ pub fn run(
     options.count_workers();
     let telemetry = telemetry(&options)?;
     let console = options.console.take();
-    let before = seen_before(&source, &options);
+    let mut seen = seen_before(&source, &options);
     let discovery = Discovery::new(options.discovery_dir.clone());
     let discovery = discovery.with_access(&options.discovery_access()).map_err(Failure::fatal)?;
     let tls = options.tls.open().map_err(Failure::fatal)?;
@@ -77,7 +77,7 @@ pub fn run(
     let (configuration, is_kept) = {
         let (source, options, tls) = (&source, &options, tls.as_ref());
         let reader = Reader { source, options, tls, discovery: &discovery, counted: &counted };
-        first(&reader, &log).map_err(Failure::fatal)?
+        first(&reader, &mut seen, &log).map_err(Failure::fatal)?
     };
     configuration.warnings.iter().for_each(|warning| log(warning));
     if options.validate_config == Some(Validate::Exit) {
@@ -115,8 +115,7 @@ pub fn run(
         tls: tls.clone(),
         discovery,
         counted,
-        files: configuration.files,
-        seen: before,
+        seen,
         is_dynamic: configuration.is_dynamic,
         targets: configuration.targets,
         listens: configuration.listens,

@@ -1,0 +1,79 @@
+//! Files that a configuration imports: those of one that was refused are watched, too.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{ask, eventually, proxy, stat};
+
+/// An own folder for a test.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("router-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Puts a file in another's place in one piece: written in place, it would be seen empty for a
+/// moment.
+fn write(path: &Path, text: &str) {
+    let part = path.with_extension("part");
+    fs::write(&part, text).unwrap();
+    fs::rename(&part, path).unwrap();
+}
+
+/// A configuration that answers with a name, and imports a pool's file.
+fn config(name: &str, pool: &str) -> String {
+    format!(r#"{{"pools": {{"A": "file:{pool}"}}, "route": "ErrorRoute|{name}"}}"#)
+}
+
+const POOL: &str = r#"{"servers": ["127.0.0.1:1"]}"#;
+
+#[test]
+fn a_new_import_that_was_broken_or_missing_is_taken_when_it_is_mended() {
+    let folder = folder("imports");
+    let path = |name: &str| folder.join(name);
+    write(&path("first.json"), POOL);
+    write(&path("main.json"), &config("first", "first.json"));
+    let main = path("main.json").display().to_string();
+    let address = proxy(&["-f", &main]).unwrap();
+    let answers = |name: &str| ask(address, "get k\r\n") == format!("SERVER_ERROR {name}\r\n");
+    assert!(answers("first"));
+    let (broken, missing) = (path("broken.json"), path("missing.json"));
+    write(&broken, r#"{"servers": ["#);
+    for (name, file) in [("broken", &broken), ("missing", &missing)] {
+        let failures = stat(address, "config_failures");
+        write(&path("main.json"), &config(name, &format!("{name}.json")));
+        eventually("it is refused", || stat(address, "config_failures") > failures);
+        assert!(!answers(name));
+        write(file, POOL);
+        eventually("it is mended", || answers(name));
+    }
+    // The files of the configuration in use are watched meanwhile.
+    let failures = stat(address, "config_failures");
+    write(&path("main.json"), &config("last", "nowhere.json"));
+    eventually("it is refused", || stat(address, "config_failures") == failures + 1);
+    write(&path("main.json"), &config("first", "first.json"));
+    eventually("the old one is back", || answers("first"));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The configuration that was kept, whose files are others, is in use until then.
+#[test]
+fn an_import_that_was_broken_at_the_start_is_taken_when_it_is_mended() {
+    let folder = folder("imports-start");
+    let path = |name: &str| folder.join(name);
+    let (main, root) = (path("main.json").display().to_string(), path("dumps"));
+    let arguments = ["-f", &*main, "--config-dump-root", root.to_str().unwrap()];
+    write(&path("main.json"), r#"{"route": "ErrorRoute|kept"}"#);
+    proxy(&arguments).unwrap();
+    eventually("it is kept", || root.join("holdall-0.json").exists());
+    write(&path("main.json"), &config("mended", "pool.json"));
+    write(&path("pool.json"), "{");
+    let address = proxy(&arguments).unwrap();
+    assert_eq!(ask(address, "get k\r\n"), "SERVER_ERROR kept\r\n");
+    write(&path("pool.json"), POOL);
+    eventually("it is mended", || ask(address, "get k\r\n") == "SERVER_ERROR mended\r\n");
+    fs::remove_dir_all(&folder).unwrap();
+}
