@@ -8,15 +8,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{Rig, patient};
 use routeconf::ast::KeyChange;
+use routes::Context;
 use routes::route::{
-    AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Change,
-    ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys,
+    AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Answer,
+    Change, ErrorRoute, FailoverErrors, FailoverLimit, FailoverRoute, KeySplitRoute, Keys,
     LatencyInjectionRoute, MigrateRoute, MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute,
-    NullRoute, OperationSelectorRoute, Order, PrefixSelectorRoute, RandomRoute, RootRoute,
-    RouteRef, Selecting, Shadow, ShadowRoute, WarmUpRoute,
+    NullRoute, OperationSelectorRoute, Order, PrefixSelectorRoute, RandomRoute, RootRoute, Route,
+    RouteRef, Selecting, Shadow, ShadowRoute, WarmUpRoute, default_outcome,
 };
 use testkit::Server;
-use upstream::{Command, Failure, Outcome, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
 /// Some memcacheds, and a tree over them. Keys `0/k`, `1/k`, ... reach one of them by itself.
 struct Cluster {
@@ -304,6 +305,48 @@ fn a_pattern_that_matches_nothing_goes_to_the_default() {
         cluster.set(key, key);
         cluster.has("k", Some(key));
     }
+}
+
+/// Takes what has token 7.
+#[derive(Debug)]
+struct Lender;
+
+impl Route for Lender {
+    fn name(&self) -> String {
+        "lender".to_owned()
+    }
+
+    fn route<'a>(&'a self, _: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        let outcome = match (request.op, request.number) {
+            (Command::LeaseSet, 7) => Outcome::Stored,
+            (Command::LeaseSet, 8) => Outcome::StaleStored,
+            (op, _) => default_outcome(op),
+        };
+        Box::pin(async move { OwnedReply::of(outcome) })
+    }
+
+    fn next(&self, _: &Context, _: &mut Request<'_>) -> Vec<RouteRef> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_shadow_has_what_a_lease_stored() {
+    let mut cluster = Cluster::new(1, |all| {
+        let shadow = Shadow { target: Arc::clone(&all[0]), keys: Keys::Fraction(0.0, 1.0) };
+        Arc::new(ShadowRoute { child: Arc::new(Lender), shadows: vec![shadow] })
+    });
+    let tries = [(7, Outcome::Stored), (8, Outcome::StaleStored), (9, Outcome::NotStored)];
+    for (number, want) in tries {
+        let key = format!("k{number}");
+        let lease = Request::new(Command::LeaseSet, key.as_bytes());
+        let lease = Request { number, value: b"v", flags: 5, ..lease };
+        assert_eq!(cluster.rig.ask(&lease).outcome, want);
+    }
+    cluster.gets("0/k7", "v");
+    assert_eq!(cluster.rig.ask(&Request::new(Command::Get, b"0/k7")).flags, 5);
+    cluster.has("0/k8", None);
+    cluster.has("0/k9", None);
 }
 
 #[test]

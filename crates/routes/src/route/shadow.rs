@@ -1,5 +1,7 @@
 //! `ShadowRoute`: a part of the requests is sent to another place, too, and what it answers is
 //! dropped.
+//!
+//! A lease's token means nothing there, so a value that a lease stored is set there.
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use hashing::routing_hash;
 use super::all::ask_aside;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use upstream::Request;
+use upstream::{Command, Outcome, OwnedReply, Request};
 
 /// The requests that are shadowed.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,25 @@ pub struct ShadowRoute {
     pub shadows: Vec<Shadow>,
 }
 
+impl ShadowRoute {
+    /// Stored first: only the child knows if the token is a good one.
+    async fn lease_set(
+        &self,
+        cx: &Arc<Context>,
+        request: Request<'_>,
+        shadows: Vec<&Shadow>,
+    ) -> OwnedReply {
+        let reply = self.child.route(cx, request).await;
+        if reply.outcome == Outcome::Stored {
+            let set = Request { op: Command::Set, number: 0, is_aside: true, ..request };
+            for shadow in shadows {
+                ask_aside(std::slice::from_ref(&shadow.target), cx, &set);
+            }
+        }
+        reply
+    }
+}
+
 impl Route for ShadowRoute {
     fn name(&self) -> String {
         "shadow".to_owned()
@@ -73,8 +94,13 @@ impl Route for ShadowRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        let shadows = self.shadows.iter().filter(|shadow| shadow.takes(cx, &request));
+        if request.op == Command::LeaseSet {
+            let shadows = shadows.collect();
+            return Box::pin(self.lease_set(cx, request, shadows));
+        }
         let aside = Request { is_aside: true, ..request };
-        for shadow in self.shadows.iter().filter(|shadow| shadow.takes(cx, &request)) {
+        for shadow in shadows {
             ask_aside(std::slice::from_ref(&shadow.target), cx, &aside);
         }
         self.child.route(cx, request)
