@@ -167,6 +167,12 @@ pub fn goes_to_all_names(split: &ShardSplit, class: CommandClass) -> bool {
     split.fanout_deletes && class == CommandClass::Delete
 }
 
+/// The number of names that a shard has before its split, on its way, or after it.
+#[must_use]
+pub fn names_at_most(split: &ShardSplit) -> u32 {
+    split.old_size.max(split.new_size)
+}
+
 /// The number of names that a shard has at this moment, seen from this host.
 #[must_use]
 pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
@@ -184,7 +190,7 @@ pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
 }
 
 /// The key with its shard under its name number `name`; 0 is the plain one, then come `aa`, `ba`,
-/// ... behind the shard id.
+/// ... behind the shard id. A key that would become too long keeps its plain name.
 #[must_use]
 pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
     let mut parts = key.splitn(3, |byte| *byte == b':');
@@ -195,20 +201,22 @@ pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
     };
     let letter = |number: u32| b"abcdefghijklmnopqrstuvwxyz"[(number % 26) as usize];
     let suffix = [letter(offset), letter(offset / 26)];
-    [prefix, b":", shard, &suffix, b":", rest].concat()
+    let named = [prefix, b":", shard, &suffix, b":", rest].concat();
+    if named.len() > proto::KEY_BYTES_MAX { key.to_vec() } else { named }
 }
 
-/// `MigrateRoute`: whether `from` and `to` are asked. A key moves at `start + interval + hash %
-/// interval`; deletes go to both from the start until all keys have moved.
+/// `MigrateRoute`: whether `from` and `to` are asked for a key, of which this part is hashed. A key
+/// moves at `start + interval + hash % interval`; deletes go to both from the start until all keys
+/// have moved.
 #[must_use]
 pub fn migrate(
-    key: &[u8],
+    hashed: &[u8],
     operation: Command,
     now_secs: u64,
     start: u64,
     interval: u64,
 ) -> (bool, bool) {
-    let hash = u64::from(hashing::routing_hash(hashing::key::before_hash_stop(key)));
+    let hash = u64::from(hashing::routing_hash(hashed));
     let moves =
         start.saturating_add(interval).saturating_add(hash.checked_rem(interval).unwrap_or(0));
     let ends = start.saturating_add(interval.saturating_mul(2));

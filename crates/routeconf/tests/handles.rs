@@ -316,3 +316,9 @@ fn every_setting_of_a_pool_has_an_effect_or_is_told_of() {
         check("the pool", setting, fate, &good("", route), read(&format!(", {setting}"), route));
     }
 }
+
+#[test]
+fn a_field_that_no_request_has_is_refused() {
+    let told = read("", &BLACKHOLE.replace("\"key\"", "\"colour\"")).unwrap_err().render();
+    assert!(told.contains("no request has a field 'colour'"), "{told}");
+}

@@ -24,7 +24,7 @@ use crate::core::Tree;
 use crate::deletes::Target;
 use crate::route::{
     AllAsyncRoute, AllFastestRoute, AllInitialRoute, AllMajorityRoute, AllSyncRoute, Bucket,
-    Buckets, Change, ErrorRoute, Field, HostIdRoute, Keys, LeasePairs, ListenerRoute, MigrateRoute,
+    Buckets, Change, ErrorRoute, HostIdRoute, Keys, LeasePairs, ListenerRoute, MigrateRoute,
     MissFailoverRoute, ModifyExptimeRoute, ModifyKeyRoute, NullRoute, OperationSelectorRoute,
     OriginalClientHashRoute, PrefixSelectorRoute, RandomRoute, RateLimitRoute, RootRoute, RouteRef,
     RoutingGroupRoute, Selecting, Shadow, ShadowRoute,
@@ -70,11 +70,6 @@ impl Plan {
     pub fn new(config: Config, settings: Settings, flags: TreeFlags) -> Result<Self, Vec<String>> {
         let mut flaws = Vec::new();
         let (mut addresses, mut not_found) = (BTreeMap::new(), BTreeMap::new());
-        for handle in &config.handles {
-            if let Some(what) = missing(&handle.route) {
-                flaws.push(format!("{}: {what} is not supported", config.files.place(handle.at)));
-            }
-        }
         for pool in &config.pools {
             for member in &pool.members {
                 let Member::Server(server) = member else { continue };
@@ -292,18 +287,6 @@ fn server_name<'a>(server: &'a ast::Server, settings: &'a Settings) -> &'a str {
         _ if !settings.server_name.is_empty() => &settings.server_name,
         (None, ServerAddress::Tcp { host, .. }) => host,
         (None, ServerAddress::Unix(_)) => "localhost",
-    }
-}
-
-/// What keeps a route from being built, if anything does.
-fn missing(route: &ast::Route) -> Option<String> {
-    use ast::Route as R;
-    match route {
-        R::Blackhole { policies, .. } => {
-            let unknown = policies.iter().find(|policy| Field::named(&policy.field).is_none());
-            unknown.map(|policy| format!("the field {} of a BlackholeRoute", policy.field))
-        }
-        _ => None,
     }
 }
 

@@ -547,13 +547,6 @@ fn load_is_spread_and_failures_go_elsewhere() {
     }
 }
 
-#[test]
-fn fields_that_no_request_has_are_refused() {
-    let route = r#"{"type": "BlackholeRoute", "default": "PoolRoute|dead", "policies": {"colour": [{"op": "equals", "value": 5}]}}"#;
-    let flaws = plan(&config(&[], route)).unwrap_err();
-    assert!(flaws[0].contains("the field colour"), "{flaws:?}");
-}
-
 /// The tree is rebuilt, and what ran in the old one ends there.
 #[test]
 fn sleepers_outlive_their_tree() {

@@ -125,7 +125,7 @@ fn no_server_is_asked_that_explain_does_not_name() {
 
 /// Routes over a pool of two servers, which choose by a part of the key or ask for other keys: the
 /// type, and its fields.
-const BY_PARTS: [(&str, &str); 6] = [
+const BY_PARTS: [(&str, &str); 10] = [
     ("KeyParseRoute", r#""target": "PoolRoute|p", "num_routing_parts": 1, "delimiter": ":""#),
     ("KeyParseRoute", r#""target": "PoolRoute|p", "num_routing_parts": 9, "delimiter": ":""#),
     ("HashStopAllowListRoute", r#""target": "PoolRoute|p", "prefixes": ["1"]"#),
@@ -138,7 +138,21 @@ const BY_PARTS: [(&str, &str); 6] = [
         r#""destination": "PoolRoute|p", "replicas": 5, "all_sync": true, "first_hit": true"#,
     ),
     ("KeySplitRoute", r#""destination": "PoolRoute|p", "replicas": 5, "all_sync": false"#),
+    ("KeyParseRoute", r#""target": {MIGRATE}, "num_routing_parts": 1, "delimiter": ":""#),
+    ("HashStopAllowListRoute", r#""target": {MIGRATE}, "prefixes": ["1"]"#),
+    ("ShardSplitRoute", r#""destination": "PoolRoute|p", "shard_splits": {SPLITS}"#),
+    ("PoolRoute", r#""pool": "p", "shard_splits": {SPLITS}"#),
 ];
+
+/// Half of the keys have moved.
+const MIGRATE: &str = r#"{"type": "MigrateRoute", "from": "PoolRoute|a", "to": "PoolRoute|b",
+    "start_time": BEGAN, "interval": 10000}"#;
+
+/// A shard whose names have just become fewer, and one that is on its way to more.
+const SPLITS: &str = r#"{
+    "1": {"old_split_size": 4, "new_split_size": 2, "split_start": BEGAN, "migration_period": 1},
+    "2": {"old_split_size": 2, "new_split_size": 5, "split_start": BEGAN,
+          "migration_period": 30000}}"#;
 
 const BY_PARTS_COMMANDS: [Command; 7] = [
     Command::Get,
@@ -155,10 +169,16 @@ const BY_PARTS_COMMANDS: [Command; 7] = [
 fn exactly_the_servers_are_asked_that_explain_names() {
     let servers = [(); 2].map(|()| Server::memcached(&[]));
     let [a, b] = servers.each_ref().map(|server| server.addr().to_string());
+    let pools = format!(
+        r#"{{"p": {{"servers": ["{a}", "{b}"]}}, "a": {{"servers": ["{a}"]}},
+            "b": {{"servers": ["{b}"]}}}}"#
+    );
+    let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let began = (now_secs - 15_000).to_string();
     for (name, fields) in BY_PARTS {
-        let route = format!(r#"{{"type": "{name}", {fields}}}"#);
-        let text =
-            format!(r#"{{"pools": {{"p": {{"servers": ["{a}", "{b}"]}}}}, "route": {route}}}"#);
+        let fields = fields.replace("{MIGRATE}", MIGRATE).replace("{SPLITS}", SPLITS);
+        let route = format!(r#"{{"type": "{name}", {}}}"#, fields.replace("BEGAN", &began));
+        let text = format!(r#"{{"pools": {pools}, "route": {route}}}"#);
         let mut nothing = MemorySources(std::iter::empty().collect());
         let config = load("test.json", &text, &Params::default(), &mut nothing).unwrap().config;
         let walker = Walker::new(&config);
@@ -166,10 +186,10 @@ fn exactly_the_servers_are_asked_that_explain_names() {
         let mut rig = Rig::over(|upstream| plan.tree(upstream));
         for number in 0..40 {
             let stop = if number % 2 == 0 { "|#|" } else { "-" };
-            let key = format!("{}:x{number}{stop}{number}", number % 8);
+            let key = format!("{}:{}:x{number}{stop}{number}", number % 8, number % 3);
             for operation in BY_PARTS_COMMANDS {
                 let (key, host_id) = (key.as_bytes(), HOST_ID);
-                let question = Question { operation, key, host_id, client: None, now_secs: 1 };
+                let question = Question { operation, key, host_id, client: None, now_secs };
                 let mut named = BTreeSet::new();
                 let steps = walker.walk(&config.listeners[0], &question);
                 explained(&steps, &config, &walker, &mut named);

@@ -22,7 +22,7 @@ pub use ids::{PoolId, RouteId};
 pub use pool::{Member, Pool, Protocol, Security, Server, ServerAddress, TkoTracker};
 pub use route::{
     Condition, ExptimeAction, KeyChange, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm,
-    ModifyKey, Route, SizeSplit, WarmUp,
+    ModifyKey, RequestField, Route, SizeSplit, WarmUp,
 };
 pub use settings::{
     Latest, PoolRoute, RateLimit, Rates, Shadow, ShadowKeys, ShardSplit, ShardSplits,

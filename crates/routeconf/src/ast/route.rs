@@ -240,11 +240,41 @@ pub enum Route {
     WarmUp(Box<WarmUp>),
 }
 
+/// The field of a request that `BlackholeRoute` looks at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RequestField {
+    /// `casToken`, `leaseToken`, `delta`
+    Number,
+    /// `exptime`
+    Exptime,
+    /// `flags`
+    Flags,
+    /// `key`
+    Key,
+    /// `value`
+    Value,
+}
+
+impl RequestField {
+    /// The field that mcrouter calls so.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "casToken" | "leaseToken" | "delta" => Some(Self::Number),
+            "exptime" => Some(Self::Exptime),
+            "flags" => Some(Self::Flags),
+            "key" => Some(Self::Key),
+            "value" => Some(Self::Value),
+            _ => None,
+        }
+    }
+}
+
 /// One test of `BlackholeRoute`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The field of the request, `key` for instance.
-    pub field: String,
+    /// The field of the request.
+    pub field: RequestField,
     /// True if the field must equal the value, false if it must not.
     pub equals: bool,
     /// To what; numbers as digits.

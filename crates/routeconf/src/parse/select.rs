@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::{Builder, owned};
-use crate::ast::{Command, CommandClass, Condition, Route};
+use crate::ast::{Command, CommandClass, Condition, RequestField, Route};
 use crate::json::Value;
 use crate::source::{Diagnostic, Fallible, fail};
 
@@ -74,11 +74,14 @@ impl Builder<'_> {
         let child = self.maybe_route(fields, "blackhole_child")?;
         fields.need("policies")?;
         let mut policies = Vec::new();
-        for (field, node) in fields.object("policies")?.into_iter().flat_map(|map| map.members()) {
+        for (name, node) in fields.object("policies")?.into_iter().flat_map(|map| map.members()) {
+            let Some(field) = RequestField::named(name) else {
+                return fail(node.at, format!("no request has a field '{name}'"));
+            };
             let Some(items) = node.as_array() else {
                 return fail(
                     node.at,
-                    format!("the policies of '{field}' are a list, not {}", node.value.kind()),
+                    format!("the policies of '{name}' are a list, not {}", node.value.kind()),
                 );
             };
             for item in items {
@@ -103,7 +106,7 @@ impl Builder<'_> {
                         );
                     }
                 };
-                policies.push(Condition { field: owned(field), equals, value });
+                policies.push(Condition { field, equals, value });
                 condition.finish(&mut self.findings);
             }
         }

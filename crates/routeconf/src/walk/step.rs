@@ -5,9 +5,15 @@ use hashing::spooky_hash32;
 use super::{Question, Step, Walker, When};
 use crate::ast::{
     CommandClass, Failover, FailoverPolicy, Member, PoolId, PoolRoute, Route, RouteId, Shadow,
-    ShadowKeys, ShardSplits,
+    ShadowKeys, ShardSplit, ShardSplits,
 };
 use crate::select::{self, Replicas};
+
+/// The key under the name of its shard that a host has at this moment.
+fn own_shard_name(split: &ShardSplit, key: &[u8], question: &Question<'_>) -> Vec<u8> {
+    let size = select::split_size(split, question.host_id, question.now_secs);
+    select::shard_name(key, question.host_id.checked_rem(size).unwrap_or(0))
+}
 
 impl Walker<'_> {
     /// Adds a child to the step.
@@ -114,7 +120,7 @@ impl Walker<'_> {
             }
             Route::Migrate { from, to, start_time, interval } => {
                 let way = select::migrate(
-                    &step.key,
+                    step.routed_key(),
                     question.operation,
                     question.now_secs,
                     *start_time,
@@ -264,21 +270,28 @@ impl Walker<'_> {
         step: &mut Step,
         question: &Question<'_>,
     ) {
-        let names = match select::shard_split(&splits.splits, &step.key) {
-            None => vec![0],
-            Some(split) => {
-                let size = select::split_size(split, question.host_id, question.now_secs).max(1);
-                if select::goes_to_all_names(split, question.operation.class()) {
-                    (0..size).collect()
-                } else {
-                    vec![question.host_id % size]
-                }
-            }
+        let Some(split) = select::shard_split(&splits.splits, step.routed_key()) else {
+            return self.go(step, destination, When::Reply, question);
         };
-        for (place, name) in names.into_iter().enumerate() {
+        if select::goes_to_all_names(split, question.operation.class()) {
+            self.go(step, destination, When::Reply, question);
+            return self.other_names(destination, split, step, question);
+        }
+        let key = own_shard_name(split, &step.key, question);
+        step.next.push(self.step(destination, When::Reply, &key, None, question));
+    }
+
+    /// A delete goes behind the reply's back to all names of its shard but the plain one.
+    fn other_names(
+        &self,
+        destination: RouteId,
+        split: &ShardSplit,
+        step: &mut Step,
+        question: &Question<'_>,
+    ) {
+        for name in 1..select::names_at_most(split) {
             let key = select::shard_name(&step.key, name);
-            let when = if place == 0 { When::Reply } else { When::Background };
-            self.go_as(step, destination, when, &key, question);
+            step.next.push(self.step(destination, When::Background, &key, None, question));
         }
     }
 
@@ -288,11 +301,11 @@ impl Walker<'_> {
         let split = route
             .shard_splits
             .as_ref()
-            .and_then(|splits| select::shard_split(&splits.splits, &step.key));
-        if let Some(split) = split.filter(|split| !select::goes_to_all_names(split, asked.class()))
-        {
-            let size = select::split_size(split, question.host_id, question.now_secs);
-            step.key = select::shard_name(&step.key, question.host_id % size.max(1));
+            .and_then(|splits| select::shard_split(&splits.splits, step.routed_key()));
+        let goes_to_all = |split: &&ShardSplit| select::goes_to_all_names(split, asked.class());
+        if let Some(split) = split.filter(|split| !goes_to_all(split)) {
+            step.key = own_shard_name(split, &step.key, question);
+            step.hashed = None;
         }
         if route.latest.is_some() {
             let (name, of) = (&pool.name, pool.members.len());
@@ -315,6 +328,9 @@ impl Walker<'_> {
             self.go(step, *target, When::Sometimes, question);
         }
         self.shadows(&route.shadows, index, step, question);
+        if let Some(split) = split.filter(goes_to_all) {
+            self.other_names(step.route, split, step, question);
+        }
     }
 
     /// A server, or the route in its place.

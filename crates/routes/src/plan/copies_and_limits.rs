@@ -7,10 +7,10 @@ use routeconf::ast::{self, LoadBalancerAlgorithm};
 
 use super::Builder;
 use crate::route::{
-    Algorithm, BigValueRoute, BlackholeRoute, DevNullRoute, Field, HashStopAllowListRoute, HitRate,
+    Algorithm, BigValueRoute, BlackholeRoute, DevNullRoute, HashStopAllowListRoute, HitRate,
     KeyParseRoute, KeySplitRoute, L1L2CacheRoute, L1L2SizeSplitRoute, LatencyInjectionRoute,
     LoadBalancerRoute, LoggingRoute, NullRoute, OutstandingLimitRoute, RouteRef, Selecting,
-    Semaphore, ShardSplitRoute, SlowWarmUpRoute, StagingRoute, Test, WarmUpRoute,
+    Semaphore, ShardSplitRoute, SlowWarmUpRoute, StagingRoute, WarmUpRoute,
 };
 use upstream::SendCell;
 
@@ -86,13 +86,8 @@ impl Builder<'_> {
         use ast::Route as R;
         match route {
             R::Blackhole { policies, default, child } => {
-                // Unknown fields were refused when the plan was made.
-                let tests = policies.iter().filter_map(|policy| {
-                    let field = Field::named(&policy.field)?;
-                    Some(Test { field, equals: policy.equals, value: policy.value.clone() })
-                });
                 let child = child.map(|id| self.get(id));
-                let route = BlackholeRoute::new(tests.collect(), self.get(*default), child);
+                let route = BlackholeRoute::new(policies.clone(), self.get(*default), child);
                 Arc::new(Selecting(route))
             }
             R::HashStopAllowList { target, prefixes } => {

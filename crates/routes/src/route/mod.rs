@@ -76,7 +76,7 @@ pub use all_initial::AllInitialRoute;
 pub use all_majority::AllMajorityRoute;
 pub use all_sync::AllSyncRoute;
 pub use big_value::BigValueRoute;
-pub use blackhole::{BlackholeRoute, Field, Test};
+pub use blackhole::BlackholeRoute;
 pub use bucketize::BucketizeRoute;
 pub use counted::CountedRoute;
 pub use destination::DestinationRoute;

@@ -27,12 +27,6 @@ impl ShardSplitRoute {
     }
 }
 
-/// The request under another name of its shard, as long as that is a key.
-fn named(request: &Request<'_>, name: u32) -> Vec<u8> {
-    let key = select::shard_name(request.key, name);
-    if key.len() > proto::KEY_BYTES_MAX { request.key.to_vec() } else { key }
-}
-
 impl Route for ShardSplitRoute {
     fn name(&self) -> String {
         "shard-split".to_owned()
@@ -45,15 +39,16 @@ impl Route for ShardSplitRoute {
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let Some(split) = self.split(&request) else { return self.destination.route(cx, request) };
         if select::goes_to_all_names(split, request.op.class()) {
-            for name in 1..split.old_size.max(split.new_size) {
-                let key = named(&request, name);
+            for name in 1..select::names_at_most(split) {
+                let key = select::shard_name(request.key, name);
                 let delete = Request { key: &key, hashed: None, ..request };
                 ask_aside(std::slice::from_ref(&self.destination), cx, &delete);
             }
             return self.destination.route(cx, request);
         }
         let size = select::split_size(split, cx.host_id(), cx.unix_secs());
-        let key = named(&request, cx.host_id().checked_rem(size).unwrap_or(0));
+        let name = cx.host_id().checked_rem(size).unwrap_or(0);
+        let key = select::shard_name(request.key, name);
         Box::pin(async move {
             let request = Request { key: &key, hashed: None, ..request };
             self.destination.route(cx, request).await
