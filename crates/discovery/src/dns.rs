@@ -45,13 +45,13 @@ fn system_resolvers() -> io::Result<Vec<SocketAddr>> {
 type Service = (u16, String, u16);
 
 fn listed(name: &str, resolver: SocketAddr) -> io::Result<Vec<Member>> {
-    members(&ask(name, TYPE::SRV, resolver)?, |host| ask(host, TYPE::A, resolver))
+    members(&ask(name, TYPE::SRV, resolver)?, |host, kind| ask(host, kind, resolver))
 }
 
 /// The servers that a reply lists. Hosts whose addresses are not in it are asked for by `ask`.
 pub(crate) fn members(
     reply: &[u8],
-    ask: impl Fn(&str) -> io::Result<Vec<u8>>,
+    ask: impl Fn(&str, TYPE) -> io::Result<Vec<u8>>,
 ) -> io::Result<Vec<Member>> {
     let packet = parse(reply)?;
     let services: Vec<Service> = packet
@@ -63,30 +63,75 @@ pub(crate) fn members(
         })
         .collect();
     let lowest = services.iter().map(|service| service.0).min();
-    let mut known = hosts(&packet);
+    let mut hosts = Hosts::default();
+    hosts.learn(&packet);
     let mut members = Vec::new();
     for (_, host, port) in services.into_iter().filter(|service| Some(service.0) == lowest) {
-        if !known.contains_key(&host) {
-            known.extend(hosts(&parse(&ask(&host)?)?));
-        }
-        let address = known
-            .get(&host)
-            .ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("{host} has no address")))?;
-        let name = Some(host.clone()).filter(|name| Member::is_plain(name));
-        members.push(Member { name, ..Member::from(SocketAddr::new(*address, port)) });
+        let address = hosts.find(&host, &ask)?;
+        let name = Some(host).filter(|name| Member::is_plain(name));
+        members.push(Member { name, ..Member::from(SocketAddr::new(address, port)) });
     }
     Ok(members)
 }
 
-/// The addresses that a reply tells.
-fn hosts(packet: &Packet<'_>) -> BTreeMap<String, IpAddr> {
-    let records = packet.answers.iter().chain(&packet.additional_records);
-    let address = records.filter_map(|record| match &record.rdata {
-        RData::A(a) => Some((record.name.to_string(), Ipv4Addr::from(a.address).into())),
-        RData::AAAA(a) => Some((record.name.to_string(), Ipv6Addr::from(a.address).into())),
-        _ => None,
-    });
-    address.collect()
+/// How many aliases of aliases are followed: replies may name each other in a circle.
+const ALIASES_MAX: usize = 16;
+
+/// What replies tell of hosts, by their names in small letters.
+#[derive(Debug, Default)]
+struct Hosts {
+    addresses: BTreeMap<String, IpAddr>,
+    /// The names that aliases stand for.
+    aliases: BTreeMap<String, String>,
+}
+
+impl Hosts {
+    /// Takes what a reply tells. Of several addresses the lowest counts, one of IPv4 if there is
+    /// one: resolvers change their order, and a server that moves about loses its keys.
+    fn learn(&mut self, packet: &Packet<'_>) {
+        for record in packet.answers.iter().chain(&packet.additional_records) {
+            let name = record.name.to_string().to_ascii_lowercase();
+            let address: IpAddr = match &record.rdata {
+                RData::A(a) => Ipv4Addr::from(a.address).into(),
+                RData::AAAA(a) => Ipv6Addr::from(a.address).into(),
+                RData::CNAME(alias) => {
+                    self.aliases.insert(name, alias.0.to_string().to_ascii_lowercase());
+                    continue;
+                }
+                _ => continue,
+            };
+            let lowest = self.addresses.entry(name).or_insert(address);
+            *lowest = address.min(*lowest);
+        }
+    }
+
+    /// The address that is known of a host, or of the one that it is an alias of.
+    fn known(&self, host: &str) -> Option<IpAddr> {
+        let mut name = &host.to_ascii_lowercase();
+        for _ in 0..ALIASES_MAX {
+            if let Some(address) = self.addresses.get(name) {
+                return Some(*address);
+            }
+            name = self.aliases.get(name)?;
+        }
+        None
+    }
+
+    /// The address of a host, which is asked for if it is not known. A host without one of IPv4 may
+    /// have one of IPv6; where the first question fails, nothing is known of that.
+    fn find(
+        &mut self,
+        host: &str,
+        ask: impl Fn(&str, TYPE) -> io::Result<Vec<u8>>,
+    ) -> io::Result<IpAddr> {
+        for kind in [TYPE::A, TYPE::AAAA] {
+            if self.known(host).is_none() {
+                self.learn(&parse(&ask(host, kind)?)?);
+            }
+        }
+        let none = || io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
+        self.known(host).ok_or_else(none)
+    }
 }
 
 fn parse(reply: &[u8]) -> io::Result<Packet<'_>> {
@@ -156,4 +201,96 @@ fn ask_by_tcp(question: &[u8], resolver: SocketAddr) -> io::Result<Vec<u8>> {
 fn request_id() -> u16 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     (RandomState::new().build_hasher().finish() & 0xffff) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use simple_dns::ResourceRecord;
+    use simple_dns::rdata::{A, AAAA, CNAME, SRV};
+
+    use super::*;
+
+    fn record<'a>(name: &'a str, rdata: RData<'a>) -> ResourceRecord<'a> {
+        ResourceRecord::new(Name::new(name).unwrap(), CLASS::IN, 5, rdata)
+    }
+
+    fn v4(last: u8) -> RData<'static> {
+        RData::A(A { address: Ipv4Addr::new(127, 0, 0, last).into() })
+    }
+
+    fn v6() -> RData<'static> {
+        RData::AAAA(AAAA { address: Ipv6Addr::LOCALHOST.into() })
+    }
+
+    fn alias(name: &str) -> RData<'_> {
+        RData::CNAME(CNAME(Name::new(name).unwrap()))
+    }
+
+    /// What a resolver knows of a service's one host, `host.CASE`.
+    fn known(case: &str, kind: TYPE) -> Vec<ResourceRecord<'static>> {
+        match (case, kind) {
+            ("four", TYPE::A) => vec![record("host.four", v4(3)), record("host.four", v4(2))],
+            ("six", TYPE::AAAA) => vec![record("host.six", v6())],
+            ("alias", TYPE::A) => vec![
+                record("host.alias", alias("other.alias")),
+                record("other.alias", alias("real.alias")),
+                record("real.alias", v4(4)),
+            ],
+            ("circle", _) => vec![record("host.circle", alias("host.circle"))],
+            ("letters", TYPE::A) => vec![record("HOST.Letters", v4(5))],
+            _ => Vec::new(),
+        }
+    }
+
+    /// A resolver in a thread; its address.
+    fn resolver() -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut buffer = [0; 512];
+            while let Ok((len, client)) = socket.recv_from(&mut buffer) {
+                let asked = Packet::parse(&buffer[..len]).unwrap();
+                let (name, QTYPE::TYPE(kind)) =
+                    (asked.questions[0].qname.to_string(), asked.questions[0].qtype)
+                else {
+                    panic!("{asked:?}")
+                };
+                let case = name.rsplit('.').next().unwrap();
+                let host = format!("host.{case}");
+                let mut reply = Packet::new_reply(asked.id());
+                if kind == TYPE::SRV {
+                    let target = Name::new(&host).unwrap();
+                    let srv = SRV { priority: 0, weight: 0, port: 7, target };
+                    reply.answers.push(record(&name, RData::SRV(srv)));
+                } else {
+                    reply.answers = known(case, kind);
+                }
+                socket.send_to(&reply.build_bytes_vec().unwrap(), client).unwrap();
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_host_may_have_ipv6_alone_or_be_an_alias() {
+        let resolver = resolver();
+        let found = |case: &str| {
+            let found = services(&format!("_m._tcp.{case}@{resolver}"));
+            found.map(|all| all.iter().map(Member::server).collect::<Vec<_>>().join(" "))
+        };
+        for (case, want) in [
+            ("four", "127.0.0.2:7"),
+            ("six", "[::1]:7"),
+            ("alias", "127.0.0.4:7"),
+            ("letters", "127.0.0.5:7"),
+        ] {
+            assert_eq!(found(case).unwrap(), want, "{case}");
+        }
+        for case in ["circle", "nothing"] {
+            let error = found(case).unwrap_err().to_string();
+            assert_eq!(error, format!("host.{case} has no address"));
+        }
+    }
 }
