@@ -158,6 +158,27 @@ fn large_values_live_in_l2_and_leave_a_mark_in_l1() {
     cluster.has("large", None);
 }
 
+/// As in mcrouter.
+#[test]
+fn a_large_value_stays_in_l1_without_a_threshold_or_with_a_short_life() {
+    let split = |fields: &str| {
+        let fields = format!(r#""l1": "PoolRoute|A", "l2": "PoolRoute|B", {fields}"#);
+        Cluster::new(2, &format!(r#"{{"type": "L1L2SizeSplitRoute", {fields}}}"#))
+    };
+    let mut off = split(r#""threshold": 0"#);
+    off.set("k", "1234567890");
+    assert_eq!((off.place("k"), off.on(1, "k")), (0, None));
+    let mut by_life = split(r#""threshold": 10, "ttl_threshold": 60"#);
+    for (exptime, far) in [(0, false), (59, false), (60, true)] {
+        let key = format!("k{exptime}");
+        let set = Request::new(Command::Set, key.as_bytes());
+        let set = Request { exptime, value: b"1234567890", ..set };
+        assert_eq!(by_life.rig.ask(&set).outcome, Outcome::Stored);
+        assert_eq!(by_life.on(1, &key).is_some(), far, "{exptime}");
+        by_life.has(&key, Some("1234567890"));
+    }
+}
+
 #[test]
 fn staging_follows_the_warm_cluster_which_answers() {
     let route = r#"{"type": "StagingRoute", "warm": "PoolRoute|A", "staging": "PoolRoute|B"}"#;
@@ -215,6 +236,33 @@ fn l1_notes_misses_and_looks_again() {
     assert_eq!(cluster.direct[1].store(Command::Set, "far", "v"), Outcome::Stored);
     cluster.has("far", Some("v"));
     cluster.comes_to(0, "far", "v");
+}
+
+/// With and without the value, and with a lease, which is the small one's.
+#[test]
+fn a_meta_get_looks_into_l2_as_a_get_does() {
+    let route = r#"{"type": "L1L2CacheRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B",
+        "upgradingL1Exptime": 60}"#;
+    let mut cluster = Cluster::new(2, route);
+    let meta = |rig: &mut Rig, key: &str, words: &[u8]| {
+        let reply = rig.ask(&Request { words, ..Request::new(Command::MetaGet, key.as_bytes()) });
+        (reply.outcome, String::from_utf8(reply.value).unwrap())
+    };
+    let code = |code| Outcome::Meta(code);
+    for key in ["k1", "k2", "k3"] {
+        let far = Request { flags: 9, value: b"v", ..Request::new(Command::Set, key.as_bytes()) };
+        assert_eq!(cluster.direct[1].ask(&far).outcome, Outcome::Stored);
+    }
+    assert_eq!(meta(&mut cluster.rig, "k1", b"v k O7"), (code(MetaCode::Va), "v".to_owned()));
+    assert_eq!(meta(&mut cluster.rig, "k2", b"t"), (code(MetaCode::Hd), String::new()));
+    cluster.comes_to(0, "k1", "v");
+    cluster.comes_to(0, "k2", "v");
+    assert_eq!(cluster.direct[0].ask(&Request::new(Command::Get, b"k1")).flags, 9);
+    // Who creates the item in L1 is to fill it.
+    let (won, value) = meta(&mut cluster.rig, "k3", b"v N30");
+    assert_eq!((won, value.as_str()), (code(MetaCode::Va), ""));
+    assert_eq!(meta(&mut cluster.rig, "absent", b"v").0, code(MetaCode::En));
+    assert_eq!(cluster.on(0, "absent"), None);
 }
 
 #[test]

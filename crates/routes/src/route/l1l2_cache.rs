@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use proto::meta::Options;
+use proto::text::Words;
+
 use super::all::ask_aside;
 use super::big_value::refused;
 use super::{Answer, Route, RouteRef};
@@ -15,6 +18,13 @@ const NOTED_MISS: u32 = 0x1_0000;
 
 /// The value of a noted miss.
 const NOTED_VALUE: &[u8] = b"ncache";
+
+/// True for an `mg` that creates the item which is missing, or asks for a token: its client is to
+/// fill the small one.
+fn is_tied(request: &Request<'_>) -> bool {
+    let parsed = Options::parse(Words::new(request.words));
+    parsed.is_ok_and(|(asked, _)| asked.autoviv_exptime.is_some() || asked.lease.is_some())
+}
 
 /// Gets ask the small one first, then the large one; everything else goes to the small one alone.
 #[derive(Debug)]
@@ -64,6 +74,19 @@ impl L1L2CacheRoute {
         far
     }
 
+    /// The reply has what was asked, so a copy needs a get of its own.
+    async fn meta_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let near = self.l1.route(cx, request).await;
+        if near.outcome.is_hit() || is_tied(&request) {
+            return near;
+        }
+        let far = self.l2.route(cx, request).await;
+        if near.outcome.is_miss() && far.outcome.is_hit() {
+            self.fetch(cx, &request, Command::Add);
+        }
+        far
+    }
+
     fn copy<'a>(&self, request: &Request<'a>, found: &'a OwnedReply) -> Request<'a> {
         let (flags, exptime) = (found.flags, self.upgrading_exptime);
         Request { flags, exptime, value: &found.value, ..request.beside(Command::Add, request.key) }
@@ -92,6 +115,11 @@ impl L1L2CacheRoute {
             return;
         }
         self.misses.set(0);
+        self.fetch(cx, request, Command::Set);
+    }
+
+    /// Stores in the small one, by `op`, what the large one has.
+    fn fetch(&self, cx: &Arc<Context>, request: &Request<'_>, op: Command) {
         let (l1, l2) = (Arc::clone(&self.l1), Arc::clone(&self.l2));
         let (context, exptime) = (Arc::clone(cx), self.upgrading_exptime);
         let request = request.to_owned();
@@ -100,9 +128,8 @@ impl L1L2CacheRoute {
             let far = l2.route(&context, request.beside(Command::Get, request.key)).await;
             if far.outcome == Outcome::Found {
                 let (flags, value) = (far.flags, &far.value[..]);
-                let set =
-                    Request { flags, exptime, value, ..request.beside(Command::Set, request.key) };
-                drop(l1.route(&context, set).await);
+                let store = Request { flags, exptime, value, ..request.beside(op, request.key) };
+                drop(l1.route(&context, store).await);
             }
         });
     }
@@ -120,6 +147,7 @@ impl Route for L1L2CacheRoute {
             }
             Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
             Command::MetaGet if self.miss_period != 0 => refused(self),
+            Command::MetaGet => Box::pin(self.meta_get(cx, request)),
             _ => self.l1.route(cx, request),
         }
     }

@@ -22,9 +22,9 @@ pub struct L1L2SizeSplitRoute {
     pub l1: RouteRef,
     /// Large values.
     pub l2: RouteRef,
-    /// Bytes from which a value is large.
+    /// Bytes from which a value is large; 0: none is.
     pub large_bytes: u64,
-    /// Seconds; what lives shorter stays in L1.
+    /// Seconds; what has a lower expiry time stays in L1. 0: lifetimes do not matter.
     pub lifetime_secs: i64,
     /// Lifetime in seconds of a large value that L2 did not take and L1 keeps.
     pub failure_secs: i64,
@@ -41,8 +41,10 @@ fn far_key(key: &[u8], mark: &[u8]) -> Vec<u8> {
 
 impl L1L2SizeSplitRoute {
     fn is_small(&self, request: &Request<'_>) -> bool {
-        let is_short = request.exptime != 0 && request.exptime < self.lifetime_secs;
-        (request.value.len() as u64) < self.large_bytes || is_short
+        // As in mcrouter, for ever is short, too: 0 is a number like others.
+        let is_short = self.lifetime_secs != 0 && request.exptime < self.lifetime_secs;
+        let is_off = self.large_bytes == 0;
+        is_off || (request.value.len() as u64) < self.large_bytes || is_short
     }
 
     /// gets and their kin: the value from L2, the cas unique from L1.
