@@ -219,6 +219,25 @@ fn successors_with_any_number_of_threads_keep_every_item() {
     }
 }
 
+/// The memory was made with 64 MB, of which four times as much is in reach.
+#[test]
+fn successors_with_another_limit_keep_every_item() {
+    let place = Place::new();
+    let mut server = place.start();
+    fill(&server);
+    for megabytes in [256, 32, 128] {
+        let limit = megabytes.to_string();
+        let next = place.launch().args(&["-m", &limit]).succeed(&server).unwrap();
+        assert!(server.wait().0);
+        server = next;
+        assert_eq!(server.stat("limit_maxbytes"), megabytes << 20);
+        assert_eq!(server.stat("curr_items"), KEYS as u64, "-m {limit}: {}", server.log());
+    }
+    let refused = place.launch().args(&["-m", "257"]).succeed(&server).unwrap_err().to_string();
+    assert!(refused.contains("-m is out of its reach"), "{refused}");
+    assert_eq!(server.stat("curr_items"), KEYS as u64);
+}
+
 #[test]
 fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
     let place = Place::new();

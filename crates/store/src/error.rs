@@ -23,6 +23,9 @@ pub enum StoreError {
     /// A setting is out of its range.
     #[error("{0}")]
     Config(&'static str),
+    /// Memory that another process has passed on does not fit into the limit.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
 }
 
 /// The reason for which the memory limit stays as it is.

@@ -9,7 +9,7 @@ use common::{TempFile, at, config, end, get, open_as, set};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
-use store::{Cleaner, Config, MemoryFile, Opened, Store};
+use store::{Cleaner, Config, LimitError, MemoryFile, Opened, Store, StoreError};
 
 /// The ways from one process to the next.
 #[derive(Clone, Copy, Debug)]
@@ -19,21 +19,31 @@ enum Way {
     Takeover,
 }
 
+const TICKET: u64 = 77;
+
 const WAYS: [Way; 3] = [Way::Clean, Way::Crash, Way::Takeover];
 
 fn restart(way: Way, store: Arc<Store>, config: &Config, path: &TempFile) -> (Arc<Store>, Opened) {
-    const TICKET: u64 = 77;
     match way {
         Way::Clean => end(store, 2),
         Way::Crash => drop(store),
         Way::Takeover => {
             store.close(at(2), TICKET).unwrap();
-            let shared = store.share_file().unwrap().unwrap();
-            let file = MemoryFile::inherit(shared, path.path(), config, TICKET).unwrap();
-            return Store::open(config, file, at(2)).unwrap();
+            return succeed(&store, config, path).unwrap();
         }
     }
     open_as(config, path, 2)
+}
+
+/// Opens what a store has left to its successor.
+fn succeed(
+    store: &Store,
+    config: &Config,
+    path: &TempFile,
+) -> Result<(Arc<Store>, Opened), StoreError> {
+    let shared = store.share_file().unwrap().unwrap();
+    let file = MemoryFile::inherit(shared, path.path(), config, TICKET)?;
+    Store::open(config, file, at(2))
 }
 
 fn key(number: u32) -> Vec<u8> {
@@ -137,4 +147,84 @@ fn a_small_store_keeps_every_item_for_any_number_of_stripes() {
         let (store, opened) = restart(way, store, &with(after), &path);
         check(&store, 0..1_000, &format!("{way:?}, {before} stripes, then {after}: {opened:?}"));
     }
+}
+
+const MIB: u64 = 1 << 20;
+
+fn limited(megabytes: u64) -> Config {
+    Config { memory_bytes: megabytes * MIB, ..config() }
+}
+
+#[test]
+fn another_limit_within_reach_keeps_every_item() {
+    for way in WAYS {
+        let path = TempFile::new();
+        let (mut store, _) = open_as(&limited(16), &path, 2);
+        let mut stored = 30_000;
+        fill(&store, 0..stored);
+        for (megabytes, more) in [(8, 0), (64, 150_000), (48, 0), (64, 100_000)] {
+            let (next, opened) = restart(way, store, &limited(megabytes), &path);
+            let context = format!("{way:?}, {megabytes} MB: {opened:?}");
+            assert_eq!(next.memory().limit, megabytes * MIB, "{context}");
+            check(&next, 0..stored, &context);
+            fill(&next, stored..stored + more);
+            stored += more;
+            check(&next, 0..stored, &context);
+            store = next;
+        }
+        // Less than what is there: the cleaner evicts the rest.
+        let (store, opened) = restart(way, store, &limited(16), &path);
+        let context = format!("{way:?}: {opened:?}");
+        check(&store, 0..stored, &context);
+        let mut cleaner = Cleaner::new(&store).unwrap();
+        (3..2_000).for_each(|secs| _ = cleaner.step(secs, 1_000));
+        let memory = store.memory();
+        let used = memory.arena + memory.index + memory.bags;
+        assert!(used <= 16 * MIB, "{context}: {memory:?}");
+        assert!(store.stats().items > 60_000, "{context}: {} items", store.stats().items);
+    }
+}
+
+#[test]
+fn a_limit_that_does_not_hold_what_is_not_evicted_begins_empty() {
+    let path = TempFile::new();
+    let with = |megabytes| Config { evict: false, ..limited(megabytes) };
+    for way in [Way::Clean, Way::Crash] {
+        let (store, _) = open_as(&with(16), &path, 2);
+        fill(&store, 0..60_000);
+        let (store, opened) = restart(way, store, &with(4), &path);
+        let Opened::Cold(Some(reason)) = opened else { panic!("{way:?}: {opened:?}") };
+        assert!(reason.contains("-m is 4194304, but"), "{way:?}: {reason}");
+        check(&store, 0..0, "empty");
+        drop(store);
+        std::fs::remove_file(path.path()).unwrap();
+    }
+}
+
+/// A healthy predecessor goes on with its items.
+#[test]
+fn a_successor_with_too_low_a_limit_leaves_the_memory_alone() {
+    let path = TempFile::new();
+    let with = |megabytes| Config { evict: false, ..limited(megabytes) };
+    let (store, _) = open_as(&with(16), &path, 2);
+    fill(&store, 0..60_000);
+    store.close(at(2), TICKET).unwrap();
+    let refused = succeed(&store, &with(4), &path).unwrap_err();
+    assert!(matches!(refused, StoreError::Limit(LimitError::InUse { .. })), "{refused}");
+    let (next, opened) = succeed(&store, &with(16), &path).unwrap();
+    assert_eq!(opened, Opened::Warm(60_000));
+    check(&next, 0..60_000, "the predecessor");
+}
+
+/// One number says whether a successor can take over the file at a path.
+#[test]
+fn the_format_of_a_file_is_that_of_every_limit_within_reach() {
+    let path = TempFile::new();
+    let (store, _) = open_as(&limited(16), &path, 2);
+    let is_same = |config: Config| {
+        MemoryFile::format(path.path(), &config).unwrap() == store.format().unwrap()
+    };
+    assert!(is_same(limited(16)) && is_same(limited(64)) && is_same(limited(2)));
+    assert!(!is_same(limited(65)), "beyond its reach");
+    assert!(!is_same(Config { growth_factor: 1.5, ..limited(64) }));
 }

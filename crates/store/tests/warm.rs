@@ -97,7 +97,7 @@ fn another_setting_or_a_cut_is_a_cold_start_with_a_reason() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(reason(&|_, config| config.memory_bytes *= 2).contains("another -m"));
+    assert!(reason(&|_, config| config.memory_bytes *= 5).contains("another -m"));
     assert!(reason(&|_, config| config.growth_factor = 1.25).contains("another -f"));
     assert!(reason(&|_, config| config.chunk_bytes_min = 64).contains("another -n"));
     assert!(reason(&|_, config| config.item_bytes_max = 4096).contains("another -I"));

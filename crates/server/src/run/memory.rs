@@ -50,9 +50,10 @@ pub(super) fn check(path: &Path, config: &Config) -> Result<(), Failure> {
     MemoryFile::check(path, config).map_err(|error| failed(&error))
 }
 
-/// A number that is the same for all servers that can take over one another's memory.
-pub(super) fn format(config: &Config) -> Result<u64, Failure> {
-    MemoryFile::format(config).map_err(|error| failed(&error))
+/// The number by which the server with the memory file at `path` knows that this one can take it
+/// over.
+pub(super) fn format(path: &Path, config: &Config) -> Result<u64, Failure> {
+    MemoryFile::format(path, config).map_err(|error| failed(&error))
 }
 
 fn from_file(
@@ -115,6 +116,7 @@ pub(super) fn close(store: &Arc<Store>, clock: Clock, ticket: u64, log: &Log) {
 fn failed(error: &StoreError) -> Failure {
     match error {
         StoreError::File(error) => Failure::os(format!("-e: {error}")),
+        StoreError::Limit(error) => Failure::os(format!("-m: {error}")),
         error => Failure::os(format!("-m: cannot make the cache: {error}"))
             .hint("ask for less, or raise the limits of the process and of the system on memory"),
     }

@@ -168,7 +168,8 @@ fn predecessor(
     match &options.memory_file {
         Some(path) if options.takeover => {
             memory::check(path, config)?;
-            let (predecessor, inherited) = Predecessor::ask(path, memory::format(config)?, user)?;
+            let (predecessor, inherited) =
+                Predecessor::ask(path, memory::format(path, config)?, user)?;
             Ok((Some(predecessor), inherited))
         }
         None if options.takeover => Err(Failure::usage(
@@ -257,7 +258,7 @@ impl Server {
         let end = shown.end(shared);
         let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
         let watching = watching(options.style, &reload)?;
-        let listener = self.open_successor_listener(kept, handle.control())?;
+        let listener = self.open_successor_listener(kept, store, handle.control())?;
         shown.ready(self.predecessor.is_some(), &self.log);
         announce(&self.options, handle.control(), &shown, &self.log);
         // What is said of the start has been written by then.
@@ -302,12 +303,13 @@ impl Server {
     fn open_successor_listener(
         &self,
         kept: Option<io::Result<Sockets>>,
+        store: &Store,
         control: &Control,
     ) -> Result<Option<SuccessorListener>, Failure> {
-        let (Some(path), Some(kept)) = (&self.options.memory_file, kept) else { return Ok(None) };
+        let file = self.options.memory_file.as_ref().zip(store.format());
+        let (Some((path, format)), Some(kept)) = (file, kept) else { return Ok(None) };
         let kept =
             kept.map_err(|error| Failure::os(format!("cannot keep the sockets: {error}")))?;
-        let format = memory::format(&store_config(&self.options))?;
         Ok(SuccessorListener::open(path, format, kept, control.clone(), self.log))
     }
 }

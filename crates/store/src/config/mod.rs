@@ -155,6 +155,12 @@ impl Layout {
             },
         })
     }
+
+    /// Bytes of all pages: the greatest limit.
+    #[cfg_attr(miri, allow(dead_code, reason = "Miri maps no files"))]
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.pages_max as u64 * self.page_bytes as u64
+    }
 }
 
 impl Config {

@@ -51,7 +51,9 @@ pub(super) enum State {
 /// Settings that decide what the bytes mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
-    memory_bytes: u64,
+    /// The limit that the file was made with. The layout follows from it, whatever the limit is
+    /// later.
+    pub(super) memory_bytes: u64,
     item_bytes_max: u64,
     growth_factor: u64,
     chunk_bytes_min: u64,
@@ -118,10 +120,26 @@ impl Settings {
         digest(&numbers.map(|number| number.to_le_bytes()).concat())
     }
 
-    /// The first difference between the settings of a file and ours, as text.
-    pub(super) fn difference(&self, ours: &Self) -> Option<String> {
+    /// The layout of a file of these settings, for a store of our configuration, whose limit may be
+    /// another within the layout's reach; or why there is none.
+    pub(super) fn layout(&self, config: &Config) -> Result<Layout, String> {
+        let (theirs, ours) = (self.memory_bytes, config.memory_bytes);
+        let made_with = Config { memory_bytes: theirs, ..config.clone() };
+        let other = format!("it was made with another -m: {theirs}, now {ours}");
+        let Ok(layout) = Layout::new(&made_with) else { return Err(other) };
+        if let Some(reason) = self.difference(&Self::of(&made_with, &layout)) {
+            return Err(reason);
+        }
+        let most = layout.bytes_max();
+        if ours > most {
+            return Err(format!("{other}, and it can be raised to {most} at the most"));
+        }
+        Ok(layout)
+    }
+
+    /// The first difference between the settings of a file and ours for the same limit, as text.
+    fn difference(&self, ours: &Self) -> Option<String> {
         let named = [
-            ("-m", self.memory_bytes, ours.memory_bytes),
             ("-I", self.item_bytes_max, ours.item_bytes_max),
             ("-n", self.chunk_bytes_min, ours.chunk_bytes_min),
         ];
@@ -302,11 +320,26 @@ mod tests {
 
     #[test]
     fn settings_that_differ_are_named() {
-        let ours = Config::default();
-        let theirs = Config { memory_bytes: 128 << 20, ..ours.clone() };
-        let of = |config| Settings::of(config, &Layout::new(config).unwrap());
-        assert_eq!(of(&ours).difference(&of(&ours)), None);
-        let difference = of(&theirs).difference(&of(&ours)).unwrap();
-        assert!(difference.contains("another -m: 134217728"), "{difference}");
+        let made_with = Config::default();
+        let theirs = Settings::of(&made_with, &Layout::new(&made_with).unwrap());
+        let difference = |config| theirs.layout(&config).err().unwrap_or_default();
+        assert_eq!(difference(made_with.clone()), "");
+        let growth = Config { growth_factor: 1.25, memory_bytes: 1 << 30, ..made_with };
+        assert!(difference(growth).contains("another -f: 1.07"));
+    }
+
+    #[test]
+    fn a_limit_within_reach_keeps_the_layout() {
+        let with = |megabytes: u64| Config { memory_bytes: megabytes << 20, ..Config::default() };
+        let layout = Layout::new(&with(64)).unwrap();
+        let theirs = Settings::of(&with(64), &layout);
+        for megabytes in [2, 64, 128, 256] {
+            let kept = theirs.layout(&with(megabytes)).unwrap();
+            assert_eq!(Settings::of(&with(64), &kept), theirs);
+            assert_eq!(Offsets::of(&kept).end, Offsets::of(&layout).end);
+        }
+        let reason = theirs.layout(&with(257)).unwrap_err();
+        assert!(reason.contains("another -m: 67108864, now 269484032"), "{reason}");
+        assert!(reason.contains("raised to 268435456"), "{reason}");
     }
 }

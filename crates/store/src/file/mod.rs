@@ -44,10 +44,11 @@ pub enum Found {
 pub struct MemoryFile {
     file: Arc<File>,
     path: PathBuf,
+    /// Of the content that was found, or else ours.
     settings: Settings,
+    layout: Layout,
     header: Option<Header>,
     found: Found,
-    base_bytes: u64,
 }
 
 impl MemoryFile {
@@ -61,9 +62,9 @@ impl MemoryFile {
         let file = open_locked(path)?;
         let failed = |error: Errno| FileError::Io(path.to_owned(), error.into());
         check_spread(path, config, &rustix::fs::fstatfs(&file).map_err(failed)?)?;
-        let memory = Self::examine(file, path, Settings::of(config, &layout), 0)?;
+        let memory = Self::examine(file, path, config, layout, 0)?;
         memory.check_room(config.memory_bytes)?;
-        Ok(memory.with_layout(&layout))
+        Ok(memory)
     }
 
     /// Refuses a file that another process uses, before that passes it on.
@@ -90,32 +91,27 @@ impl MemoryFile {
         ticket: u64,
     ) -> Result<Self, StoreError> {
         let layout = Layout::new(config)?;
-        let settings = Settings::of(config, &layout);
-        Ok(Self::examine(file.into(), path, settings, ticket)?.with_layout(&layout))
-    }
-
-    fn with_layout(self, layout: &Layout) -> Self {
-        Self { base_bytes: Offsets::of(layout).end, ..self }
+        Ok(Self::examine(file.into(), path, config, layout, ticket)?)
     }
 
     fn examine(
         file: File,
         path: &Path,
-        settings: Settings,
+        config: &Config,
+        layout: Layout,
         ticket: u64,
     ) -> Result<Self, FileError> {
-        let failed = |error| FileError::Io(path.to_owned(), error);
-        let len = file.metadata().map_err(failed)?.len();
-        let mut page = vec![0; to_usize(len.min(HEADER_BYTES as u64))];
-        file.read_exact_at(&mut page, 0).map_err(failed)?;
+        let page = first_page(&file).map_err(|error| FileError::Io(path.to_owned(), error))?;
+        let (mut settings, mut layout) = (Settings::of(config, &layout), layout);
         let (header, found) = match Header::decode(&page) {
-            Decoded::Empty if len == 0 => (None, Found::Cold(None)),
+            Decoded::Empty if page.is_empty() => (None, Found::Cold(None)),
             Decoded::Empty => (None, Found::Cold(Some("it has no header".to_owned()))),
             Decoded::Foreign => return Err(FileError::Foreign(path.to_owned())),
             Decoded::Damaged(reason) => (None, Found::Cold(Some(reason))),
-            Decoded::Header(header) => match header.settings.difference(&settings) {
-                Some(reason) => (None, Found::Cold(Some(reason))),
-                None => {
+            Decoded::Header(header) => match header.settings.layout(config) {
+                Err(reason) => (None, Found::Cold(Some(reason))),
+                Ok(theirs) => {
+                    (settings, layout) = (header.settings, theirs);
                     let believed = header.ticket == ticket;
                     let found = match header.state {
                         State::Clean if believed => Found::Clean(header.note),
@@ -126,7 +122,7 @@ impl MemoryFile {
             },
         };
         let path = path.to_owned();
-        Ok(Self { file: Arc::new(file), path, settings, header, found, base_bytes: 0 })
+        Ok(Self { file: Arc::new(file), path, settings, layout, header, found })
     }
 
     /// Checks that there is room for all of the cache: a process that stores into a mapping is
@@ -144,13 +140,36 @@ impl MemoryFile {
         Err(FileError::NoRoom { path, free_mb: free >> 20, needed_mb: needed.div_ceil(1 << 20) })
     }
 
-    /// A number that two configurations share if a store of one can take over a file of the other.
+    /// The number of the files that a store of this configuration can take over. Of the one at
+    /// `path`, if that is among them: its limit may be another.
     ///
     /// # Errors
     ///
     /// A configuration out of range.
-    pub fn format(config: &Config) -> Result<u64, StoreError> {
-        Ok(Settings::of(config, &Layout::new(config)?).format())
+    pub fn format(path: &Path, config: &Config) -> Result<u64, StoreError> {
+        let ours = Settings::of(config, &Layout::new(config)?);
+        let theirs = settings_at(path).filter(|theirs| theirs.layout(config).is_ok());
+        Ok(theirs.unwrap_or(ours).format())
+    }
+
+    /// The number of this file's format.
+    pub(crate) fn own_format(&self) -> u64 {
+        self.settings.format()
+    }
+
+    /// The layout of the content that was found, or else ours.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The limit that goes with the layout.
+    pub(crate) fn layout_bytes(&self) -> u64 {
+        self.settings.memory_bytes
+    }
+
+    /// First byte behind the regions.
+    fn base_bytes(&self) -> u64 {
+        Offsets::of(&self.layout).end
     }
 
     /// The content that was found.
@@ -200,11 +219,11 @@ impl MemoryFile {
             return Ok(None);
         };
         // Checked before room is made for it, so the length is a file's.
-        if self.file.metadata()?.len() != self.base_bytes.saturating_add(len) {
+        if self.file.metadata()?.len() != self.base_bytes().saturating_add(len) {
             return Ok(None);
         }
         let mut record = vec![0; to_usize(len)];
-        self.file.read_exact_at(&mut record, self.base_bytes)?;
+        self.file.read_exact_at(&mut record, self.base_bytes())?;
         Ok((header::digest(&record) == digest).then_some(record))
     }
 
@@ -215,16 +234,17 @@ impl MemoryFile {
 
     /// `true` if the file is long enough for its regions.
     pub(crate) fn is_whole(&self) -> io::Result<bool> {
-        Ok(self.file.metadata()?.len() >= self.base_bytes)
+        Ok(self.file.metadata()?.len() >= self.base_bytes())
     }
 
-    /// Discards the content: the file becomes as new, all zero.
-    pub(crate) fn clear(&mut self) -> io::Result<()> {
+    /// Discards the content: the file becomes as new, all zero, for a store of this configuration.
+    pub(crate) fn clear(&mut self, config: &Config, layout: &Layout) -> io::Result<()> {
         let starts = self.starts();
+        (self.settings, self.layout) = (Settings::of(config, layout), *layout);
         self.header = None;
         self.file.set_len(0)?;
         self.begin(starts, 0, TimeNote::default())?;
-        self.file.set_len(self.base_bytes)
+        self.file.set_len(self.base_bytes())
     }
 
     /// Marks the file as in use.
@@ -241,8 +261,9 @@ impl MemoryFile {
         self.file.write_all_at(&header.encode(), 0)?;
         self.header = Some(header);
         // The last end's record is of no more use.
-        if self.file.metadata()?.len() > self.base_bytes {
-            self.file.set_len(self.base_bytes)?;
+        let base_bytes = self.base_bytes();
+        if self.file.metadata()?.len() > base_bytes {
+            self.file.set_len(base_bytes)?;
         }
         Ok(())
     }
@@ -250,7 +271,7 @@ impl MemoryFile {
     /// Writes the record that the next start needs, and then marks the file as clean.
     pub(crate) fn end(&mut self, record: &[u8], note: TimeNote, ticket: u64) -> io::Result<()> {
         let Some(mut header) = self.header.clone() else { return Ok(()) };
-        self.file.write_all_at(record, self.base_bytes)?;
+        self.file.write_all_at(record, self.base_bytes())?;
         header.record = (record.len() as u64, header::digest(record));
         (header.state, header.note, header.ticket) = (State::Clean, note, ticket);
         self.file.write_all_at(&header.encode(), 0)?;
@@ -262,6 +283,25 @@ impl MemoryFile {
 impl AsFd for MemoryFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// The header's page, or all that the file has.
+fn first_page(file: &File) -> io::Result<Vec<u8>> {
+    let len = file.metadata()?.len();
+    let mut page = vec![0; to_usize(len.min(HEADER_BYTES as u64))];
+    file.read_exact_at(&mut page, 0)?;
+    Ok(page)
+}
+
+/// The settings of the file there, which another process may be using.
+fn settings_at(path: &Path) -> Option<Settings> {
+    // Opening a pipe could wait for ever.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    match Header::decode(&first_page(&file).ok()?) {
+        Decoded::Header(header) => Some(header.settings),
+        _ => None,
     }
 }
 

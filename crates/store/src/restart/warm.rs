@@ -14,7 +14,7 @@
 use super::recover::{Recovered, recover};
 use crate::config::regions::{Memory, Offsets};
 use crate::config::{Config, Layout};
-use crate::error::StoreError;
+use crate::error::{LimitError, StoreError};
 use crate::file::{Found, MemoryFile, TimeNote, digests};
 use crate::stats::Count;
 use crate::store::Store;
@@ -55,9 +55,13 @@ impl Store {
     /// A store over a memory file, with what is in it if that can be had. `now` is the present
     /// moment; its `secs` is the second that the clock of this store's threads shows from now on.
     ///
+    /// A limit other than the one that the file was made with is set as by
+    /// [`set_memory_limit`](Self::set_memory_limit).
+    ///
     /// # Errors
     ///
-    /// The file cannot be mapped or written to.
+    /// The file cannot be mapped or written to. Memory that another process has passed on does not
+    /// fit into the limit: that process can go on with it.
     pub fn open(
         config: &Config,
         mut file: MemoryFile,
@@ -73,7 +77,7 @@ impl Store {
             _ => Opened::Warm(0),
         };
         if opened == Opened::Warm(0) {
-            let reason = match take_over(config, &layout, &mut file, now)? {
+            let reason = match take_over(config, &mut file, now)? {
                 Ok((store, opened)) => {
                     *store.file.lock() = Some(file);
                     return Ok((Arc::new(store), opened));
@@ -82,7 +86,7 @@ impl Store {
             };
             opened = Opened::Cold(Some(reason));
         }
-        file.clear()?;
+        file.clear(config, &layout)?;
         let store = Self::over(config, &layout, map_regions(&layout, &file)?, config.seed)?;
         file.begin(file.starts() + 1, config.seed, now)?;
         *store.file.lock() = Some(file);
@@ -131,6 +135,13 @@ impl Store {
         self.file.lock().as_ref().map_or(0, MemoryFile::starts)
     }
 
+    /// The number of the file's format; `None` without a file. A successor that can take the file
+    /// over has the same by [`MemoryFile::format`].
+    #[must_use]
+    pub fn format(&self) -> Option<u64> {
+        self.file.lock().as_ref().map(MemoryFile::own_format)
+    }
+
     /// Duplicates the open file, for a successor; `None` without a file.
     ///
     /// # Errors
@@ -153,7 +164,6 @@ fn map_regions(layout: &Layout, file: &MemoryFile) -> Result<Memory, StoreError>
 /// The store that a file holds, or why it cannot be had.
 fn take_over(
     config: &Config,
-    layout: &Layout,
     file: &mut MemoryFile,
     now: TimeNote,
 ) -> Result<Result<(Store, Opened), String>, StoreError> {
@@ -163,29 +173,55 @@ fn take_over(
     let Some(record) = record else {
         return Ok(Err("what its last owner wrote down at the end is damaged".to_owned()));
     };
-    let has_digests = file.has_digests();
-    let store = Store::over(config, layout, map_regions(layout, file)?, seed)?;
+    let layout = file.layout();
+    let made_with = Config { memory_bytes: file.layout_bytes(), ..config.clone() };
+    let store = Store::over(&made_with, &layout, map_regions(&layout, file)?, seed)?;
     if store.control().has_unfinished_flush() {
         return Ok(Err("its last owner was flushing everything".to_owned()));
     }
-    if !is_clean {
-        let Some(recovered) = recover(&store, now.secs) else {
-            return Ok(Err("its last owner crashed, and what it left makes no sense".to_owned()));
-        };
-        file.begin(file.starts() + 1, seed, now)?;
-        return Ok(Ok((store, Opened::Recovered(recovered))));
-    }
-    let mut reader = Reader::new(&record);
-    if load(&store, &mut reader).is_none() {
-        return Ok(Err("what its last owner wrote down makes no sense".to_owned()));
-    }
-    let digests_then: Vec<u64> = reader.numbers().unwrap_or_default();
-    if has_digests && digests(file.file(), &ranges(&store, layout))? != digests_then {
-        return Ok(Err("its pages are damaged".to_owned()));
+    let found = if is_clean {
+        restore(&store, file, &record)?
+    } else {
+        let recovered = recover(&store, now.secs).map(Opened::Recovered);
+        recovered.ok_or("its last owner crashed, and what it left makes no sense")
+    };
+    let opened = match found {
+        Ok(opened) => opened,
+        Err(reason) => return Ok(Err(reason.to_owned())),
+    };
+    match limit(&store, config) {
+        Ok(()) => {}
+        // A predecessor waits, and the header says still that it has left everything in order.
+        Err(error) if is_clean && !file.has_digests() => return Err(error.into()),
+        Err(error) => return Ok(Err(format!("-m is {}, but {error}", config.memory_bytes))),
     }
     file.begin(file.starts() + 1, seed, now)?;
-    let items = store.stats().items;
-    Ok(Ok((store, Opened::Warm(items))))
+    Ok(Ok((store, opened)))
+}
+
+/// Loads what the last owner wrote down at a clean end, or says why it cannot be believed.
+fn restore(
+    store: &Store,
+    file: &MemoryFile,
+    record: &[u8],
+) -> io::Result<Result<Opened, &'static str>> {
+    let mut reader = Reader::new(record);
+    if load(store, &mut reader).is_none() {
+        return Ok(Err("what its last owner wrote down makes no sense"));
+    }
+    let then: Vec<u64> = reader.numbers().unwrap_or_default();
+    if file.has_digests() && digests(file.file(), &ranges(store, &file.layout()))? != then {
+        return Ok(Err("its pages are damaged"));
+    }
+    Ok(Ok(Opened::Warm(store.stats().items)))
+}
+
+/// Sets the limit of a store in a file, if it is another than the file was made with.
+fn limit(store: &Store, config: &Config) -> Result<(), LimitError> {
+    if config.memory_bytes == store.budget.limit() {
+        return Ok(());
+    }
+    store.set_memory_limit(config.memory_bytes)
 }
 
 fn save(store: &Store, out: &mut Writer) {

@@ -172,8 +172,8 @@ impl Shared {
             return Err(Refused::OtherVersion);
         };
         if u64::from_str_radix(settings.trim(), 16) != Ok(self.settings) {
-            let refusal = "the memory of the running server is of another format: -m, -I, -n, -f or the version \
-                           differ; end it and start anew";
+            let refusal = "the memory of the running server is of another format: -I, -n, -f or the version \
+                           differ, or -m is out of its reach; end it and start anew";
             let _ = channel.send(refusal, &[]);
             return Err(Refused::OtherSettings);
         }
