@@ -62,6 +62,53 @@ fn committed_rows_delete_their_keys_and_no_others() {
     }
 }
 
+/// Types of columns, and values of them.
+const VALUES: [(&str, &[&str]); 16] = [
+    ("TINYINT", &["-128", "-1", "127"]),
+    ("TINYINT UNSIGNED", &["0", "255"]),
+    ("SMALLINT", &["-32768", "-1", "32767"]),
+    ("SMALLINT UNSIGNED", &["0", "65535"]),
+    ("MEDIUMINT", &["-8388608", "-7", "-1", "0", "8388607"]),
+    ("MEDIUMINT UNSIGNED", &["0", "8388608", "16777215"]),
+    ("INT", &["-2147483648", "-1", "2147483647"]),
+    ("INT UNSIGNED", &["0", "4294967295"]),
+    ("BIGINT", &["-9223372036854775808", "-1", "9223372036854775807"]),
+    ("BIGINT UNSIGNED", &["0", "18446744073709551615"]),
+    ("DECIMAL(20, 3)", &["-99999999999999999.999", "-0.001", "0.000"]),
+    ("DATE", &["1000-01-01", "9999-12-31"]),
+    ("CHAR(3)", &["a", "abc"]),
+    ("VARCHAR(300)", &["a", "é"]),
+    ("TINYTEXT", &["a", "é"]),
+    ("VARBINARY(9)", &["a", "é"]),
+];
+
+#[test]
+fn values_of_every_type_are_in_keys_as_queries_give_them() {
+    Brand::ALL.into_iter().for_each(types);
+}
+
+fn types(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
+    let (mut tables, mut changes) = (String::new(), String::new());
+    let (mut keys, mut names) = ("[keys.tables]\n".to_owned(), Vec::new());
+    for (at, (kind, values)) in VALUES.iter().enumerate() {
+        tables += &format!("CREATE TABLE t{at} (id INT PRIMARY KEY AUTO_INCREMENT, v {kind});");
+        keys += &format!("\"shop.t{at}\" = \"t{at}:{{v}}\"\n");
+        for value in *values {
+            changes += &format!("INSERT INTO t{at} (v) VALUES ('{value}');");
+            names.push(format!("t{at}:{value}"));
+        }
+    }
+    database.sql(&tables);
+    let (server, names) = (cache(), names.iter().map(String::as_str).collect::<Vec<_>>());
+    let source = mysqld_source(&[&database], "");
+    let mut invalidator = Invalidator::new(&source, &keys, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &names);
+    database.sql(&format!("SET NAMES utf8mb4; {changes}"));
+    until_absent(&server, &names, &names, &invalidator);
+}
+
 #[test]
 fn a_prepared_transaction_deletes_when_it_is_committed() {
     Brand::ALL.into_iter().for_each(prepared);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use changes::change::{Cell, Change, Row, Table};
 use changes::keys::Rules;
-use mysql_async::Value;
 use mysql_async::binlog::events::{Event, OptionalMetaExtractor, RowsEventData, TableMapEvent};
 use mysql_async::binlog::row::BinlogRow;
 use mysql_async::binlog::value::BinlogValue;
-use mysql_async::consts::ColumnType;
+use mysql_async::consts::{ColumnFlags, ColumnType};
+use mysql_async::{Column, Value};
 
 /// The tables of the log that rules look at.
 #[derive(Debug)]
@@ -117,9 +117,7 @@ fn columns(table: &TableMapEvent<'_>) -> io::Result<Vec<String>> {
 fn cells(table: &Table, row: &BinlogRow) -> Row {
     let columns = row.columns_ref();
     if columns.len() == table.columns.len() {
-        return (0..columns.len())
-            .map(|at| text(columns[at].column_type(), row.as_ref(at)))
-            .collect();
+        return (0..columns.len()).map(|at| text(&columns[at], row.as_ref(at))).collect();
     }
     let mut present = 0;
     let cell = |name: &String| {
@@ -128,13 +126,14 @@ fn cells(table: &Table, row: &BinlogRow) -> Row {
             return Cell::Absent;
         }
         present += 1;
-        text(column.column_type(), row.as_ref(present - 1))
+        text(column, row.as_ref(present - 1))
     };
     table.columns.iter().map(cell).collect()
 }
 
 /// A value as queries give it, where its form in the log has one text.
-fn text(kind: ColumnType, value: Option<&BinlogValue<'_>>) -> Cell {
+fn text(column: &Column, value: Option<&BinlogValue<'_>>) -> Cell {
+    let kind = column.column_type();
     let value = match value {
         Some(BinlogValue::Value(value)) => value,
         Some(_) => return Cell::Unprintable,
@@ -153,7 +152,9 @@ fn text(kind: ColumnType, value: Option<&BinlogValue<'_>>) -> Cell {
     );
     match value {
         Value::NULL => Cell::Null,
-        Value::Int(number) if kind.is_numeric_type() => Cell::Text(Bytes::from(number.to_string())),
+        Value::Int(number) if kind.is_numeric_type() => {
+            Cell::Text(Bytes::from(signed(column, *number).to_string()))
+        }
         Value::UInt(number) if kind.is_numeric_type() => {
             Cell::Text(Bytes::from(number.to_string()))
         }
@@ -165,6 +166,14 @@ fn text(kind: ColumnType, value: Option<&BinlogValue<'_>>) -> Cell {
         }
         _ => Cell::Unprintable,
     }
+}
+
+/// The number of a column. The library reads the three bytes of a MEDIUMINT without their sign.
+fn signed(column: &Column, number: i64) -> i64 {
+    let is_negative = column.column_type() == ColumnType::MYSQL_TYPE_INT24
+        && !column.flags().contains(ColumnFlags::UNSIGNED_FLAG)
+        && number >= 1 << 23;
+    if is_negative { number - (1 << 24) } else { number }
 }
 
 #[cfg(test)]
@@ -191,6 +200,23 @@ mod tests {
         let event = Event::read(&description, &bytes[..]).unwrap();
         let Ok(Some(EventData::TableMapEvent(table))) = event.read_data() else { panic!() };
         rows.describe(&event, &table).unwrap();
+    }
+
+    #[test]
+    fn a_mediumint_has_the_sign_that_its_column_has() {
+        let signed = Column::new(ColumnType::MYSQL_TYPE_INT24);
+        let unsigned = signed.clone().with_flags(ColumnFlags::UNSIGNED_FLAG);
+        for (column, read, expected) in [
+            (&signed, 0xff_ffff, "-1"),
+            (&signed, 0x80_0000, "-8388608"),
+            (&signed, 0x7f_ffff, "8388607"),
+            (&signed, -1, "-1"),
+            (&unsigned, 0xff_ffff, "16777215"),
+            (&unsigned, 0x80_0000, "8388608"),
+        ] {
+            let cell = text(column, Some(&BinlogValue::Value(Value::Int(read))));
+            assert_eq!(cell, Cell::Text(Bytes::from(expected)), "{read}");
+        }
     }
 
     #[test]
