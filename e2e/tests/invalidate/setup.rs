@@ -339,3 +339,55 @@ fn rights_of_mariadb_are_granted_and_revoked() {
 fn rights_of_mysql_are_granted_and_revoked() {
     rights_are_enough(Brand::MySql);
 }
+
+/// A user who may read a table, and no more, is not told of its foreign keys by every server.
+fn cascades_are_seen(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &["--sql-mode=ANSI_QUOTES"]);
+    database.sql(
+        "CREATE TABLE users (id INT PRIMARY KEY); CREATE USER reader IDENTIFIED BY 'reads'; \
+         GRANT ALL ON *.* TO holdall WITH GRANT OPTION; \
+         CREATE TABLE pets (id INT PRIMARY KEY, owner INT, CONSTRAINT owned FOREIGN KEY (owner) REFERENCES users (id)); \
+         INSERT INTO users VALUES (1); INSERT INTO pets VALUES (7, 1)",
+    );
+    let server = cache();
+    let source = format!(
+        "kind = \"{}\"\nservers = [\"{}\"]\nuser = \"reader\"\npassword = \"reads\"\nserver_id = 4001\ncheck_every_ms = 200",
+        brand.name(),
+        database.addr()
+    );
+    let keys = "[keys.tables]\n\"shop.pets\" = \"pet:{id}\"";
+    let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+    if database.logs_cascades() {
+        return;
+    }
+    invalidator.start(&[]);
+    database.sql(
+        "ALTER TABLE pets DROP FOREIGN KEY owned, \
+         ADD CONSTRAINT owner FOREIGN KEY (owner) REFERENCES users (id) ON DELETE CASCADE",
+    );
+    let wanted = "table shop.pets: foreign key owner changes rows";
+    let said = invalidator.ended();
+    assert!(said.contains(wanted), "{said}");
+    for rule in
+        ["ON DELETE CASCADE", "ON UPDATE CASCADE", "ON DELETE SET NULL", "ON UPDATE SET NULL"]
+    {
+        database.sql(&format!(
+            "ALTER TABLE pets DROP FOREIGN KEY owner; \
+             ALTER TABLE pets ADD CONSTRAINT owner FOREIGN KEY (owner) REFERENCES users (id) {rule}"
+        ));
+        let said = invalidator.refusal("check", &[]);
+        assert!(said.contains(wanted), "{rule}: {said}");
+    }
+}
+
+#[test]
+fn rights_of_mariadb_are_enough_to_see_keys_that_cascade() {
+    cascades_are_seen(Brand::MariaDb);
+}
+
+#[test]
+fn rights_of_mysql_are_enough_to_see_keys_that_cascade() {
+    cascades_are_seen(Brand::MySql);
+}

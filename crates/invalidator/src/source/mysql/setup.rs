@@ -78,7 +78,7 @@ fn canary_table(rules: &Rules) -> Option<&str> {
 }
 
 /// A table's name, `database.name`, as SQL writes it.
-fn quoted(table: &str) -> String {
+pub(super) fn quoted(table: &str) -> String {
     let names = table.splitn(2, '.').map(|name| format!("`{}`", name.replace('`', "``")));
     names.collect::<Vec<_>>().join(".")
 }

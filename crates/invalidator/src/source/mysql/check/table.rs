@@ -1,7 +1,8 @@
 //! Checks of one table: the log has its rows, and its columns as queries give them.
 
-use super::super::UnloggedCascades;
 use super::super::server::{Flavour, Server, cell};
+use super::super::setup::quoted;
+use super::super::{UnloggedCascades, statement};
 use crate::change_source::SourceError;
 use crate::finding::Finding;
 
@@ -127,17 +128,13 @@ pub(super) async fn cascades(
         return Ok(Vec::new());
     }
     let Some((schema, name)) = table.split_once('.') else { return Ok(Vec::new()) };
-    let (schema, name) = (quote(schema), quote(name));
-    let query = format!(
-        "SELECT constraint_name, referenced_table_name FROM information_schema.referential_constraints WHERE constraint_schema = {schema} \
-         AND table_name = {name} AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT') OR update_rule IN ('CASCADE', 'SET NULL', \
-         'SET DEFAULT'))"
-    );
-    let one = |row: &mysql_async::Row| {
+    let found = match server.flavour {
+        Flavour::MariaDb => described_cascades(server, table, schema, name).await?,
+        Flavour::MySql => listed_cascades(server, schema, name).await?,
+    };
+    let one = |(key, parent): (String, String)| {
         let what = format!(
-            "table {table}: foreign key {} changes rows when {} does, and the binary log does not carry such changes",
-            cell(row, 0),
-            cell(row, 1)
+            "table {table}: foreign key {key} changes rows when {parent} does, and the binary log does not carry such changes"
         );
         match unlogged {
             UnloggedCascades::Refuse => Finding::fatal(format!(
@@ -147,7 +144,47 @@ pub(super) async fn cascades(
             UnloggedCascades::Accept => Finding::note(format!("{what}: their keys may be old")),
         }
     };
-    Ok(server.rows(&query).await?.iter().map(one).collect())
+    Ok(found.into_iter().map(one).collect())
+}
+
+/// MySQL's foreign keys that change rows: the name of each, and its parent's.
+async fn listed_cascades(
+    server: &mut Server,
+    schema: &str,
+    name: &str,
+) -> Result<Vec<(String, String)>, SourceError> {
+    let (schema, name) = (quote(schema), quote(name));
+    let query = format!(
+        "SELECT constraint_name, referenced_table_name FROM information_schema.referential_constraints WHERE constraint_schema = {schema} \
+         AND table_name = {name} AND (delete_rule IN ('CASCADE', 'SET NULL', 'SET DEFAULT') OR update_rule IN ('CASCADE', 'SET NULL', \
+         'SET DEFAULT'))"
+    );
+    let rows = server.rows(&query).await?;
+    Ok(rows.iter().map(|row| (cell(row, 0), cell(row, 1))).collect())
+}
+
+/// MariaDB's foreign keys that change rows. It lists them for users alone who may do more than read
+/// the table, and describes the table to everyone who may read it.
+async fn described_cascades(
+    server: &mut Server,
+    table: &str,
+    schema: &str,
+    name: &str,
+) -> Result<Vec<(String, String)>, SourceError> {
+    let query = format!(
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = {} AND table_name = {} \
+         AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')",
+        quote(schema),
+        quote(name)
+    );
+    if server.rows(&query).await?.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Else names have no quotes, or those of strings.
+    server.set("SET SESSION sql_mode = '', sql_quote_show_create = 1").await?;
+    let rows = server.rows(&format!("SHOW CREATE TABLE {}", quoted(table))).await?;
+    let text = rows.first().map(|row| cell(row, 1)).unwrap_or_default();
+    Ok(statement::cascades(schema, &text))
 }
 
 /// A string as SQL writes it.

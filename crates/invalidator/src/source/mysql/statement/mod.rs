@@ -5,12 +5,14 @@
 //! are gaps where rules look at tables.
 
 mod alter;
+mod cascades;
 mod cursor;
 
 use changes::change::Effect;
 use changes::sql::{Token, Tokens};
 
 use super::server::Flavour;
+pub(super) use cascades::cascades;
 use cursor::Cursor;
 
 /// A statement that begins or ends a transaction.

@@ -1,0 +1,58 @@
+//! Foreign keys in the description of a table that change its rows when another table's change.
+
+use changes::sql::{Token, Tokens};
+
+use super::cursor::Cursor;
+use super::is_word;
+
+/// The foreign keys of a `SHOW CREATE TABLE`, whose names are in backticks: the name of each that
+/// changes rows, and its parent's.
+pub(in super::super) fn cascades(schema: &str, description: &str) -> Vec<(String, String)> {
+    let tokens = Tokens::new(description, true).skip_while(|token| *token != Token::Sign('('));
+    let mut depth = 0;
+    let is_inside = |token: &Token<'_>| {
+        match token {
+            Token::Sign('(') => depth += 1,
+            Token::Sign(')') => depth -= 1,
+            _ => {}
+        }
+        depth >= 0
+    };
+    let body: Vec<_> = tokens.skip(1).take_while(is_inside).collect();
+    Cursor::new(&body, schema).parts().into_iter().filter_map(cascade).collect()
+}
+
+/// `CONSTRAINT name FOREIGN KEY (..) REFERENCES parent (..) ON DELETE CASCADE`; none for any other
+/// part, and for a key that changes nothing.
+fn cascade(mut part: Cursor<'_>) -> Option<(String, String)> {
+    if !part.skip("CONSTRAINT") {
+        return None;
+    }
+    // A name that is not UTF-8 is one all the same.
+    let key = part.name().unwrap_or_default();
+    let at = part.rest().iter().position(|token| is_word(token, "REFERENCES"))?;
+    for _ in 0..=at {
+        part.step();
+    }
+    let parent = part.table().unwrap_or_default();
+    part.has_outside(&["CASCADE", "SET"]).then_some((key, parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_change_rows_are_told_from_those_that_do_not() {
+        let text = "CREATE TABLE `kid` (\n  `id` int(11) NOT NULL DEFAULT 0 COMMENT 'a, (it''s)',\n  \
+            `on` enum('CASCADE','b') DEFAULT NULL CHECK (`id` > 0),\n  PRIMARY KEY (`id`),\n  \
+            CONSTRAINT `one` FOREIGN KEY (`id`,`on`) REFERENCES `p``ar` (`a`,`b`) ON DELETE CASCADE,\n  \
+            CONSTRAINT `two` FOREIGN KEY (`id`) REFERENCES `CASCADE` (`SET`),\n  \
+            CONSTRAINT `three` FOREIGN KEY (`id`) REFERENCES `o`.`par` (`a`) ON DELETE NO ACTION \
+            ON UPDATE SET NULL,\n  CONSTRAINT `four` CHECK (`on` <> 'REFERENCES x ON DELETE CASCADE')\n\
+            ) ENGINE=InnoDB SET COMMENT='FOREIGN KEY, CONSTRAINT x REFERENCES y ON DELETE CASCADE'";
+        let found = cascades("shop", text);
+        let expected = [("one", "shop.p`ar"), ("three", "o.par")];
+        assert_eq!(found, expected.map(|(key, parent)| (key.to_owned(), parent.to_owned())));
+    }
+}
