@@ -275,6 +275,57 @@ fn purged(brand: Brand) {
     }
 }
 
+/// Also where the new log has overtaken the position.
+#[test]
+fn a_log_that_was_reset_is_a_gap() {
+    Brand::ALL.into_iter().for_each(reset);
+}
+
+fn reset(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
+    database.sql(USERS);
+    let server = cache();
+    let start = |more: &str| {
+        Invalidator::new(&mysqld_source(&[&database], ""), USER_KEYS, &[server.addr()], more)
+    };
+    let mut stopping = start("");
+    let mut flushing = start("[delivery]\non_gap = \"flush\"");
+    for invalidator in [&mut stopping, &mut flushing] {
+        invalidator.start(&[]);
+        for turn in 0..20 {
+            database.sql(&format!("REPLACE INTO users VALUES (1, NULL, '{turn}')"));
+        }
+        invalidator.until("checkpoints", |count| count > 0);
+        invalidator.kill();
+    }
+    fill(&server, &KEYS);
+    database.reset_log();
+    database.sql("REPLACE INTO users VALUES (2, NULL, '')");
+    let kept = fs::read(stopping.checkpoint()).unwrap();
+    stopping.spawn(&[]);
+    let said = stopping.ended();
+    assert!(said.contains("--on-gap flush"), "{said}");
+    assert_eq!(fs::read(stopping.checkpoint()).unwrap(), kept, "nothing is skipped");
+    flushing.start(&[]);
+    until_absent(&server, &KEYS, &KEYS, &flushing);
+    fill(&server, &KEYS);
+    database.sql("REPLACE INTO users VALUES (3, NULL, '')");
+    until_absent(&server, &KEYS, &["user:3"], &flushing);
+    // While it is read: a file of the log has its second.
+    thread::sleep(Duration::from_millis(1100));
+    fill(&server, &KEYS);
+    let mut session = database.session();
+    let many: String =
+        (0..60).map(|turn| format!("REPLACE INTO users VALUES (3, NULL, '{turn}');")).collect();
+    database.reset_log();
+    assert!(session.run(&many).is_some());
+    until_absent(&server, &KEYS, &KEYS, &flushing);
+    fill(&server, &KEYS);
+    database.sql("REPLACE INTO users VALUES (2, NULL, 'n')");
+    until_absent(&server, &KEYS, &["user:2"], &flushing);
+    assert_eq!(flushing.stat("gaps"), Some(2), "{}", flushing.log());
+}
+
 /// Removes all files of the log but the newest, once the server noticed that nobody reads them any
 /// more.
 pub(crate) fn purge(database: &Mysqld) {

@@ -16,6 +16,7 @@ mod decode;
 mod event_type;
 mod lag;
 mod lock;
+mod log_files;
 mod probe;
 #[cfg(test)]
 mod replay_tests;
@@ -46,6 +47,7 @@ pub use canary::MysqlCanary;
 use decode::Decoder;
 use lag::Lag;
 pub use lock::MysqlLock;
+use log_files::LogFiles;
 pub use probe::MysqlProbe;
 
 /// The form of positions in the log.
@@ -125,6 +127,7 @@ pub struct MysqlSource {
     reading: Option<Reading>,
     /// Servers in a row whose log does not reach back.
     purged: usize,
+    files: LogFiles,
     notes: Notes,
 }
 
@@ -146,8 +149,8 @@ impl MysqlSource {
     /// A source that looks for what the rules need.
     #[must_use]
     pub fn new(settings: Settings, rules: Rules) -> Self {
-        let notes = Notes::default();
-        Self { settings, rules, turn: 0, reading: None, purged: 0, notes }
+        let (files, notes) = (LogFiles::default(), Notes::default());
+        Self { settings, rules, turn: 0, reading: None, purged: 0, files, notes }
     }
 
     /// Connects to each server and says what is wrong with it for these rules.
@@ -177,7 +180,10 @@ impl MysqlSource {
         }
         self.notes.found(name, &findings);
         let position = match from {
-            Some(position) => position.clone(),
+            Some(position) => {
+                server.has_had(position).await?;
+                position.clone()
+            }
             None => server.end(self.settings.by).await?,
         };
         let lag = Lag::watch(&self.settings, name);
@@ -211,6 +217,9 @@ impl ChangeSource for MysqlSource {
 
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         self.reading = None;
+        if from.is_none() {
+            self.files.clear();
+        }
         let (mut reasons, mut purged) = (Vec::new(), None);
         for _ in 0..self.settings.servers.len() {
             let at = self.turn % self.settings.servers.len();
@@ -258,7 +267,15 @@ impl ChangeSource for MysqlSource {
                     if reading.decoder.has_new_table() {
                         reading.recheck.ask();
                     }
-                    reading.lag.read_until(reading.decoder.place());
+                    let (server, place) = (&reading.server, reading.decoder.place());
+                    if let Some(begun) = begun(&event)
+                        && !self.files.note(server, place.0, begun)
+                    {
+                        let why =
+                            format!("{server}: its log was reset, and begins anew in {}", place.0);
+                        break SourceError::Purged(why);
+                    }
+                    reading.lag.read_until(place);
                 }
                 Ok(Some(Err(error))) => break refused(&reading.server, &error),
                 Ok(None) => break SourceError::Lost(format!("{}: the log ended", reading.server)),
@@ -293,6 +310,13 @@ impl ChangeSource for MysqlSource {
     fn confirm(&mut self, _position: &Position) {
         // The server keeps its log by its own rules (binlog_expire_logs_seconds).
     }
+}
+
+/// The second in which the log file was begun whose description this is; none for other events.
+fn begun(event: &mysql_async::binlog::events::Event) -> Option<u32> {
+    let header = event.header();
+    let is_description = header.event_type_raw() == event_type::FORMAT_DESCRIPTION;
+    (is_description && header.timestamp() > 0).then(|| header.timestamp())
 }
 
 /// What a statement of MariaDB or MySQL does to rows, in a session whose database is `schema`.
@@ -343,6 +367,9 @@ fn refused(server: &str, error: &Error) -> SourceError {
                 "could not find first log",
                 "could not find gtid",
                 "position > file size",
+                // Of the server's own: its log was reset, or lost its end. A replica that lags
+                // lacks those of others, and says nothing.
+                "more gtids than",
             ]) =>
         {
             SourceError::Purged(said)

@@ -1,5 +1,6 @@
 //! A connection to a server: its identity, the end of its log, and the log itself.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use changes::gtid::{GtidSet, Origin};
@@ -190,6 +191,24 @@ impl Server {
         text.parse().map_err(|_| self.strange("gtid_executed", &text))
     }
 
+    /// Fails for a position of MariaDB after a transaction that this server itself is said to have
+    /// committed, and that its log never had. MySQL compares so by itself.
+    pub(super) async fn has_had(&mut self, position: &Position) -> Result<(), SourceError> {
+        let (Position::MariaGtid(domains), Flavour::MariaDb) = (position, self.flavour) else {
+            return Ok(());
+        };
+        let own = self.text("SELECT @@GLOBAL.server_id").await?;
+        // The server adds an identifier before it sends the transaction to anyone.
+        let state = self.text("SELECT @@GLOBAL.gtid_binlog_state").await?;
+        match domains.iter().any(|(domain, last)| is_lost(&own, &state, *domain, *last)) {
+            false => Ok(()),
+            true => Err(SourceError::Purged(format!(
+                "{}: its log ends before {position}, which it had: it was reset, or lost its end",
+                self.name
+            ))),
+        }
+    }
+
     fn strange(&self, what: &str, text: &str) -> SourceError {
         SourceError::Wrong(format!("{}: its {what} '{text}' is not understood", self.name))
     }
@@ -235,6 +254,17 @@ impl Server {
     }
 }
 
+/// True for a transaction of the server `own` that the state of MariaDB's log lacks. The state has
+/// the last one of each server in each domain.
+fn is_lost(own: &str, state: &str, domain: u32, (server, sequence): (u32, u64)) -> bool {
+    let mut states = state.split(',').filter_map(maria_domains);
+    let has = |state: BTreeMap<u32, (u32, u64)>| {
+        let last = state.get(&domain);
+        last.is_some_and(|(by, last)| *by == server && *last >= sequence)
+    };
+    own == server.to_string() && !states.any(has)
+}
+
 /// The server's answer, or an error if it comes too late.
 async fn answer<T>(
     name: &str,
@@ -267,5 +297,20 @@ pub(super) fn cell(row: &Row, at: usize) -> String {
         Some(mysql_async::Value::Int(number)) => number.to_string(),
         Some(mysql_async::Value::UInt(number)) => number.to_string(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_of_ones_own_is_lost_that_the_log_lacks() {
+        let lost = |state: &str, last| is_lost("1", state, 0, last);
+        assert!(lost("0-1-3", (1, 348)) && lost("", (1, 348)));
+        assert!(lost("1-1-400,0-2-400,0-1-347", (1, 348)));
+        assert!(!lost("0-2-400,0-1-348", (1, 348)) && !lost("0-1-349,\n0-2-5", (1, 348)));
+        // A replica may lag behind others.
+        assert!(!lost("0-1-3", (2, 348)));
     }
 }
