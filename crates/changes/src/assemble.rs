@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use crate::change::{Change, Event, Mark};
 use crate::key_file::{KeyFile, KeyFiles};
-use crate::keys::{KEY_BYTES_MAX, Keyer};
+use crate::keys::{Keyer, is_sendable};
 use crate::position::Position;
 
 /// The output of the assembler.
@@ -162,7 +162,7 @@ impl Assembler {
     fn change(&mut self, change: &Change) {
         let (open, too_long) = (&mut self.open, &mut self.too_long);
         let found = |key: Bytes| {
-            if key.len() > KEY_BYTES_MAX || key.is_empty() {
+            if !is_sendable(&key) {
                 *too_long += 1;
             } else if open.gap.is_none() && !open.seen.contains(&key) {
                 open.bytes += key.len() + 100;
@@ -219,8 +219,11 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::keys::Rules;
+    use crate::change::{Cell, Table};
+    use crate::keys::{Outbox, Rules};
 
     fn assembler() -> Assembler {
         let rules = Rules { messages: Some("mc".to_owned()), ..Rules::default() };
@@ -249,6 +252,42 @@ mod tests {
             position: Position::of_lsn(at),
             committed_us: at,
             mark: Mark::Unknown,
+        }
+    }
+
+    #[test]
+    fn keys_that_no_command_can_name_are_counted() {
+        let (plain, other) = ("k".repeat(249), "ü".repeat(92));
+        let keys = [
+            (format!("{plain}k"), 0),
+            (format!("{plain}kk"), 1),
+            (format!("{other}\u{1}a"), 0),
+            (format!("{other}\u{1}ab"), 1),
+        ];
+        let rules = Rules {
+            outbox: Some(Outbox { table: "s.o".to_owned(), column: "k".to_owned() }),
+            ..Rules::default()
+        };
+        for (key, too_long) in keys {
+            let keyer = Keyer::new(rules.clone());
+            let (start, files) = (Position::of_lsn(0), KeyFiles::default());
+            let mut assembler = Assembler::new(keyer, start, 10_000, files);
+            let table = Table { name: "s.o".to_owned(), columns: vec!["k".to_owned()] };
+            let after = Some(vec![Cell::Text(Bytes::from(key.clone()))]);
+            assembler.push(Event::Change(Change::Row {
+                table: Arc::new(table),
+                before: None,
+                after,
+            }));
+            let Some(Output::Commit { keys, .. }) = assembler.push(commit(5)).pop() else {
+                panic!()
+            };
+            let bytes = key.len();
+            assert_eq!(
+                (keys.len() as u64, assembler.too_long),
+                (1 - too_long, too_long),
+                "{bytes}"
+            );
         }
     }
 

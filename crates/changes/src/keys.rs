@@ -12,6 +12,21 @@ use crate::template::{Bound, Expanded, Template};
 /// The longest key that a server takes, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 
+/// The longest key that is not plain: it is sent as base64, and a server measures that.
+pub const ENCODED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
+
+/// True for keys that text can carry as they are.
+#[must_use]
+pub fn is_plain(key: &[u8]) -> bool {
+    key.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
+}
+
+/// True for keys that a command can name.
+pub(crate) fn is_sendable(key: &[u8]) -> bool {
+    let most = if is_plain(key) { KEY_BYTES_MAX } else { ENCODED_KEY_BYTES_MAX };
+    (1..=most).contains(&key.len())
+}
+
 /// A table into which the application inserts keys inside its transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outbox {

@@ -12,6 +12,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use changes::keys::is_plain;
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufStream,
 };
@@ -46,6 +47,12 @@ const KEPT: &str = "SERVER_ERROR kept for later";
 #[must_use]
 pub fn is_kept(answer: &str) -> bool {
     answer == KEPT
+}
+
+/// True for the answer to a command that is not taken as it is, whatever becomes of the server.
+#[must_use]
+pub fn is_client_error(answer: &str) -> bool {
+    answer.starts_with("CLIENT_ERROR")
 }
 
 /// A connection to a router or server, with its read buffer.
@@ -248,12 +255,6 @@ fn peeked(line: &str) -> Option<Option<u64>> {
     }
     let cas = line.strip_prefix("HD c")?;
     cas.parse().ok().map(Some)
-}
-
-/// True for keys that text can carry as they are.
-#[must_use]
-pub fn is_plain(key: &[u8]) -> bool {
-    key.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
 }
 
 /// One command. A key with bytes that text cannot carry goes as base64.

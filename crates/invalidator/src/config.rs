@@ -16,14 +16,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use changes::key_file::KeyFiles;
-use changes::keys::{Outbox, Rules};
+use changes::keys::{Outbox, Rules, is_plain};
 use changes::template::Template;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
 use bytes::Bytes;
 
-use crate::batch;
 use crate::deliver::Limits;
 use crate::delivery::{Flush, OnGap};
 use crate::disk_queue::SpoolFolder;
@@ -246,8 +245,9 @@ impl Config {
             if cluster.routers.is_empty() {
                 return Err(Fault::NoRouters(cluster.name.clone()));
             }
-            let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-            if cluster.name.is_empty() || !cluster.name.chars().all(is_plain) {
+            let is_in_names =
+                |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+            if cluster.name.is_empty() || !cluster.name.chars().all(is_in_names) {
                 return Err(Fault::ClusterName(cluster.name.clone()));
             }
             if self.clusters[..at].iter().any(|other| other.name == cluster.name) {
@@ -334,7 +334,7 @@ impl Config {
     fn prefixes(&self) -> Result<Vec<Bytes>, Fault> {
         let declared = &self.delivery.prefixes;
         for prefix in declared {
-            if !(1..=250).contains(&prefix.len()) || !batch::is_plain(prefix.as_bytes()) {
+            if !(1..=250).contains(&prefix.len()) || !is_plain(prefix.as_bytes()) {
                 return Err(Fault::Prefix(prefix.clone()));
             }
         }
@@ -353,7 +353,7 @@ impl Config {
             if prefixes.iter().any(|other| prefix.as_bytes().starts_with(other)) {
                 continue;
             }
-            if prefix.is_empty() || !batch::is_plain(prefix.as_bytes()) {
+            if prefix.is_empty() || !is_plain(prefix.as_bytes()) {
                 return Err(Fault::TemplatePrefix(template.to_string()));
             }
             prefixes.retain(|other| !other.starts_with(prefix.as_bytes()));

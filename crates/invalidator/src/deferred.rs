@@ -44,7 +44,8 @@ impl Deferred {
 
     fn until(&mut self, seq: u64, pause: Duration) {
         self.oldest = Some(self.oldest.map_or(seq, |oldest| oldest.min(seq)));
-        self.retry_at.get_or_insert_with(|| Instant::now() + pause);
+        let at = Instant::now() + pause;
+        self.retry_at = Some(self.retry_at.map_or(at, |before| before.min(at)));
     }
 
     /// Notes the commit of what was added, if anything is here.

@@ -51,6 +51,10 @@ pub use crate::target::{DamagedSpool, Limits, Target};
 /// The pause between attempts to reach a router for which nothing waits.
 const REACH_EVERY: Duration = Duration::from_secs(1);
 
+/// The pause before a delete is sent again that is not taken as it is, and between lines about it.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
 /// One cluster's task.
 pub struct Destination<N: Network, S> {
     target: Target<N>,
@@ -64,6 +68,8 @@ pub struct Destination<N: Network, S> {
     deferred: Deferred,
     /// Deletes to repeat: the moment, the delivery they belong to, and the work.
     repeats: VecDeque<(Instant, u64, Work)>,
+    /// The moment from which on deletes that are not taken are told again.
+    tell_at: Instant,
     /// The last delivery whose keys are delivered or deferred.
     done: u64,
     /// The backlog's epoch from which all of this is; none for deliveries from the disk.
@@ -89,6 +95,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             pause: target.limits.retry_first,
             deferred: Deferred::default(),
             repeats: VecDeque::new(),
+            tell_at: Instant::now(),
             done: 0,
             epoch: None,
             target,
@@ -417,7 +424,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         for ((seq, key), answer) in keys.iter().zip(answers) {
             let Some(answer) = answer else { continue };
             if hint == Hint::Executed && !batch::is_kept(&answer) {
-                self.defer(*seq, key);
+                self.defer(*seq, key, &answer);
                 continue;
             }
             let kept = Kept { key: (*key).clone(), committed_us, by };
@@ -515,10 +522,29 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.pause = (self.pause * 2).min(self.target.limits.retry_max);
     }
 
-    fn defer(&mut self, seq: u64, key: &Bytes) {
-        let pause = self.target.limits.retry_max.min(self.target.limits.retry_first * 4);
+    fn defer(&mut self, seq: u64, key: &Bytes, answer: &str) {
+        let pause = if batch::is_client_error(answer) {
+            self.tell(key, answer);
+            REFUSED_PAUSE
+        } else {
+            self.target.limits.retry_max.min(self.target.limits.retry_first * 4)
+        };
         self.deferred.key(seq, key, pause);
         self.own().deferred.store(self.deferred.keys.len() as u64, Relaxed);
+    }
+
+    /// Says that a delete is not taken, which waiting may not mend.
+    fn tell(&mut self, key: &Bytes, answer: &str) {
+        let now = Instant::now();
+        if now < self.tell_at {
+            return;
+        }
+        self.tell_at = now + TOLD_EVERY;
+        let (cluster, key) = (&self.own().name, key.escape_ascii());
+        (self.target.log)(&format!(
+            "cluster {cluster}: the delete of '{key}' is answered '{answer}'; it is sent again \
+             every {REFUSED_PAUSE:?}, and the position waits for it"
+        ));
     }
 
     /// Notes that everything of these deliveries is delivered or deferred.

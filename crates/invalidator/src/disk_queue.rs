@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use changes::keys::is_plain;
 use parking_lot::Mutex;
 use spool::{BODY_BYTES_MAX, Damage, Fsync, Settings, Spool};
 
-use crate::batch::is_plain;
 use crate::delivery::{Delivery, Flush, Work};
 
 /// The reason why deliveries were not stored.

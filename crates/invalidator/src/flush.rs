@@ -3,10 +3,11 @@
 use std::fmt::{self, Write as _};
 
 use bytes::Bytes;
+use changes::keys::is_plain;
 use tokio::io::BufStream;
 use tokio::time::timeout;
 
-use crate::batch::{self, is_plain};
+use crate::batch;
 use crate::delivery::Flush;
 use crate::network::Network;
 use crate::plan::{Cluster, Plan};

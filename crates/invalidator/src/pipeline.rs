@@ -228,6 +228,7 @@ impl<S: DiskQueue> Clusters<S> {
                 on_gap: plan.on_gap.clone(),
                 stats: Arc::clone(stats),
                 index,
+                log,
             };
             all.tasks.spawn(Destination::new(target, Arc::clone(&backlog), sampler).run());
             all.backlogs.push(backlog);

@@ -53,6 +53,8 @@ pub struct Target<N> {
     pub stats: Arc<Stats>,
     /// The index of this cluster in `stats`.
     pub index: usize,
+    /// Takes the lines that an operator is to see.
+    pub log: fn(&str),
 }
 
 /// Deliveries were lost on the disk, and nothing is to be flushed for them.

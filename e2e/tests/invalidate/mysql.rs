@@ -275,6 +275,35 @@ fn purged(brand: Brand) {
     }
 }
 
+/// It is sent as base64, which is longer.
+#[test]
+fn a_key_that_no_command_can_name_holds_up_no_other() {
+    let database = Mysqld::mariadb(1, &[]);
+    database.sql("CREATE TABLE names (id INT PRIMARY KEY, v VARCHAR(300))");
+    let (server, source) = (cache(), mysqld_source(&[&database], ""));
+    let keys = "[keys.tables]\n\"shop.names\" = \"n:{v}\"";
+    let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &["n:x"]);
+    for value in ["CONCAT(REPEAT('a', 100), ' ', REPEAT('b', 120))", "'x'"] {
+        database.sql(&format!("REPLACE INTO names VALUES (1, {value})"));
+    }
+    until_absent(&server, &["n:x"], &["n:x"], &invalidator);
+    // The row was inserted, and then replaced.
+    invalidator.until("keys_too_long", |count| count == 2);
+    let end = Instant::now() + Duration::from_secs(30);
+    let kept = || fs::read_to_string(invalidator.checkpoint()).unwrap_or_default();
+    while !kept().contains(&format!("mariadb-gtid:{}\n", database.gtids())) {
+        assert!(Instant::now() < end, "the position waits: {}", kept());
+        thread::sleep(Duration::from_millis(20));
+    }
+    // The longest that a command can name.
+    let longest = "CONCAT(REPEAT('a', 100), ' ', REPEAT('b', 83))";
+    database.sql(&format!("REPLACE INTO names VALUES (2, {longest})"));
+    invalidator.until("cluster:c0:delivered", |count| count == 2);
+    assert_eq!(invalidator.stat("cluster:c0:parked"), Some(0), "{}", invalidator.log());
+}
+
 /// Also where the new log has overtaken the position.
 #[test]
 fn a_log_that_was_reset_is_a_gap() {

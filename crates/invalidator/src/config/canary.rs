@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use changes::canary_rule::CanaryRule;
-use changes::keys::{KEY_BYTES_MAX, Rules};
+use changes::keys::{KEY_BYTES_MAX, Rules, is_plain};
 use serde::Deserialize;
 
 use super::{Fault, Kind, Source};
-use crate::batch::is_plain;
 
 /// The table as written.
 #[derive(Debug, Clone, Deserialize)]

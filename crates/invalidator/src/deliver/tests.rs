@@ -72,6 +72,7 @@ fn target<N>(network: Arc<N>, routers: &[&str], stats: &Arc<Stats>) -> Target<N>
         on_gap: OnGap::Stop,
         stats: Arc::clone(stats),
         index: 0,
+        log: |_| {},
     }
 }
 
@@ -117,6 +118,74 @@ async fn a_server_out_of_reach_keeps_a_flush_waiting_and_nothing_else() {
     assert_eq!(*acked.borrow(), 6);
     assert_eq!(stats.clusters[0].oldest_us.load(Relaxed), 0);
     running.abort();
+}
+
+/// Refuses one key, and counts how often it is asked.
+struct Strict {
+    asked: Arc<AtomicU64>,
+    answer: &'static str,
+}
+
+impl Network for Strict {
+    type Stream = DuplexStream;
+
+    async fn dial(&self, _address: &str) -> io::Result<DuplexStream> {
+        let (ours, theirs) = duplex(1 << 16);
+        let (asked, refusal) = (Arc::clone(&self.asked), self.answer);
+        tokio::spawn(async move {
+            let mut stream = BufStream::new(theirs);
+            let mut line = String::new();
+            while stream.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
+                let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {
+                    ["md", "bad", ..] => {
+                        asked.fetch_add(1, Relaxed);
+                        refusal
+                    }
+                    ["md", _, "q", ..] => "",
+                    ["md", ..] => "HD\r\n",
+                    _ => "MN\r\n",
+                };
+                // Nobody listens at the end.
+                let _: io::Result<()> = stream.write_all(answer.as_bytes()).await;
+                let _: io::Result<()> = stream.flush().await;
+                line.clear();
+            }
+        });
+        Ok(ours)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_is_not_taken_is_told_and_seldom_sent_again() {
+    static TOLD: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
+    for (answer, times, lines) in [
+        ("CLIENT_ERROR bad command line format\r\n", 2..30, 2..4),
+        ("SERVER_ERROR away\r\n", 300..1200, 0..1),
+    ] {
+        TOLD.lock().clear();
+        let asked = Arc::new(AtomicU64::new(0));
+        let stats = Arc::new(Stats::new(["c".to_owned()]));
+        let strict = Arc::new(Strict { asked: Arc::clone(&asked), answer });
+        let mut target = target(strict, &["r"], &stats);
+        target.log = |line| TOLD.lock().push(line.to_owned());
+        let (backlog, acked) =
+            Backlog::<SpoolFolder>::new(None, 1000, Duration::from_secs(1), Arc::clone(&stats), 0);
+        let (_monitor, sampler) = Monitor::new(0, Vec::new(), Arc::clone(&stats), 0);
+        let running = tokio::spawn(Destination::new(target, Arc::clone(&backlog), sampler).run());
+        for (seq, key) in [(1, "bad"), (2, "good")] {
+            backlog
+                .push(&delivery(seq, Work::Delete(vec![Bytes::from_static(key.as_bytes())])))
+                .await;
+        }
+        sleep(Duration::from_secs(100)).await;
+        assert!(times.contains(&asked.load(Relaxed)), "{answer}: {}", asked.load(Relaxed));
+        assert!(lines.contains(&TOLD.lock().len()), "{:?}", TOLD.lock());
+        assert!(
+            TOLD.lock().iter().all(|line| line.contains("'bad' is answered 'CLIENT_ERROR bad"))
+        );
+        assert_eq!(*acked.borrow(), 0, "the position waits");
+        running.abort();
+    }
 }
 
 /// Routers of which only the last one accepts, once it is there.
