@@ -2,6 +2,7 @@
 
 mod canary;
 mod fault;
+mod left_over;
 mod line_source;
 mod routers;
 mod source;
@@ -363,11 +364,13 @@ impl Config {
     }
 
     fn spool_folder(&self) -> PathBuf {
-        self.spool.clone().unwrap_or_else(|| {
-            let mut beside = self.checkpoint.clone().into_os_string();
-            beside.push(".spool");
-            beside.into()
-        })
+        self.spool.clone().unwrap_or_else(|| self.usual_spool_folder())
+    }
+
+    fn usual_spool_folder(&self) -> PathBuf {
+        let mut beside = self.checkpoint.clone().into_os_string();
+        beside.push(".spool");
+        beside.into()
     }
 
     /// The place of what memory does not hold of transactions; none where `spool_bytes_max` is 0.

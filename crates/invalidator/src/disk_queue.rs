@@ -129,6 +129,23 @@ impl SpoolFolder {
         Ok((Self { inner, name: name.into(), bytes_max }, damage))
     }
 
+    /// Records that wait in the folder `name` below `folder`; none in what is no queue, or another
+    /// program's.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn waiting(folder: &Path, name: &str) -> io::Result<u64> {
+        if !folder.join(name).join(name).is_dir() {
+            return Ok(0);
+        }
+        match Self::open(folder, name, 0) {
+            Ok((queue, _)) => Ok(queue.held().records),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Runs `work` on a thread that may wait for the disk.
     async fn with<T: Send + 'static>(
         &self,

@@ -144,6 +144,7 @@ where
     L: LockSession,
 {
     let plan = config.plan()?;
+    config.refuse_left_over().map_err(|fault| Refusal::of_configuration(&fault.to_string()))?;
     let network = Arc::new(config.network()?);
     let stats = Arc::new(Stats::new(plan.clusters.iter().map(|cluster| cluster.name.clone())));
     stats.panics.store(start.before.panics, Relaxed);

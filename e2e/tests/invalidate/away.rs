@@ -106,6 +106,41 @@ fn a_purged_log_costs_what_begins_as_the_keys_do_and_no_more() {
     }
 }
 
+#[test]
+fn a_change_of_the_configuration_gives_up_no_deletes_on_the_disk() {
+    let database = Mysqld::mariadb(1, &[]);
+    database.sql(ITEMS);
+    let server = cache();
+    let way = FaultProxy::before(server.addr());
+    let delivery = "[delivery]\nwindow_keys = 50\naway_after_ms = 100";
+    let source = mysqld_source(&[&database], "");
+    let mut invalidator = Invalidator::new(&source, ITEM_KEYS, &[way.addr()], delivery);
+    invalidator.start(&[]);
+    let names: Vec<String> = (0..200).map(|id| format!("item:{id}")).collect();
+    let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    fill(&server, &keys);
+    way.set(Mode::Refuse);
+    replace(&database, 0..200);
+    invalidator.until("cluster:c0:spool_records", |count| count > 0);
+    invalidator.kill();
+    way.set(Mode::Open);
+    let path = invalidator.checkpoint().with_file_name("invalidate.toml");
+    let before = fs::read_to_string(&path).unwrap();
+    for (from, to, why) in [
+        ("window_keys", "spool_bytes_max = 0\nwindow_keys", "spool_bytes_max is 0"),
+        ("\"c0\"", "\"c1\"", "no cluster has the name 'c0'"),
+    ] {
+        fs::write(&path, before.replace(from, to)).unwrap();
+        let said = invalidator.refusal("run", &[]);
+        assert!(said.contains("transactions wait there, and") && said.contains(why), "{said}");
+    }
+    assert_eq!(absent(&server, &keys), [""; 0]);
+    fs::write(&path, before).unwrap();
+    invalidator.start(&[]);
+    until_absent(&server, &keys, &keys, &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+}
+
 /// A router that cannot reach the server keeps the delete; another one can.
 #[test]
 fn what_one_router_keeps_for_later_another_executes() {

@@ -185,6 +185,20 @@ pub enum Fault {
         "standby.peers: name this invalidator's own port for the others, too: status = \"ADDRESS:PORT\""
     )]
     PeersWithoutStatus,
+    /// Deletes wait on the disk, and nothing would deliver them.
+    #[error(
+        "spool {}: deletes of {records} transactions wait there, and {why}; or give them up: \
+         remove the folder and run `holdall invalidate flush`",
+        folder.display()
+    )]
+    LeftOver {
+        /// The folder.
+        folder: PathBuf,
+        /// The records in it.
+        records: u64,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// The folder of a cluster's spool cannot be used.
     #[error("spool {}/{cluster}: {error}", folder.display())]
     Spool {

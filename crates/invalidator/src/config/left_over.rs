@@ -1,0 +1,125 @@
+//! Deletes that wait on the disk, and that a changed configuration would leave there for good.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::{Config, Fault};
+use crate::disk_queue::SpoolFolder;
+
+impl Config {
+    /// Refuses deletes on the disk that no cluster of this configuration would deliver.
+    ///
+    /// # Errors
+    ///
+    /// The first folder with such deletes, or one that cannot be read.
+    pub fn refuse_left_over(&self) -> Result<(), Fault> {
+        let (folder, usual) = (self.spool_folder(), self.usual_spool_folder());
+        let has_disk = self.delivery.spool_bytes_max > 0;
+        let is_known = |name: &str| self.clusters.iter().any(|cluster| cluster.name == name);
+        left_over(
+            &folder,
+            |name| has_disk && is_known(name),
+            |name| {
+                if is_known(name) {
+                    "spool_bytes_max is 0: set it above 0 until they are delivered".to_owned()
+                } else {
+                    format!(
+                        "no cluster has the name '{name}': name one so until they are delivered"
+                    )
+                }
+            },
+        )?;
+        if folder == usual {
+            return Ok(());
+        }
+        let why = format!("spool is {}: move the folder there", folder.display());
+        left_over(&usual, |_| false, |_| why.clone())
+    }
+}
+
+/// Refuses deletes that wait below a folder for others than those that are delivered to.
+fn left_over(
+    folder: &Path,
+    is_delivered: impl Fn(&str) -> bool,
+    why: impl Fn(&str) -> String,
+) -> Result<(), Fault> {
+    let fault = |cluster: &str, error| Fault::Spool {
+        folder: folder.to_owned(),
+        cluster: cluster.to_owned(),
+        error,
+    };
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(fault("", error)),
+    };
+    for entry in entries {
+        let name = entry.map_err(|error| fault("", error))?.file_name();
+        let Some(name) = name.to_str().filter(|name| !is_delivered(name)) else { continue };
+        let records = SpoolFolder::waiting(folder, name).map_err(|error| fault(name, error))?;
+        if records > 0 {
+            return Err(Fault::LeftOver { folder: folder.join(name), records, why: why(name) });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::delivery::{Delivery, Work};
+    use crate::disk_queue::DiskQueue as _;
+
+    /// What a configuration with these lines says of deletes that wait in `spool` for `east`.
+    fn refusal(folder: &Path, delivery: &str, cluster: &str) -> String {
+        let text = format!(
+            "checkpoint = \"{}\"\n[source]\nkind = \"mariadb\"\nservers = [\"127.0.0.1:3306\"]\n\
+             user = \"holdall\"\nserver_id = 4001\n[keys]\ncomments = true\n[delivery]\n{delivery}\n\
+             [[cluster]]\nname = \"{cluster}\"\nrouters = [\"127.0.0.1:5000\"]\n",
+            folder.join("cp").display()
+        );
+        let (top, rest) = text.split_once("[source]").unwrap();
+        let spool = delivery.strip_prefix("# spool ").map(|name| folder.join(name));
+        let spool =
+            spool.map_or(String::new(), |spool| format!("spool = \"{}\"\n", spool.display()));
+        let config = Config::parse(Path::new("f"), &format!("{top}{spool}[source]{rest}")).unwrap();
+        config.refuse_left_over().err().map_or(String::new(), |fault| fault.to_string())
+    }
+
+    #[tokio::test]
+    async fn deletes_on_the_disk_are_not_left_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        assert_eq!(refusal(at, "spool_bytes_max = 0", "east"), "", "there is no folder");
+        let open = || SpoolFolder::open(&at.join("cp.spool"), "east", 1 << 20).unwrap().0;
+        let queue = open();
+        let work = Work::Delete(vec![Bytes::from_static(b"a")]);
+        let read_at = Instant::now();
+        let delivery = Delivery { seq: 1, work, committed_us: 7, read_at, is_seen: false };
+        queue.append(vec![Arc::new(delivery)]).await.unwrap();
+        assert_eq!(refusal(at, "spool_bytes_max = 0", "west"), "", "another program has them");
+        drop(queue);
+        assert_eq!(refusal(at, "", "east"), "", "they will be delivered");
+        for (delivery, cluster, said) in [
+            ("spool_bytes_max = 0", "east", "spool_bytes_max is 0: set it above 0"),
+            ("", "west", "no cluster has the name 'east': name one so"),
+            ("# spool other", "east", "other: move the folder there"),
+        ] {
+            let text = refusal(at, delivery, cluster);
+            let place = format!("spool {}: deletes of 1 trans", at.join("cp.spool/east").display());
+            assert!(text.starts_with(&place) && text.contains(said), "{text}");
+            assert!(text.contains("holdall invalidate flush"), "{text}");
+        }
+        let queue = open();
+        queue.read().await.unwrap();
+        queue.acknowledge(0).await;
+        drop(queue);
+        assert_eq!(refusal(at, "spool_bytes_max = 0", "west"), "", "they are delivered");
+    }
+}
