@@ -382,6 +382,32 @@ fn cascades_are_seen(brand: Brand) {
     }
 }
 
+fn checks_are_refused(brand: Brand) {
+    let database = Mysqld::start(brand, 1, &[]);
+    database.sql(
+        "CREATE TABLE users (id INT PRIMARY KEY); CREATE USER reader IDENTIFIED BY 'reads'; \
+         GRANT ALL ON *.* TO holdall WITH GRANT OPTION",
+    );
+    let server = cache();
+    let source = format!(
+        "kind = \"{}\"\nservers = [\"{}\"]\nuser = \"reader\"\npassword = \"reads\"\nserver_id = 4001\ncheck_every_ms = 200",
+        brand.name(),
+        database.addr()
+    );
+    let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";
+    let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    invalidator.start(&[]);
+    database.sql("REVOKE REPLICATION CLIENT ON *.* FROM reader");
+    let said = invalidator.ended();
+    assert!(said.contains("what the log lacks cannot be checked"), "{said}");
+}
+
+#[test]
+fn checks_that_the_server_refuses_are_told() {
+    Brand::ALL.into_iter().for_each(checks_are_refused);
+}
+
 #[test]
 fn rights_of_mariadb_are_enough_to_see_keys_that_cascade() {
     cascades_are_seen(Brand::MariaDb);

@@ -2,6 +2,7 @@
 //!
 //! A finding is a gap, since changes may be missing from the log since the last good check; and so
 //! is the first good check after it. What the log told of a table by itself is none a second time.
+//! A check that the server refuses is a finding: without it nobody knows what the log lacks.
 //!
 //! Relaxed is enough for the one atomic: the notification after it orders it.
 
@@ -83,13 +84,22 @@ impl Recheck {
             loop {
                 tokio::select! { () = sleep(every) => {}, () = asked.notified() => {} }
                 let is_told = told_seen.swap(false, Relaxed);
-                // A server that does not answer is the log's connection's business.
-                let Ok(Ok(checked)) = timeout(CHECK_MAX, check()).await else {
-                    told_seen.fetch_or(is_told, Relaxed);
-                    continue;
+                let gap = match timeout(CHECK_MAX, check()).await {
+                    Ok(Ok(checked)) => {
+                        *room_seen.lock() = checked.room;
+                        state.judge(checked, is_told)
+                    }
+                    Ok(Err(SourceError::Wrong(why))) => {
+                        told_seen.fetch_or(is_told, Relaxed);
+                        Some(state.refused(&why))
+                    }
+                    // A server that does not answer is the log's connection's business.
+                    Ok(Err(_)) | Err(_) => {
+                        told_seen.fetch_or(is_told, Relaxed);
+                        continue;
+                    }
                 };
-                *room_seen.lock() = checked.room;
-                if let Some(why) = state.judge(checked, is_told)
+                if let Some(why) = gap
                     && sender.send(why).await.is_err()
                 {
                     return;
@@ -155,6 +165,12 @@ impl State {
         }
         found.or(lost)
     }
+
+    /// The same of a check that cannot be made. The next one compares with the last that was.
+    fn refused(&mut self, why: &str) -> String {
+        self.has_failed = true;
+        format!("what the log lacks cannot be checked: {why}")
+    }
 }
 
 #[cfg(test)]
@@ -206,6 +222,26 @@ mod tests {
         assert_eq!(state.judge(checked(None, &[("file", TOLD)]), false), None);
         assert_eq!(state.judge(checked(None, &[("file", "2")]), false), None);
         assert!(state.judge(checked(None, &[]), false).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_check_that_is_refused_is_a_gap_and_one_without_an_answer_is_none() {
+        let turn = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let check = move || {
+            let turn = turn.fetch_add(1, Relaxed);
+            async move {
+                match turn {
+                    0 => Err(SourceError::Lost("away".to_owned())),
+                    1 => Err(SourceError::Wrong("denied".to_owned())),
+                    _ => Ok(checked(None, &[])),
+                }
+            }
+        };
+        let mut recheck = Recheck::start(Duration::from_secs(60), BTreeMap::new(), check);
+        let begin = tokio::time::Instant::now();
+        assert!(recheck.gap().await.ends_with("cannot be checked: denied"));
+        assert_eq!(begin.elapsed(), Duration::from_secs(120));
+        assert!(recheck.gap().await.contains("until now"));
     }
 
     #[tokio::test(start_paused = true)]
