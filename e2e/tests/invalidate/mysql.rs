@@ -381,7 +381,7 @@ fn what_is_not_in_the_log_is_refused_at_the_start() {
     database.sql(USERS);
     database.sql(
         "CREATE TABLE pets (id INT PRIMARY KEY, kind ENUM('cat'), name VARCHAR(9) CHARACTER SET latin1, owner BIGINT UNSIGNED, \
-         FOREIGN KEY (owner) REFERENCES users (id) ON DELETE CASCADE)",
+         photo BLOB COMPRESSED, FOREIGN KEY (owner) REFERENCES users (id) ON DELETE CASCADE)",
     );
     let said = refusal(
         &database,
@@ -392,6 +392,7 @@ fn what_is_not_in_the_log_is_refused_at_the_start() {
         "binlog_row_metadata",
         "binlog_row_image",
         "is a enum",
+        "column 'photo' is COMPRESSED",
         "latin1",
         "no column 'nome'",
         "foreign key",

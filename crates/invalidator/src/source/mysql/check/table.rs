@@ -51,6 +51,12 @@ pub(super) async fn check(
             format!("table {table} does not exist, or the user may not see it: GRANT SELECT");
         return Ok(vec![Finding::fatal(text)]);
     }
+    findings.extend(there.iter().filter(|row| is_compressed(row)).map(|row| {
+        Finding::fatal(format!(
+            "table {table}: column '{}' is COMPRESSED, and the rows of such tables cannot be read in the log",
+            cell(row, 0)
+        ))
+    }));
     for column in columns {
         let Some(row) = there.iter().find(|row| cell(row, 0) == *column) else {
             findings.push(Finding::fatal(format!("table {table} has no column '{column}'")));
@@ -80,6 +86,12 @@ pub(super) async fn check(
         }
     }
     Ok(findings)
+}
+
+/// True for a column of MariaDB's own form of texts: `varchar(200) /*M!100301 COMPRESSED*/`.
+fn is_compressed(row: &mysql_async::Row) -> bool {
+    let is_text = ["char", "text", "binary", "blob"].iter().any(|kind| cell(row, 1).contains(kind));
+    is_text && cell(row, 4).to_ascii_uppercase().ends_with("COMPRESSED*/")
 }
 
 /// Names and kinds of tables whose rows the log has under another name, or not at all.
