@@ -30,4 +30,5 @@ mod setup;
 mod standby;
 mod statements;
 mod troubles;
+mod unfit;
 mod unseen;

@@ -178,7 +178,7 @@ fn what_was_there_before_stays_when_the_rest_is_removed() {
 
 /// Changes for which PostgreSQL's log has nothing, and whether nobody reads it then. It is not read
 /// again while a table is gone.
-const UNLOGGED: [(&str, bool); 16] = [
+const UNLOGGED: [(&str, bool); 18] = [
     ("TRUNCATE p0", false),
     ("TRUNCATE p0", true),
     ("ALTER TABLE parted DETACH PARTITION p0", true),
@@ -202,6 +202,8 @@ const UNLOGGED: [(&str, bool); 16] = [
     ("ALTER TABLE users REPLICA IDENTITY NOTHING", false),
     ("CREATE SCHEMA other; ALTER TABLE users SET SCHEMA other", false),
     ("SET session_replication_role = replica; ALTER TABLE users DROP mail", true),
+    ("CREATE UNLOGGED TABLE p1 PARTITION OF parted FOR VALUES FROM (10) TO (20)", false),
+    ("ALTER TABLE p0 SET UNLOGGED", false),
 ];
 
 /// Changes of definitions that leave every row as it is.

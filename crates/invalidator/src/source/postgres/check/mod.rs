@@ -4,6 +4,8 @@ mod parts;
 
 pub(super) use parts::roots;
 
+use std::collections::BTreeMap;
+
 use changes::keys::Rules;
 
 use super::connection::{Connection, literal};
@@ -50,17 +52,18 @@ pub(super) async fn check(
     }
     let told = connection.text(&setup::told_tables(&settings.slot)).await?;
     let told: Vec<&str> = told.lines().collect();
-    let mut asking = Asking { connection, publication, is_via_root };
-    for (table, columns) in rules.columns() {
+    let wanted = rules.columns();
+    let mut asking = Asking { connection, publication, is_via_root, wanted: &wanted };
+    for (&table, columns) in &wanted {
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == table)
             && !rules.tables.contains_key(table);
         if rules.is_canary(table) {
             // Its old rows do not matter, nor what it is made of.
-            let found = asking.table(table, &columns, true).await?;
+            let found = asking.table(table, columns, true).await?;
             findings.extend(found.into_iter().map(|finding| finding.of_canary(table)));
             continue;
         }
-        findings.extend(asking.table(table, &columns, is_outbox).await?);
+        findings.extend(asking.table(table, columns, is_outbox).await?);
         let is_told = told.contains(&table);
         checked.parts.extend(parts::of(asking.connection, table, is_told).await?);
         if !is_told && !told.is_empty() && !is_outbox {
@@ -129,6 +132,8 @@ struct Asking<'c> {
     publication: String,
     /// True where changes of partitions are published as those of the whole table.
     is_via_root: bool,
+    /// The tables that rules look at, with the columns that these use.
+    wanted: &'c BTreeMap<&'c str, Vec<&'c str>>,
 }
 
 impl Asking<'_> {
@@ -163,6 +168,7 @@ impl Asking<'_> {
         } else {
             findings.extend(self.published(schema, name, columns).await?);
         }
+        findings.extend(self.unlogged(table, oid).await?);
         findings.extend(self.types(table, columns, oid).await?);
         if !is_outbox {
             findings.extend(self.old_values(table, columns, oid, identity).await?);
@@ -187,6 +193,37 @@ impl Asking<'_> {
             Some(Leaf { oid, schema, name, identity })
         };
         Ok(self.connection.rows(&query).await?.into_iter().filter_map(leaf).collect())
+    }
+
+    /// The parts of a table whose rows the log does not have as rows of that table.
+    async fn unlogged(&mut self, table: &str, oid: &str) -> Result<Vec<Finding>, Failure> {
+        // The rows of a temporary table are seen by one session alone.
+        let query = format!(
+            "WITH RECURSIVE part AS (SELECT {oid}::oid AS oid UNION \
+             SELECT inhrelid FROM pg_inherits JOIN part ON oid = inhparent) \
+             SELECT n.nspname || '.' || c.relname, (c.relispartition OR c.oid = {oid})::text, \
+             c.relpersistence::text, c.relkind::text FROM part JOIN pg_class c USING (oid) \
+             JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE c.relpersistence <> 't' OR c.oid = {oid}"
+        );
+        let parts = self.connection.rows(&query).await?;
+        let finding = |row: Vec<String>| {
+            let [name, is_own, persistence, kind] = row.try_into().ok()?;
+            let text = match (is_own.as_str(), persistence.as_str(), kind.as_str()) {
+                // One that rules look at is checked by itself.
+                ("false", ..) if self.wanted.contains_key(name.as_str()) => return None,
+                ("false", ..) => format!(
+                    "table {name} inherits from table {table}, and the log has its rows under its own name: write keys for it, too"
+                ),
+                (_, "p", "f") => format!("the rows of foreign table {name} are elsewhere"),
+                (_, "p", _) => return None,
+                _ => format!(
+                    "the log has no rows of table {name}, which is unlogged: ALTER TABLE {name} SET LOGGED"
+                ),
+            };
+            Some(Finding::fatal(text))
+        };
+        Ok(parts.into_iter().filter_map(finding).collect())
     }
 
     /// What the publication leaves out of a table or a partition.

@@ -50,8 +50,8 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog AS $$
     SELECT unnest(ARRAY[@followed@]::text[])
 $$;
 
--- What they are made of now: tables, columns, partitions with rows, what is published of them, and
--- which old values are logged.
+-- What they are made of now: tables, columns, partitions with rows, what is published of them,
+-- whether they are logged, and which old values are.
 CREATE OR REPLACE FUNCTION @schema@.parts()
 RETURNS TABLE (followed text, relid oid, kind text, number int, value text, name text)
 LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
@@ -77,6 +77,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
         SELECT min(indexrelid)::text FROM pg_index WHERE indrelid = c.oid
         AND CASE relreplident WHEN 'd' THEN indisprimary WHEN 'i' THEN indisreplident END), ''),
         'replica identity of ' || relid::regclass FROM every JOIN pg_class c ON c.oid = relid
+    UNION ALL
+    SELECT followed, relid, 'log', 0, relpersistence::text, 'logging of ' || relid::regclass
+    FROM every JOIN pg_class c ON c.oid = relid
     UNION ALL
     SELECT followed, relid, 'publication', 0,
         concat_ws(' ', pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot),
@@ -135,12 +138,14 @@ BEGIN
     IF tg_tag = 'CREATE TRIGGER' THEN
         RETURN;
     END IF;
-    -- New parts are harmless, but for what is published of a table that was there before.
+    -- New parts are harmless, but for what is published of a table that was there before, and for a
+    -- partition that is not logged.
     PERFORM @schema@.say(lost.followed, tg_tag || ': ' || lost.name || ' is not what it was') FROM (
         SELECT coalesce(o.followed, n.followed) AS followed,
             (array_agg(coalesce(o.name, n.name) ORDER BY kind = 'table' DESC, number))[1] AS name
         FROM @schema@.part o FULL JOIN @schema@.parts() n USING (kind, relid, number)
         WHERE o.value IS DISTINCT FROM n.value AND (o.value IS NOT NULL
+            OR kind = 'log' AND n.value <> 'p'
             OR kind IN ('identity', 'publication', 'published') AND EXISTS (
                 SELECT FROM @schema@.part t WHERE t.relid = n.relid AND t.kind = 'table'))
         GROUP BY 1) lost;

@@ -1,0 +1,67 @@
+//! Tables of PostgreSQL that cannot be followed as they are: the check says so, and what prepares
+//! the database leaves them alone.
+
+use e2e::invalidator::Invalidator;
+use testkit::Server;
+use testkit::database::Postgres;
+
+use crate::harness::{absent, cache, fill, until_absent};
+use crate::postgres::source;
+use crate::setup::set_up;
+
+fn invalidator(database: &Postgres, server: &Server, keys: &str) -> Invalidator {
+    let often = format!("{}\ncheck_every_ms = 100", source(database));
+    Invalidator::new(&often, keys, &[server.addr()], "[delivery]\non_gap = \"flush\"")
+}
+
+/// Its rows are rows of the other table, and have another name in the log.
+#[test]
+fn a_table_that_inherits_needs_keys_of_its_own() {
+    let database = Postgres::start(&[]);
+    database.sql(
+        "CREATE TABLE parent (id BIGINT PRIMARY KEY, v INT DEFAULT 0); \
+         CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent); \
+         INSERT INTO parent VALUES (1); INSERT INTO child VALUES (2)",
+    );
+    let server = cache();
+    let parent = "[keys.tables]\n\"public.parent\" = \"row:{id}\"";
+    let mut lacking = invalidator(&database, &server, parent);
+    set_up(&lacking, &[]);
+    let said = lacking.refusal("check", &[]);
+    assert!(said.contains("public.child inherits from table public.parent"), "{said}");
+    let both = format!("{parent}\n\"public.child\" = \"row:{{id}}\"");
+    let mut whole = invalidator(&database, &server, &both);
+    set_up(&whole, &[]);
+    assert_eq!(whole.run("check", &[]), "ok\n");
+    whole.start(&[]);
+    fill(&server, &["row:1", "row:2", "row:3"]);
+    database.sql("UPDATE parent SET v = v + 1");
+    until_absent(&server, &["row:1", "row:2", "row:3"], &["row:1", "row:2"], &whole);
+    // One that comes later.
+    database.sql("CREATE TABLE late () INHERITS (child)");
+    until_absent(&server, &["row:3"], &["row:3"], &whole);
+    assert!(whole.log().contains("public.late inherits"), "{}", whole.log());
+}
+
+#[test]
+fn a_partition_that_is_not_logged_is_found() {
+    let database = Postgres::start(&[]);
+    database.sql(
+        "CREATE TABLE parted (id BIGINT PRIMARY KEY, v INT) PARTITION BY RANGE (id); \
+         CREATE TABLE p0 PARTITION OF parted FOR VALUES FROM (0) TO (10); \
+         CREATE UNLOGGED TABLE p1 PARTITION OF parted FOR VALUES FROM (10) TO (20)",
+    );
+    let server = cache();
+    let keys = "[keys.tables]\n\"public.parted\" = \"row:{id}\"";
+    let mut invalidator = invalidator(&database, &server, keys);
+    set_up(&invalidator, &[]);
+    let said = invalidator.refusal("check", &[]);
+    assert!(said.contains("no rows of table public.p1, which is unlogged"), "{said}");
+    database.sql("ALTER TABLE p1 SET LOGGED");
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+    invalidator.start(&[]);
+    fill(&server, &["row:1"]);
+    assert_eq!(absent(&server, &["row:1"]), [""; 0]);
+    database.sql("CREATE UNLOGGED TABLE p2 PARTITION OF parted FOR VALUES FROM (20) TO (30)");
+    until_absent(&server, &["row:1"], &["row:1"], &invalidator);
+}
