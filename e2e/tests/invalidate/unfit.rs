@@ -65,3 +65,48 @@ fn a_partition_that_is_not_logged_is_found() {
     database.sql("CREATE UNLOGGED TABLE p2 PARTITION OF parted FOR VALUES FROM (20) TO (30)");
     until_absent(&server, &["row:1"], &["row:1"], &invalidator);
 }
+
+/// Without a replica identity the application's statements fail as soon as a table is published.
+#[test]
+fn tables_without_a_replica_identity_are_not_published() {
+    let database = Postgres::start(&[]);
+    database.sql(
+        "CREATE TABLE plain (id BIGINT NOT NULL); INSERT INTO plain VALUES (1); \
+         CREATE TABLE outbox (k TEXT); INSERT INTO outbox VALUES ('a'); \
+         CREATE TABLE parted (id BIGINT) PARTITION BY RANGE (id); \
+         CREATE TABLE p0 PARTITION OF parted FOR VALUES FROM (0) TO (10); \
+         CREATE TABLE late (id BIGINT PRIMARY KEY DEFERRABLE)",
+    );
+    let server = cache();
+    let keys = "outbox = { table = \"public.outbox\", column = \"k\" }\n[keys.tables]\n\
+        \"public.plain\" = \"row:{id}\"\n\"public.parted\" = \"row:{id}\"\n\"public.late\" = \"row:{id}\"";
+    let mut invalidator = invalidator(&database, &server, keys);
+    let names = ["late", "outbox", "p0", "plain"];
+    let are_named = |said: &str| {
+        for name in names {
+            let text = format!("table public.{name} has no replica identity");
+            assert!(said.contains(&text), "{text}: {said}");
+        }
+    };
+    let said = invalidator.refusal("check", &[]);
+    assert!(said.contains("there is no publication cached"), "{said}");
+    are_named(&said);
+    let said = invalidator.refusal("setup", &[]);
+    assert!(said.contains("REPLICA IDENTITY FULL: late, outbox, p0, plain"), "{said}");
+    let made = "SELECT (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_event_trigger) \
+        + (SELECT count(*) FROM pg_replication_slots)";
+    assert_eq!(database.sql(made).trim(), "0");
+    database
+        .sql("UPDATE plain SET id = 2; DELETE FROM outbox; DELETE FROM parted; DELETE FROM late");
+    // Somebody else published them.
+    database.sql("CREATE PUBLICATION cached FOR ALL TABLES");
+    are_named(&invalidator.refusal("check", &[]));
+    database.sql("DROP PUBLICATION cached");
+    for name in [&names[..], &["parted"]].concat() {
+        database.sql(&format!("ALTER TABLE {name} REPLICA IDENTITY FULL"));
+    }
+    set_up(&invalidator, &[]);
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+    database
+        .sql("UPDATE plain SET id = 3; DELETE FROM outbox; DELETE FROM parted; DELETE FROM late");
+}

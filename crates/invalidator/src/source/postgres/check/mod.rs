@@ -36,15 +36,15 @@ pub(super) async fn check(
          pubviaroot::text FROM pg_publication WHERE pubname = {publication}"
     );
     let publishes = connection.rows(&query).await?;
-    let Some(publishes) = publishes.first() else {
+    let publishes = publishes.first();
+    if publishes.is_none() {
         findings.push(Finding::fatal(format!(
             "there is no publication {0}: CREATE PUBLICATION {0} FOR TABLE ..",
             settings.publication
         )));
-        return Ok(checked);
-    };
-    let (is_via_root, publishes) = (publishes[4] == "true", &publishes[..4]);
-    if publishes.iter().any(|one| one != "true") {
+    }
+    let is_via_root = publishes.map(|publishes| publishes[4] == "true");
+    if publishes.is_some_and(|publishes| publishes[..4].iter().any(|one| one != "true")) {
         findings.push(Finding::fatal(format!(
             "publication {} leaves out inserts, updates, deletes or truncates",
             settings.publication
@@ -118,8 +118,8 @@ async fn room(connection: &mut Connection, slot: &str) -> Result<Option<LogRoom>
 /// Types whose text depends on settings, or is another one in most languages.
 const OTHER_TEXTS: &str = "'bool', 'float4', 'float8', 'timestamp', 'timestamptz', 'timetz', 'interval', 'bytea', 'money'";
 
-/// A partition that has rows.
-struct Leaf {
+/// A table or partition that has rows.
+struct Holder {
     oid: String,
     schema: String,
     name: String,
@@ -130,8 +130,9 @@ struct Asking<'c> {
     connection: &'c mut Connection,
     /// The publication's name as SQL writes it.
     publication: String,
-    /// True where changes of partitions are published as those of the whole table.
-    is_via_root: bool,
+    /// True where changes of partitions are published as those of the whole table; none without a
+    /// publication.
+    is_via_root: Option<bool>,
     /// The tables that rules look at, with the columns that these use.
     wanted: &'c BTreeMap<&'c str, Vec<&'c str>>,
 }
@@ -160,29 +161,46 @@ impl Asking<'_> {
         };
         let (oid, identity) = (&class[0], class[1].as_str());
         let is_partitioned = class[2] == "p";
-        let leaves = if is_partitioned { self.leaves(oid).await? } else { Vec::new() };
-        if is_partitioned && !self.is_via_root {
-            for leaf in &leaves {
-                findings.extend(self.published(&leaf.schema, &leaf.name, columns).await?);
+        let holders = match is_partitioned {
+            true => self.leaves(oid).await?,
+            false => vec![Holder {
+                oid: oid.clone(),
+                schema: schema.to_owned(),
+                name: name.to_owned(),
+                identity: identity.to_owned(),
+            }],
+        };
+        if self.is_via_root == Some(false) {
+            for holder in &holders {
+                findings.extend(self.published(&holder.schema, &holder.name, columns).await?);
             }
-        } else {
+        } else if self.is_via_root.is_some() {
             findings.extend(self.published(schema, name, columns).await?);
         }
         findings.extend(self.unlogged(table, oid).await?);
         findings.extend(self.types(table, columns, oid).await?);
-        if !is_outbox {
-            findings.extend(self.old_values(table, columns, oid, identity).await?);
-            // The log has of a partition what the partition's own setting says.
-            for leaf in &leaves {
-                let name = format!("{}.{}", leaf.schema, leaf.name);
-                findings.extend(self.old_values(&name, columns, &leaf.oid, &leaf.identity).await?);
+        let columns = if is_outbox { &[] } else { columns };
+        if is_partitioned {
+            let logged = self.logged(oid, identity).await?;
+            findings.extend(old_values(table, columns, logged.as_deref()));
+        }
+        // The log has of a partition what the partition's own setting says.
+        for holder in &holders {
+            let name = format!("{}.{}", holder.schema, holder.name);
+            let logged = self.logged(&holder.oid, &holder.identity).await?;
+            if logged.as_ref().is_some_and(Vec::is_empty) {
+                findings.push(Finding::fatal(format!(
+                    "table {name} has no replica identity, without which UPDATE and DELETE of a published table fail: ALTER TABLE {name} REPLICA IDENTITY FULL"
+                )));
+            } else {
+                findings.extend(old_values(&name, columns, logged.as_deref()));
             }
         }
         Ok(findings)
     }
 
     /// The partitions of a table that have rows.
-    async fn leaves(&mut self, oid: &str) -> Result<Vec<Leaf>, Failure> {
+    async fn leaves(&mut self, oid: &str) -> Result<Vec<Holder>, Failure> {
         let query = format!(
             "SELECT c.oid::text, n.nspname, c.relname, c.relreplident::text \
              FROM pg_partition_tree({oid}) p JOIN pg_class c ON c.oid = p.relid \
@@ -190,7 +208,7 @@ impl Asking<'_> {
         );
         let leaf = |row: Vec<String>| {
             let [oid, schema, name, identity] = row.try_into().ok()?;
-            Some(Leaf { oid, schema, name, identity })
+            Some(Holder { oid, schema, name, identity })
         };
         Ok(self.connection.rows(&query).await?.into_iter().filter_map(leaf).collect())
     }
@@ -289,16 +307,10 @@ impl Asking<'_> {
         Ok(others.map(finding).collect())
     }
 
-    /// The columns whose old values are not logged.
-    async fn old_values(
-        &mut self,
-        table: &str,
-        columns: &[&str],
-        oid: &str,
-        identity: &str,
-    ) -> Result<Vec<Finding>, Failure> {
-        let logged = match identity {
-            "f" => return Ok(Vec::new()),
+    /// The columns whose old values are logged; none where all are.
+    async fn logged(&mut self, oid: &str, identity: &str) -> Result<Option<Vec<String>>, Failure> {
+        let index = match identity {
+            "f" => return Ok(None),
             "d" => "i.indisprimary",
             "i" => "i.indisreplident",
             _ => "false",
@@ -306,16 +318,21 @@ impl Asking<'_> {
         let query = format!(
             "SELECT a.attname FROM pg_index i \
              JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) \
-             WHERE i.indrelid = {oid} AND {logged}"
+             WHERE i.indrelid = {oid} AND {index} AND i.indisvalid AND i.indimmediate"
         );
-        let identifying = self.connection.rows(&query).await?;
-        let lacks =
-            columns.iter().filter(|column| !identifying.iter().any(|row| row[0] == **column));
-        let finding = |column: &&str| {
-            Finding::fatal(format!(
-                "table {table}: old values of column '{column}' are not logged: ALTER TABLE {table} REPLICA IDENTITY FULL"
-            ))
-        };
-        Ok(lacks.map(finding).collect())
+        let columns = self.connection.rows(&query).await?;
+        Ok(Some(columns.into_iter().flatten().collect()))
     }
+}
+
+/// The columns whose old values are not among those that are logged.
+fn old_values(table: &str, columns: &[&str], logged: Option<&[String]>) -> Vec<Finding> {
+    let Some(logged) = logged else { return Vec::new() };
+    let lacks = columns.iter().filter(|column| !logged.iter().any(|one| one == *column));
+    let finding = |column: &&str| {
+        Finding::fatal(format!(
+            "table {table}: old values of column '{column}' are not logged: ALTER TABLE {table} REPLICA IDENTITY FULL"
+        ))
+    };
+    lacks.map(finding).collect()
 }

@@ -3,6 +3,24 @@
 
 BEGIN;
 
+-- Without a replica identity, UPDATE and DELETE of a table fail as soon as it is published.
+DO $$ DECLARE
+    unfit text;
+BEGIN
+    SELECT pg_catalog.string_agg(DISTINCT c.oid::regclass::text, ', ') INTO unfit
+    FROM pg_catalog.unnest(ARRAY[@published@]::text[]) wanted
+    JOIN pg_catalog.pg_class c ON c.relkind = 'r' AND (c.oid = to_regclass(wanted)
+        OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(to_regclass(wanted))))
+    WHERE c.relreplident <> 'f' AND NOT EXISTS (
+        SELECT FROM pg_catalog.pg_index WHERE indrelid = c.oid AND indisvalid AND indimmediate
+        AND CASE c.relreplident WHEN 'd' THEN indisprimary WHEN 'i' THEN indisreplident END);
+    IF unfit IS NOT NULL THEN
+        RAISE undefined_object USING MESSAGE = 'no replica identity, without which UPDATE and DELETE'
+            || ' of a published table fail: add a primary key to each of these tables, or run'
+            || ' ALTER TABLE .. REPLICA IDENTITY FULL: ' || unfit;
+    END IF;
+END $$;
+
 DROP EVENT TRIGGER IF EXISTS @schema@;
 DROP EVENT TRIGGER IF EXISTS @rewrite@;
 
