@@ -9,7 +9,8 @@
 //! mysql-gtid:3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:8:tag:1-3     with tags (MySQL 8.3)
 //! file:mariadb-bin.000012:4711       the next event's place in a binary log
 //! lsn:0/16B3748@2                    PostgreSQL's log sequence number, and its timeline
-//! lsn:0/16B3748                      the same where the timeline is not known
+//! lsn:7297183216544391206:0/16B3748@2     the same with the identifier of the database system
+//! lsn:0/16B3748                      the same where neither is known
 //! stream:orders/0=41,orders/1=7      the last message of each part of an input of lines
 //! stream:=41                         the same where it has no parts
 //! ```
@@ -37,6 +38,9 @@ pub enum Position {
         /// The timeline of the log that has the commit; `None` in positions that a person or an
         /// earlier version wrote.
         timeline: Option<u32>,
+        /// The identifier of the database system, which a server and its standbys share; `None` as
+        /// above.
+        system: Option<u64>,
     },
     /// MariaDB: the last server id and sequence number of every domain.
     MariaGtid(BTreeMap<u32, (u32, u64)>),
@@ -54,10 +58,10 @@ pub enum Position {
 pub struct NotAPosition(pub String);
 
 impl Position {
-    /// A place in PostgreSQL's log of any timeline.
+    /// A place in PostgreSQL's log of any system and timeline.
     #[must_use]
     pub const fn of_lsn(lsn: u64) -> Self {
-        Self::Lsn { lsn, timeline: None }
+        Self::Lsn { lsn, timeline: None, system: None }
     }
 }
 
@@ -65,8 +69,10 @@ impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { name, offset } => write!(f, "file:{name}:{offset}"),
-            Self::Lsn { lsn, timeline } => {
-                write!(f, "lsn:{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff)?;
+            Self::Lsn { lsn, timeline, system } => {
+                f.write_str("lsn:")?;
+                system.map_or(Ok(()), |system| write!(f, "{system}:"))?;
+                write!(f, "{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff)?;
                 timeline.map_or(Ok(()), |timeline| write!(f, "@{timeline}"))
             }
             Self::MariaGtid(domains) => write!(f, "mariadb-gtid:{}", maria_text(domains)),
@@ -158,12 +164,16 @@ pub fn lsn(text: &str) -> Option<u64> {
     Some(u64::from(half(high)?) << 32 | u64::from(half(low)?))
 }
 
-fn lsn_and_timeline(text: &str) -> Option<Position> {
-    let Some((place, timeline)) = text.split_once('@') else {
-        return lsn(text).map(Position::of_lsn);
+fn log_place(text: &str) -> Option<Position> {
+    let (system, place) = match text.split_once(':') {
+        Some((system, place)) => (Some(number(system)?), place),
+        None => (None, text),
     };
-    let timeline = number(timeline).filter(|timeline: &u32| *timeline > 0)?;
-    Some(Position::Lsn { lsn: lsn(place)?, timeline: Some(timeline) })
+    let (place, timeline) = match place.split_once('@') {
+        Some((place, timeline)) => (place, Some(number(timeline).filter(|it: &u32| *it > 0)?)),
+        None => (place, None),
+    };
+    Some(Position::Lsn { lsn: lsn(place)?, timeline, system })
 }
 
 impl FromStr for Position {
@@ -177,7 +187,7 @@ impl FromStr for Position {
                 let offset = number(offset)?;
                 (!name.is_empty()).then(|| Self::File { name: name.to_owned(), offset })
             }),
-            "lsn" => lsn_and_timeline(rest),
+            "lsn" => log_place(rest),
             "mariadb-gtid" => maria_domains(rest).map(Self::MariaGtid),
             "mysql-gtid" => rest.parse().ok().map(Self::MysqlGtid),
             "stream" => stream_places(rest).map(Self::Stream),
@@ -204,6 +214,8 @@ mod tests {
             "lsn:FF/FFFFFFFF",
             "lsn:0/16B3748@1",
             "lsn:0/16B3748@4294967295",
+            "lsn:18446744073709551615:0/16B3748@2",
+            "lsn:0:0/16B3748",
             "stream:",
             "stream:=41",
             "stream:a%20b%3D%2C%C3%A9/0=41,b/1=",
@@ -231,6 +243,10 @@ mod tests {
             "lsn:0/1@0",
             "lsn:0/1@+1",
             "lsn:0/1@4294967296",
+            "lsn::0/1",
+            "lsn:+1:0/1",
+            "lsn:1:1:0/1",
+            "lsn:18446744073709551616:0/1",
             "mysql-gtid:xyz:1",
             "oracle:5",
             "stream:41",

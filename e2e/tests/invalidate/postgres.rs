@@ -356,3 +356,36 @@ fn a_server_that_has_all_of_the_log_is_followed_onto_its_new_timeline() {
     until_absent(&server, &KEYS, &["user:3"], &invalidator);
     assert_eq!(invalidator.stat("gaps"), Some(0));
 }
+
+/// The data came by a dump. What the other server writes has positions of its own.
+#[test]
+fn another_database_system_is_a_gap_however_long_its_log_is() {
+    for flushes in [false, true] {
+        let database = Postgres::start(&[]);
+        database.sql(USERS);
+        database.sql(FULL);
+        let server = cache();
+        let more = if flushes { "[delivery]\non_gap = \"flush\"" } else { "" };
+        let lines = source(&database);
+        let mut invalidator = Invalidator::new(&lines, USER_KEYS, &[server.addr()], more);
+        invalidator.start(&[]);
+        fill(&server, &KEYS);
+        database.sql("INSERT INTO users VALUES (3, NULL, '')");
+        until_absent(&server, &KEYS, &["user:3"], &invalidator);
+        end(&mut invalidator);
+        let other = Postgres::start(&[]);
+        other.sql(USERS);
+        other.sql(FULL);
+        other.sql("SELECT pg_create_logical_replication_slot('holdall', 'pgoutput')");
+        fill(&server, &KEYS);
+        other.sql("INSERT INTO users VALUES (1, 'a@x', '')");
+        let filler = "INSERT INTO users SELECT n, NULL, repeat('x', 1000) FROM generate_series(5000, 9000) n";
+        other.sql(filler);
+        // The same checkpoint, and the other server.
+        let (old, new) = (database.addr().to_string(), other.addr().to_string());
+        let file = invalidator.checkpoint().with_file_name("invalidate.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace(&old, &new)).unwrap();
+        is_a_gap(&mut invalidator, &server, &other, flushes, "of another database system");
+    }
+}

@@ -1,13 +1,15 @@
 //! Timelines of PostgreSQL's log. A server that is promoted, or restored to an earlier time, goes
 //! on with a new one, and its positions may be those that another server has used for other
 //! changes. The replication protocol tells the present timeline (`IDENTIFY_SYSTEM`) and where each
-//! one before it was left (`TIMELINE_HISTORY`).
+//! one before it was left (`TIMELINE_HISTORY`). Another database system, restored from a dump or
+//! made anew, has an identifier of its own, and all of its positions are other ones.
 
 use crate::position::{Position, lsn};
 
 /// The way of a server's log through timelines. The default knows none.
 #[derive(Debug, Default)]
 pub struct History {
+    system: Option<u64>,
     present: Option<u32>,
     /// Timelines before the present one, the oldest first, with the position at which each ended.
     earlier: Vec<(u32, u64)>,
@@ -16,12 +18,13 @@ pub struct History {
 }
 
 impl History {
-    /// The history of a log that is on timeline `present` and ends at `end`, in bytes. None if
-    /// `file` is malformed, the server's history of that timeline. It is empty for the first one,
-    /// and where nothing is known of those before.
+    /// The history of the log of database system `system` that is on timeline `present` and ends at
+    /// `end`, in bytes. None if `file` is malformed, the server's history of that timeline. It is
+    /// empty for the first one, and where nothing is known of those before.
     #[must_use]
-    pub fn parse(present: u32, end: u64, file: &str) -> Option<Self> {
-        Some(Self { present: Some(present), earlier: ends(file)?, end })
+    pub fn parse(system: u64, present: u32, end: u64, file: &str) -> Option<Self> {
+        let earlier = ends(file)?;
+        Some(Self { system: Some(system), present: Some(present), earlier, end })
     }
 
     /// The position after everything up to this place of the log, in bytes.
@@ -29,12 +32,16 @@ impl History {
     pub fn position(&self, lsn: u64) -> Position {
         let earlier = self.earlier.iter().find(|(_, end)| lsn <= *end);
         let timeline = earlier.map(|(timeline, _)| *timeline).or(self.present);
-        Position::Lsn { lsn, timeline }
+        Position::Lsn { lsn, timeline, system: self.system }
     }
 
     /// The reason why the log does not lead through a position, if it does not.
     #[must_use]
-    pub fn strays_from(&self, lsn: u64, timeline: Option<u32>) -> Option<Stray> {
+    pub fn strays_from(&self, position: &Position) -> Option<Stray> {
+        let Position::Lsn { lsn, timeline, system } = *position else { return None };
+        if let Some((_, own)) = system.zip(self.system).filter(|(theirs, own)| theirs != own) {
+            return Some(Stray::Foreign { system: own });
+        }
         let end = self.end;
         let is_short = || (lsn > end).then_some(Stray::Short { end });
         let Some((timeline, present)) = timeline.zip(self.present) else { return is_short() };
@@ -76,6 +83,12 @@ pub enum Stray {
         /// The place where it left the other, in bytes.
         end: u64,
     },
+    /// The server is of another database system.
+    #[error("it is the log of another database system, {system}")]
+    Foreign {
+        /// Its identifier.
+        system: u64,
+    },
     /// The server's timeline does not come of the position's, as far as is known.
     #[error("its timeline {present} does not come of that one")]
     Other {
@@ -101,7 +114,11 @@ mod tests {
     use super::*;
 
     fn history(present: u32, file: &str) -> History {
-        History::parse(present, 0x900, file).unwrap()
+        History::parse(7, present, 0x900, file).unwrap()
+    }
+
+    fn at(lsn: u64, timeline: u32) -> Position {
+        Position::Lsn { lsn, timeline: Some(timeline), system: Some(7) }
     }
 
     #[test]
@@ -109,11 +126,11 @@ mod tests {
         let history =
             history(3, "1\t0/300\tno recovery target specified\n\n# note\n2\t0/500\tbefore 2026\n");
         for (lsn, timeline) in [(0x300, 1), (0x301, 2), (0x500, 2), (0x501, 3)] {
-            assert_eq!(history.position(lsn), Position::Lsn { lsn, timeline: Some(timeline) });
+            assert_eq!(history.position(lsn), at(lsn, timeline));
         }
         assert_eq!(History::default().position(7), Position::of_lsn(7));
         for malformed in ["1 0/300\nx", "1 300"] {
-            assert!(History::parse(3, 0x900, malformed).is_none(), "{malformed}");
+            assert!(History::parse(7, 3, 0x900, malformed).is_none(), "{malformed}");
         }
     }
 
@@ -129,9 +146,20 @@ mod tests {
             (0x600, 5, Some(Stray::Old { present: 4 })),
             (0x901, 4, Some(Stray::Short { end: 0x900 })),
         ] {
-            assert_eq!(history.strays_from(lsn, Some(timeline)), stray, "{lsn:x} of {timeline}");
+            assert_eq!(history.strays_from(&at(lsn, timeline)), stray, "{lsn:x} of {timeline}");
         }
-        assert_eq!(history.strays_from(0x301, None), None);
-        assert_eq!(history.strays_from(0x901, None), Some(Stray::Short { end: 0x900 }));
+        let unknown = Position::of_lsn;
+        assert_eq!(history.strays_from(&unknown(0x301)), None);
+        assert_eq!(history.strays_from(&unknown(0x901)), Some(Stray::Short { end: 0x900 }));
+    }
+
+    #[test]
+    fn the_log_of_another_system_leads_through_no_position_of_this_one() {
+        let history = history(1, "");
+        let of = |system| Position::Lsn { lsn: 0x300, timeline: Some(1), system };
+        assert_eq!(history.strays_from(&of(Some(8))), Some(Stray::Foreign { system: 7 }));
+        assert_eq!(history.strays_from(&of(Some(7))), None);
+        // As earlier versions wrote it.
+        assert_eq!(history.strays_from(&of(None)), None);
     }
 }

@@ -113,7 +113,7 @@ impl PostgresSource {
     async fn open_at(
         &self,
         server: &str,
-        from: Option<(u64, Option<u32>)>,
+        from: Option<&Position>,
     ) -> Result<(Position, Reading), SourceError> {
         let settings = &self.settings;
         let failed = |failure: Failure| failure.at(server);
@@ -126,10 +126,13 @@ impl PostgresSource {
         // Before its timeline: one that is promoted later goes on with another.
         let was_standby = is_standby(&mut connection).await.map_err(failed)?;
         let history = timeline::history(&mut connection).await.map_err(failed)?;
-        if let Some((lsn, timeline)) = from {
-            leads_through(&mut connection, &history, server, lsn, timeline).await?;
-        }
-        let from = from.map(|(lsn, _)| lsn);
+        let from = match from {
+            None => None,
+            Some(position) => {
+                leads_through(&mut connection, &history, server, position).await?;
+                Some(lsn_of(position)?)
+            }
+        };
         let lacking = self.parts.as_ref().and_then(|parts| checked.lost_since(parts));
         let partitions = Partitions {
             settings: settings.clone(),
@@ -207,6 +210,14 @@ impl Partitions {
     }
 }
 
+/// The place in the log, in bytes.
+fn lsn_of(position: &Position) -> Result<u64, SourceError> {
+    match position {
+        Position::Lsn { lsn, .. } => Ok(*lsn),
+        other => Err(SourceError::Wrong(format!("position {other} means nothing to PostgreSQL"))),
+    }
+}
+
 async fn is_standby(connection: &mut Connection) -> Result<bool, Failure> {
     Ok(connection.text("SELECT pg_is_in_recovery()::text").await? == "true")
 }
@@ -220,18 +231,16 @@ async fn leads_through(
     connection: &mut Connection,
     history: &History,
     server: &str,
-    lsn: u64,
-    timeline: Option<u32>,
+    position: &Position,
 ) -> Result<(), SourceError> {
-    let Some(stray) = history.strays_from(lsn, timeline) else { return Ok(()) };
-    let position = Position::Lsn { lsn, timeline };
+    let Some(stray) = history.strays_from(position) else { return Ok(()) };
     let why = format!("{server}: {position} is not in its log: {stray}");
     let may_come = match stray {
         Stray::Old { .. } => true,
         Stray::Short { .. } => {
             is_standby(connection).await.map_err(|failure| failure.at(server))?
         }
-        Stray::Left { .. } | Stray::Other { .. } => false,
+        Stray::Left { .. } | Stray::Other { .. } | Stray::Foreign { .. } => false,
     };
     Err(if may_come { SourceError::Lost(why) } else { SourceError::Purged(why) })
 }
@@ -318,15 +327,7 @@ impl ChangeSource for PostgresSource {
 
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         self.reading = None;
-        let from = match from {
-            None => None,
-            Some(Position::Lsn { lsn, timeline }) => Some((*lsn, *timeline)),
-            Some(other) => {
-                return Err(SourceError::Wrong(format!(
-                    "position {other} means nothing to PostgreSQL"
-                )));
-            }
-        };
+        from.map(lsn_of).transpose()?;
         let (mut reasons, mut purged) = (Vec::new(), None);
         for _ in 0..self.settings.servers.len() {
             let at = self.turn % self.settings.servers.len();

@@ -1,6 +1,7 @@
 //! Asks a server for the way of its log through timelines. A server that is promoted, or restored
 //! to an earlier time, goes on with a new one. The replication protocol tells the present timeline
-//! (`IDENTIFY_SYSTEM`) and where each one before it was left (`TIMELINE_HISTORY`).
+//! and the database system (`IDENTIFY_SYSTEM`), and where each timeline before it was left
+//! (`TIMELINE_HISTORY`).
 
 use changes::pgoutput::History;
 use changes::position::lsn;
@@ -11,14 +12,15 @@ use super::failure::{Failure, NO_SUCH_FILE};
 /// Asks the server at the other end, whose connection is one for replication.
 pub(super) async fn history(connection: &mut Connection) -> Result<History, Failure> {
     let rows = connection.rows("IDENTIFY_SYSTEM").await?;
-    let [_, present, end, ..] = rows.first().map(Vec::as_slice).unwrap_or_default() else {
+    let [system, present, end, ..] = rows.first().map(Vec::as_slice).unwrap_or_default() else {
         return Err(Failure::Unexpected("no timeline"));
     };
+    let system = system.parse().map_err(|_| Failure::Unexpected("no system"))?;
     let present: u32 = present.parse().map_err(|_| Failure::Unexpected("no timeline"))?;
     let end = lsn(end).ok_or(Failure::Unexpected("no end of its log"))?;
     // The first one has no history.
     let file = if present > 1 { file(connection, present).await? } else { String::new() };
-    History::parse(present, end, &file).ok_or(NO_HISTORY)
+    History::parse(system, present, end, &file).ok_or(NO_HISTORY)
 }
 
 const NO_HISTORY: Failure = Failure::Unexpected("no history of its timeline");
