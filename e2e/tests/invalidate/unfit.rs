@@ -110,3 +110,51 @@ fn tables_without_a_replica_identity_are_not_published() {
     database
         .sql("UPDATE plain SET id = 3; DELETE FROM outbox; DELETE FROM parted; DELETE FROM late");
 }
+
+#[test]
+fn a_type_whose_text_differs_is_found_inside_other_types() {
+    let database = Postgres::start(&[]);
+    database.sql(
+        "CREATE DOMAIN stamp AS timestamptz; CREATE DOMAIN early AS stamp; \
+         CREATE DOMAIN flags AS boolean[]; CREATE TYPE pair AS (a INT, b early); \
+         CREATE DOMAIN name_of AS TEXT; \
+         CREATE TABLE kinds (id BIGINT PRIMARY KEY, a early, b flags, c TIMESTAMPTZ[], d TSTZRANGE, \
+         e pair, f TSMULTIRANGE, g name_of, h INT[], i INT8RANGE, j DATE); \
+         ALTER TABLE kinds REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE kinds",
+    );
+    let server = cache();
+    let with = |columns: &str| {
+        let keys = format!("[keys.tables]\n\"public.kinds\" = \"row:{columns}\"");
+        invalidator(&database, &server, &keys)
+    };
+    let said = with("{a}{b}{c}{d}{e}{f}").refusal("check", &[]);
+    for part in [
+        "'a' is a early (timestamptz)",
+        "'b' is a flags (bool)",
+        "'c' is a timestamp with time zone[] (timestamptz)",
+        "'d' is a tstzrange (timestamptz)",
+        "'e' is a pair (timestamptz)",
+        "'f' is a tsmultirange (timestamp)",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(with("{id}{g}{h}{i}{j}").run("check", &[]), "ok\n");
+}
+
+/// Drivers give dates as such, whatever the database's style is.
+#[test]
+fn dates_are_written_as_iso_has_them() {
+    let database = Postgres::start(&["DateStyle=SQL"]);
+    database.sql(
+        "CREATE TABLE days (day DATE PRIMARY KEY); CREATE PUBLICATION cached FOR TABLE days; \
+         ALTER DATABASE shop SET DateStyle = 'German'",
+    );
+    let server = cache();
+    let keys = "[keys.tables]\n\"public.days\" = \"day:{day}\"";
+    let mut invalidator = invalidator(&database, &server, keys);
+    invalidator.start(&[]);
+    fill(&server, &["day:2026-05-06", "day:06.05.2026"]);
+    database.sql("INSERT INTO days VALUES ('2026-05-06')");
+    let all = ["day:2026-05-06", "day:06.05.2026"];
+    until_absent(&server, &all, &all[..1], &invalidator);
+}

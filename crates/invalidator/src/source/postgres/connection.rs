@@ -118,6 +118,8 @@ impl Connection {
             ("user", settings.user.as_str()),
             ("database", settings.database.as_str()),
             ("client_encoding", "UTF8"),
+            // Dates are in the log as this session writes them.
+            ("DateStyle", "ISO"),
         ];
         if is_replication {
             parameters.push(("replication", "database"));
@@ -441,7 +443,7 @@ mod tests {
         said.extend_from_slice(READY);
         let (opened, mut far) = log_in(&said).await;
         opened.unwrap();
-        let startup = b"\0\x03\0\0user\0app\0database\0shop\0client_encoding\0UTF8\0replication\0database\0\0";
+        let startup = b"\0\x03\0\0user\0app\0database\0shop\0client_encoding\0UTF8\0DateStyle\0ISO\0replication\0database\0\0";
         let digest = md5_hash(b"app", b"secret", *b"salt");
         let password = message(b'p', format!("{digest}\0").as_bytes());
         let len = u32::try_from(startup.len() + 4).unwrap().to_be_bytes();

@@ -293,15 +293,16 @@ impl Asking<'_> {
         oid: &str,
     ) -> Result<Vec<Finding>, Failure> {
         let query = format!(
-            "SELECT a.attname, t.typname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
-             WHERE a.attrelid = {oid} AND t.typname IN ({OTHER_TEXTS})"
+            "WITH RECURSIVE {made} SELECT DISTINCT ON (name) name, kind::regtype::text, typname \
+             FROM made JOIN pg_type ON pg_type.oid = part WHERE typname IN ({OTHER_TEXTS})",
+            made = parts::types_of(oid)
         );
         let others = self.connection.rows(&query).await?;
         let others = others.into_iter().filter(|row| columns.contains(&row[0].as_str()));
         let finding = |row: Vec<String>| {
-            let (column, kind) = (&row[0], &row[1]);
+            let (column, kind, other) = (&row[0], &row[1], &row[2]);
             Finding::fatal(format!(
-                "table {table}: column '{column}' is a {kind}, whose text in the log is not what applications make of it"
+                "table {table}: column '{column}' is a {kind} ({other}), whose text in the log is not what applications make of it"
             ))
         };
         Ok(others.map(finding).collect())

@@ -41,6 +41,21 @@ pub(in crate::source::postgres) async fn roots(
     Ok(roots)
 }
 
+/// A recursive query `made`: for each column of a table (`name`) its type (`kind`), and each type
+/// (`part`) that values of this one are made of: itself, the base type of a domain, the elements of
+/// an array, the bounds of a range, the columns of a composite.
+pub(super) fn types_of(oid: &str) -> String {
+    format!(
+        "made (name, kind, part) AS (SELECT attname, atttypid, atttypid FROM pg_attribute \
+         WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped UNION \
+         SELECT name, kind, inner_type FROM made JOIN pg_type t ON t.oid = part, LATERAL (\
+         VALUES (t.typbasetype), (t.typelem) UNION ALL \
+         SELECT rngsubtype FROM pg_range WHERE t.oid IN (rngtypid, rngmultitypid) UNION ALL \
+         SELECT atttypid FROM pg_attribute WHERE attrelid = t.typrelid AND attnum > 0 \
+         AND NOT attisdropped) inner_types (inner_type) WHERE inner_type <> 0)"
+    )
+}
+
 /// The parts of a table. A table that was swapped for another has another number, a column that was
 /// dropped and added again, too. A table or partition that was emptied or rewritten has another
 /// file, which is of no interest where the log tells that (`is_told`).
