@@ -158,3 +158,27 @@ fn dates_are_written_as_iso_has_them() {
     let all = ["day:2026-05-06", "day:06.05.2026"];
     until_absent(&server, &all, &all[..1], &invalidator);
 }
+
+#[test]
+fn a_generated_column_is_found_where_the_log_lacks_it() {
+    let database = Postgres::start(&[]);
+    database.sql(
+        "CREATE TABLE gen (a BIGINT PRIMARY KEY, twice BIGINT GENERATED ALWAYS AS (a * 2) STORED); \
+         ALTER TABLE gen REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE gen",
+    );
+    let server = cache();
+    let with = |column: &str| {
+        let keys = format!("[keys.tables]\n\"public.gen\" = \"row:{{{column}}}\"");
+        invalidator(&database, &server, &keys)
+    };
+    let said = with("twice").refusal("check", &[]);
+    let version: u32 = database.sql("SHOW server_version_num").trim().parse().unwrap();
+    if version < 180_000 {
+        assert!(said.contains("column 'twice' is generated"), "{said}");
+    } else {
+        assert!(said.contains("no column 'twice', or the publication leaves it out"), "{said}");
+        database.sql("ALTER PUBLICATION cached SET (publish_generated_columns = stored)");
+        assert_eq!(with("twice").run("check", &[]), "ok\n");
+    }
+    assert_eq!(with("a").run("check", &[]), "ok\n");
+}
