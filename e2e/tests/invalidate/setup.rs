@@ -12,7 +12,8 @@ use crate::harness::{absent, cache, fill, until_absent};
 
 const TABLES: &str = "DROP SCHEMA IF EXISTS other CASCADE; \
     DROP TABLE IF EXISTS users, users_old, users_new, parted, p0, p1; \
-    CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT); \
+    DROP TYPE IF EXISTS mood CASCADE; CREATE TYPE mood AS ENUM ('sad', 'ok'); \
+    CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT, moods mood[]); \
     CREATE TABLE users_new (LIKE users INCLUDING ALL); \
     CREATE TABLE parted (id BIGINT PRIMARY KEY, v TEXT) PARTITION BY RANGE (id); \
     CREATE TABLE p0 PARTITION OF parted FOR VALUES FROM (0) TO (10); \
@@ -178,7 +179,7 @@ fn what_was_there_before_stays_when_the_rest_is_removed() {
 
 /// Changes for which PostgreSQL's log has nothing, and whether nobody reads it then. It is not read
 /// again while a table is gone.
-const UNLOGGED: [(&str, bool); 18] = [
+const UNLOGGED: [(&str, bool); 20] = [
     ("TRUNCATE p0", false),
     ("TRUNCATE p0", true),
     ("ALTER TABLE parted DETACH PARTITION p0", true),
@@ -204,14 +205,17 @@ const UNLOGGED: [(&str, bool); 18] = [
     ("SET session_replication_role = replica; ALTER TABLE users DROP mail", true),
     ("CREATE UNLOGGED TABLE p1 PARTITION OF parted FOR VALUES FROM (10) TO (20)", false),
     ("ALTER TABLE p0 SET UNLOGGED", false),
+    ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", false),
+    ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", true),
 ];
 
 /// Changes of definitions that leave every row as it is.
-const HARMLESS: [&str; 8] = [
+const HARMLESS: [&str; 9] = [
     "ALTER TABLE users ADD w INT DEFAULT 7",
     "ALTER TABLE users ADD x TEXT DEFAULT clock_timestamp()::text",
     "CREATE TABLE p1 PARTITION OF parted FOR VALUES FROM (10) TO (20)",
     "CREATE INDEX ON users (mail)",
+    "ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'",
     "VACUUM FULL users",
     "VACUUM FULL p0",
     "BEGIN; DROP TABLE users; TRUNCATE parted; ROLLBACK",

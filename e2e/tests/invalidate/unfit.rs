@@ -1,6 +1,9 @@
 //! Tables of PostgreSQL that cannot be followed as they are: the check says so, and what prepares
 //! the database leaves them alone.
 
+use std::thread;
+use std::time::Duration;
+
 use e2e::invalidator::Invalidator;
 use testkit::Server;
 use testkit::database::Postgres;
@@ -181,4 +184,27 @@ fn a_generated_column_is_found_where_the_log_lacks_it() {
         assert_eq!(with("twice").run("check", &[]), "ok\n");
     }
     assert_eq!(with("a").run("check", &[]), "ok\n");
+}
+
+/// A new value is in no row yet; one that is renamed is in any number of them.
+#[test]
+fn a_renamed_value_of_an_enum_is_found_by_comparison() {
+    let database = Postgres::start(&[]);
+    database.sql(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN feeling AS mood; \
+         CREATE TABLE people (id BIGINT PRIMARY KEY, mood feeling); \
+         ALTER TABLE people REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE people",
+    );
+    let server = cache();
+    let keys = "[keys.tables]\n\"public.people\" = \"mood:{mood}\"";
+    let mut invalidator = invalidator(&database, &server, keys);
+    invalidator.start(&[]);
+    fill(&server, &["mood:sad"]);
+    database.sql("ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'");
+    // Several checks.
+    thread::sleep(Duration::from_millis(700));
+    assert_eq!(absent(&server, &["mood:sad"]), [""; 0], "{}", invalidator.log());
+    database.sql("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'");
+    until_absent(&server, &["mood:sad"], &["mood:sad"], &invalidator);
+    assert!(invalidator.log().contains("of type mood in table public.people"));
 }

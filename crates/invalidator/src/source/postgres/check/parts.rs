@@ -1,5 +1,5 @@
 //! The parts of a table that statements change for which the log has nothing: its identity, its
-//! columns, and the files of its partitions.
+//! columns with the labels of their enums, and the files of its partitions.
 
 use std::collections::BTreeMap;
 
@@ -83,6 +83,16 @@ pub(super) async fn of(
     );
     for row in connection.rows(&columns).await? {
         parts.insert(format!("column {} of table {table}", row[0]), row[1].clone());
+    }
+    // A label that is renamed changes the text of every row that has it.
+    let labels = format!(
+        "WITH RECURSIVE {} SELECT DISTINCT e.oid::text, enumtypid::regtype::text, enumlabel \
+         FROM made JOIN pg_enum e ON enumtypid = part",
+        types_of(&class)
+    );
+    for row in connection.rows(&labels).await? {
+        let part = format!("value {} of type {} in table {table}", row[0], row[1]);
+        parts.insert(part, row[2].clone());
     }
     let files = format!(
         "SELECT p.relid::regclass::text, p.level::text, c.relfilenode::text FROM pg_partition_tree({class}) p \

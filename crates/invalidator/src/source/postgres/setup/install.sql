@@ -68,12 +68,12 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog AS $$
     SELECT unnest(ARRAY[@followed@]::text[])
 $$;
 
--- What they are made of now: tables, columns, partitions with rows, what is published of them,
--- whether they are logged, and which old values are.
+-- What they are made of now: tables, columns, values of enums, partitions with rows, what is
+-- published of them, whether they are logged, and which old values are.
 CREATE OR REPLACE FUNCTION @schema@.parts()
 RETURNS TABLE (followed text, relid oid, kind text, number int, value text, name text)
 LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
-    WITH root AS (
+    WITH RECURSIVE root AS (
         SELECT f.name AS followed, c.oid AS relid FROM @schema@.followed() f (name)
         JOIN pg_namespace n ON n.nspname = split_part(f.name, '.', 1)
         JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = substr(f.name, length(n.nspname) + 2)
@@ -82,6 +82,19 @@ LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
         WHERE p.isleaf AND p.level > 0
     ), every AS (
         SELECT * FROM root UNION ALL SELECT * FROM leaf
+    ), made AS (
+        -- The types that values of columns are made of.
+        SELECT root.followed, root.relid, atttypid AS part FROM root
+        JOIN pg_attribute ON attrelid = root.relid WHERE attnum > 0 AND NOT attisdropped
+        UNION
+        SELECT made.followed, made.relid, inner_type FROM made JOIN pg_type t ON t.oid = part, LATERAL (
+            VALUES (t.typbasetype), (t.typelem)
+            UNION ALL
+            SELECT rngsubtype FROM pg_range WHERE t.oid IN (rngtypid, rngmultitypid)
+            UNION ALL
+            SELECT atttypid FROM pg_attribute
+            WHERE attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped
+        ) inner_types (inner_type) WHERE inner_type <> 0
     )
     SELECT followed, relid, 'table', 0, '', 'table ' || followed FROM root
     UNION ALL
@@ -90,6 +103,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
     SELECT followed, attrelid, 'column', attnum, attname || ' ' || format_type(atttypid, atttypmod),
         'column ' || attname FROM root JOIN pg_attribute ON attrelid = relid
     WHERE attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT followed, relid, 'label', e.oid::int, enumlabel, 'value of type ' || enumtypid::regtype
+    FROM made JOIN pg_enum e ON enumtypid = part
     UNION ALL
     SELECT followed, relid, 'identity', 0, relreplident::text || ' ' || coalesce((
         SELECT min(indexrelid)::text FROM pg_index WHERE indrelid = c.oid
