@@ -129,18 +129,7 @@ fn serve_command(
         }
         Command::Touch { key, exptime } => {
             let key = cx.batch.key(&cx.engine, key);
-            let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
-            let touched = cx.engine.touch(key, deadline, Cas::Needed);
-            if cx.shared.prefixes.is_on() {
-                cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: touched.is_ok() });
-            }
-            let out = output.buf();
-            let may_read = !session.login.forbids(Permission::Read, key.bytes);
-            pending.write(|| match touched {
-                Ok(found) if may_read => reply::write_touched(out, header, found.flags, found.cas),
-                Ok(_) => reply::write_touched(out, header, 0, 0),
-                Err(_) => reply::write_error(out, header, Status::NotFound),
-            })
+            pending.write(|| touch(cx, session, header, key, exptime, output.buf()))
         }
         Command::Flush { exptime } => {
             let out = output.buf();
@@ -302,6 +291,27 @@ pub(crate) fn answer_store(
         (Verdict::TooLarge, _) => Status::TooLarge,
     };
     pending.write(|| reply::write_error(out, header, status))
+}
+
+fn touch(
+    cx: &Context,
+    session: &Session,
+    header: &Header,
+    key: Key<'_>,
+    exptime: u32,
+    out: &mut Vec<u8>,
+) {
+    let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
+    let touched = cx.engine.touch(key, deadline, Cas::Needed);
+    if cx.shared.prefixes.is_on() {
+        cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: touched.is_ok() });
+    }
+    let may_read = !session.login.forbids(Permission::Read, key.bytes);
+    match touched {
+        Ok(found) if may_read => reply::write_touched(out, header, found.flags, found.cas),
+        Ok(_) => reply::write_touched(out, header, 0, 0),
+        Err(_) => reply::write_error(out, header, Status::NotFound),
+    }
 }
 
 fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u8>) {
