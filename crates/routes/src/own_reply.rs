@@ -2,10 +2,9 @@
 //! nobody.
 
 use proto::answer::MetaCode;
-use proto::base64;
 use proto::number::write_u64;
 use proto::text::Words;
-use upstream::{Command, Outcome, OwnedReply, Request};
+use upstream::{Command, Outcome, OwnedReply, Request, write_key_words};
 
 /// The reply of this program's own.
 pub(crate) fn own_reply(outcome: Outcome, request: &Request<'_>) -> OwnedReply {
@@ -24,7 +23,7 @@ pub(crate) fn add_words(reply: &mut OwnedReply, request: &Request<'_>) {
     let is_set = request.op == Command::MetaSet;
     for word in Words::new(request.words) {
         match word.first() {
-            Some(b'k') => add_key(&mut reply.words, request),
+            Some(b'k') => write_key_words(&mut reply.words, request.key, request.base64),
             Some(b'O') => {
                 reply.words.push(b' ');
                 reply.words.extend_from_slice(word);
@@ -42,15 +41,4 @@ pub(crate) fn add_words(reply: &mut OwnedReply, request: &Request<'_>) {
 /// The codes of [`crate::route::default_outcome`].
 const fn is_made_here(code: MetaCode) -> bool {
     matches!(code, MetaCode::En | MetaCode::Nf | MetaCode::Ns)
-}
-
-/// ` k<key>`, in base64 followed by ` b`.
-fn add_key(words: &mut Vec<u8>, request: &Request<'_>) {
-    words.extend_from_slice(b" k");
-    if request.base64 {
-        base64::encode(request.key, words);
-        words.extend_from_slice(b" b");
-    } else {
-        words.extend_from_slice(request.key);
-    }
 }

@@ -58,9 +58,16 @@ impl Prefixes {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// Counts for the prefix of `key`: what stands before the first delimiter. A key without one is
-    /// not counted.
+    /// Counts for the prefix of `key`, if it is switched on.
+    #[inline]
     pub(crate) fn count(&self, key: &[u8], kind: Kind) {
+        if self.is_on() {
+            self.add(key, kind);
+        }
+    }
+
+    /// The prefix is what stands before the first delimiter. A key without one is not counted.
+    fn add(&self, key: &[u8], kind: Kind) {
         let Some(end) = key.iter().position(|byte| *byte == self.delimiter) else { return };
         let prefix = &key[..end];
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -54,7 +54,7 @@ pub use login::Login;
 pub use micros::micros;
 pub use proto::{Command, CommandClass, Failure};
 pub use registry::{Registry, Report};
-pub use reply::{Outcome, OwnedReply, Reply};
+pub use reply::{Outcome, OwnedReply, Reply, write_key_words};
 pub use request::{OwnedRequest, Request};
 pub use send_cell::{SendCell, SendRefCell};
 pub use settings::{Protocol, Settings};

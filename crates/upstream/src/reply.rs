@@ -177,9 +177,7 @@ impl<'a> Reply<'a> {
                     write_key(out, key, is_base64);
                 }
                 Some(b'k') if code != MetaCode::Me => {
-                    out.extend_from_slice(b" k");
-                    write_key(out, key, is_encoded);
-                    out.extend_from_slice(if is_encoded { b" b" } else { b"" });
+                    write_key_words(out, key, is_encoded);
                 }
                 // It stands behind the key now.
                 Some(b'b') if tells_key && word.len() == 1 => {}
@@ -203,6 +201,13 @@ impl<'a> Reply<'a> {
             words: self.words.to_vec(),
         }
     }
+}
+
+/// Appends what `k` asks for: ` k<key>`, or the key in base64 and ` b`.
+pub fn write_key_words(out: &mut Vec<u8>, key: &[u8], is_base64: bool) {
+    out.extend_from_slice(b" k");
+    write_key(out, key, is_base64);
+    out.extend_from_slice(if is_base64 { b" b" } else { b"" });
 }
 
 /// Appends a key, in base64 or as it is.

@@ -194,9 +194,7 @@ fn get(
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, key.bytes, found.as_ref());
     }
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
-    }
+    cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
     let echo = with_key.then_some(key.bytes);
     let Ok(item) = found else {
         if !request.quiet {
@@ -303,9 +301,7 @@ fn touch(
 ) {
     let deadline = cx.engine.touch_deadline(key.bytes, i64::from(exptime));
     let touched = cx.engine.touch(key, deadline, Cas::Needed);
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: touched.is_ok() });
-    }
+    cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: touched.is_ok() });
     let may_read = !session.login.forbids(Permission::Read, key.bytes);
     match touched {
         Ok(found) if may_read => reply::write_touched(out, header, found.flags, found.cas),
@@ -317,9 +313,7 @@ fn touch(
 fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u8>) {
     let header = &request.header;
     let compare = Some(header.cas).filter(|cas| *cas != 0);
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(key.bytes, Kind::Delete);
-    }
+    cx.shared.prefixes.count(key.bytes, Kind::Delete);
     let status = match cx.engine.delete(key, &Delete { compare, ..Delete::default() }) {
         Deleted::Done { class, value_len, .. } => {
             if cx.reporter.is_busy() {

@@ -182,9 +182,7 @@ pub(super) fn answer_miss(
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, request.key, Err(&miss));
     }
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(request.key, Kind::Get { is_hit: false });
-    }
+    cx.shared.prefixes.count(request.key, Kind::Get { is_hit: false });
     if !reply::is_silent(request, Status::Miss) {
         reply::write_status(out, request, Status::Miss);
     }
@@ -204,9 +202,7 @@ pub(super) fn answer_hit(
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, request.key, Ok(item));
     }
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(request.key, Kind::Get { is_hit: true });
-    }
+    cx.shared.prefixes.count(request.key, Kind::Get { is_hit: true });
     let now_secs = cx.engine.now_secs();
     let (before, after) = if hit.is_created {
         let shown = shown_deadline_of_created(&cx.engine, request);
@@ -344,9 +340,7 @@ fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u
         cas: options.new_cas,
         hold_off_secs: options.hold_off_secs.unwrap_or(0),
     };
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(key.bytes, Kind::Delete);
-    }
+    cx.shared.prefixes.count(key.bytes, Kind::Delete);
     let status = match cx.engine.delete(key, &how) {
         Deleted::Done { class, value_len, .. } => {
             // An invalidation deletes nothing.

@@ -200,9 +200,7 @@ fn answer_found(
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, key.bytes, found.as_ref());
     }
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
-    }
+    cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
     let Ok(item) = found else { return KeyReply::Written };
     write_item(cx, session.id, key, &item, line, output)
 }

@@ -262,9 +262,7 @@ fn delete(cx: &mut Context, key: &[u8], secs: u32) -> &'static [u8] {
     {
         cx.reporter.deleted(key.bytes, "delete", class, value_len);
     }
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(key.bytes, Kind::Delete);
-    }
+    cx.shared.prefixes.count(key.bytes, Kind::Delete);
     match deleted {
         Deleted::Done { .. } => reply::DELETED,
         Deleted::Refused(error) => refusal::line(error),

@@ -160,7 +160,7 @@ pub(crate) fn note_stored(cx: &Context, job: &Job<'_>, finished: Finished) {
         let ttl_secs = engine::ttl_of(job.new.deadline, cx.engine.now_secs());
         cx.reporter.stored(job, finished, ttl_secs);
     }
-    if cx.shared.prefixes.is_on() && matches!(finished, Finished::Judged(_)) {
+    if matches!(finished, Finished::Judged(_)) {
         cx.shared.prefixes.count(job.key.bytes, Kind::Set);
     }
 }

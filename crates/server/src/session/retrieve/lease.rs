@@ -30,9 +30,7 @@ pub(super) fn answer_key(
     if cx.reporter.is_busy() {
         cx.reporter.fetched(session, key.bytes, found.as_ref().map_err(|_| &Miss::Absent));
     }
-    if cx.shared.prefixes.is_on() {
-        cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
-    }
+    cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
     let miss = match found {
         Ok(item) => return super::write_item(cx, session.id, &key, &item, line, output),
         Err(miss) => miss,
