@@ -32,17 +32,39 @@ pub(crate) struct Beside {
     name: String,
     command: Command,
     has_tests: bool,
+    next: Option<Box<Self>>,
 }
 
 impl Beside {
     /// One of `cargo test`, whose results are added up. A run of no test at all is a failure.
     pub(crate) fn tests(name: &str, command: Command) -> Self {
-        Self { name: name.to_owned(), command, has_tests: true }
+        Self { name: name.to_owned(), command, has_tests: true, next: None }
     }
 
     /// Any other.
     pub(crate) fn other(name: &str, command: Command) -> Self {
-        Self { name: name.to_owned(), command, has_tests: false }
+        Self { name: name.to_owned(), command, has_tests: false, next: None }
+    }
+
+    /// With `next` as soon as this one has ended well.
+    pub(crate) fn then(self, next: Self) -> Self {
+        Self { next: Some(Box::new(next)), ..self }
+    }
+
+    /// Runs it and what comes next, each line of their output behind its command's name: the name,
+    /// time and end of each.
+    fn run(self) -> Vec<(String, Duration, Ended)> {
+        let mut ends = Vec::new();
+        let mut next = Some(Box::new(self));
+        while let Some(beside) = next.take() {
+            let Self { name, mut command, has_tests, next: after } = *beside;
+            announce(&name, &command);
+            let start = Instant::now();
+            let ended = output_of(&name, &mut command, &format!("{name} | "), has_tests);
+            next = after.filter(|_| ended.outcome.is_ok());
+            ends.push((name, start.elapsed(), ended));
+        }
+        ends
     }
 }
 
@@ -77,24 +99,13 @@ impl Steps {
     /// Runs commands at the same time, each line of their output behind its command's name. All of
     /// them end before the first failure counts.
     pub(crate) fn run_together(&mut self, commands: Vec<Beside>) -> Result<(), Failure> {
-        commands.iter().for_each(|beside| announce(&beside.name, &beside.command));
-        let start = Instant::now();
         let ends: Vec<_> = thread::scope(|scope| {
-            let running: Vec<_> = commands
-                .into_iter()
-                .map(|Beside { name, mut command, has_tests }| {
-                    let run = move || {
-                        let prefix = format!("{name} | ");
-                        let ended = output_of(&name, &mut command, &prefix, has_tests);
-                        (name, start.elapsed(), ended)
-                    };
-                    scope.spawn(run)
-                })
-                .collect();
+            let running: Vec<_> =
+                commands.into_iter().map(|beside| scope.spawn(|| beside.run())).collect();
             let ended = |thread: thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            running.into_iter().map(ended).collect()
+            running.into_iter().flat_map(ended).collect()
         });
         let outcomes: Vec<_> =
             ends.into_iter().map(|(name, time, ended)| self.note(&name, time, ended)).collect();
@@ -322,6 +333,17 @@ mod tests {
         counts
             .add("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured; finished in 1s");
         assert_eq!(counts, TestCounts { passed: 27, failed: 2, ignored: 1 });
+    }
+
+    #[test]
+    fn what_comes_next_runs_only_after_a_good_end() {
+        let command = |name: &str| Beside::other(name, program(name, [""; 0]));
+        let mut steps = Steps::default();
+        let good = command("true").then(command("pwd"));
+        let bad = command("false").then(command("ls"));
+        assert!(steps.run_together(vec![good, bad]).is_err());
+        let ends: Vec<_> = steps.done.iter().map(|(name, _, end)| (name.as_str(), *end)).collect();
+        assert_eq!(ends, [("true", End::Passed), ("pwd", End::Passed), ("false", End::Failed)]);
     }
 
     #[test]

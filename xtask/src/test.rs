@@ -43,30 +43,32 @@ const WAITING_AT_ONCE: &str = "--test-threads=3";
 /// of the same dependencies, and have them compiled again.
 pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     install::all(steps)?;
-    let tests = cargo(["test", "--workspace", "--locked", "--no-run"]);
-    let binary = dist::binary(steps, Beside::other("tests, compiled", tests))?;
+    let compiled = cargo(["test", "--workspace", "--locked", "--no-run"]);
+    let units = ["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"];
+    // They start no program of ours, so they need not wait for the binary.
+    let units = Beside::tests("unit tests", with_tools(cargo(units)));
+    let binary = dist::binary(steps, Beside::other("tests, compiled", compiled).then(units))?;
     let targets = targets().map_err(Failure::path(root()))?;
     let (waiting, others): (Vec<_>, Vec<_>) =
         targets.iter().partition(|name| WAITING.contains(&name.as_str()));
-    let of = |first: &[&str], names: &[&String]| {
+    let of = |names: &[&String]| {
         let mut command = cargo(["test", "--workspace", "--locked", "--no-fail-fast"]);
-        command.args(first).args(names.iter().flat_map(|name| ["--test", name]));
+        command.args(names.iter().flat_map(|name| ["--test", name]));
         packaged(command, &binary)
     };
-    let mut wait = of(&[], &waiting);
+    let mut wait = of(&waiting);
     wait.args(["--", WAITING_AT_ONCE]);
-    let mut together = vec![
-        Beside::tests("tests that wait", wait),
-        Beside::tests("tests", of(&["--lib", "--bins"], &others)),
-    ];
+    let mut together =
+        vec![Beside::tests("tests that wait", wait), Beside::tests("tests", of(&others))];
     together.extend(more);
     steps.run_together(together)?;
     instructions(steps, &binary)?;
     // Those that compile fill the processors while the others wait. They do not run beside the
     // tests above, though those wait, too: beside four processes with the policy `SCHED_IDLE`, one
     // test in the browser took more than 150 s in place of 44.
+    let examples = packaged(cargo(["test", "--workspace", "--locked", "--doc"]), &binary);
     let mut together = vec![
-        Beside::tests("examples in docs", of(&["--doc"], &[])),
+        Beside::tests("examples in docs", examples),
         Beside::tests("loom models", loom_models()),
         Beside::other(fuzz::BUILT, fuzz::build()),
     ];
