@@ -61,8 +61,8 @@ const EVENTS: usize = 256;
 /// Connections read before the first of them is served.
 const GROUP: usize = 8;
 
-/// Scratch that has grown past this is given back after the turn, in bytes.
-const SCRATCH_KEPT: usize = 4 * FLUSH_BYTES;
+/// Room of the scratch: what has grown past it is given back after the turn, in bytes.
+const SCRATCH_KEPT: usize = 2 * FLUSH_BYTES;
 
 /// The time for which the kernel keeps the replies of a closed connection while its client takes
 /// none of them: without it, for as long as the client's system answers. Each byte that is taken
@@ -202,7 +202,7 @@ impl<S: Service> Worker<S> {
             draining: None,
             now_ms,
             read_buffers: (0..GROUP).map(|_| vec![0; INPUT_MAX]).collect(),
-            scratch: Vec::with_capacity(FLUSH_BYTES * 2),
+            scratch: Vec::with_capacity(SCRATCH_KEPT),
             datagrams: None,
             tls: tls.map(|acceptor| TlsWorker {
                 acceptor,
@@ -252,7 +252,7 @@ impl<S: Service> Worker<S> {
                 self.shed();
             }
             if self.scratch.capacity() > SCRATCH_KEPT {
-                self.scratch = Vec::with_capacity(FLUSH_BYTES * 2);
+                self.scratch = Vec::with_capacity(SCRATCH_KEPT);
             }
         }
         self.end();

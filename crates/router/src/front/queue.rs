@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use narrow::to_u32;
-use net::{ConnId, FLUSH_BYTES, Output};
+use net::{ConnId, Output};
 use upstream::{
     Command, CommandClass, Count, Event, Exchange, Failure, Reply, Sink, Ticket, Traffic,
 };
@@ -64,6 +64,9 @@ const SMALL_REPLIES_MAX: u16 = 4096;
 
 /// Bytes of one reply beside its value, words and key, at the most.
 const REPLY_REST_BYTES: usize = 512;
+
+/// Bytes from which a reply is written from where it lies: a write costs less than its copy.
+const UNCOPIED_BYTES: usize = 32 * 1024;
 
 /// Capacity that an idle connection keeps, in bytes of answers and in slots.
 const HEAP_KEPT: usize = 4096;
@@ -502,7 +505,7 @@ impl Queue {
             } else {
                 self.heap.get(start as usize..(start + len) as usize).unwrap_or_default()
             };
-            if bytes.len() >= FLUSH_BYTES {
+            if bytes.len() >= UNCOPIED_BYTES {
                 let left = bytes.get(self.sent as usize..).unwrap_or_default();
                 let taken = output.write_through(&[IoSlice::new(left)]).unwrap_or(0);
                 if taken < left.len() {
