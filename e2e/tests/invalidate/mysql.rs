@@ -455,6 +455,38 @@ fn without_rows(brand: Brand) {
     }
 }
 
+/// The server logs by itself that such a table is empty after its restart.
+#[test]
+fn a_memory_table_is_a_gap_after_a_restart_if_it_is_followed() {
+    Brand::ALL.into_iter().for_each(emptied_by_a_restart);
+}
+
+fn emptied_by_a_restart(brand: Brand) {
+    let mut database = Mysqld::start(brand, 1, &[]);
+    database.sql(USERS);
+    database.sql("CREATE TABLE mem (id INT PRIMARY KEY) ENGINE=MEMORY; INSERT INTO mem VALUES (1)");
+    let server = cache();
+    let source = mysqld_source(&[&database], "");
+    let mut other = Invalidator::new(&source, USER_KEYS, &[server.addr()], "");
+    let both = format!("{USER_KEYS}\n\"shop.mem\" = \"mem:{{id}}\"");
+    let source = source.replace("4001", "4002");
+    let flush = "[delivery]\non_gap = \"flush\"";
+    let emptied = cache();
+    let mut following = Invalidator::new(&source, &both, &[emptied.addr()], flush);
+    other.start(&[]);
+    following.start(&[]);
+    fill(&emptied, &["mem:1", "mem:2"]);
+    fill(&server, &KEYS);
+    database.kill();
+    database.restart();
+    database.sql("SELECT * FROM mem; INSERT INTO users VALUES (1, NULL, '')");
+    until_absent(&emptied, &["mem:1", "mem:2"], &["mem:1", "mem:2"], &following);
+    let log = following.log();
+    assert!(log.contains("table shop.mem was emptied"), "{brand:?}: {log}");
+    until_absent(&server, &KEYS, &["user:1"], &other);
+    assert_eq!(other.stat("gaps"), Some(0), "{brand:?}: {}", other.log());
+}
+
 #[test]
 fn two_followers_with_one_number_are_told() {
     Brand::ALL.into_iter().for_each(two_followers);

@@ -53,6 +53,9 @@ pub(super) fn control(text: &str) -> Option<Control> {
 /// What the statement does to rows, in a session whose database is `schema`.
 pub(super) fn effect(flavour: Flavour, schema: &str, text: &str) -> Effect {
     let read = |escapes| {
+        if let Some(table) = emptied_by_server(Tokens::new(text, escapes)) {
+            return Effect::Tables(vec![table]);
+        }
         let mut tokens =
             Tokens::new(text, escapes).filter(|token| !matches!(token, Token::Comment(_)));
         match tokens.next() {
@@ -92,6 +95,29 @@ fn empty(text: &str) -> Effect {
         Ok(number) if super::event_type::is_harmless_of_mariadb(number) => Effect::None,
         _ => Effect::Unknown,
     }
+}
+
+/// The table that the server itself says is empty. Rows of a MEMORY table are gone after a restart
+/// of the server, which logs ``DELETE FROM `db`.`table` `` when the table is first used, whatever
+/// the format. Newer versions of MySQL, and MariaDB, log `TRUNCATE TABLE`.
+///
+/// No other form of `DELETE` counts: that of a session which logs statements may change rows of
+/// more tables, by triggers and foreign keys.
+fn emptied_by_server(tokens: Tokens<'_>) -> Option<String> {
+    let tokens: Vec<_> = tokens.take(6).collect();
+    let [
+        Token::Word("DELETE"),
+        Token::Word("FROM"),
+        Token::Name(schema),
+        Token::Sign('.'),
+        Token::Name(table),
+    ] = &tokens[..]
+    else {
+        return None;
+    };
+    // A name whose bytes are no UTF-8 cannot be compared.
+    let is_text = |name: &str| !name.contains('\u{fffd}');
+    (is_text(schema) && is_text(table)).then(|| format!("{schema}.{table}"))
 }
 
 /// True for the beginning of a statement that changes rows, or may do so through a function.
