@@ -309,6 +309,11 @@ fn fill_log(database: &Postgres) -> Session {
     open
 }
 
+/// Lets nobody in any more, so no check is made. What is connected stays.
+fn shut(database: &Postgres) {
+    database.sql("UPDATE pg_database SET datallowconn = false WHERE datname = 'shop'");
+}
+
 /// Gives wrong passwords, side by side, since each answer is held back for a while.
 fn fail_logins(server: &Process, count: usize) {
     let mut streams: Vec<_> = (0..count).map(|_| server.connect()).collect();
@@ -392,6 +397,10 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     let blind = without_database(&folder, "blind", canary);
     let idle = without_database(&folder, "idle", "[standby]\ngroup = \"g\"");
     let transaction = fill_log(&database);
+    // A check tells that, so it comes before those that cannot be made.
+    let is_short = |page: String| page.contains("\nholdall_invalidate_log_room_short 1\n");
+    wait_for_long("little room", || page(short.operators, "/metrics").is_some_and(is_short));
+    shut(&database);
     let lost = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gone = Process::new(Command::new("true"), lost, lost);
     prometheus.scrape(&[&few, &full, &closed, &front, &blind, &idle, &short, &gone]);

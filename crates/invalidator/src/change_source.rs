@@ -4,6 +4,8 @@
 use changes::change::{Event, Mark};
 use changes::position::Position;
 
+use crate::last_check::LastCheck;
+
 /// The reason why a source stops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
@@ -94,8 +96,13 @@ pub trait ChangeSource: Send {
         None
     }
 
-    /// Findings of checks that lose no changes and that the checks before them did not have; each
-    /// is answered once.
+    /// The last good check of the server whose log is open; none where there is nothing to check.
+    fn last_check(&self) -> Option<LastCheck> {
+        None
+    }
+
+    /// Findings of checks that lose no changes and that the checks before them did not have, and
+    /// that checks cannot be made; each is answered once.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

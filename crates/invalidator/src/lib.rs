@@ -38,6 +38,7 @@ pub mod finding;
 pub mod flush;
 mod json;
 mod kept;
+pub mod last_check;
 mod message;
 pub mod monitor;
 pub mod network;

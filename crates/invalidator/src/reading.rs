@@ -70,6 +70,9 @@ impl Reading<'_> {
             let behind_bytes = source.behind_bytes().unwrap_or(UNKNOWN);
             self.stats.behind_bytes.store(behind_bytes, Relaxed);
             self.note_room(source.log_room());
+            if let Some(check) = source.last_check() {
+                *self.stats.last_check.lock() = Some(check);
+            }
             source.notes().iter().for_each(|note| (self.log)(note));
             if self.confirmed.has_changed().unwrap_or(false)
                 && let Some(position) = self.confirmed.borrow_and_update().as_ref()

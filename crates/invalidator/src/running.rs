@@ -292,6 +292,7 @@ impl Turns<'_> {
         self.stats.is_working.store(false, Relaxed);
         self.stats.source_connected.store(false, Relaxed);
         self.stats.delivered_position.lock().clear();
+        *self.stats.last_check.lock() = None;
         self.stats.clusters.iter().for_each(|cluster| cluster.rest());
         supervisor::status("waits: another invalidator of its group works");
     }

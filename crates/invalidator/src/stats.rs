@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::canary_stats::{CanaryStats, Obstacle};
 use crate::clock::{micros, older};
+use crate::last_check::LastCheck;
 
 /// The value of a counter whose number is not known.
 pub const UNKNOWN: u64 = u64::MAX;
@@ -55,6 +56,9 @@ pub struct Stats {
     pub checkpoint_failures: AtomicU64,
     /// Panics after which the process began again in its place, over all its lives.
     pub panics: AtomicU64,
+    /// The last good check of the server that is followed; none before the first, and where there
+    /// is nothing to check.
+    pub last_check: Mutex<Option<LastCheck>>,
     /// The last checkpoint's position.
     pub position: Mutex<String>,
     /// The last position at which everything before it had been executed, and nothing of it waited
@@ -179,6 +183,7 @@ impl Stats {
             checkpoints: AtomicU64::new(0),
             checkpoint_failures: AtomicU64::new(0),
             panics: AtomicU64::new(0),
+            last_check: Mutex::new(None),
             position: Mutex::new(String::new()),
             delivered_position: Mutex::new(String::new()),
             is_working: AtomicBool::new(true),
@@ -219,6 +224,11 @@ impl Stats {
             let is_short = u64::from(self.log_room_short.load(Relaxed));
             all.push(("log_room_bytes", String::new(), room));
             all.push(("log_room_short", String::new(), is_short));
+        }
+        if let Some(check) = *self.last_check.lock() {
+            let age_ms = micros(check.age()) / 1000;
+            all.push(("check_age_ms", String::new(), age_ms));
+            all.push(("check_late", String::new(), u64::from(check.is_late())));
         }
         let silent_ms = self.silent_ms(now_us);
         for cluster in &self.clusters {
@@ -421,6 +431,8 @@ fn described(name: &str) -> (Kind, &'static str) {
             gauge("Log that may be written before what was not delivered is removed.")
         }
         "log_room_short" => gauge("1 when less than a quarter of that room is left."),
+        "check_age_ms" => gauge("Age of the last check that found nothing missing in the log."),
+        "check_late" => gauge("1 when there was no such check for three intervals."),
         "prepared_transactions" => gauge("Transactions prepared and not ended."),
         "unseen_transactions" => gauge("Transactions with keys that others do not see yet."),
         "checkpoints" => counter("Checkpoints written."),
@@ -603,6 +615,8 @@ mod tests {
         let stats = Stats::new(["a".to_owned()]);
         stats.behind_bytes.store(1, Relaxed);
         stats.log_room_bytes.store(1, Relaxed);
+        let at = tokio::time::Instant::now();
+        *stats.last_check.lock() = Some(LastCheck { at, every: Duration::from_secs(60) });
         stats.canary_every.set(Duration::from_secs(2)).unwrap();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(stats.page(0).into_text().as_bytes()).unwrap();
@@ -649,6 +663,21 @@ mod tests {
         let canary = ready.iter().find(|check| check.name == "canary").unwrap();
         assert_eq!(canary.fault.as_deref(), Some("late: a"));
         assert_eq!(stats.canary_line(), "last proven change: a 4.5 s, b 0.0 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_good_check_is_an_age() {
+        let stats = Stats::new(["c".to_owned()]);
+        assert!(!stats.text(0).contains("check_"), "there was none");
+        let at = tokio::time::Instant::now();
+        *stats.last_check.lock() = Some(LastCheck { at, every: Duration::from_secs(1) });
+        tokio::time::advance(Duration::from_millis(2500)).await;
+        assert!(stats.text(0).contains("STAT check_age_ms 2500\r\nSTAT check_late 0\r\n"));
+        tokio::time::advance(Duration::from_millis(500)).await;
+        let page = stats.page(0).into_text();
+        assert!(page.contains("\nholdall_invalidate_check_age_seconds 3\n"), "{page}");
+        assert!(page.contains("\nholdall_invalidate_check_late 1\n"), "{page}");
+        assert!(!page.contains("A number of the invalidator."), "{page}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use testkit::Server;
 use testkit::database::{Brand, Mysqld, Postgres};
 
 use crate::harness::{absent, cache, fill, until_absent};
+use crate::postgres;
 
 const TABLES: &str = "DROP SCHEMA IF EXISTS other CASCADE; \
     DROP TABLE IF EXISTS users, users_old, users_new, parted, p0, p1; \
@@ -412,6 +413,49 @@ fn checks_are_refused(brand: Brand) {
 #[test]
 fn checks_that_the_server_refuses_are_told() {
     Brand::ALL.into_iter().for_each(checks_are_refused);
+}
+
+/// Waits for this text in the log.
+fn until_said(invalidator: &Invalidator, text: &str) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !invalidator.log().contains(text) {
+        assert!(Instant::now() < end, "{text} is not in:\n{}", invalidator.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn checks_without_an_answer_are_said_once_and_the_last_good_one_grows_old() {
+    let database = Postgres::start(&[]);
+    database
+        .sql("CREATE TABLE users (id INT PRIMARY KEY); CREATE PUBLICATION cached FOR TABLE users");
+    let server = cache();
+    let source = format!("{}\ncheck_every_ms = 100", postgres::source(&database));
+    let keys = "[keys.tables]\n\"public.users\" = \"user:{id}\"";
+    let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &["user:1", "user:2"]);
+    let all = ["user:1", "user:2"];
+    let mut session = database.session();
+    session.run("INSERT INTO users VALUES (1)").unwrap();
+    until_absent(&server, &all, &all[..1], &invalidator);
+    invalidator.until("check_late", |late| late == 0);
+    // The database lets nobody in, and ends no session.
+    let mut let_in = |is_open: bool, more: &str| {
+        let set = format!("UPDATE pg_database SET datallowconn = {is_open} WHERE datname = 'shop'");
+        session.run(&format!("{set}; {more}")).unwrap();
+    };
+    let_in(false, "INSERT INTO users VALUES (2)");
+    until_said(&invalidator, "cannot be checked for now: 127.0.0.1:");
+    invalidator.until("check_late", |late| late == 1);
+    assert!(invalidator.stat("check_age_ms").is_some_and(|age| age >= 300));
+    until_absent(&server, &all, &all, &invalidator);
+    let_in(true, "SELECT 1");
+    until_said(&invalidator, "what the log lacks can be checked again");
+    invalidator.until("check_late", |late| late == 0);
+    let log = invalidator.log();
+    assert_eq!(log.matches("cannot be checked for now").count(), 1, "{log}");
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{log}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Findings of repeated checks that lose no changes, on their way to who operates the invalidator.
+//! Findings of repeated checks that lose no changes, and checks that could not be made, on their
+//! way to who operates the invalidator.
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ struct Lists {
     found: Vec<String>,
     /// Those that the check before it did not have, until they are taken.
     new: Vec<String>,
+    /// True after checks that could not be made.
+    is_blind: bool,
 }
 
 impl Notes {
@@ -28,6 +31,17 @@ impl Notes {
             found.iter().filter(|note| !lists.found.contains(note)).cloned().collect();
         lists.new.extend(new);
         lists.found = found;
+        if std::mem::take(&mut lists.is_blind) {
+            lists.new.push(format!("{server}: what the log lacks can be checked again"));
+        }
+    }
+
+    /// Takes in that a check could not be made. That is said once, until one can be made.
+    pub(super) fn missed(&self, why: &str) {
+        let mut lists = self.0.lock();
+        if !std::mem::replace(&mut lists.is_blind, true) {
+            lists.new.push(format!("what the log lacks cannot be checked for now: {why}"));
+        }
     }
 
     /// The notes that are new since they were last taken.
@@ -52,5 +66,21 @@ mod tests {
         notes.found("s", &[]);
         notes.found("s", &[a]);
         assert_eq!(notes.take(), ["s: a"]);
+    }
+
+    #[test]
+    fn checks_that_cannot_be_made_are_said_once_until_one_is_made() {
+        let notes = Notes::default();
+        notes.missed("a");
+        notes.missed("b");
+        assert_eq!(notes.take(), ["what the log lacks cannot be checked for now: a"]);
+        notes.missed("a");
+        assert!(notes.take().is_empty());
+        notes.found("s", &[]);
+        assert_eq!(notes.take(), ["s: what the log lacks can be checked again"]);
+        notes.found("s", &[]);
+        assert!(notes.take().is_empty());
+        notes.missed("c");
+        assert_eq!(notes.take(), ["what the log lacks cannot be checked for now: c"]);
     }
 }

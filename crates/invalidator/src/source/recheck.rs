@@ -2,7 +2,8 @@
 //!
 //! A finding is a gap, since changes may be missing from the log since the last good check; and so
 //! is the first good check after it. What the log told of a table by itself is none a second time.
-//! A check that the server refuses is a finding: without it nobody knows what the log lacks.
+//! A check that the server refuses is a finding: without it nobody knows what the log lacks. One
+//! without an answer may have one soon, so it is a note, and the last good check grows old.
 //!
 //! Relaxed is enough for the one atomic: the notification after it orders it.
 
@@ -14,10 +15,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::change_source::{LogRoom, SourceError};
 use crate::finding::Finding;
+use crate::last_check::LastCheck;
+use crate::source::notes::Notes;
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -61,11 +64,18 @@ pub(super) struct Recheck {
     was_told: Arc<AtomicBool>,
     parts: Arc<Mutex<BTreeMap<String, String>>>,
     room: Arc<Mutex<Option<LogRoom>>>,
+    last: Arc<Mutex<LastCheck>>,
 }
 
 impl Recheck {
-    /// Checks at this interval, and when it is asked to; `parts` are those of the last check.
-    pub(super) fn start<F, A>(every: Duration, parts: BTreeMap<String, String>, check: F) -> Self
+    /// Checks at this interval, and when it is asked to. The first check, which opened the log, has
+    /// just been good; `parts` are what it found, and `notes` take checks that cannot be made.
+    pub(super) fn start<F, A>(
+        every: Duration,
+        parts: BTreeMap<String, String>,
+        notes: Notes,
+        check: F,
+    ) -> Self
     where
         F: Fn() -> A + Send + 'static,
         A: Future<Output = Result<Checked, SourceError>> + Send + 'static,
@@ -79,22 +89,28 @@ impl Recheck {
         let room_seen = Arc::clone(&room);
         let was_told = Arc::new(AtomicBool::new(false));
         let told_seen = Arc::clone(&was_told);
+        let last = Arc::new(Mutex::new(LastCheck { at: Instant::now(), every }));
+        let last_seen = Arc::clone(&last);
         let mut state = State { parts, has_failed: false };
         let task = tokio::spawn(async move {
             loop {
                 tokio::select! { () = sleep(every) => {}, () = asked.notified() => {} }
                 let is_told = told_seen.swap(false, Relaxed);
-                let gap = match timeout(CHECK_MAX, check()).await {
-                    Ok(Ok(checked)) => {
+                let gap = match made(check()).await {
+                    Ok(checked) => {
                         *room_seen.lock() = checked.room;
+                        if checked.fatal().is_none() {
+                            last_seen.lock().at = Instant::now();
+                        }
                         state.judge(checked, is_told)
                     }
-                    Ok(Err(SourceError::Wrong(why))) => {
+                    Err(SourceError::Wrong(why)) => {
                         told_seen.fetch_or(is_told, Relaxed);
                         Some(state.refused(&why))
                     }
-                    // A server that does not answer is the log's connection's business.
-                    Ok(Err(_)) | Err(_) => {
+                    // A server that is away ends the log's connection, too.
+                    Err(error) => {
+                        notes.missed(&error.to_string());
                         told_seen.fetch_or(is_told, Relaxed);
                         continue;
                     }
@@ -107,7 +123,12 @@ impl Recheck {
                 parts_seen.lock().clone_from(&state.parts);
             }
         });
-        Self { task, gaps, wanted, was_told, parts: seen, room }
+        Self { task, gaps, wanted, was_told, parts: seen, room, last }
+    }
+
+    /// The last good check.
+    pub(super) fn last(&self) -> LastCheck {
+        *self.last.lock()
     }
 
     /// The room of the log at the last check.
@@ -145,6 +166,14 @@ impl Drop for Recheck {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// A check within its time limit.
+async fn made(
+    check: impl Future<Output = Result<Checked, SourceError>>,
+) -> Result<Checked, SourceError> {
+    let late = |_| Err(SourceError::Lost(format!("no answer within {CHECK_MAX:?}")));
+    timeout(CHECK_MAX, check).await.unwrap_or_else(late)
 }
 
 /// What is known from one check to the next.
@@ -237,19 +266,50 @@ mod tests {
                 }
             }
         };
-        let mut recheck = Recheck::start(Duration::from_secs(60), BTreeMap::new(), check);
-        let begin = tokio::time::Instant::now();
+        let (every, notes) = (Duration::from_secs(60), Notes::default());
+        let mut recheck = Recheck::start(every, BTreeMap::new(), notes, check);
+        let begin = Instant::now();
         assert!(recheck.gap().await.ends_with("cannot be checked: denied"));
         assert_eq!(begin.elapsed(), Duration::from_secs(120));
         assert!(recheck.gap().await.contains("until now"));
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_last_good_check_grows_old_while_none_is_made() {
+        let turn = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let check = move || {
+            let turn = turn.fetch_add(1, Relaxed);
+            async move {
+                match turn {
+                    0 => std::future::pending().await,
+                    1 => Err(SourceError::Lost("away".to_owned())),
+                    2 => Ok(checked(None, &[])),
+                    _ => Ok(checked(Some("gone"), &[])),
+                }
+            }
+        };
+        let (every, notes) = (Duration::from_secs(60), Notes::default());
+        let recheck = Recheck::start(every, BTreeMap::new(), notes.clone(), check);
+        let mut said = Vec::new();
+        for (secs, age) in [(59, 59), (40, 99), (60, 159), (60, 9), (60, 69)] {
+            // Time passes in steps, as the task's own waits end.
+            for _ in 0..secs {
+                sleep(Duration::from_secs(1)).await;
+            }
+            assert_eq!(recheck.last().age().as_secs(), age);
+            said.push(notes.take());
+        }
+        let missed = "what the log lacks cannot be checked for now: no answer within 30s";
+        assert_eq!(said.concat(), [missed]);
+        assert_eq!(said[1], [missed], "after 90 s");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn it_checks_at_the_interval_and_when_asked() {
         let every = Duration::from_secs(60);
         let found = || async { Ok(checked(Some("gone"), &[])) };
-        let mut recheck = Recheck::start(every, BTreeMap::new(), found);
-        let begin = tokio::time::Instant::now();
+        let mut recheck = Recheck::start(every, BTreeMap::new(), Notes::default(), found);
+        let begin = Instant::now();
         assert_eq!(recheck.gap().await, "gone");
         assert_eq!(begin.elapsed(), every);
         recheck.ask();

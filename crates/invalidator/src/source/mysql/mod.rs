@@ -40,6 +40,7 @@ use tokio::time::timeout;
 
 use crate::change_source::{ChangeSource, SourceError};
 use crate::finding::Finding;
+use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::ssl_mode::{SslMode, is_bad_certificate};
@@ -208,7 +209,7 @@ impl MysqlSource {
                 Ok(Checked { findings, ..Checked::default() })
             }
         };
-        Recheck::start(self.settings.check_every, BTreeMap::new(), check)
+        Recheck::start(self.settings.check_every, BTreeMap::new(), self.notes.clone(), check)
     }
 }
 
@@ -301,6 +302,10 @@ impl ChangeSource for MysqlSource {
 
     fn behind_bytes(&self) -> Option<u64> {
         self.reading.as_ref()?.lag.bytes()
+    }
+
+    fn last_check(&self) -> Option<LastCheck> {
+        self.reading.as_ref().map(|reading| reading.recheck.last())
     }
 
     fn notes(&self) -> Vec<String> {

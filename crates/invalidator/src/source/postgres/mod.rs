@@ -30,6 +30,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::change_source::{ChangeSource, LogRoom, SourceError};
 use crate::finding::Finding;
+use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
 use crate::source::recheck::Recheck;
 pub use canary::PostgresCanary;
@@ -180,7 +181,7 @@ impl PostgresSource {
                 Ok(checked)
             }
         };
-        Recheck::start(self.settings.check_every, parts, check)
+        Recheck::start(self.settings.check_every, parts, self.notes.clone(), check)
     }
 }
 
@@ -375,6 +376,10 @@ impl ChangeSource for PostgresSource {
 
     fn log_room(&self) -> Option<LogRoom> {
         self.reading.as_ref()?.recheck.room()
+    }
+
+    fn last_check(&self) -> Option<LastCheck> {
+        self.reading.as_ref().map(|reading| reading.recheck.last())
     }
 
     fn notes(&self) -> Vec<String> {
