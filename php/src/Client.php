@@ -31,7 +31,7 @@ final class Client
 
     /**
      * @param string $address "host:port", or the path of a Unix socket
-     * @param float $timeout for each reply, in seconds
+     * @param float $timeout for each request with its reply, in seconds
      */
     public function __construct(string $address = '127.0.0.1:11211', float $timeout = 1.0)
     {
@@ -45,7 +45,7 @@ final class Client
     public function delete(string $key): bool
     {
         self::check($key);
-        return $this->connection->simple("delete $key\r\n") === 'DELETED';
+        return $this->connection->delete($key);
     }
 
     /**
@@ -80,7 +80,7 @@ final class Client
     ): string {
         self::check($key);
         $from = fn (): array => $markers === null ? [null] : $this->from($markers . $key, $exact);
-        $until = self::now() + $waitTotal;
+        $until = Stream::now() + $waitTotal;
         for ($wait = $waitFirst;; $wait = min($wait * 2, $waitLongest)) {
             try {
                 [$reply, $isRefused] = $this->ask($key, $earlyRefresh);
@@ -102,7 +102,7 @@ final class Client
             if ($reply->isStale && $takesStale) {
                 return $reply->value;
             }
-            $left = $until - self::now();
+            $left = $until - Stream::now();
             if ($left <= 0) {
                 return $this->load($key, $load, $exptime, $from, '', '');
             }
@@ -170,31 +170,26 @@ final class Client
         }
     }
 
-    private static function now(): float
-    {
-        return hrtime(true) / 1e9;
-    }
-
     /** @return array{Reply, bool} what the cache says, and whether leases are not for this key */
     private function ask(string $key, float $earlyRefresh): array
     {
-        if (($this->refused[$key] ?? 0.0) <= self::now()) {
+        if (($this->refused[$key] ?? 0.0) <= Stream::now()) {
             try {
                 if ($earlyRefresh <= 0) {
-                    return [$this->connection->retrieve("lease-get $key\r\n"), false];
+                    return [$this->connection->retrieve('lease-get', $key), false];
                 }
                 // So many seconds before its end this caller would load a value anew.
                 $random = mt_rand(1, mt_getrandmax()) / mt_getrandmax();
                 $early = $this->meanLoad * $earlyRefresh * -log($random);
                 $secs = (int) min($early + 1, 0xffffffff);
-                return [$this->connection->meta("mg $key v c G R$secs\r\n"), false];
+                return [$this->connection->retrieveEarly($key, $secs), false];
             } catch (RefusedException) {
                 unset($this->refused[$key]);
                 $this->refused = array_slice($this->refused, -(self::REFUSED_MAX - 1), null, true);
-                $this->refused[$key] = self::now() + self::REFUSED_SECS;
+                $this->refused[$key] = Stream::now() + self::REFUSED_SECS;
             }
         }
-        return [$this->connection->retrieve("get $key\r\n"), true];
+        return [$this->connection->retrieve('get', $key), true];
     }
 
     /** Calls the loader, and stores its value by `$command`, if that is not empty. */
@@ -213,9 +208,9 @@ final class Client
         try {
             // Behind the token: a write in between takes the token away.
             $arguments = $from();
-            $begun = self::now();
+            $begun = Stream::now();
             $value = $load(...$arguments);
-            $took = self::now() - $begun;
+            $took = Stream::now() - $begun;
             $this->meanLoad += ($took - $this->meanLoad) / ($this->meanLoad === 0.0 ? 1 : 8);
             if ($command !== '') {
                 $this->store($command, $key, $exptime, $value, $number);
@@ -227,8 +222,11 @@ final class Client
             }
             throw $error;
         } finally {
-            $this->giveBack();
-            $this->held = $outer;
+            try {
+                $this->giveBack();
+            } finally {
+                $this->held = $outer;
+            }
         }
     }
 
@@ -236,7 +234,7 @@ final class Client
     private function put(string $marker, int $ttl, Position $own): void
     {
         for ($left = self::PUT_ATTEMPTS; $left > 0; $left--) {
-            $there = $this->connection->retrieve("gets $marker\r\n");
+            $there = $this->connection->retrieve('gets', $marker);
             // Without a place somebody's write is under way, or nobody's: ours says enough for us.
             $other = $there->isFound ? self::placeIn($there->value) : null;
             $place = $other === null ? $own : $own->behindBoth($other);
@@ -272,7 +270,7 @@ final class Client
     private function from(string $marker, bool $exact): array
     {
         try {
-            $reply = $this->connection->retrieve("get $marker\r\n");
+            $reply = $this->connection->retrieve('get', $marker);
             $place = $exact && $reply->isFound ? self::placeIn($reply->value) : null;
             $source = $reply->isFound && $place === null ? 'master' : 'local';
         } catch (CacheException) {

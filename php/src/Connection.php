@@ -7,49 +7,48 @@ namespace Holdall;
 /** A connection to a router or a server, made when it is needed. */
 final class Connection
 {
-    private const LINE_MAX = 4096;
+    /**
+     * The stream between two exchanges. An exchange takes it away, and brings it back when it has
+     * read its whole reply. So nobody finds one that is out of step: not after an exception in the
+     * middle, and not in the handler of a signal that came there.
+     */
+    private ?Stream $idle = null;
+    private int $process = 0;
 
-    /** @var resource|null */
-    private $stream = null;
-
+    /** @param float $timeout for each request with its reply, in seconds */
     public function __construct(private readonly string $address, private readonly float $timeout)
     {
     }
 
-    /** Sends a request whose reply is one line, and returns that. */
-    public function simple(string $request): string
+    /** Deletes a key, and tells whether it was there. */
+    public function delete(string $key): bool
     {
-        return $this->ask($request, fn (): string => $this->line());
+        return $this->word("delete $key\r\n", ['DELETED', 'NOT_FOUND'], false) === 'DELETED';
     }
 
-    /** Sends a storage command. A server that refuses it may take its block for commands, so the connection is closed then. */
+    /** Sends a storage command; the server's word. */
     public function store(string $head, string $value): string
     {
-        try {
-            return $this->simple("$head\r\n$value\r\n");
-        } catch (RefusedException $error) {
-            $this->close();
-            throw $error;
-        }
+        return $this->word("$head\r\n$value\r\n", ['STORED', 'NOT_STORED', 'EXISTS', 'NOT_FOUND'], true);
     }
 
     /** Sends get, gets or lease-get of one key. */
-    public function retrieve(string $request): Reply
+    public function retrieve(string $command, string $key): Reply
     {
-        return $this->ask($request, function (): Reply {
-            $line = $this->line();
+        return $this->ask("$command $key\r\n", static function (Stream $stream, string $line) use ($key): Reply {
             if ($line === 'END') {
                 return new Reply();
             }
             $words = explode(' ', $line);
             $isFound = $words[0] === 'VALUE' && in_array(count($words), [4, 5], true);
-            if (!$isFound && ($words[0] !== 'LVALUE' || count($words) !== 5)) {
-                throw new CacheException("an unexpected reply: $line");
+            $isLease = $words[0] === 'LVALUE' && count($words) === 5;
+            if (!$isFound && !$isLease || $words[1] !== $key) {
+                throw self::unexpected($line);
             }
-            $value = $this->block($words[$isFound ? 3 : 4]);
-            $end = $this->line();
+            $value = $stream->block($words[$isFound ? 3 : 4]);
+            $end = $stream->line();
             if ($end !== 'END') {
-                throw new CacheException("an unexpected reply: $end");
+                throw self::unexpected($end);
             }
             $isStale = !$isFound && $value !== '';
             [$token, $cas] = $isFound ? ['0', $words[4] ?? '0'] : [$words[2], '0'];
@@ -57,20 +56,19 @@ final class Connection
         });
     }
 
-    /** Sends mg with the flags v, c, G and R. */
-    public function meta(string $request): Reply
+    /** Asks for a value, or for a lease also some seconds before the value ends. */
+    public function retrieveEarly(string $key, int $secs): Reply
     {
-        return $this->ask($request, function (): Reply {
-            $line = $this->line();
+        return $this->ask("mg $key k v c G R$secs\r\n", static function (Stream $stream, string $line) use ($key): Reply {
             $words = explode(' ', $line);
-            if ($words[0] !== 'VA' || count($words) < 2) {
-                throw new CacheException("an unexpected reply: $line");
-            }
-            $value = $this->block($words[1]);
             $facts = [];
-            foreach (array_slice($words, 2) as $word) {
+            foreach ($words as $word) {
                 $facts[$word[0] ?? ''] = substr($word, 1);
             }
+            if ($words[0] !== 'VA' || ($facts['k'] ?? '') !== $key) {
+                throw self::unexpected($line);
+            }
+            $value = $stream->block($words[1]);
             $cas = $facts['c'] ?? '0';
             $isFound = !isset($facts['G']) && $cas !== '0';
             return new Reply($value, $isFound, isset($facts['X']), isset($facts['W']), $facts['G'] ?? '1', $cas);
@@ -79,88 +77,74 @@ final class Connection
 
     public function close(): void
     {
-        if ($this->stream !== null) {
-            fclose($this->stream);
-            $this->stream = null;
-        }
+        $this->take()?->close();
+    }
+
+    private static function unexpected(string $line): CacheException
+    {
+        return new CacheException("an unexpected reply: $line");
+    }
+
+    /** The idle stream, if there is one. */
+    private function take(): ?Stream
+    {
+        [$stream, $this->idle] = [$this->idle, null];
+        // The stream of a process that has forked this one stays with that.
+        return $this->process === getmypid() ? $stream : null;
+    }
+
+    /** @param list<string> $words the replies that the request may have */
+    private function word(string $request, array $words, bool $hasBlock): string
+    {
+        return $this->ask($request, static function (Stream $stream, string $line) use ($words): string {
+            return in_array($line, $words, true) ? $line : throw self::unexpected($line);
+        }, $hasBlock);
     }
 
     /**
      * @template T
-     * @param callable(): T $read
+     * @param callable(Stream, string): T $read reads what follows the first line
      * @return T
      */
-    private function ask(string $request, callable $read): mixed
+    private function ask(string $request, callable $read, bool $hasBlock = false): mixed
     {
-        $isOld = $this->stream !== null;
+        $until = Stream::now() + $this->timeout;
+        $stream = $this->take();
+        if ($stream !== null) {
+            try {
+                return $this->exchange($stream, $until, $request, $read, $hasBlock);
+            } catch (ClosedException) {
+                // The server has closed it while nobody used it, so it has not seen the request.
+            }
+        }
+        return $this->exchange(Stream::open($this->address, $until), $until, $request, $read, $hasBlock);
+    }
+
+    /** @see ask */
+    private function exchange(Stream $stream, float $until, string $request, callable $read, bool $hasBlock): mixed
+    {
+        $isInStep = false;
         try {
-            $this->write($request);
-            return $read();
-        } catch (ClosedException $error) {
-            $this->close();
-            if (!$isOld) {
-                throw $error;
+            $stream->send($request, $until);
+            $line = $stream->line();
+            if ($line === 'ERROR' || str_starts_with($line, 'CLIENT_ERROR')) {
+                // A server that refuses a storage command may take its block for commands.
+                $isInStep = !$hasBlock && $stream->isRead();
+                throw new RefusedException($line);
             }
-            // The server has closed it while nobody used it, so it has not seen the request.
-            return $this->ask($request, $read);
-        } catch (RefusedException $error) {
-            throw $error;
-        } catch (CacheException $error) {
-            // Nobody knows where the next reply begins.
-            $this->close();
-            throw $error;
-        }
-    }
-
-    private function write(string $request): void
-    {
-        if ($this->stream === null) {
-            $kind = str_starts_with($this->address, '/') ? 'unix' : 'tcp';
-            $stream = @stream_socket_client("$kind://{$this->address}", $code, $words, $this->timeout);
-            if ($stream === false) {
-                throw new CacheException("no connection to {$this->address}: $words");
+            if (str_starts_with($line, 'SERVER_ERROR')) {
+                $isInStep = $stream->isRead();
+                throw new CacheException($line);
             }
-            $seconds = (int) $this->timeout;
-            stream_set_timeout($stream, $seconds, (int) (($this->timeout - $seconds) * 1e6));
-            $this->stream = $stream;
-        }
-        for ($sent = 0; $sent < strlen($request); $sent += $count) {
-            $count = @fwrite($this->stream, $sent === 0 ? $request : substr($request, $sent));
-            if ($count === false || $count === 0) {
-                throw new ClosedException('the connection is closed');
+            $reply = $read($stream, $line);
+            $isInStep = $stream->isRead();
+            return $reply;
+        } finally {
+            if ($isInStep) {
+                [$this->idle, $this->process] = [$stream, getmypid()];
+            } else {
+                $stream->close();
             }
         }
-    }
-
-    /** The next line; a server's error is thrown. */
-    private function line(): string
-    {
-        $line = fgets($this->stream, self::LINE_MAX);
-        if ($line === false || !str_ends_with($line, "\n")) {
-            $isLate = stream_get_meta_data($this->stream)['timed_out'];
-            $isClosed = $line === false && !$isLate;
-            throw $isClosed ? new ClosedException('the connection is closed') : new CacheException('no reply');
-        }
-        $line = rtrim($line, "\r\n");
-        if ($line === 'ERROR' || str_starts_with($line, 'CLIENT_ERROR')) {
-            throw new RefusedException($line);
-        }
-        if (str_starts_with($line, 'SERVER_ERROR')) {
-            throw new CacheException($line);
-        }
-        return $line;
-    }
-
-    /** The value of a length that a line has told. */
-    private function block(string $length): string
-    {
-        if (!ctype_digit($length)) {
-            throw new CacheException("no length: $length");
-        }
-        $value = stream_get_contents($this->stream, (int) $length + 2);
-        if ($value === false || strlen($value) !== (int) $length + 2 || !str_ends_with($value, "\r\n")) {
-            throw new CacheException('a value does not end where its length says');
-        }
-        return substr($value, 0, -2);
     }
 }
