@@ -3,7 +3,7 @@
 // docs/look-aside.md. Programs keep their usual memcached client for everything else.
 
 import { Position } from "./position.js";
-import { Connection, Refused, meta, retrieved, simple } from "./wire.js";
+import { Connection, Refused, deleted, meta, retrieved, stored } from "./wire.js";
 
 export { Position };
 
@@ -82,10 +82,11 @@ export class Client {
   #refused = new Map();
   #meanLoad = 0;
 
-  // `address` is "host:port", or the path of a Unix socket. `timeout`, in milliseconds, is for
-  // each reply.
+  // `address` is "host:port", "[::1]:port", or the path of a Unix socket. `timeout`, in
+  // milliseconds, is for each request with its reply.
   constructor(address = "127.0.0.1:11211", { timeout = 1000 } = {}) {
-    const [, host, port] = /^(.*):(\d+)$/.exec(address) ?? [];
+    const [, name, port] = /^(.*):(\d+)$/.exec(address) ?? [];
+    const host = /^\[(.*)\]$/.exec(name)?.[1] ?? name;
     const where = address.startsWith("/") ? { path: address } : { host, port: Number(port) };
     if (!where.path && !port) throw new TypeError(`no address: ${address}`);
     this.#connection = new Connection(where, timeout);
@@ -99,7 +100,7 @@ export class Client {
   async delete(key) {
     check(key);
     this.#flights.delete(key);
-    const { word } = await this.#connection.ask(`delete ${key}\r\n`, simple);
+    const { word } = await this.#connection.ask(`delete ${key}\r\n`, deleted);
     return word === "DELETED";
   }
 
@@ -158,7 +159,7 @@ export class Client {
   // Puts the place of a write into a marker, behind the place that it has.
   async #put(marker, ttl, own) {
     for (let left = PUT_ATTEMPTS; left > 0; left--) {
-      const there = await this.#connection.ask(`gets ${marker}\r\n`, retrieved);
+      const there = await this.#connection.ask(`gets ${marker}\r\n`, retrieved(marker));
       // Without a place somebody's write is under way, or nobody's: ours says enough for us.
       const other = there.found ? placeIn(there.value) : undefined;
       const item = marked(other ? own.behindBoth(other) : own);
@@ -229,8 +230,8 @@ export class Client {
         const secs = Math.min(Math.floor(early + 1), 2 ** 32 - 1);
         try {
           const reply = earlyRefresh > 0
-            ? await ask(`mg ${key} v c G R${secs}\r\n`, meta)
-            : await ask(`lease-get ${key}\r\n`, retrieved);
+            ? await ask(`mg ${key} k v c G R${secs}\r\n`, meta(key))
+            : await ask(`lease-get ${key}\r\n`, retrieved(key));
           return { reply };
         } catch (error) {
           if (!(error instanceof Refused)) throw error;
@@ -240,7 +241,7 @@ export class Client {
           this.#refused.set(key, performance.now() + REFUSED_MS);
         }
       }
-      return { reply: await ask(`get ${key}\r\n`, retrieved), isRefused: true };
+      return { reply: await ask(`get ${key}\r\n`, retrieved(key)), isRefused: true };
     } catch (error) {
       return { error };
     }
@@ -300,7 +301,7 @@ export class Client {
   // Looked up behind the token: a write in between takes the token away.
   async #from(marker, isExact) {
     try {
-      const reply = await this.#connection.ask(`get ${marker}\r\n`, retrieved);
+      const reply = await this.#connection.ask(`get ${marker}\r\n`, retrieved(marker));
       if (!reply.found) return { source: "local" };
       const place = isExact ? placeIn(reply.value) : undefined;
       return place ? { source: "local", place } : { source: "master" };
@@ -324,13 +325,7 @@ export class Client {
     const unique = command === "cas" ? ` ${number}` : "";
     const head = `${command} ${key} ${token}${flags} ${exptime} ${value.length}${unique}\r\n`;
     const request = Buffer.concat([Buffer.from(head), value, Buffer.from("\r\n")]);
-    try {
-      return (await this.#connection.ask(request, simple)).word;
-    } catch (error) {
-      // A server that does not know the command takes the block for commands.
-      if (error instanceof Refused) this.#connection.close();
-      throw error;
-    }
+    return (await this.#connection.ask(request, stored)).word;
   }
 
   // Gives a lease back, so that the next reader gets one at once. If it does not arrive, the lease

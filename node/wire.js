@@ -12,6 +12,8 @@ export class Refused extends Error {}
 // A reply that is not there yet.
 const MORE = Symbol("more");
 
+const unexpected = (line) => new Error(`an unexpected reply: ${line}`);
+
 // A line that begins at `at`: its text and where the next one begins; or MORE.
 function lineAt(buffer, at) {
   const end = buffer.indexOf("\n", at);
@@ -19,12 +21,19 @@ function lineAt(buffer, at) {
     if (buffer.length - at > 4096) throw new Error("a line without an end");
     return MORE;
   }
-  const text = buffer.toString("latin1", at, end).replace(/\r$/, "");
-  if (text.startsWith("SERVER_ERROR")) throw Object.assign(new Error(text), { next: end + 1 });
+  return { text: buffer.toString("latin1", at, end).replace(/\r$/, ""), next: end + 1 };
+}
+
+// The first line of a reply, or MORE. One of an error is thrown, with the place of the next reply.
+function headOf(buffer) {
+  const line = lineAt(buffer, 0);
+  if (line === MORE) return MORE;
+  const { text, next } = line;
+  if (text.startsWith("SERVER_ERROR")) throw Object.assign(new Error(text), { next });
   if (text === "ERROR" || text.startsWith("CLIENT_ERROR")) {
-    throw Object.assign(new Refused(text), { next: end + 1 });
+    throw Object.assign(new Refused(text), { next });
   }
-  return { text, next: end + 1 };
+  return line;
 }
 
 // The value of a length that a line has told, and where it ends; or MORE.
@@ -40,37 +49,52 @@ function blockAt(buffer, at, digits) {
 
 // Readers of replies: each gives what the reply says, and where the next one begins; or MORE.
 
-export function simple(buffer) {
-  const line = lineAt(buffer, 0);
-  return line === MORE ? MORE : { word: line.text, next: line.next };
+const oneOf = (...words) => (buffer) => {
+  const line = headOf(buffer);
+  if (line === MORE) return MORE;
+  if (!words.includes(line.text)) throw unexpected(line.text);
+  return { word: line.text, next: line.next };
+};
+
+export const deleted = oneOf("DELETED", "NOT_FOUND");
+
+const wordOfStore = oneOf("STORED", "NOT_STORED", "EXISTS", "NOT_FOUND");
+
+// The reply to a storage command. A server that refuses one may take its block for commands, so
+// nobody knows where the next reply begins.
+export function stored(buffer) {
+  try {
+    return wordOfStore(buffer);
+  } catch (error) {
+    throw error instanceof Refused ? new Refused(error.message) : error;
+  }
 }
 
-// The reply to get, gets and lease-get of one key.
-export function retrieved(buffer) {
-  const line = lineAt(buffer, 0);
+// The reply to get, gets and lease-get of a key.
+export const retrieved = (key) => (buffer) => {
+  const line = headOf(buffer);
   if (line === MORE) return MORE;
   if (line.text === "END") return { found: false, token: 0n, next: line.next };
   const words = line.text.split(" ");
   const found = [4, 5].includes(words.length) && words[0] === "VALUE";
-  if (!found && !(words.length === 5 && words[0] === "LVALUE")) {
-    throw new Error(`an unexpected reply: ${line.text}`);
-  }
+  const leased = words.length === 5 && words[0] === "LVALUE";
+  if (!(found || leased) || words[1] !== key) throw unexpected(line.text);
   const block = blockAt(buffer, line.next, found ? words[3] : words[4]);
   if (block === MORE) return MORE;
   const end = lineAt(buffer, block.next);
   if (end === MORE) return MORE;
-  if (end.text !== "END") throw new Error(`an unexpected reply: ${end.text}`);
+  if (end.text !== "END") throw unexpected(end.text);
   const [token, cas] = found ? [0n, BigInt(words[4] ?? 0)] : [BigInt(words[2]), 0n];
   const stale = !found && block.value.length > 0;
   return { found, token, cas, stale, value: block.value, next: end.next };
-}
+};
 
-// The reply to mg with the flags v, c, G and R.
-export function meta(buffer) {
-  const line = lineAt(buffer, 0);
+// The reply to mg of a key with the flags k, v, c, G and R.
+export const meta = (key) => (buffer) => {
+  const line = headOf(buffer);
   if (line === MORE) return MORE;
   const [code, length, ...words] = line.text.split(" ");
-  if (code !== "VA") throw new Error(`an unexpected reply: ${line.text}`);
+  if (code !== "VA" || !words.includes(`k${key}`)) throw unexpected(line.text);
   const block = blockAt(buffer, line.next, length);
   if (block === MORE) return MORE;
   const number = (letter) => words.find((word) => word[0] === letter)?.slice(1);
@@ -85,7 +109,7 @@ export function meta(buffer) {
     value: block.value,
     next: block.next,
   };
-}
+};
 
 export class Connection {
   #address;
@@ -94,8 +118,14 @@ export class Connection {
   // Requests without a reply: how it is read, and who waits.
   #asked = [];
   #chunks = [];
+  // A reply has come on this socket.
+  #isUsed = false;
+  // What was asked began on an idle socket, and nothing has come since: if the server has closed
+  // that, it has seen none of it.
+  #isUnseen = false;
 
-  // `address` is that of `net.connect`; `timeout` is in milliseconds, for each reply.
+  // `address` is that of `net.connect`; `timeout` is in milliseconds, for each request with its
+  // reply.
   constructor(address, timeout) {
     this.#address = address;
     this.#timeout = timeout;
@@ -105,8 +135,10 @@ export class Connection {
   ask(request, read) {
     return new Promise((resolve, reject) => {
       const socket = (this.#socket ??= this.#open());
-      const late = setTimeout(() => this.#fail(socket, new Error("no reply in time")), this.#timeout);
-      this.#asked.push({ read, resolve, reject, late });
+      const isLate = () => this.#fail(this.#socket, new Error("no reply in time"));
+      if (this.#asked.length === 0) this.#isUnseen = this.#isUsed;
+      const late = setTimeout(isLate, this.#timeout);
+      this.#asked.push({ request, read, resolve, reject, late });
       socket.ref();
       socket.write(request);
     });
@@ -119,15 +151,17 @@ export class Connection {
   #open() {
     const socket = connect(this.#address);
     this.#chunks = [];
+    [this.#isUsed, this.#isUnseen] = [false, false];
     socket.setNoDelay(true);
     socket.on("data", (chunk) => this.#take(socket, chunk));
-    socket.on("error", (error) => this.#fail(socket, error));
-    socket.on("close", () => this.#fail(socket, new Error("the connection was closed")));
+    socket.on("error", (error) => this.#lose(socket, error));
+    socket.on("close", () => this.#lose(socket, new Error("the connection was closed")));
     return socket;
   }
 
   #take(socket, chunk) {
     if (socket !== this.#socket) return;
+    [this.#isUsed, this.#isUnseen] = [true, false];
     this.#chunks.push(chunk);
     let buffer = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks);
     while (this.#asked.length > 0 && buffer.length > 0) {
@@ -148,9 +182,22 @@ export class Connection {
       clearTimeout(asked.late);
       settle();
     }
-    this.#chunks = buffer.length > 0 ? [buffer] : [];
+    if (this.#asked.length > 0) {
+      this.#chunks = buffer.length > 0 ? [buffer] : [];
+      return;
+    }
+    if (buffer.length > 0) return this.#fail(socket, new Error("more than was asked for"));
+    this.#chunks = [];
     // A connection without work does not keep the process alive.
-    if (this.#asked.length === 0) socket.unref();
+    socket.unref();
+  }
+
+  // The socket has ended: asks once more on a new one, or fails.
+  #lose(socket, error) {
+    if (socket !== this.#socket || !this.#isUnseen) return this.#fail(socket, error);
+    socket.destroy();
+    this.#socket = this.#open();
+    for (const { request } of this.#asked) this.#socket.write(request);
   }
 
   #fail(socket, error) {

@@ -54,3 +54,18 @@ fn libraries_agree() {
     php.arg("tests/scenarios.php").current_dir(folder("php"));
     assert_eq!(results(&mut php, &Targets::start()), of_many_processes, "PHP");
 }
+
+#[test]
+fn connections_out_of_step_are_given_up() {
+    // Go's tests of connections run with its scenarios.
+    let runs = [
+        ("node", ["--test", "connection.test.js"].as_slice(), "node"),
+        ("php", &["tests/connection.php"], "php"),
+    ];
+    for (program, args, place) in runs {
+        let output = Command::new(program).args(args).current_dir(folder(place)).output();
+        let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{program}: {}:\n{text}", output.status);
+    }
+}
