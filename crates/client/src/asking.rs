@@ -6,49 +6,52 @@ use std::sync::Arc;
 use crate::driver_guard::DriverGuard;
 use crate::driver_handoff::DriverKind;
 use crate::error::Error;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Refused};
 use crate::job::Job;
-use crate::waiting::{caller, has_asked};
+use crate::polled::{caller, has_asked};
 use upstream::Failure;
 
-/// What is handed over later, and to whom.
-type Held = Vec<(Arc<Inbox>, Job)>;
+/// The jobs of calls that are handed over later, and to whom.
+type Held = Vec<(Arc<Inbox>, Vec<Job>)>;
 
 thread_local! {
     /// While a [`crate::Together`] is polled: what its futures ask.
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// Hands `jobs` to whoever drives, or to the [`hold`] that goes on on this thread. The answers are
-/// waited for.
+/// Hands the jobs of a call to whoever drives, or to the [`hold`] that goes on on this thread. The
+/// answers are waited for.
 ///
 /// # Errors
 ///
 /// [`Error::Closed`], or that too much waits already; nothing is asked then.
 pub(crate) fn push(inbox: &Arc<Inbox>, jobs: Vec<Job>) -> Result<(), Error> {
-    hand_over(inbox, jobs, true)
+    let jobs = HELD.with_borrow_mut(|held| match held {
+        Some(held) => {
+            held.push((Arc::clone(inbox), jobs));
+            None
+        }
+        None => Some(jobs),
+    });
+    jobs.map_or(Ok(()), |jobs| hand_over(inbox, jobs, true)).map_err(|refused| refused.error)
 }
 
-/// The same; nobody waits.
+/// Hands over jobs for which nobody waits, behind what is held for this inbox: whoever calls hears
+/// at once that they will not be asked.
 ///
 /// # Errors
 ///
-/// As there.
+/// As of [`push`].
 pub(crate) fn post(inbox: &Arc<Inbox>, jobs: Vec<Job>) -> Result<(), Error> {
-    hand_over(inbox, jobs, false)
+    let before = HELD.with_borrow_mut(|held| {
+        let held = held.as_mut()?;
+        Some(held.extract_if(.., |(other, _)| Arc::ptr_eq(other, inbox)).collect::<Held>())
+    });
+    release(before.unwrap_or_default());
+    hand_over(inbox, jobs, false).map_err(|refused| refused.error)
 }
 
-fn hand_over(inbox: &Arc<Inbox>, jobs: Vec<Job>, are_awaited: bool) -> Result<(), Error> {
-    let jobs = HELD.with_borrow_mut(|held| match held {
-        Some(held) => {
-            held.extend(jobs.into_iter().map(|job| (Arc::clone(inbox), job)));
-            Vec::new()
-        }
-        None => jobs,
-    });
-    if jobs.is_empty() {
-        return Ok(());
-    }
+fn hand_over(inbox: &Arc<Inbox>, jobs: Vec<Job>, are_awaited: bool) -> Result<(), Refused> {
     if let Some(driver) = inbox.deliver(jobs, caller(), are_awaited)? {
         DriverGuard::new(driver, inbox, DriverKind::Caller).begin();
         has_asked(inbox);
@@ -56,35 +59,61 @@ fn hand_over(inbox: &Arc<Inbox>, jobs: Vec<Job>, are_awaited: bool) -> Result<()
     Ok(())
 }
 
-/// Runs `poll`; what it asks on this thread is handed over afterwards, all at once.
+/// Runs `poll`; what it asks on this thread is handed over afterwards, all at once. A hold within
+/// another is a part of that.
 pub(crate) fn hold<T>(poll: impl FnOnce() -> T) -> T {
+    let is_outermost = HELD.with_borrow_mut(|held| {
+        let is_outermost = held.is_none();
+        held.get_or_insert_default();
+        is_outermost
+    });
     // Dropped at the end, even by a panic of `poll`.
-    let _release = Release { outer: HELD.replace(Some(Vec::new())) };
+    let _release = is_outermost.then_some(Release);
     poll()
 }
 
-struct Release {
-    /// What the hold around this one has so far.
-    outer: Option<Held>,
+/// Hands over what is held so far: this thread is about to wait within the poll of a hold.
+pub(crate) fn release_held() {
+    release(HELD.with_borrow_mut(|held| held.as_mut().map(std::mem::take)).unwrap_or_default());
 }
+
+struct Release;
 
 impl Drop for Release {
     fn drop(&mut self) {
-        let held = HELD.replace(self.outer.take()).unwrap_or_default();
-        let mut batches: Vec<(Arc<Inbox>, Vec<Job>)> = Vec::new();
-        for (inbox, job) in held {
-            match batches.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &inbox)) {
-                Some((_, jobs)) => jobs.push(job),
-                None => batches.push((inbox, vec![job])),
+        release(HELD.take().unwrap_or_default());
+    }
+}
+
+/// Hands over the calls of each inbox together.
+fn release(held: Held) {
+    let mut batches: Vec<(Arc<Inbox>, Vec<Vec<Job>>)> = Vec::new();
+    for (inbox, call) in held {
+        match batches.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &inbox)) {
+            Some((_, calls)) => calls.push(call),
+            None => batches.push((inbox, vec![call])),
+        }
+    }
+    for (inbox, calls) in batches {
+        let lens: Vec<usize> = calls.iter().map(Vec::len).collect();
+        let Err(refused) = hand_over(&inbox, calls.into_iter().flatten().collect(), true) else {
+            continue;
+        };
+        // Not all of them fit: those that do are asked.
+        let mut jobs = refused.jobs.into_iter();
+        for len in lens {
+            if let Err(refused) = hand_over(&inbox, jobs.by_ref().take(len).collect(), true) {
+                refused.fail();
             }
         }
-        for (inbox, jobs) in batches {
-            let slots: Vec<_> = jobs.iter().filter_map(Job::slot).cloned().collect();
-            if let Err(error) = push(&inbox, jobs) {
-                let failure =
-                    if error == Error::Closed { Failure::Shutdown } else { Failure::Busy };
-                slots.iter().for_each(|slot| slot.fail(failure));
-            }
-        }
+    }
+}
+
+impl Refused {
+    /// Tells those who wait for an answer.
+    fn fail(&self) {
+        let is_closed = self.error == Error::Closed;
+        let failure = if is_closed { Failure::Shutdown } else { Failure::Busy };
+        self.jobs.iter().filter_map(Job::slot).for_each(|slot| slot.fail(failure));
     }
 }

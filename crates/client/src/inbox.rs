@@ -23,6 +23,13 @@ pub(crate) struct Limits {
     pub(crate) inbox_bytes_max: usize,
 }
 
+/// Jobs that an inbox has not taken.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) error: Error,
+    pub(crate) jobs: Vec<Job>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     jobs: Vec<Job>,
@@ -77,23 +84,23 @@ impl Inbox {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], or that too much waits already; nothing is asked then.
+    /// [`Error::Closed`], or that too much waits already; none of them is asked then.
     pub(crate) fn deliver(
         &self,
         jobs: Vec<Job>,
         caller: u64,
         are_awaited: bool,
-    ) -> Result<Option<Box<Driver>>, Error> {
+    ) -> Result<Option<Box<Driver>>, Refused> {
         let weights = jobs.iter().map(Job::weight);
         let (bytes, count) = weights.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let mut state = self.lock();
         if state.is_closed {
-            return Err(Error::Closed);
+            return Err(Refused { error: Error::Closed, jobs });
         }
         // An empty state takes anything: a request larger than the limit has its own error.
         let is_full = state.bytes > 0 && state.bytes + bytes > self.limits.inbox_bytes_max;
         if count > 0 && (is_full || state.outstanding + count > self.limits.pending_max) {
-            return Err(Error::cache(Failure::Busy, b""));
+            return Err(Refused { error: Error::cache(Failure::Busy, b""), jobs });
         }
         let was_idle = !state.has_work();
         let is_alone = caller != 0 && caller == std::mem::replace(&mut state.last, caller);

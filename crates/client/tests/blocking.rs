@@ -7,12 +7,13 @@
 mod echo;
 
 use std::future::{Future, poll_fn};
+use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{BlockingClient, Client, Command, Error, Value, block_on, together};
-use echo::{Echo, value_of};
+use client::{BlockingClient, Client, Command, Error, Failure, Request, Value, block_on, together};
+use echo::{Echo, FOR_EVER, value_of};
 use testkit::Rng;
 
 fn client(server: &Echo) -> BlockingClient {
@@ -94,4 +95,67 @@ fn what_a_caller_leaves_behind_is_the_background_drivers() {
         assert!(Instant::now() < end, "{:?}", client.client().servers()[0].totals);
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// A thread drives the connections of one client; the timers of the other that it waits for are
+/// kept, too.
+#[test]
+fn of_two_clients_that_a_thread_waits_for_the_silent_one_fails_in_time() {
+    let silent = Echo::new(|line| if line < 2 { Duration::ZERO } else { FOR_EVER });
+    let prompt = Echo::new(|_| Duration::ZERO);
+    let (ends, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let (first, second) = (client(&silent), client(&prompt));
+        for key in ["first", "alone"] {
+            assert_own(key, first.get(key));
+            assert_own(key, second.get(key));
+        }
+        // Both background drivers rest, and no timer of the calls before wakes them soon.
+        thread::sleep(Duration::from_secs(3));
+        let hasty = first.client().with_deadline(Some(Duration::from_millis(50)));
+        ends.send(block_on(together([hasty.get("k"), second.client().get("k")]))).unwrap();
+    });
+    // The timers of the calls before would end it after a minute.
+    let mut got = ended.recv_timeout(Duration::from_secs(40)).expect("it never returns");
+    assert_own("k", got.pop().unwrap());
+    let Some(Err(Error::Cache(failure, _))) = got.pop() else { panic!("a silent server") };
+    assert_eq!(failure, Failure::DeadlineExceeded);
+}
+
+/// A call that waits on its own, among those that are asked together, is asked before it waits.
+#[test]
+fn a_call_that_waits_within_those_asked_together_is_answered() {
+    let server = Echo::new(|_| Duration::ZERO);
+    let (ends, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let client = &client(&server);
+        let got = block_on(together(["a", "b"].map(|key| async move { client.get(key) })));
+        ends.send(got).unwrap();
+    });
+    let got = ended.recv_timeout(Duration::from_secs(40)).expect("it never returns");
+    got.into_iter().zip(["a", "b"]).for_each(|(got, key)| assert_own(key, got));
+}
+
+/// Of calls that are made together, as many are asked as may be outstanding, and those that nobody
+/// waits for say so themselves.
+#[test]
+fn of_calls_that_are_made_together_only_those_beyond_the_limit_are_refused() {
+    const LIMIT: usize = 10;
+    let silent = Echo::new(|_| FOR_EVER);
+    let of = |builder: client::Builder| builder.pending_max(LIMIT).build().unwrap();
+    let builder =
+        || Client::builder().servers([silent.address.to_string()]).timeout(Duration::from_secs(60));
+    let keys: Vec<String> = (0..=LIMIT).map(|number| format!("k{number}")).collect();
+    let is_busy = |error: &Error| matches!(error, Error::Cache(Failure::Busy, _));
+
+    let client = of(builder());
+    let tell = |key: &String| client.tell(Request::new(Command::Delete, key.as_bytes()));
+    let told = block_on(together(keys.iter().map(|key| async { tell(key) })));
+    assert_eq!(told.iter().filter(|told| told.is_ok()).count(), LIMIT);
+    assert!(told[LIMIT].as_ref().is_err_and(is_busy), "{told:?}");
+
+    let client = of(builder().deadline(Duration::from_millis(50)));
+    let got = block_on(together(keys.iter().map(|key| client.get(key))));
+    let busy = got.iter().filter(|got| got.as_ref().is_err_and(is_busy)).count();
+    assert_eq!(busy, 1, "{got:?}");
 }
