@@ -3,14 +3,16 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, connect, recv, send, sendmsg, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recv, send, sendmsg, shutdown, socket_with, sockopt,
 };
+use rustix::process::{Pid, getpid};
 use rustix::time::Timespec;
 
 use crate::address::Address;
@@ -23,7 +25,31 @@ pub(super) fn now() -> Instant {
 /// A socket towards a server. Nothing here waits: what cannot be done now is [`Errno::AGAIN`], and
 /// no call is interrupted.
 #[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    /// The poller that watches it.
+    watcher: OnceLock<Arc<Epoll>>,
+}
+
+impl From<OwnedFd> for Socket {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd, watcher: OnceLock::new() }
+    }
+}
+
+impl Drop for Socket {
+    /// A child process that was forked has copies of the descriptors, so closing this one neither
+    /// ends the connection nor its events. In the child nothing is done: both are the parent's.
+    fn drop(&mut self) {
+        if let Some(epoll) = self.watcher.get()
+            && epoll.owner == getpid()
+        {
+            // It may be no member, if the kernel had no memory, and no more be connected.
+            let _ = epoll::delete(&epoll.fd, &self.fd);
+            let _ = shutdown(&self.fd, Shutdown::Both);
+        }
+    }
+}
 
 const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -43,13 +69,13 @@ impl Socket {
                 sockopt::set_tcp_nodelay(&socket, true)?;
                 sockopt::set_socket_keepalive(&socket, true)?;
                 begun(connect(&socket, address))?;
-                Ok(Self(socket))
+                Ok(socket.into())
             }
             Address::Unix(path) => {
                 let family = AddressFamily::UNIX;
                 let socket = socket_with(family, SocketType::STREAM, SOCKET_FLAGS, None)?;
                 begun(connect(&socket, &SocketAddrUnix::new(path)?))?;
-                Ok(Self(socket))
+                Ok(socket.into())
             }
             Address::NotFound(_) => Err(Errno::HOSTUNREACH),
         }
@@ -64,34 +90,34 @@ impl Socket {
         let Address::Tcp(address) = address else { return Err(Errno::OPNOTSUPP) };
         let socket = socket_with(family_of(address), SocketType::DGRAM, SOCKET_FLAGS, None)?;
         connect(&socket, address)?;
-        Ok(Self(socket))
+        Ok(socket.into())
     }
 
     /// What connecting came to, once the socket is writable.
     pub(crate) fn connected(&self) -> Result<(), Errno> {
-        sockopt::socket_error(&self.0)?
+        sockopt::socket_error(&self.fd)?
     }
 
     /// Takes bytes that have come; 0: there will be no more.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut *buffer))
+        rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer))
     }
 
     /// Sends as many of the bytes as there is room for.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        rustix::io::retry_on_intr(|| send(&self.0, bytes, SEND_FLAGS))
+        rustix::io::retry_on_intr(|| send(&self.fd, bytes, SEND_FLAGS))
     }
 
     /// Takes one datagram.
     pub(crate) fn receive_datagram(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        rustix::io::retry_on_intr(|| recv(&self.0, &mut *buffer, RecvFlags::DONTWAIT))
+        rustix::io::retry_on_intr(|| recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT))
             .map(|(len, _)| len)
     }
 
     /// Sends one datagram.
     pub(crate) fn send_datagram(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
         let mut ancillary = SendAncillaryBuffer::default();
-        sendmsg(&self.0, parts, &mut ancillary, SEND_FLAGS).map(drop)
+        sendmsg(&self.fd, parts, &mut ancillary, SEND_FLAGS).map(drop)
     }
 }
 
@@ -110,9 +136,16 @@ fn begun(result: Result<(), Errno>) -> Result<(), Errno> {
 /// Events that are taken at a time.
 const EVENTS: usize = 128;
 
-/// Tells which sockets have something to read, or room. A socket that is closed leaves it.
+/// Tells which sockets have something to read, or room. A socket that is dropped leaves it.
 #[derive(Debug)]
-pub(crate) struct Poller(OwnedFd);
+pub(crate) struct Poller(Arc<Epoll>);
+
+#[derive(Debug)]
+struct Epoll {
+    fd: OwnedFd,
+    /// The process that made it. Children share what it watches.
+    owner: Pid,
+}
 
 impl Poller {
     /// Of no sockets.
@@ -121,7 +154,8 @@ impl Poller {
     ///
     /// When there is no descriptor.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+        let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(Epoll { fd, owner: getpid() })))
     }
 
     /// Tells by `data` when the socket has something to read, and, with `output`, when it has room
@@ -129,13 +163,15 @@ impl Poller {
     pub(crate) fn watch(&self, socket: &Socket, data: u64, output: bool) {
         // Without memory in the kernel nothing is ever told of it, and what was asked there times
         // out.
-        let _ = epoll::add(&self.0, &socket.0, EventData::new_u64(data), flags(output));
+        let _ = epoll::add(&self.0.fd, &socket.fd, EventData::new_u64(data), flags(output));
+        // A socket has one poller.
+        let _ = socket.watcher.set(Arc::clone(&self.0));
     }
 
     /// Changes what is watched of a socket that is watched already.
     pub(crate) fn change(&self, socket: &Socket, data: u64, output: bool) {
         // Changing the flags of a registered descriptor has no way to fail.
-        let _ = epoll::modify(&self.0, &socket.0, EventData::new_u64(data), flags(output));
+        let _ = epoll::modify(&self.0.fd, &socket.fd, EventData::new_u64(data), flags(output));
     }
 
     /// Tells by `data` when `fd` is readable.
@@ -144,7 +180,7 @@ impl Poller {
     ///
     /// When the kernel has no memory for it.
     pub(crate) fn watch_fd(&self, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, EventData::new_u64(data), EventFlags::IN)?)
+        Ok(epoll::add(&self.0.fd, fd, EventData::new_u64(data), EventFlags::IN)?)
     }
 
     /// Adds the data of what there is now to `told`; not of all, if it is much.
@@ -152,7 +188,7 @@ impl Poller {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         // An interrupted wait is a wait that found nothing.
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((events, _)) = epoll::wait(&self.0, &mut events, Some(&at_once)) else { return };
+        let Ok((events, _)) = epoll::wait(&self.0.fd, &mut events, Some(&at_once)) else { return };
         told.extend(events.iter().map(|event| event.data.u64()));
     }
 }
@@ -160,10 +196,39 @@ impl Poller {
 impl AsFd for Poller {
     /// Readable when [`Self::take`] has something.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.fd.as_fd()
     }
 }
 
 fn flags(output: bool) -> EventFlags {
     if output { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The copy stands for that of a child process: both refer to one socket of the kernel.
+    #[test]
+    fn a_dropped_socket_of_which_a_child_has_a_copy_is_neither_watched_nor_connected() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Socket::connect(&Address::Tcp(listener.local_addr().unwrap())).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let poller = Poller::new().unwrap();
+        poller.watch(&socket, 7, true);
+        let copy = rustix::io::dup(&socket.fd).unwrap();
+        let told = || {
+            let mut told = Vec::new();
+            poller.take(&mut told);
+            told
+        };
+        assert_eq!(told(), [7], "it has room");
+        drop(socket);
+        assert_eq!(accepted.read(&mut [0]).unwrap(), 0, "the server sees the end");
+        assert_eq!(told(), [] as [u64; 0], "though there is an end to be read");
+        drop(copy);
+    }
 }
