@@ -1,9 +1,12 @@
-//! Reads the files that an operator names.
+//! Reads and writes the files that an operator names.
 //!
 //! Opening a pipe waits for its writer, and a device may never end. A program that reads its files
 //! again while it serves must not wait for either, so only regular files are read. [`Stamp`] tells
-//! whether a file is to be read again.
+//! whether a file is to be read again. [`NewFile`] leaves an old file in place until the new one is
+//! whole.
 #![forbid(unsafe_code)]
+
+mod new_file;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,6 +15,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags};
+
+pub use new_file::NewFile;
 
 /// Opens a regular file for reading, through symbolic links. Never waits for another process.
 ///
