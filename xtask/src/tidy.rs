@@ -55,7 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("demo", &["bench", "client", "plan", "processes", "staleness", "usage"]),
     ("discovery", &["certs", "routeconf"]),
-    ("doctor", &["usage"]),
+    ("doctor", &["options", "usage"]),
     ("e2e", &["bench", "client", "generator", "processes", "proto", "testkit"]),
     ("engine", &["narrow", "proto", "sampling", "store"]),
     ("files", &[]),

@@ -68,7 +68,13 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
-    match run(&arguments, &Host::at(Path::new(&arguments.root))) {
+    let host = Host::at(Path::new(&arguments.root));
+    let is_missing = |nic: &&String| !host.has(&format!("/sys/class/net/{nic}"));
+    if let Some(nic) = arguments.nic.iter().find(is_missing) {
+        let _ = writeln!(io::stderr(), "holdall doctor: --nic: there is no interface '{nic}'");
+        return ExitCode::from(usage::EXIT_USAGE);
+    }
+    match run(&arguments, &host) {
         Ok((shown, status)) => match io::stdout().lock().write_all(shown.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => refused(&error),
             _ => ExitCode::from(status),

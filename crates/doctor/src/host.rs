@@ -23,6 +23,20 @@ impl Host {
         self.root.join(name.trim_start_matches('/'))
     }
 
+    /// The file that a process means by a name: its own folder and root are where it looks.
+    pub(crate) fn of_process(&self, pid: u32, name: &str) -> PathBuf {
+        let folder = if name.starts_with('/') { "root" } else { "cwd" };
+        let own = self.path(&format!("/proc/{pid}/{folder}")).join(name.trim_start_matches('/'));
+        // Others than its user may not look there.
+        if own.exists() || folder == "cwd" { own } else { self.path(name) }
+    }
+
+    /// That file as an operator names it.
+    pub(crate) fn shown_for(&self, pid: u32, name: &str) -> String {
+        let folder = fs::read_link(self.path(&format!("/proc/{pid}/cwd"))).unwrap_or_default();
+        folder.join(name).display().to_string()
+    }
+
     /// A file's text without the space around it; `None` if it cannot be read.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         let bytes = fs::read(self.path(name)).ok()?;
@@ -48,9 +62,9 @@ impl Host {
         self.path(name).exists()
     }
 
-    /// A file's permissions, such as `0o640`.
-    pub(crate) fn mode(&self, name: &str) -> Option<u32> {
-        Some(fs::metadata(self.path(name)).ok()?.mode() & 0o7777)
+    /// The permissions of the file that a process means by a name, such as `0o640`.
+    pub(crate) fn mode_for(&self, pid: u32, name: &str) -> Option<u32> {
+        Some(fs::metadata(self.of_process(pid, name)).ok()?.mode() & 0o7777)
     }
 
     /// Writes a setting, as `echo VALUE >FILE` does.

@@ -20,7 +20,9 @@ mod host;
 mod layout;
 mod report;
 mod servers;
+mod settings;
 mod versions;
+mod words;
 
 pub use change::{ChangeError, UNDO_FILE, apply, undo};
 pub use finding::{Finding, Level, Setting};

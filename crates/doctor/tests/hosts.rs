@@ -133,7 +133,7 @@ fn each_fault_is_found_and_nothing_else() {
         ("idle states", vec![(format!("{cpu}/cpuidle/current_driver"), "none".into())]),
         ("aes", vec![
             ("proc/cpuinfo".into(), "flags\t: fpu sse2\n".into()),
-            ("proc/77/cmdline".into(), served("-Z -m 2048")),
+            ("proc/77/cmdline".into(), served("-Z -o ssl_chain_cert=/c,ssl_key=/etc/key.pem -m 2048")),
         ]),
         ("numa", vec![("sys/devices/system/node/node1/cpulist".into(), "4-7".into())]),
         ("memory", vec![("proc/meminfo".into(), "MemTotal: 2000000 kB\n".into())]),
@@ -183,7 +183,9 @@ fn each_fault_is_found_and_nothing_else() {
 
 #[test]
 fn files_of_secrets_that_everybody_reads_are_found() {
-    let tls = line("/usr/bin/holdall serve -Z -o ssl_key=/etc/key.pem -Y /etc/users -m 2048");
+    let tls = line(
+        "/usr/bin/holdall serve -Z -o ssl_chain_cert=/c,ssl_key=/etc/key.pem -Y /etc/users -m 2048",
+    );
     let (folder, host) = host(&[("proc/77/cmdline", &tls)]);
     assert_eq!(examine(&host, &[]), []);
     for name in ["etc/users", "etc/key.pem"] {
@@ -208,6 +210,79 @@ fn flags_in_a_servers_file_count() {
     let overridden = line("/usr/bin/holdall serve --config=/etc/holdall.conf -t 4");
     put(folder.path(), "proc/77/cmdline", &overridden);
     assert_eq!(names(&examine(&host, &[])), ["readable"]);
+}
+
+/// A server's file, of a kind and at a place, says the same as flags.
+#[test]
+fn settings_count_wherever_they_stand() {
+    const TOML: &str = "memory_limit = 900000\nlisten = ['127.0.0.1', '0.0.0.0']\n\
+        conn_limit = 50000\nlisten_backlog = 9000\nport = 40000\n";
+    const VARIABLES: &str = "PATH=/bin\0HOLDALL_MEMORY_LIMIT=900000\0HOLDALL_LISTEN=0.0.0.0\0\
+        HOLDALL_CONN_LIMIT=50000\0HOLDALL_LISTEN_BACKLOG=9000\0HOLDALL_PORT=40000\0";
+    let of_config = |file: &str| line(&format!("/usr/bin/holdall serve --config {file}"));
+    let absolute = of_config("/etc/holdall/server.toml");
+    let relative = of_config("server.toml");
+    let alone = line("/usr/bin/holdall serve");
+    let cases = [
+        vec![("proc/77/cmdline", absolute.as_str()), ("etc/holdall/server.toml", TOML)],
+        // A container's own.
+        vec![("proc/77/cmdline", &absolute), ("proc/77/root/etc/holdall/server.toml", TOML)],
+        vec![("proc/77/cmdline", &relative), ("proc/77/cwd/server.toml", TOML)],
+        vec![("proc/77/cmdline", &alone), ("proc/77/environ", VARIABLES)],
+        vec![
+            ("proc/77/cmdline", &alone),
+            ("proc/77/environ", "HOLDALL_CONFIG=here/server.toml\0"),
+            ("proc/77/cwd/here/server.toml", TOML),
+        ],
+    ];
+    for changed in cases {
+        let (_folder, host) = host(&changed);
+        let found = examine(&host, &[]);
+        let wanted = [
+            "memory",
+            "control group",
+            "backlog",
+            "backlog",
+            "port taken",
+            "open files",
+            "exposed",
+        ];
+        assert_eq!(names(&found), wanted, "{changed:?}\n{found:?}");
+        let shown = report(&host, &found);
+        assert!(shown.contains("memory_limit=900000"), "{shown}");
+    }
+}
+
+#[test]
+fn logins_and_secrets_of_a_settings_file_are_seen() {
+    let words = line("/usr/bin/holdall serve --config srv.toml -l 0.0.0.0 -m 2048");
+    let toml = "auth_file = 'users'\nmemory_limit = 900000\n";
+    let (folder, host) = host(&[
+        ("proc/77/cmdline", words.as_str()),
+        ("proc/77/cwd/srv.toml", toml),
+        ("proc/77/cwd/users", "a:b"),
+    ]);
+    assert_eq!(examine(&host, &[]), []);
+    let shown = report(&host, &[]);
+    assert!(shown.contains("from its file or environment: auth_file=..\n"), "{shown}");
+    let users = folder.path().join("proc/77/cwd/users");
+    fs::set_permissions(users, fs::Permissions::from_mode(0o644)).unwrap();
+    let found = examine(&host, &[]);
+    assert_eq!(names(&found), ["readable"]);
+    assert_eq!(found[0].command, "chmod o= users");
+}
+
+#[test]
+fn settings_that_cannot_be_read_are_a_finding() {
+    let words = line("/usr/bin/holdall serve --config /etc/gone.toml -m 2048");
+    let (folder, host) = host(&[("proc/77/cmdline", &words)]);
+    let found = examine(&host, &[]);
+    assert_eq!(names(&found), ["settings"]);
+    assert!(found[0].found.contains("gone.toml"), "{found:?}");
+    put(folder.path(), "etc/gone.toml", "memory_limit = true\n");
+    let found = examine(&host, &[]);
+    assert_eq!(names(&found), ["settings"]);
+    assert!(found[0].found.contains("gone.toml:1:"), "{found:?}");
 }
 
 /// Settings that `apply` writes, all at once.

@@ -130,7 +130,7 @@ pub(super) fn aes(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     if flags.split_whitespace().any(|flag| flag == "aes") {
         return;
     }
-    for server in scene.servers.iter().filter(|server| server.has_tls()) {
+    for server in scene.servers.iter().filter(|server| server.settings.has_tls) {
         found.push(Finding::by_hand(
             "aes",
             Level::Warning,

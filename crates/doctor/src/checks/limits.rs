@@ -12,7 +12,7 @@ pub(super) fn files(scene: &Scene<'_>, found: &mut Vec<Finding>) {
         let limits = scene.host.text(&format!("/proc/{}/limits", server.pid)).unwrap_or_default();
         let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
         let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        let wanted = server.connections() + OTHER_FILES;
+        let wanted = server.settings.connections + OTHER_FILES;
         if let Some(soft) = soft.filter(|soft| *soft < wanted) {
             found.push(Finding::by_hand(
                 "open files",
@@ -20,7 +20,7 @@ pub(super) fn files(scene: &Scene<'_>, found: &mut Vec<Finding>) {
                 format!(
                     "{} takes {} connections and may open {soft} files",
                     server.shown(),
-                    server.connections()
+                    server.settings.connections
                 ),
                 "new connections wait until others are closed",
                 format!("LimitNOFILE={} in its unit, or ulimit -n", wanted.next_power_of_two()),

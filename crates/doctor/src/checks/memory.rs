@@ -48,7 +48,7 @@ pub(super) fn control_group(scene: &Scene<'_>, found: &mut Vec<Finding>) {
                 format!(
                     "{} has -m {} and a control group of {} MB",
                     server.shown(),
-                    mib(server.memory_bytes()),
+                    mib(server.settings.memory_bytes),
                     mib(limit)
                 ),
                 "the control group ends the server before its memory is full",
@@ -119,7 +119,7 @@ pub(super) fn overcommit(scene: &Scene<'_>, found: &mut Vec<Finding>) {
 pub(super) fn huge_pages(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     const FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     let is_off = scene.host.text(FILE).is_some_and(|text| text.contains("[never]"));
-    let asks = |server: &&Server| server.has('L', "enable-largepages");
+    let asks = |server: &&Server| server.settings.huge_pages;
     if let Some(server) = scene.servers.iter().find(asks).filter(|_| is_off) {
         found.push(Finding::by_settings(
             "huge pages",

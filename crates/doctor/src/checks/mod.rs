@@ -8,6 +8,7 @@ mod limits;
 mod memory;
 mod network;
 mod security;
+mod settings;
 
 use crate::cpus::{self, Cpu};
 use crate::finding::Finding;
@@ -43,7 +44,8 @@ impl<'h> Scene<'h> {
 type Check = fn(&Scene<'_>, &mut Vec<Finding>);
 
 /// Every check, in the order in which findings are shown.
-const CHECKS: [Check; 31] = [
+const CHECKS: [Check; 32] = [
+    settings::known,
     cpu::threads,
     cpu::affinity,
     cpu::smt,

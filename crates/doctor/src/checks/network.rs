@@ -4,7 +4,6 @@ use super::Scene;
 use crate::cpus;
 use crate::ethtool;
 use crate::finding::{Finding, Level, Setting, sysctl};
-use crate::servers::Server;
 
 /// Ports that a proxy or a busy client wants for outgoing connections.
 const PORTS_FEW: u64 = 20_000;
@@ -14,7 +13,9 @@ const FLOW_ENTRIES: u64 = 32_768;
 
 /// The backlog of new connections against what servers ask for (`-b`).
 pub(super) fn backlog(scene: &Scene<'_>, found: &mut Vec<Finding>) {
-    let Some(wanted) = scene.servers.iter().map(Server::backlog).max() else { return };
+    let Some(wanted) = scene.servers.iter().map(|server| server.settings.backlog).max() else {
+        return;
+    };
     for (name, shown) in [
         ("net/core/somaxconn", "net.core.somaxconn"),
         ("net/ipv4/tcp_max_syn_backlog", "net.ipv4.tcp_max_syn_backlog"),
@@ -68,8 +69,11 @@ pub(super) fn ports(scene: &Scene<'_>, found: &mut Vec<Finding>) {
             sysctl(NAME, "32768 60999"),
         ));
     }
-    for server in &scene.servers {
-        let port = server.port();
+    let ports = scene
+        .servers
+        .iter()
+        .flat_map(|server| server.settings.ports.iter().map(move |port| (server, *port)));
+    for (server, port) in ports {
         if (first..=last).contains(&port) && !is_reserved(scene, port) {
             found.push(Finding::by_settings(
                 "port taken",

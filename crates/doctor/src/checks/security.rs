@@ -6,7 +6,8 @@ use crate::finding::{Finding, Level};
 /// An address that others reach, without a login.
 pub(super) fn exposed(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for server in &scene.servers {
-        let Some(address) = server.open_address().filter(|_| !server.has_logins()) else {
+        let settings = &server.settings;
+        let Some(address) = settings.open_address.as_ref().filter(|_| !settings.has_logins) else {
             continue;
         };
         found.push(Finding::by_hand(
@@ -37,14 +38,9 @@ pub(super) fn exposed(scene: &Scene<'_>, found: &mut Vec<Finding>) {
 /// Keys and users that everybody may read.
 pub(super) fn readable(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for server in &scene.servers {
-        let files = [
-            ("private key", server.option("ssl_key")),
-            ("file of users", server.flag('Y', "auth-file")),
-            ("file of rights", server.option("rights")),
-        ];
-        for (what, file) in files {
-            let Some(file) = file else { continue };
-            if scene.host.mode(file).is_some_and(|mode| mode & 0o007 != 0) {
+        for (what, file) in &server.settings.secrets {
+            if scene.host.mode_for(server.pid, file).is_some_and(|mode| mode & 0o007 != 0) {
+                let file = scene.host.shown_for(server.pid, file);
                 found.push(Finding::by_hand(
                     "readable",
                     Level::Warning,
