@@ -212,7 +212,7 @@ fn servers(page: &mut Page, shared: &Shared) {
 
 /// A histogram for each server and pool.
 fn durations(page: &mut Page, shared: &Shared) {
-    let help = "Time from a request to the server's reply.";
+    let help = "Time from a request to the server's reply, or to its timeout.";
     page.family("request_duration_seconds", Kind::Histogram, help);
     for (place, times_us) in shared.registry.latencies() {
         let server = place.server.to_string();

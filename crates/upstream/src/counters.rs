@@ -60,7 +60,8 @@ pub struct Counters {
     pub updated: AtomicU64,
     /// Mean time of an answer in nanoseconds, the last ones counting most.
     pub latency_ns: AtomicU64,
-    /// The times of answers. Its lock is taken once for everything that one read brought.
+    /// The times of answers, and of requests that timed out. Its lock is taken once for everything
+    /// that one read brought.
     latencies: Mutex<Latencies>,
 }
 

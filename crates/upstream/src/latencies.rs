@@ -1,9 +1,9 @@
-//! Latencies of answers: a histogram for each server and pool.
+//! Latencies of requests: a histogram for each server and pool.
 //!
 //! A server that is in two pools has two, so that the sum over a pool's servers is the pool's, and
 //! the sum over a server's pools the server's. Times are from the turn in which a request was asked
-//! to the turn in which its answer came, in microseconds. What has no answer (timeouts, broken
-//! connections) is in the counters, and in no histogram.
+//! to the turn in which its answer came, in microseconds. A request that timed out is among them
+//! with the time for which it waited; one that failed otherwise is counted, and in no histogram.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

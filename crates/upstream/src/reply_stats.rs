@@ -9,7 +9,7 @@ use crate::reply::Reply;
 use crate::sink::PROBE;
 use crate::sink::{Exchange, ReplyObserver, Sink, Ticket};
 use crate::tko::Health;
-use proto::{Command, CommandClass};
+use proto::{Command, CommandClass, Failure};
 
 /// The server of the replies, and the present time.
 #[derive(Clone, Copy)]
@@ -116,7 +116,16 @@ impl Sink for ReplyStats<'_> {
     }
 }
 
-/// Keeps failed probes to itself.
+/// Records the time for which a request waited in vain. Whoever asked has waited that long, and a
+/// server that stands still has no other times. Failures that come sooner say nothing of it.
+pub(crate) fn record_wait(server: &Server<'_>, pool: u16, asked_us: u64, reply: &Reply<'_>) {
+    if matches!(reply.outcome.failure(), Some(Failure::Timeout | Failure::ConnectTimeout)) {
+        let waited_us = server.now_us.saturating_sub(asked_us);
+        server.counters.latencies().record(pool, waited_us, 1);
+    }
+}
+
+/// Times requests that no answer came to in time, and keeps failed probes to itself.
 pub(crate) struct Failing<'a> {
     pub(crate) sink: &'a mut dyn Sink,
     pub(crate) server: Server<'a>,
@@ -124,7 +133,11 @@ pub(crate) struct Failing<'a> {
 
 impl ReplyObserver for Failing<'_> {
     fn on_reply(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>) {
-        if self.server.is_watched && op != Command::Version {
+        if op == Command::Version {
+            return;
+        }
+        record_wait(&self.server, pool, asked_us, reply);
+        if self.server.is_watched {
             let took_us = self.server.now_us.saturating_sub(asked_us);
             let latencies = self.server.counters.latencies();
             let pool = latencies.name(pool);
@@ -139,5 +152,55 @@ impl Sink for Failing<'_> {
         if ticket != PROBE {
             self.sink.answer(ticket, reply);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Tickets(Vec<Ticket>);
+
+    impl Sink for Tickets {
+        fn answer(&mut self, ticket: Ticket, _: &Reply<'_>) {
+            self.0.push(ticket);
+        }
+    }
+
+    /// A bound on latency is watched by the histograms: what timed out must be among their times.
+    #[test]
+    fn a_request_that_waited_in_vain_is_timed_and_one_that_failed_at_once_is_not() {
+        let address = Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+        let (health, counters) = (Health::default(), Counters::default());
+        let pool = counters.latencies().pool("A");
+        let mut tickets = Tickets::default();
+        let server = Server {
+            address: &address,
+            health: &health,
+            counters: &counters,
+            is_watched: false,
+            now_us: 1_000_000,
+        };
+        let mut failing = Failing { sink: &mut tickets, server };
+        for (op, failure, asked_us) in [
+            (Command::Get, Failure::Timeout, 0),
+            (Command::Set, Failure::ConnectTimeout, 500_000),
+            (Command::Get, Failure::RemoteError, 100),
+            (Command::Version, Failure::Timeout, 0),
+        ] {
+            let reply = Reply::failed(failure, b"");
+            failing.on_reply(op, b"k", pool, asked_us, &reply);
+            failing.answer(if op == Command::Version { PROBE } else { 7 }, &reply);
+        }
+        assert_eq!(tickets.0, [7, 7, 7]);
+        let mut sums = BTreeMap::new();
+        counters.latencies().add_to(&address, &mut sums);
+        let times_us = sums.into_values().next().unwrap();
+        assert_eq!(times_us.len(), 2);
+        assert!((500_000..510_000).contains(&times_us.value_at_quantile(0.5)));
+        assert!((1_000_000..1_010_000).contains(&times_us.max()));
     }
 }

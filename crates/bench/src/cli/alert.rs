@@ -13,9 +13,9 @@ use crate::terminal;
 
 /// Prints an alert rule of Prometheus that fires while a bound on latency does not hold.
 ///
-/// The rule reads the histograms of `holdall route` (from a request to its server's reply) or of
-/// `holdall serve` (in the server). A quantile is as exact as their buckets, which grow by 2 to
-/// 2.5.
+/// The rule reads the histograms of `holdall route` (from a request to its server's reply, or to
+/// its timeout) or of `holdall serve` (in the server). A quantile is as exact as their buckets,
+/// which grow by 2 to 2.5.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct AlertArgs {
@@ -43,7 +43,7 @@ Examples:
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Role {
-    /// Proxies: what their clients wait for.
+    /// Proxies: the time to a server's reply or timeout.
     #[default]
     Route,
     /// Servers, without the network.

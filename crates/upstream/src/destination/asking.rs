@@ -26,6 +26,7 @@ use crate::counters::{Counters, add};
 use crate::dialect::{self, Dialect};
 use crate::pipeline::Broken;
 use crate::reply::Reply;
+use crate::reply_stats::{Server, record_wait};
 use crate::request::{OwnedRequest, Request};
 use crate::settings::Protocol;
 use crate::sink::{PROBE, Sink, Ticket};
@@ -249,10 +250,12 @@ impl Destination {
             }
             None => (0, Failure::ConnectError, Failure::ConnectError, &b""[..]),
         };
-        for Parked { ticket, at_us, .. } in parked {
+        for Parked { ticket, pool, at_us, .. } in parked {
             add(&self.counters.failed, 1);
             let failure = if at_us <= late_us { late } else { other };
-            sink.answer(ticket, &Reply::failed(failure, words));
+            let reply = Reply::failed(failure, words);
+            record_wait(&server!(self, now_us), pool, at_us, &reply);
+            sink.answer(ticket, &reply);
         }
     }
 }
