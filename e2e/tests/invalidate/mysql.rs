@@ -170,6 +170,44 @@ fn outbox_and_comments(brand: Brand) {
     until_absent(&server, &KEYS, &["user:1", "user:2", "mail:b@x"], &invalidator);
 }
 
+/// Keys are bytes to a cache, so what a session of another character set writes is one, too.
+#[test]
+fn keys_in_comments_have_the_bytes_of_their_session() {
+    let with_text = ["--binlog-rows-query-log-events=ON"];
+    let statements = ["--binlog-format=STATEMENT"];
+    let long = ["--binlog-format=STATEMENT", "--log-bin-compress=1"];
+    in_latin1(Brand::MariaDb, &statements);
+    in_latin1(Brand::MariaDb, &long);
+    in_latin1(Brand::MySql, &statements);
+    in_latin1(Brand::MySql, &with_text);
+}
+
+fn in_latin1(brand: Brand, flags: &[&str]) {
+    let database = Mysqld::start(brand, 1, flags);
+    database.sql("CREATE TABLE t (a INT)");
+    let server = cache();
+    let source = mysqld_source(&[&database], "");
+    let mut invalidator = Invalidator::new(&source, "comments = true", &[server.addr()], "");
+    invalidator.start(&[]);
+    let keys = [&b"schl\xfcssel"[..], "schlüssel".as_bytes(), b"plain"];
+    let mut wire = server.connect();
+    for key in keys {
+        wire.expect(&[b"set ", key, b" 0 0 1\r\nx\r\n"].concat(), b"STORED\r\n");
+    }
+    // A prepared text is logged in the character set of its session.
+    database.sql(
+        "SET NAMES latin1; SET @text = CONCAT('INSERT INTO t VALUES (1) /* ', REPEAT('x', 300), \
+         ' */ /* mc:del schl', CHAR(252 USING latin1), 'ssel */ /* mc:del plain */'); \
+         PREPARE s FROM @text; EXECUTE s",
+    );
+    until_absent(&server, &["plain"], &["plain"], &invalidator);
+    let mut is_there = |key: &[u8]| {
+        wire.send(&[b"mg ", key, b"\r\n"].concat());
+        wire.line() != "EN"
+    };
+    assert_eq!(keys.map(&mut is_there), [false, true, false], "{brand:?} {flags:?}");
+}
+
 #[test]
 fn another_replica_takes_over_by_transaction_identifier() {
     Brand::ALL.into_iter().for_each(failover);

@@ -114,6 +114,31 @@ fn tables_without_a_replica_identity_are_not_published() {
         .sql("UPDATE plain SET id = 3; DELETE FROM outbox; DELETE FROM parted; DELETE FROM late");
 }
 
+/// The log has messages in the encoding of the database, and rows as the session wants them.
+#[test]
+fn messages_of_a_database_in_another_encoding_are_refused() {
+    let database = Postgres::start(&[]);
+    let server = cache();
+    let keys = "messages = \"mc\"\n[keys.tables]\n\"public.users\" = \"user:{name}\"";
+    let without = keys.replacen("messages = \"mc\"\n", "", 1);
+    let in_database = |name: &str, keys: &str| {
+        let source = source(&database).replace("\"shop\"", &format!("\"{name}\""));
+        Invalidator::new(&source, keys, &[server.addr()], "")
+    };
+    for (name, encoding) in [("in_latin1", "LATIN1"), ("in_ascii", "SQL_ASCII")] {
+        database.sql(&format!(
+            "CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        ));
+        let tables =
+            "CREATE TABLE users (name TEXT PRIMARY KEY); CREATE PUBLICATION cached FOR TABLE users";
+        database.sql_in(name, tables);
+        assert_eq!(in_database(name, &without).run("check", &[]), "ok\n");
+    }
+    let said = in_database("in_latin1", keys).refusal("check", &[]);
+    assert!(said.contains("messages: the database is encoded in LATIN1"), "{said}");
+    assert_eq!(in_database("in_ascii", keys).run("check", &[]), "ok\n");
+}
+
 #[test]
 fn a_type_whose_text_differs_is_found_inside_other_types() {
     let database = Postgres::start(&[]);

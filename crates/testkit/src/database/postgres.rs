@@ -78,7 +78,7 @@ impl Postgres {
         let child = spawn(&folder.0, port, &all);
         let mut database = Self { child, folder, port, flags: all };
         database.wait();
-        database.ask("postgres", "CREATE DATABASE shop");
+        database.sql_in("postgres", "CREATE DATABASE shop");
         database
     }
 
@@ -166,17 +166,19 @@ impl Postgres {
     /// Runs statements in the database `shop`; answers rows without names.
     #[track_caller]
     pub fn sql(&self, statements: &str) -> String {
-        self.ask("shop", statements)
+        self.sql_in("shop", statements)
     }
 
-    fn ask(&self, database: &str, statements: &str) -> String {
+    /// Runs statements in a database; answers as [`Self::sql`] does.
+    #[track_caller]
+    pub fn sql_in(&self, database: &str, statements: &str) -> String {
         done(self.client(database).args(["-c", statements]))
     }
 
     /// Runs a command of the protocol for replication.
     #[track_caller]
     pub fn replication(&self, command: &str) -> String {
-        self.ask("dbname=shop replication=database", command)
+        self.sql_in("dbname=shop replication=database", command)
     }
 
     /// A connection of its own.

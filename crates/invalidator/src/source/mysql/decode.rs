@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io;
 
-use bytes::Bytes;
 use changes::change::{Change, Effect, Event, Mark};
 use changes::comment;
 use changes::gtid::Origin;
@@ -181,10 +180,10 @@ impl Decoder {
                 self.rows.changes(&rows, tables(rows.table_id()), found)?;
             }
             EventData::QueryEvent(query) => {
-                self.statement(&query.schema(), &query.query(), time_us)
+                self.statement(&query.schema(), query.query_raw(), time_us)
             }
             EventData::ExecuteLoadQueryEvent(load) => {
-                self.statement(&load.schema(), &load.query(), time_us)
+                self.statement(&load.schema(), load.query_raw(), time_us)
             }
             EventData::XidEvent(_) => self.commit(time_us),
             EventData::XaPrepareLogEvent(data) => self.prepared(&data, time_us)?,
@@ -201,7 +200,7 @@ impl Decoder {
             EventData::IncidentEvent(_) => {
                 return Err(io::Error::other("the database says that it lost changes here"));
             }
-            EventData::RowsQueryEvent(query) => self.rows_query(&query.query()),
+            EventData::RowsQueryEvent(query) => self.rows_query(query.query_raw()),
             EventData::HeartbeatEvent => self.pending.push_back(Event::Alive),
             EventData::StopEvent
             | EventData::IntvarEvent(_)
@@ -248,14 +247,14 @@ impl Decoder {
     }
 
     /// The statement whose rows follow: only its comments count.
-    fn rows_query(&mut self, text: &str) {
+    fn rows_query(&mut self, query: &[u8]) {
         self.has_text = true;
-        self.noted(text, Effect::None);
+        self.noted(query, &String::from_utf8_lossy(query), Effect::None);
     }
 
-    fn noted(&mut self, text: &str, effect: Effect) {
-        let keys = if self.rules.comments { comment::keys(text) } else { Vec::new() };
-        let keys: Vec<_> = keys.iter().map(|key| Bytes::copy_from_slice(key.as_bytes())).collect();
+    /// Keys are read from the bytes: the text has a replacement for each that is no UTF-8.
+    fn noted(&mut self, query: &[u8], text: &str, effect: Effect) {
+        let keys = if self.rules.comments { comment::keys(query) } else { Vec::new() };
         let text: String = text.chars().take(TEXT_CHARS).collect();
         self.pending.push_back(Event::Change(Change::Statement { keys, effect, text }));
     }
@@ -280,7 +279,8 @@ impl Decoder {
         Ok(())
     }
 
-    fn statement(&mut self, schema: &str, text: &str, time_us: u64) {
+    fn statement(&mut self, schema: &str, query: &[u8], time_us: u64) {
+        let text = &*String::from_utf8_lossy(query);
         match control(text) {
             Some(Control::Begin) => self.is_open = true,
             Some(Control::End) => self.commit(time_us),
@@ -288,7 +288,7 @@ impl Decoder {
             Some(Control::XaCommit) => self.finish(text, true, time_us),
             Some(Control::XaRollback) => self.finish(text, false, time_us),
             None => {
-                self.noted(text, effect(self.flavour, schema, text));
+                self.noted(query, text, effect(self.flavour, schema, text));
                 if !self.is_open {
                     self.commit(time_us);
                 }
@@ -445,10 +445,14 @@ mod tests {
 
     /// Decodes events, each a type and a body, as MySQL's; the first five transactions are read.
     fn said(by: By, events: &[(u8, Vec<u8>)]) -> Vec<Event> {
+        said_by(by, &Rules::default(), events)
+    }
+
+    fn said_by(by: By, rules: &Rules, events: &[(u8, Vec<u8>)]) -> Vec<Event> {
         let mut from = changes::gtid::GtidSet::default();
         (1..=5).for_each(|number| from.insert(Origin::untagged(SERVER), number));
         let from = Position::MysqlGtid(from);
-        let mut decoder = Decoder::new(Flavour::MySql, by, &from, &Rules::default());
+        let mut decoder = Decoder::new(Flavour::MySql, by, &from, rules);
         let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
         for (kind, body) in events {
             let mut bytes = vec![0; 4];
@@ -470,8 +474,21 @@ mod tests {
     }
 
     /// Thread, time, length of the schema's name, error, length of what comes before it, the name.
-    fn statement(text: &str) -> Vec<u8> {
-        [&[0; 8][..], &[0, 0, 0, 0, 0, 0], text.as_bytes()].concat()
+    fn statement(text: impl AsRef<[u8]>) -> Vec<u8> {
+        [&[0; 8][..], &[0, 0, 0, 0, 0, 0], text.as_ref()].concat()
+    }
+
+    #[test]
+    fn keys_in_comments_have_the_bytes_of_their_session() {
+        let text = b"UPDATE t SET a=1 /* mc:del k:schl\xfcssel */";
+        let rows = [&[0], &text[..]].concat();
+        let rules = Rules { comments: true, ..Rules::default() };
+        let all = said_by(By::Gtid, &rules, &[(2, statement(text)), (29, rows)]);
+        let keys = all.iter().filter_map(|event| match event {
+            Event::Change(Change::Statement { keys, .. }) => Some(keys.concat()),
+            _ => None,
+        });
+        assert_eq!(keys.collect::<Vec<_>>(), [b"k:schl\xfcssel"; 2], "{all:?}");
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub(super) async fn check(
         findings.push(Finding::fatal(format!("wal_level is {level}: set it to logical")));
     }
     findings.extend(failover(connection, settings).await?);
+    if rules.messages.is_some() {
+        findings.extend(messages(connection).await?);
+    }
     let publication = literal(&settings.publication);
     let query = format!(
         "SELECT pubinsert::text, pubupdate::text, pubdelete::text, pubtruncate::text, \
@@ -73,6 +76,18 @@ pub(super) async fn check(
         }
     }
     Ok(checked)
+}
+
+/// Refuses messages where the log has them in another encoding than applications have. Values of
+/// rows are converted on their way, messages are not.
+async fn messages(connection: &mut Connection) -> Result<Option<Finding>, Failure> {
+    let encoding = connection.text("SHOW server_encoding").await?;
+    let is_as_written = ["UTF8", "SQL_ASCII"].contains(&encoding.as_str());
+    Ok((!is_as_written).then(|| {
+        Finding::fatal(format!(
+            "messages: the database is encoded in {encoding}, and so are the keys in the log's messages: use an outbox, whose values come in UTF-8"
+        ))
+    }))
 }
 
 /// Notes a slot that no standby copies, though the primary waits for standbys: it was made before
