@@ -5,9 +5,10 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead as _, Write as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::process::{Command, Output};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{Running, Scratch, holdall, output, stderr, stdout, wait_for};
 use serde_json::json;
@@ -134,13 +135,119 @@ fn what_was_dumped_and_stored_is_told_in_json() {
         serde_json::from_str(&stdout(&output)).unwrap()
     };
     let dumped = json(&["dump", &from_at, "-o", &file, "--json"]);
-    assert_eq!(dumped, json!({"items": 2, "bytes": 5, "gone": 0, "left_out": 0}));
+    assert_eq!(dumped, json!({"items": 2, "bytes": 5, "gone": 0, "stale": 0, "left_out": 0}));
     let mut stored = json!({"items": 2, "bytes": 5, "expired": 0, "present": 0, "refused": 0});
     assert_eq!(json(&["restore", &to_at, &file, "--json"]), stored);
+    stored["stale"] = 0.into();
     stored["left_out"] = 0.into();
     assert_eq!(json(&["cp", &from_at, &to_at, "--json"]), stored);
     let mixed = output(&mut holdall(&["dump", &from_at, "--json"]));
     assert_eq!(mixed.status.code(), Some(64), "stdout is the dump: {}", stderr(&mixed));
+}
+
+/// A list of keys says that an item never expires; until its value is read, it is another.
+#[test]
+fn a_value_comes_with_its_own_time_to_live() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || answer(&stream.unwrap(), b"VA 3 f0 t20 c1\r\nNEW\r\n"));
+        }
+    });
+    let dumped = said(&["dump", &at]);
+    let expires = dumped.split("exp=").nth(1).unwrap().split(' ').next().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let left = expires.parse::<u64>().unwrap() - now;
+    assert!((1..=20).contains(&left), "{dumped}");
+}
+
+/// `md KEY I` marks an item stale: it is served until one client has renewed it.
+#[test]
+fn values_to_renew_stay_with_their_server_and_its_clients() {
+    let (ours, theirs, to) = (Running::serve(&[]), Server::memcached(&[]), Running::serve(&[]));
+    for (mut wire, at) in
+        [(ours.connect(), address(&ours)), (theirs.connect(), theirs.addr().to_string())]
+    {
+        wire.expect(b"set new 0 0 3\r\nnew\r\n", b"STORED\r\n");
+        for key in ["old", "won", "a b"] {
+            let encoded = if key == "a b" { "YSBi b" } else { key };
+            let word = encoded.split(' ').next().unwrap();
+            let flag = &encoded[word.len()..];
+            wire.expect(format!("ms {word} 3{flag} T400\r\nold\r\n").as_bytes(), b"HD\r\n");
+            wire.expect(format!("md {word}{flag} I T300\r\n").as_bytes(), b"HD\r\n");
+        }
+        let mut renewal = |request: &str| {
+            wire.send(format!("{request}\r\n").as_bytes());
+            let line = wire.line();
+            let has = |mark: &str| line.split_whitespace().any(|word| word == mark);
+            assert_eq!((has("X"), has("W")), (true, !has("Z")), "{request}: {line}");
+            has("W")
+        };
+        // One client renews this one already, and another makes an item that was not there.
+        assert!(renewal("mg won"));
+        make_empty(&at);
+        for _ in 0..2 {
+            let told = stderr(&copied(&at, &address(&to)));
+            assert!(told.contains("1 items stored, 3 bytes"), "{told}");
+            assert!(told.contains("; 4 left out, which clients are to renew"), "{told}");
+        }
+        to.connect()
+            .expect(b"get old won made\r\nget new\r\n", b"END\r\nVALUE new 0 3\r\nnew\r\nEND\r\n");
+        assert!(!renewal("mg won"), "another client renews it");
+        assert!(renewal("mg old") && !renewal("mg old"));
+        assert!(renewal("mg YSBi b") && !renewal("mg YSBi b"));
+        wire.send(b"mg old t\r\n");
+        let line = wire.line();
+        assert!(line.starts_with("HD t2") || line.starts_with("HD t300"), "{line}");
+    }
+}
+
+/// memcached makes one list of keys at a time, and ends the one before when it likes.
+fn copied(from: &str, to: &str) -> Output {
+    let mut copied = None;
+    wait_for("a copy", || {
+        let done = output(&mut holdall(&["cp", from, to]));
+        let is_good = done.status.success();
+        copied = Some(done);
+        is_good
+    });
+    copied.unwrap()
+}
+
+/// An empty item, for whoever asked first.
+fn make_empty(at: &str) {
+    let mut stream = std::net::TcpStream::connect(at).unwrap();
+    stream.write_all(b"mg made N60 v\r\n").unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(stream).read_line(&mut line).unwrap();
+    assert_eq!(line, "VA 0 W\r\n");
+}
+
+/// In base64 it has more than 250 bytes, so that only the binary protocol names it.
+#[test]
+fn a_key_that_no_command_names_is_left_out() {
+    let key = "a b".repeat(83);
+    let mut request = vec![0x80, 1, 0, 249, 8, 0, 0, 0];
+    request.extend_from_slice(&(8 + 249 + 1_u32).to_be_bytes());
+    request.extend_from_slice(&[0; 12]);
+    request.extend_from_slice(&[0; 8]);
+    request.extend_from_slice(key.as_bytes());
+    request.push(b'v');
+    let (ours, theirs, to) = (Running::serve(&[]), Server::memcached(&[]), Running::serve(&[]));
+    for (mut wire, at) in
+        [(ours.connect(), address(&ours)), (theirs.connect(), theirs.addr().to_string())]
+    {
+        wire.expect(b"set short 0 0 1\r\nv\r\n", b"STORED\r\n");
+        let mut stream = std::net::TcpStream::connect(&at).unwrap();
+        stream.write_all(&request).unwrap();
+        let mut reply = [0; 24];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[6..8], [0, 0], "{reply:?}");
+        let told = stderr(&copied(&at, &address(&to)));
+        assert!(told.contains("1 items stored"), "{told}");
+        assert!(told.contains("; 1 left out, whose value is no string or whose key"), "{told}");
+    }
 }
 
 #[test]
@@ -292,7 +399,8 @@ fn a_hostile_server_gives_an_error_and_no_control_characters() {
     let at = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            std::thread::spawn(move || answer(&stream.unwrap()));
+            let reply = b"VA 18446744073709551615 f0\r\n";
+            std::thread::spawn(move || answer(&stream.unwrap(), reply));
         }
     });
     let version = said(&["ping", &at]);
@@ -301,14 +409,15 @@ fn a_hostile_server_gives_an_error_and_no_control_characters() {
     assert!(why.contains("VA 18446744073709551615"), "{why}");
 }
 
-fn answer(mut stream: &std::net::TcpStream) {
+/// Answers as a server with one item; what is asked for values, by `values`.
+fn answer(mut stream: &std::net::TcpStream, values: &[u8]) {
     let mut lines = std::io::BufReader::new(stream).lines();
     while let Some(Ok(line)) = lines.next() {
         let reply: &[u8] = match line.split(' ').next() {
             Some("version") => b"VERSION 1.6.45\x1b[2J\x07\r\n",
             Some("stats") => b"STAT curr_items 1\r\nEND\r\n",
             Some("lru_crawler") => b"key=a exp=-1 la=1 cas=2 fetch=no cls=1 size=63\r\nEND\r\n",
-            _ => b"VA 18446744073709551615 f0\r\n",
+            _ => values,
         };
         if stream.write_all(reply).is_err() {
             return;

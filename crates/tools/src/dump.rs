@@ -9,24 +9,26 @@
 //!
 //! A line for each item, in the words of `lru_crawler metadump`, and its value. `exp` is in Unix
 //! time, and -1 for an item that does not expire. The last line has the number of items, so that a
-//! dump that was cut short is known.
+//! dump that was cut short is known. A value that is to be renewed is not in it.
 
 use std::io::{BufRead, Read, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use crate::connection::{Connection, Error};
-use crate::keys::{Entry, KeyDump, decoded, encoded};
+use crate::keys::{KeyDump, decoded, encoded};
+use crate::values::{Answer, key_word, read};
 
 pub(crate) const FIRST_LINE: &str = "holdall-dump 1";
 
 /// Requests that are sent before their replies are read.
 const BATCH: usize = 64;
 
+/// Text that is gathered before it is written, in bytes: replies of small values are read without
+/// waiting for whoever reads the dump.
+const TEXT_BYTES: usize = 1 << 20;
+
 /// The largest value that is dumped or restored, in bytes: as large as a server may keep one.
-const VALUE_BYTES_MAX: usize = 1 << 30;
+pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// The longest line of a dump, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -40,7 +42,9 @@ pub struct Dumped {
     pub bytes: u64,
     /// Named by the server, and gone when they were asked for.
     pub gone: u64,
-    /// Left out: of Redis what is no string, and keys of more than 250 bytes.
+    /// Left out: values that a client is to renew.
+    pub stale: u64,
+    /// Left out: of Redis what is no string, and keys that no word of 250 bytes names.
     pub left: u64,
 }
 
@@ -60,9 +64,12 @@ pub fn dump(
     writeln!(out, "{FIRST_LINE}").map_err(written)?;
     let mut batch = Vec::with_capacity(BATCH);
     for entry in keys {
-        let entry = entry?;
-        if entry.key.starts_with(prefix) {
-            batch.push(entry);
+        let key = entry?.key;
+        if key.starts_with(prefix) {
+            match key_word(&key) {
+                Some(_) => batch.push(key),
+                None => dumped.left += 1,
+            }
         }
         if batch.len() == BATCH {
             write_batch(&mut batch, values, out, &mut dumped)?;
@@ -75,57 +82,50 @@ pub fn dump(
     Ok(dumped)
 }
 
-/// A key as a word of a meta command, and the flag that says how it is written: base64 only where
-/// it must be, since an encoded key may have 250 bytes, too.
-fn key_word(key: &[u8]) -> (Vec<u8>, &'static str) {
-    if key.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
-        return (key.to_vec(), "");
-    }
-    (STANDARD.encode(key).into_bytes(), " b")
-}
-
 pub(crate) fn written(error: std::io::Error) -> Error {
     Error::Dump(format!("it cannot be written: {error}"))
 }
 
-/// Asks for the values of a batch. `u` leaves the order of eviction as it is.
 fn write_batch(
-    batch: &mut Vec<Entry>,
+    batch: &mut Vec<Vec<u8>>,
     values: &mut Connection,
     out: &mut impl Write,
     dumped: &mut Dumped,
 ) -> Result<(), Error> {
-    let mut requests = Vec::new();
-    for entry in batch.iter() {
-        let (word, flag) = key_word(&entry.key);
-        requests.extend_from_slice(b"mg ");
-        requests.extend_from_slice(&word);
-        requests.extend_from_slice(flag.as_bytes());
-        requests.extend_from_slice(b" v f u\r\n");
-    }
-    values.send(&requests)?;
-    for entry in batch.drain(..) {
-        let line = values.line()?;
-        let mut words = line.split(' ');
-        let len = |word: &str| word.parse().ok().filter(|len| *len <= VALUE_BYTES_MAX);
-        match (words.next(), words.next().and_then(len)) {
-            (Some("EN"), _) => dumped.gone += 1,
-            (Some("VA"), Some(len)) => {
-                let flags = words.find_map(|word| word.strip_prefix('f')).unwrap_or("0").to_owned();
-                let value = values.block(len)?;
-                let expires = entry.expires.map_or_else(|| "-1".to_owned(), |at| at.to_string());
-                let key = encoded(&entry.key);
-                writeln!(out, "key={key} exp={expires} flags={flags} bytes={len}")
-                    .and_then(|()| out.write_all(&value))
-                    .and_then(|()| out.write_all(b"\n"))
-                    .map_err(written)?;
+    let mut text = Vec::new();
+    read(batch, values, |key, answer| {
+        match answer {
+            Answer::Gone => dumped.gone += 1,
+            Answer::Stale => dumped.stale += 1,
+            Answer::Item { value, flags, expires } => {
+                write_item(key, expires, flags, &value, &mut text).map_err(written)?;
                 dumped.items += 1;
-                dumped.bytes += len as u64;
+                dumped.bytes += value.len() as u64;
             }
-            _ => return Err(values.unexpected("mg", &line)),
         }
-    }
-    Ok(())
+        if text.len() > TEXT_BYTES {
+            out.write_all(&text).map_err(written)?;
+            text.clear();
+        }
+        Ok(())
+    })?;
+    batch.clear();
+    out.write_all(&text).map_err(written)
+}
+
+/// Adds an item to a dump.
+pub(crate) fn write_item(
+    key: &[u8],
+    expires: Option<u64>,
+    flags: u32,
+    value: &[u8],
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    let expires = expires.map_or_else(|| "-1".to_owned(), |at| at.to_string());
+    let (key, bytes) = (encoded(key), value.len());
+    writeln!(out, "key={key} exp={expires} flags={flags} bytes={bytes}")?;
+    out.write_all(value)?;
+    out.write_all(b"\n")
 }
 
 /// Items that were restored.
@@ -187,7 +187,10 @@ pub fn restore(
             restored.expired += 1;
             continue;
         }
-        item.request(&value, pace.add, &mut requests);
+        if !item.request(&value, pace.add, &mut requests) {
+            restored.refused += 1;
+            continue;
+        }
         waiting.push(value.len() as u64);
         // Large values are not gathered.
         if waiting.len() == BATCH || requests.len() > 1 << 20 {
@@ -266,17 +269,19 @@ impl Head {
         Ok(value)
     }
 
-    fn request(&self, value: &[u8], add: bool, out: &mut Vec<u8>) {
+    /// Adds the request that stores it; false for a key that no word names.
+    fn request(&self, value: &[u8], add: bool, out: &mut Vec<u8>) -> bool {
+        let Some((word, flag)) = key_word(&self.key) else { return false };
         // Unix times are beyond thirty days, so servers take them as they are.
         let expires = self.expires.unwrap_or(0);
         let mode = if add { " ME" } else { "" };
-        let (word, flag) = key_word(&self.key);
         out.extend_from_slice(b"ms ");
         out.extend_from_slice(&word);
         let line = format!(" {}{flag} T{expires} F{}{mode}\r\n", value.len(), self.flags);
         out.extend_from_slice(line.as_bytes());
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
+        true
     }
 }
 

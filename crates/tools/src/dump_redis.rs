@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use crate::connection::Error;
-use crate::dump::{Dumped, FIRST_LINE, now_unix, written};
-use crate::keys::encoded;
+use crate::dump::{Dumped, FIRST_LINE, now_unix, write_item, written};
 use crate::redis::{Redis, Reply, write_request};
+use crate::values::key_word;
 
 /// Keys that Redis is asked to look at in a turn, and of which values are asked for together.
 const BATCH: &str = "64";
@@ -14,9 +14,6 @@ const BATCH: &str = "64";
 /// or more, and Redis makes a table smaller whose buckets are nearly all empty: the end comes long
 /// before.
 const TURNS_MAX: u64 = if cfg!(test) { 100 } else { 1 << 20 };
-
-/// The longest key of memcached's protocol.
-const KEY_BYTES_MAX: usize = 250;
 
 /// Writes all strings whose keys begin with `prefix`. `seen` hears how far it is.
 ///
@@ -95,32 +92,27 @@ fn write_batch(
     out: &mut impl Write,
     dumped: &mut Dumped,
 ) -> Result<(), Error> {
-    let is_kept = |key: &&&[u8]| (1..=KEY_BYTES_MAX).contains(&key.len());
+    let is_kept = |key: &&&[u8]| key_word(key).is_some();
     let mut requests = Vec::new();
     for key in keys.iter().filter(is_kept) {
         write_request(&[b"PTTL", key], &mut requests);
         write_request(&[b"GET", key], &mut requests);
+        write_request(&[b"PTTL", key], &mut requests);
     }
+    // Times to live count from here: for a slow reader a value dies early rather than late.
+    let asked_at = now_unix();
     from.send(&requests)?;
     dumped.left += keys.iter().filter(|key| !is_kept(key)).count() as u64;
     for key in keys.iter().filter(is_kept) {
-        let left = match from.reply("PTTL")? {
-            Reply::Number(millis) => millis,
-            reply => return Err(from.unexpected("PTTL", &reply)),
-        };
-        match from.reply("GET")? {
+        let before = life(from)?;
+        let value = from.reply("GET")?;
+        let after = life(from)?;
+        match value {
             Reply::Text(value) => {
-                let expires = match u64::try_from(left) {
-                    Ok(millis) => (now_unix() + millis.div_ceil(1000)).to_string(),
-                    Err(_) => "-1".to_owned(),
-                };
-                let (key, len) = (encoded(key), value.len());
-                writeln!(out, "key={key} exp={expires} flags=0 bytes={len}")
-                    .and_then(|()| out.write_all(&value))
-                    .and_then(|()| out.write_all(b"\n"))
-                    .map_err(written)?;
+                let expires = shorter(before, after).map(|millis| asked_at + millis.div_ceil(1000));
+                write_item(key, expires, 0, &value, out).map_err(written)?;
                 dumped.items += 1;
-                dumped.bytes += len as u64;
+                dumped.bytes += value.len() as u64;
             }
             Reply::Nothing => dumped.gone += 1,
             Reply::Refused(why) if why.starts_with("WRONGTYPE") => dumped.left += 1,
@@ -128,6 +120,21 @@ fn write_batch(
         }
     }
     Ok(())
+}
+
+/// Milliseconds that a key has to live; `None` for one that does not expire or is not there.
+fn life(from: &mut Redis) -> Result<Option<u64>, Error> {
+    match from.reply("PTTL")? {
+        Reply::Number(millis) => Ok(u64::try_from(millis).ok()),
+        reply => Err(from.unexpected("PTTL", &reply)),
+    }
+}
+
+/// The shorter of a key's lives before and after its value was read. Between two commands a client
+/// may store another value with another life, and then the one that was read has either: no value
+/// outlives its own. A transaction would be exact, and is refused to users who may only read.
+fn shorter(before: Option<u64>, after: Option<u64>) -> Option<u64> {
+    before.into_iter().chain(after).min()
 }
 
 #[cfg(test)]
@@ -169,6 +176,15 @@ mod tests {
         drop(from);
         server.join().unwrap();
         dumped
+    }
+
+    #[test]
+    fn a_value_that_changes_meanwhile_does_not_outlive_its_time() {
+        // A session that was kept for ever is stored anew for 20 seconds, and the other way round.
+        assert_eq!(shorter(None, Some(20_000)), Some(20_000));
+        assert_eq!(shorter(Some(20_000), None), Some(20_000));
+        assert_eq!(shorter(Some(300_000), Some(20_000)), Some(20_000));
+        assert_eq!(shorter(None, None), None);
     }
 
     #[test]

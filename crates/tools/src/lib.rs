@@ -19,6 +19,7 @@ mod keys;
 mod latency;
 mod reading;
 mod redis;
+mod values;
 
 pub use bigkeys::{BigKeys, big_keys};
 pub use connection::{Connection, Error, Options};

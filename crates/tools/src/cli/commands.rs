@@ -145,7 +145,9 @@ Examples:
   holdall dump redis://10.0.0.5:6379/0 -o strings.dump
 
 The order of eviction stays as it is. What changes meanwhile may be in the dump before or after the
-change. Of Redis and Valkey, strings are dumped. holdall restore stores a dump."
+change. Values that clients are to renew (marked stale, or made empty for the first that asks) are
+left out, and their clients keep the right to renew them. Of Redis and Valkey, strings are dumped.
+holdall restore stores a dump."
 )]
 pub(super) struct DumpArgs {
     /// Server: HOST, HOST:PORT, unix:PATH or redis://HOST:PORT/DATABASE

@@ -25,12 +25,18 @@ pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
         }
         None => dumped(&arguments.address, &options, &arguments.prefix, stdout().lock())?,
     };
-    let Dumped { items, bytes, gone, left } = dumped;
+    let Dumped { items, bytes, gone, stale, left } = dumped;
     if arguments.json {
-        let done = json!({"items": items, "bytes": bytes, "gone": gone, "left_out": left});
+        let done = json!({
+            "items": items,
+            "bytes": bytes,
+            "gone": gone,
+            "stale": stale,
+            "left_out": left,
+        });
         say(&done.to_string());
     } else {
-        let left = left_out(left);
+        let left = left_out(stale, left);
         summary(&format!("{items} items, {bytes} bytes of values; {gone} were gone{left}"));
     }
     Ok(ExitCode::SUCCESS)
@@ -70,13 +76,17 @@ fn dumped_redis(
 }
 
 /// What is said of keys that were left out.
-fn left_out(left: u64) -> String {
-    match left {
-        0 => String::new(),
-        left => format!(
-            "; {left} left out, whose value is no string or whose key is longer than 250 bytes"
-        ),
+fn left_out(stale: u64, left: u64) -> String {
+    let mut text = String::new();
+    for (count, which) in [
+        (stale, "which clients are to renew"),
+        (left, "whose value is no string or whose key is too long"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("; {count} left out, {which}"));
+        }
     }
+    text
 }
 
 /// Items of a server, by its statistics.
@@ -126,15 +136,15 @@ pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
     let dumping = thread::spawn(move || dumped(&from, &way, &prefix, writer));
     let restored = crate::restore(&mut BufReader::new(reader), &mut to, pace(storing), |_| ());
     // The reason for a dump that was cut short is the dumping side's.
-    let left = match dumping.join() {
-        Ok(Ok(dumped)) => dumped.left,
+    let dumped = match dumping.join() {
+        Ok(Ok(dumped)) => dumped,
         Ok(Err(error @ (Error::Io { .. } | Error::Reply { .. } | Error::Login { .. }))) => {
             return Err(error);
         }
-        Ok(Err(_)) => 0,
+        Ok(Err(_)) => Dumped::default(),
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    stored(restored?, Some(left), json);
+    stored(restored?, Some(dumped), json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -142,11 +152,12 @@ fn pace(storing: Storing) -> Pace {
     Pace { per_second: storing.rate, add: storing.add }
 }
 
-/// Tells what was stored; `left` is what the dump left out, where that is known.
-fn stored(restored: Restored, left: Option<u64>, as_json: bool) {
+/// Tells what was stored, and what the dump left out, where that is known.
+fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) {
     let Restored { items, bytes, expired, present, refused } = restored;
     if !as_json {
-        let left = left_out(left.unwrap_or_default());
+        let Dumped { stale, left, .. } = dumped.unwrap_or_default();
+        let left = left_out(stale, left);
         return summary(&format!(
             "{items} items stored, {bytes} bytes of values; {expired} expired, {present} there already, {refused} refused{left}"
         ));
@@ -158,8 +169,9 @@ fn stored(restored: Restored, left: Option<u64>, as_json: bool) {
         "present": present,
         "refused": refused,
     });
-    if let Some(left) = left {
-        done["left_out"] = left.into();
+    if let Some(dumped) = dumped {
+        done["stale"] = dumped.stale.into();
+        done["left_out"] = dumped.left.into();
     }
     say(&done.to_string());
 }

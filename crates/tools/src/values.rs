@@ -1,0 +1,174 @@
+//! Values of items, each with what the server says of it in the same reply.
+//!
+//! A list of keys is older than the values that are asked for by it: an item may be another by then,
+//! with another time to live. Only what stands in one reply belongs together.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::connection::{Connection, Error};
+use crate::dump::{VALUE_BYTES_MAX, now_unix};
+
+/// The longest word that names a key, in bytes.
+const KEY_WORD_BYTES_MAX: usize = 250;
+
+/// What a server has of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing any more.
+    Gone,
+    /// A value that is to be renewed: marked stale, or an empty one that was made for the client
+    /// which is to fill it.
+    Stale,
+    /// A value.
+    Item {
+        value: Vec<u8>,
+        flags: u32,
+        /// Unix time at which it dies; `None`: never.
+        expires: Option<u64>,
+    },
+}
+
+/// A key as a word of a meta command, and the flag that says how it is written: base64 only where
+/// it must be, since the word may have 250 bytes at the most. `None` for a key that none can name.
+pub(crate) fn key_word(key: &[u8]) -> Option<(Cow<'_, [u8]>, &'static str)> {
+    let (word, flag): (Cow<'_, [u8]>, _) =
+        match key.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
+            true => (key.into(), ""),
+            false => (STANDARD.encode(key).into_bytes().into(), " b"),
+        };
+    (1..=KEY_WORD_BYTES_MAX).contains(&word.len()).then_some((word, flag))
+}
+
+/// Asks for values and passes each on, in the order of the keys. `u` leaves the order of eviction
+/// as it is.
+///
+/// A server gives the right to renew a stale value to the first that reads it. Here nobody renews,
+/// so the right is given back.
+pub(crate) fn read(
+    keys: &[Vec<u8>],
+    server: &mut Connection,
+    mut each: impl FnMut(&[u8], Answer) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut requests = Vec::new();
+    for key in keys {
+        write_request(b"mg", key, " v f t c u", &mut requests);
+    }
+    // Times to live count from here: for a slow reader a value dies early rather than late.
+    let asked_at = now_unix();
+    server.send(&requests)?;
+    let mut given_back = 0;
+    for key in keys {
+        let line = server.line()?;
+        if line == "EN" {
+            each(key, Answer::Gone)?;
+            continue;
+        }
+        let head = Head::parse(&line).ok_or_else(|| server.unexpected("mg", &line))?;
+        let value = server.block(head.bytes)?;
+        if head.is_won {
+            requests.clear();
+            // Without T the time to live stays.
+            write_request(b"md", key, &format!(" I C{}", head.cas), &mut requests);
+            server.send(&requests)?;
+            given_back += 1;
+        }
+        let is_to_be_filled = head.is_won_by_another && value.is_empty();
+        let expires = head.seconds_left.map(|left| asked_at.saturating_add(left));
+        let answer = match head.is_stale || is_to_be_filled {
+            true => Answer::Stale,
+            false => Answer::Item { value, flags: head.flags, expires },
+        };
+        each(key, answer)?;
+    }
+    for _ in 0..given_back {
+        let line = server.line()?;
+        // It is another by now, or gone.
+        if !matches!(line.as_str(), "HD" | "EX" | "NF") {
+            return Err(server.unexpected("md", &line));
+        }
+    }
+    Ok(())
+}
+
+/// Adds a request; keys that no word names have been left out before.
+fn write_request(command: &[u8], key: &[u8], flags: &str, out: &mut Vec<u8>) {
+    let (word, flag) = key_word(key).unwrap_or_default();
+    out.extend_from_slice(command);
+    out.push(b' ');
+    out.extend_from_slice(&word);
+    out.extend_from_slice(flag.as_bytes());
+    out.extend_from_slice(flags.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The line before a value.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Head {
+    bytes: usize,
+    flags: u32,
+    cas: u64,
+    /// `None`: without end.
+    seconds_left: Option<u64>,
+    is_stale: bool,
+    is_won: bool,
+    is_won_by_another: bool,
+}
+
+impl Head {
+    /// `VA 5 f0 t299 c17 W X`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("VA ")?.split(' ');
+        let bytes = words.next()?.parse().ok().filter(|bytes| *bytes <= VALUE_BYTES_MAX)?;
+        let mut head = Self { bytes, ..Self::default() };
+        let mut is_timed = false;
+        for word in words {
+            match word.split_at_checked(1)? {
+                ("f", flags) => head.flags = flags.parse().ok()?,
+                ("c", cas) => head.cas = cas.parse().ok()?,
+                ("t", left) => {
+                    is_timed = true;
+                    head.seconds_left = match left {
+                        "-1" => None,
+                        left => Some(left.parse().ok()?),
+                    };
+                }
+                ("X", "") => head.is_stale = true,
+                ("W", "") => head.is_won = true,
+                ("Z", "") => head.is_won_by_another = true,
+                _ => {}
+            }
+        }
+        is_timed.then_some(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_has_the_life_and_the_marks_of_its_value() {
+        let head = Head { bytes: 3, flags: 7, cas: 9, ..Head::default() };
+        assert_eq!(Head::parse("VA 3 f7 t-1 c9"), Some(head));
+        let stale = Head::parse("VA 0 f0 t299 c9 W X").unwrap();
+        assert!(stale.is_stale && stale.is_won && !stale.is_won_by_another);
+        assert_eq!(stale.seconds_left, Some(299));
+        assert!(Head::parse("VA 0 f0 t1 c9 X Z").unwrap().is_won_by_another);
+        for wrong in ["HD", "VA", "VA x t1", "VA 1", "VA 1 f0", "VA 1 tx", "VA 99999999999 t1"] {
+            assert_eq!(Head::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_has_a_word_of_250_bytes_or_none() {
+        assert_eq!(key_word(&[b'k'; 250]), Some(([b'k'; 250][..].into(), "")));
+        assert_eq!(key_word(&[b'k'; 251]), None);
+        assert_eq!(key_word(b""), None);
+        assert_eq!(key_word(b"a b"), Some((b"YSBi"[..].into(), " b")));
+        assert_eq!(key_word(&[b' '; 186]).unwrap().0.len(), 248);
+        assert_eq!(key_word(&[b' '; 187]), None);
+    }
+}
