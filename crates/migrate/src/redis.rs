@@ -4,6 +4,7 @@
 //! Source: the default `redis.conf` of Redis 7.0, and `CONFIG GET`, `INFO`, `SCAN` of redis.io.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use tools::{Error, Redis as Connection, Reply};
 
@@ -17,6 +18,8 @@ const SAMPLE: usize = 1000;
 pub struct Redis {
     /// `CONFIG GET *`.
     pub config: BTreeMap<String, String>,
+    /// The first number of its version, by `INFO server`; 0 where it is not said.
+    pub version: u32,
     /// The calls of each command, by `INFO commandstats`.
     pub calls: BTreeMap<String, u64>,
     /// Databases with keys, by `INFO keyspace`.
@@ -42,6 +45,12 @@ impl Redis {
         for pair in words.chunks_exact(2) {
             if let [name, value] = pair {
                 redis.config.insert(name.clone(), value.clone());
+            }
+        }
+        for line in info(connection, "server")? {
+            if let Some(version) = line.strip_prefix("redis_version:") {
+                let number = version.split('.').next().unwrap_or_default();
+                redis.version = number.parse().unwrap_or(0);
             }
         }
         for line in info(connection, "commandstats")? {
@@ -118,6 +127,7 @@ pub fn from_redis(redis: &Redis) -> Settings {
     let mut made = Settings::default();
     let of =
         |name: &str| redis.config.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    listening(&mut made, &of, redis.version);
     network(&mut made, &of);
     tls(&mut made, &of);
     keeping(&mut made, &of);
@@ -130,24 +140,61 @@ pub fn from_redis(redis: &Redis) -> Settings {
 /// A setting of Redis by its name; `None` where it is not set.
 type Of<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
-/// The addresses of `bind`. In Redis `*` is every address of IPv4, `::*` every one of IPv6; here
-/// `*` is both.
-fn addresses(bind: &str) -> impl Iterator<Item = &str> {
-    // A minus says that the address need not be there.
-    let hosts = || bind.split_whitespace().map(|host| host.trim_start_matches('-'));
-    let is_both = hosts().any(|host| host == "*") && hosts().any(|host| host == "::*");
-    hosts().filter(move |host| !(is_both && *host == "::*")).map(move |host| match host {
-        "*" if !is_both => "0.0.0.0",
+/// The addresses where Redis listens unless `bind` says otherwise.
+const EVERYWHERE: &str = "* -::*";
+
+/// The addresses of `bind`, less those whose clients protected mode refuses.
+fn listening(made: &mut Settings, of: Of<'_>, version: u32) {
+    let mut hosts: Vec<_> = of("bind").unwrap_or(EVERYWHERE).split_whitespace().collect();
+    if is_protected(of, version) {
+        let all = hosts.len();
+        hosts.retain(|host| address(host).parse().is_ok_and(|ip: IpAddr| ip.is_loopback()));
+        if hosts.len() < all {
+            made.note(
+                "protected-mode: without a password Redis refuses clients of other hosts, so \
+                 listen is a loopback address; for other clients, set auth_file and change listen",
+            );
+        }
+        if hosts.is_empty() {
+            hosts.push("127.0.0.1");
+        }
+    }
+    // Here `*` is every address of IPv6, too.
+    if hosts.contains(&"*") && hosts.iter().any(|host| address(host) == "::*") {
+        return made.listen(std::iter::once("*"));
+    }
+    let (mut needed, optional): (Vec<_>, Vec<_>) =
+        hosts.into_iter().partition(|host| !host.starts_with('-'));
+    if needed.is_empty() {
+        needed = optional;
+    } else if !optional.is_empty() {
+        made.note(format!(
+            "bind {}: Redis does without an address that the host does not have, and a server \
+             of holdall does not start: add it to listen where the host has it",
+            optional.join(" ")
+        ));
+    }
+    made.listen(needed.into_iter().map(|host| match address(host) {
+        "*" => "0.0.0.0",
         "::*" => "::",
         host => host,
-    })
+    }));
+}
+
+/// An address of `bind`; a minus before it says that the host may be without it.
+fn address(host: &str) -> &str {
+    host.trim_start_matches('-')
+}
+
+/// True if clients of other hosts are refused for want of a password. Before Redis 7, setting
+/// `bind` let them in.
+fn is_protected(of: Of<'_>, version: u32) -> bool {
+    let has_password = of("requirepass").is_some() || of("aclfile").is_some();
+    let is_opened = (1..7).contains(&version) && of("bind").is_some();
+    of("protected-mode") == Some("yes") && !has_password && !is_opened
 }
 
 fn network(made: &mut Settings, of: Of<'_>) {
-    match of("bind") {
-        Some(hosts) => made.listen(addresses(hosts)),
-        None => made.listen(std::iter::once("*")),
-    }
     made.note(
         "clients speak memcached's protocol from now on, at the same port; the table of commands \
          is in docs/migrate-redis.md",
@@ -223,8 +270,8 @@ fn keeping(made: &mut Settings, of: Of<'_>) {
 fn others(made: &mut Settings, of: Of<'_>) {
     if of("requirepass").is_some() || of("aclfile").is_some() {
         made.note(
-            "requirepass, aclfile: name a file of users by auth_file, whose lines holdall passwd \
-             makes",
+            "requirepass, aclfile: the file made here lets everyone in; name a file of users by \
+             auth_file, whose lines holdall passwd makes",
         );
     }
     if of("cluster-enabled") == Some("yes") {

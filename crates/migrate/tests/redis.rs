@@ -14,6 +14,7 @@ fn redis(config: &[(&str, &str)], calls: &[(&str, u64)], kinds: &[(&str, u64)]) 
     let owned = |name: &str| name.to_owned();
     Redis {
         config: config.iter().map(|(name, value)| (owned(name), owned(value))).collect(),
+        version: 7,
         calls: calls.iter().map(|(name, count)| (owned(name), *count)).collect(),
         databases: vec!["db0".to_owned(), "db3".to_owned()],
         kinds: kinds.iter().map(|(name, count)| (owned(name), *count)).collect(),
@@ -27,11 +28,35 @@ fn every_address_is_written_as_the_server_takes_it() {
         ("* -::*", r#"["*"]"#),
         ("*", r#"["0.0.0.0"]"#),
         ("-::*", r#"["::"]"#),
-        ("10.0.0.5 -::*", r#"["10.0.0.5", "::"]"#),
+        // What the host may be without, a server does not start with.
+        ("10.0.0.5 -::*", r#"["10.0.0.5"]"#),
+        ("127.0.0.1 -::1", r#"["127.0.0.1"]"#),
     ] {
         let text = from_redis(&redis(&[("bind", bind)], &[], &[])).text;
         assert!(text.starts_with(&format!("listen = {listen}\n")), "{bind}: {text}");
     }
+}
+
+#[test]
+fn protected_mode_without_a_password_stays_on_its_host() {
+    let listen = |version, config: &[(&str, &str)]| {
+        let made = from_redis(&Redis { version, ..redis(config, &[], &[]) });
+        let is_noted = made.notes.iter().any(|note| note.starts_with("protected-mode:"));
+        let line = made.text.lines().next().unwrap().to_owned();
+        (line.strip_prefix("listen = ").unwrap().to_owned(), is_noted)
+    };
+    let on = ("protected-mode", "yes");
+    let to_itself = (r#"["127.0.0.1"]"#.to_owned(), true);
+    let open = |hosts: &str| (hosts.to_owned(), false);
+    assert_eq!(listen(7, &[on]), to_itself);
+    assert_eq!(listen(7, &[on, ("bind", "* -::*")]), to_itself);
+    assert_eq!(listen(7, &[on, ("bind", "10.0.0.5")]), to_itself);
+    assert_eq!(listen(7, &[on, ("bind", "10.0.0.5 127.0.0.1")]), to_itself);
+    assert_eq!(listen(6, &[on]), to_itself);
+    assert_eq!(listen(7, &[on, ("bind", "127.0.0.1 ::1")]), open(r#"["127.0.0.1", "::1"]"#));
+    assert_eq!(listen(6, &[on, ("bind", "10.0.0.5")]), open(r#"["10.0.0.5"]"#));
+    assert_eq!(listen(7, &[on, ("requirepass", "secret")]), open(r#"["*"]"#));
+    assert_eq!(listen(7, &[("protected-mode", "no")]), open(r#"["*"]"#));
 }
 
 #[test]
@@ -57,7 +82,7 @@ fn settings_become_a_file_without_a_fault() {
     let checked = check("server.toml", made.text.clone());
     assert!(checked.faults.is_empty(), "{}", checked.for_people(false));
     let want = "\
-listen = [\"127.0.0.1\", \"::1\"]
+listen = [\"127.0.0.1\"]
 port = 6380
 conn_limit = 10000
 idle_timeout = 0
@@ -68,7 +93,9 @@ ssl_verify_mode = 0
 memory_limit = 1024
 ";
     assert_eq!(made.text, want);
-    for part in ["volatile-ttl", "memory_file", "auth_file", "db0, db3", "longer than 250"] {
+    for part in
+        ["volatile-ttl", "memory_file", "auth_file", "db0, db3", "longer than 250", "bind -::1"]
+    {
         assert!(made.notes.iter().any(|note| note.contains(part)), "{part}: {:#?}", made.notes);
     }
     assert!(!made.notes.iter().any(|note| note.contains("secret")), "{:#?}", made.notes);
