@@ -3,15 +3,15 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 
-use crate::{ANSWER_BYTES_MAX, Access, Member, PATIENCE};
+use crate::{ANSWER_BYTES_MAX, Access, Answer, Member, PATIENCE};
 
 /// Asks the endpoint: a version, then `host|ip|port` for each server.
-pub(crate) fn servers(endpoint: &str) -> io::Result<Vec<Member>> {
+pub(crate) fn servers(endpoint: &str) -> io::Result<Answer> {
     ask(connect(endpoint)?)
 }
 
 /// The same by TLS, which ElastiCache calls encryption in transit.
-pub(crate) fn servers_by_tls(endpoint: &str, access: &Access) -> io::Result<Vec<Member>> {
+pub(crate) fn servers_by_tls(endpoint: &str, access: &Access) -> io::Result<Answer> {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
     ask(access.encrypted(connect(endpoint)?, host)?)
 }
@@ -25,14 +25,14 @@ fn connect(endpoint: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn ask(mut stream: impl Read + Write) -> io::Result<Vec<Member>> {
+fn ask(mut stream: impl Read + Write) -> io::Result<Answer> {
     stream.write_all(b"config get cluster\r\n")?;
     stream.flush()?;
     read(stream)
 }
 
 /// Reads the answer.
-pub(crate) fn read(answer: impl Read) -> io::Result<Vec<Member>> {
+pub(crate) fn read(answer: impl Read) -> io::Result<Answer> {
     let mut reader = BufReader::new(answer.take(ANSWER_BYTES_MAX));
     let mut line = String::new();
     reader.read_line(&mut line)?;
@@ -48,12 +48,12 @@ pub(crate) fn read(answer: impl Read) -> io::Result<Vec<Member>> {
     if text.len() as u64 != bytes {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    members(&text).ok_or_else(|| io::Error::other(format!("it names {text:?}")))
+    parse(&text).ok_or_else(|| io::Error::other(format!("it names {text:?}")))
 }
 
-fn members(text: &str) -> Option<Vec<Member>> {
+fn parse(text: &str) -> Option<Answer> {
     let (version, servers) = text.split_once('\n')?;
-    version.trim().parse::<u64>().ok()?;
+    let version = version.trim().parse().ok()?;
     let member = |word: &str| {
         let mut parts = word.split('|');
         let (host, ip, port) = (parts.next()?, parts.next()?, parts.next()?);
@@ -67,7 +67,8 @@ fn members(text: &str) -> Option<Vec<Member>> {
             ..Member::at(address, port)?
         })
     };
-    servers.split_whitespace().map(member).collect()
+    let members = servers.split_whitespace().map(member).collect::<Option<_>>()?;
+    Some(Answer { version, members })
 }
 
 /// The answer to `config get cluster`.
@@ -89,16 +90,17 @@ mod tests {
     #[test]
     fn members_are_read_as_amazon_writes_them() {
         let text = "12\na.example.com|10.0.0.1|11211 b.example.com||11212 c|2001:db8::1|11213\n";
-        let found = members(text).unwrap();
+        let Answer { version, members: found } = parse(text).unwrap();
         let places: Vec<String> = found.iter().map(Member::server).collect();
         assert_eq!(places, ["10.0.0.1:11211", "b.example.com:11212", "[2001:db8::1]:11213"]);
         assert_eq!(found[0].name.as_deref(), Some("a.example.com"));
-        assert_eq!(members("1\n\n"), Some(Vec::new()));
+        assert_eq!(version, 12);
+        assert_eq!(parse("1\n\n"), Some(Answer { version: 1, members: Vec::new() }));
         for wrong in ["", "x\na|b|1", "1\na|b", "1\na|b|x", "1\na\"|\"|1", "1\na|b|1|2", "1\n||1"] {
-            assert_eq!(members(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
         let told = String::from_utf8(answer(12, &found)).unwrap();
         let inner = told.split_once("\r\n").unwrap().1.strip_suffix("\r\nEND\r\n").unwrap();
-        assert_eq!(members(inner), Some(found));
+        assert_eq!(parse(inner), Some(Answer { version: 12, members: found }));
     }
 }

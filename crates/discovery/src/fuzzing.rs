@@ -11,7 +11,7 @@ use crate::{Member, dns, elasticache, etcd};
 pub fn check(bytes: &[u8]) {
     let Some((source, answer)) = bytes.split_first() else { return };
     let found = match source % 3 {
-        0 => elasticache::read(answer),
+        0 => elasticache::read(answer).map(|answer| answer.members),
         1 => str::from_utf8(answer).map_err(std::io::Error::other).and_then(etcd::members),
         _ => {
             let Some((len, rest)) = answer.split_first_chunk() else { return };

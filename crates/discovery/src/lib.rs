@@ -25,26 +25,27 @@ pub use access::{Access, AccessFiles};
 pub use elasticache::answer;
 pub use member::Member;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use routeconf::Sources;
 
 /// How a source is asked for what follows its name.
-type Ask = fn(&str, &Discovery) -> io::Result<Vec<Member>>;
+type Ask = fn(&str, &Discovery) -> io::Result<Answer>;
 
 const SOURCES: [(&str, Ask); 6] = [
-    ("dns:", |name, _| dns::addresses(name)),
+    ("dns:", |name, _| Ok(dns::addresses(name)?.into())),
     ("elasticache:", |endpoint, _| elasticache::servers(endpoint)),
     ("elasticache+tls:", |endpoint, own| elasticache::servers_by_tls(endpoint, own.access()?)),
-    ("etcd:", |source, own| etcd::servers(source, "http", own.access()?)),
-    ("etcd+tls:", |source, own| etcd::servers(source, "https", own.access()?)),
-    ("srv:", |name, _| dns::services(name)),
+    ("etcd:", |source, own| Ok(etcd::servers(source, "http", own.access()?)?.into())),
+    ("etcd+tls:", |source, own| Ok(etcd::servers(source, "https", own.access()?)?.into())),
+    ("srv:", |name, _| Ok(dns::services(name)?.into())),
 ];
 
 /// How long a source has for each step of its answer.
@@ -53,10 +54,43 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of a source's answer at the most.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
+/// How long an older version of a source's answer is not taken. Of the nodes of a cluster one may
+/// lag; a source that is made anew counts from the beginning.
+const OLDER_FOR: Duration = Duration::from_secs(60);
+
+/// What a source names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Answer {
+    /// Greater for later answers; 0 where there are no versions.
+    pub(crate) version: u64,
+    pub(crate) members: Vec<Member>,
+}
+
+impl From<Vec<Member>> for Answer {
+    fn from(members: Vec<Member>) -> Self {
+        Self { version: 0, members }
+    }
+}
+
+/// What a source named last.
+#[derive(Debug)]
+struct Known {
+    answer: Answer,
+    /// When it was named.
+    at: Instant,
+}
+
+impl Known {
+    /// Whether this answer takes its place.
+    fn gives_way(&self, answer: &Answer, now: Instant) -> bool {
+        answer.version >= self.answer.version || now.duration_since(self.at) >= OLDER_FOR
+    }
+}
+
 /// The members found last, by the source's name.
 #[derive(Debug, Default)]
 pub struct Discovery {
-    found: Mutex<BTreeMap<String, Vec<Member>>>,
+    found: Mutex<BTreeMap<String, Known>>,
     folder: Option<PathBuf>,
     /// Without files it is read when a source first needs it: the public issuers, and no login.
     access: OnceLock<Access>,
@@ -102,40 +136,40 @@ impl Discovery {
     /// When it is no source, or it names none and never did.
     pub fn servers(&self, source: &str) -> io::Result<Vec<Member>> {
         let error = match self.ask(source) {
-            Ok(servers) if !servers.is_empty() => {
-                self.keep(source, &servers);
-                return Ok(servers);
-            }
+            Ok(answer) if !answer.members.is_empty() => return Ok(self.keep(source, answer)),
             Ok(_) => io::Error::other("it names no server"),
             Err(error) => error,
         };
-        let known = self.found.lock().get(source).cloned();
+        let known = self.found.lock().get(source).map(|known| known.answer.members.clone());
         known.or_else(|| self.kept(source)).ok_or(error)
     }
 
-    fn ask(&self, source: &str) -> io::Result<Vec<Member>> {
+    fn ask(&self, source: &str) -> io::Result<Answer> {
         let known =
             SOURCES.iter().find_map(|(scheme, ask)| Some((source.strip_prefix(scheme)?, ask)));
         let Some((what, ask)) = known else { return Err(io::Error::other("it is no source")) };
-        let mut servers = ask(what, self)?;
-        // Whatever the order of an answer, keys stay where they are.
-        servers.sort();
-        servers.dedup_by(|one, other| one.server() == other.server());
-        Ok(servers)
+        let mut answer = ask(what, self)?;
+        order(&mut answer.members);
+        Ok(answer)
     }
 
-    fn keep(&self, source: &str, servers: &[Member]) {
-        let mut found = self.found.lock();
-        let before = found.insert(source.to_owned(), servers.to_vec());
-        if before.as_deref() == Some(servers) {
-            return;
+    /// Keeps what a source named, unless it is older than what is known. The members known then.
+    fn keep(&self, source: &str, answer: Answer) -> Vec<Member> {
+        let (mut found, now) = (self.found.lock(), Instant::now());
+        let known = found.get(source);
+        if let Some(known) = known.filter(|known| !known.gives_way(&answer, now)) {
+            return known.answer.members.clone();
         }
-        if let Some(path) = self.path(source) {
+        let is_known = known.is_some_and(|known| known.answer.members == answer.members);
+        let members = answer.members.clone();
+        found.insert(source.to_owned(), Known { answer, at: now });
+        if !is_known && let Some(path) = self.path(source) {
             // Written whole or not at all. Without it, only the next start is worse off.
-            let (new, lines) = (path.with_extension("new"), servers.iter().map(Member::line));
+            let (new, lines) = (path.with_extension("new"), members.iter().map(Member::line));
             let text = lines.collect::<Vec<_>>().join("\n");
             let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
         }
+        members
     }
 
     fn kept(&self, source: &str) -> Option<Vec<Member>> {
@@ -145,11 +179,37 @@ impl Discovery {
     }
 
     fn path(&self, source: &str) -> Option<PathBuf> {
-        let plain =
-            |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
-        let name: String = source.chars().map(plain).collect();
-        Some(self.folder.as_ref()?.join(name).with_extension("servers"))
+        Some(self.folder.as_ref()?.join(format!("{}.servers", file_name(source))))
     }
+}
+
+/// Brings members into the order that placement depends upon, each once. Whatever the order of an
+/// answer, keys stay where they are; and where a server is replaced by one of the same name, the
+/// others stay in their places.
+fn order(members: &mut Vec<Member>) {
+    if members.iter().all(|member| member.name.is_some()) {
+        members.sort_by(|one, other| {
+            (&one.name, one.port, &one.host).cmp(&(&other.name, other.port, &other.host))
+        });
+    } else {
+        members.sort();
+    }
+    let mut seen = BTreeSet::new();
+    members.retain(|member| seen.insert(member.server()));
+}
+
+/// The source as the name of a file, different for different sources: bytes that file names do not
+/// have everywhere are written `%3A`.
+fn file_name(source: &str) -> String {
+    source.bytes().fold(String::new(), |mut name, byte| {
+        if byte.is_ascii_alphanumeric() || b".-_".contains(&byte) {
+            name.push(char::from(byte));
+        } else {
+            // Writing into a string does not fail.
+            let _ = write!(name, "%{byte:02X}");
+        }
+        name
+    })
 }
 
 /// Files, and pools that are discovered.
@@ -171,11 +231,14 @@ impl<F: Sources> Sources for Discovered<'_, F> {
         let list = |texts: Vec<String>| {
             texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
         };
-        let names: Option<Vec<String>> = members.iter().map(|member| member.name.clone()).collect();
-        let names =
-            names.map_or_else(String::new, |names| format!(", \"hostnames\": [{}]", list(names)));
+        let hostnames: Option<Vec<String>> =
+            members.iter().map(|member| member.name.clone()).collect();
+        let names = hostnames
+            .map_or_else(String::new, |names| format!(", \"hostnames\": [{}]", list(names)));
         let servers = list(members.iter().map(Member::server).collect());
-        Ok((format!("{{\"servers\": [{servers}]{names}}}"), name.to_owned()))
+        let tags = list(members.iter().map(Member::tag).collect());
+        let text = format!("{{\"servers\": [{servers}]{names}, \"tags\": [{tags}]}}");
+        Ok((text, name.to_owned()))
     }
 }
 
@@ -202,6 +265,81 @@ mod tests {
         assert_eq!(again.kept("dns:other:7"), None);
         assert!(again.servers("dns:no.such.name.invalid:7").is_err());
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn members_are_in_the_order_of_their_names_if_all_have_one() {
+        let ordered = |lines: &[&str]| {
+            let mut members: Vec<_> =
+                lines.iter().map(|line| Member::of_line(line).unwrap()).collect();
+            order(&mut members);
+            members.iter().map(Member::server).collect::<Vec<_>>()
+        };
+        assert_eq!(ordered(&["10.0.0.9:1 a", "10.0.0.2:1 b"]), ["10.0.0.9:1", "10.0.0.2:1"]);
+        assert_eq!(ordered(&["10.0.0.9:2 a", "10.0.0.9:1 a"]), ["10.0.0.9:1", "10.0.0.9:2"]);
+        assert_eq!(ordered(&["10.0.0.9:1 a", "10.0.0.2:1"]), ["10.0.0.2:1", "10.0.0.9:1"]);
+        let twice = ["10.0.0.9:1 a", "10.0.0.1:1 b", "10.0.0.9:1 c"];
+        assert_eq!(ordered(&twice), ["10.0.0.9:1", "10.0.0.1:1"]);
+    }
+
+    /// What a hash needs of them.
+    #[test]
+    fn a_discovered_pool_has_the_names_of_its_servers() {
+        let discovery = Discovery::default();
+        let found = |lines: [&str; 2]| Answer {
+            version: 0,
+            members: lines.map(|line| Member::of_line(line).unwrap()).to_vec(),
+        };
+        let files = routeconf::MemorySources::default();
+        let pool = |source, answer| {
+            discovery.keep(source, answer);
+            let mut sources = Discovered { files: files.clone(), discovery: &discovery };
+            sources.read(source).unwrap().0
+        };
+        let named = pool("dns:no.such.name.invalid:1", found(["10.0.0.9:7 a", "[::1]:7 b"]));
+        let text = r#"{"servers": ["10.0.0.9:7", "[::1]:7"], "hostnames": ["a", "b"], "tags": ["a:7", "b:7"]}"#;
+        assert_eq!(named, text);
+        let plain = pool("dns:no.such.host.invalid:1", found(["10.0.0.9:7 a", "[::1]:7"]));
+        assert_eq!(plain, r#"{"servers": ["10.0.0.9:7", "[::1]:7"], "tags": ["a:7", "[::1]:7"]}"#);
+    }
+
+    #[test]
+    fn each_source_has_a_file_of_its_own() {
+        let sources = [
+            "dns:x.example.com:11211",
+            "dns:x.example.com:11311",
+            "srv:_m._tcp.a.com",
+            "srv:_m._tcp.a.net",
+            "etcd:10.0.0.1:2379/users/",
+            "etcd:10.0.0.1:2379/users_",
+            "etcd:10.0.0.1:2379/sessions/",
+        ];
+        let discovery = Discovery::new(Some(PathBuf::from("/kept")));
+        let paths: BTreeSet<_> = sources
+            .iter()
+            .flat_map(|one| discovery.path(one))
+            .map(|path| (path.with_extension("new"), path))
+            .collect();
+        assert_eq!(paths.len(), sources.len(), "{paths:?}");
+        let path = discovery.path("etcd:10.0.0.1:2379/users/").unwrap();
+        assert_eq!(path, PathBuf::from("/kept/etcd%3A10.0.0.1%3A2379%2Fusers%2F.servers"));
+    }
+
+    #[test]
+    fn an_older_version_is_taken_only_where_nothing_newer_comes_for_long() {
+        let member = |server| vec![Member::parse(server).unwrap()];
+        let of = |version| Answer { version, members: member("10.0.0.1:1") };
+        let now = Instant::now();
+        let known = Known { answer: of(12), at: now };
+        assert!(known.gives_way(&of(12), now) && known.gives_way(&of(13), now));
+        assert!(!known.gives_way(&of(11), now));
+        assert!(known.gives_way(&of(1), now + OLDER_FOR));
+        let discovery = Discovery::default();
+        assert_eq!(discovery.keep("a", of(12)), member("10.0.0.1:1"));
+        let older = Answer { version: 11, members: member("10.0.0.2:1") };
+        assert_eq!(discovery.keep("a", older), member("10.0.0.1:1"));
+        let newer = Answer { version: 13, members: member("10.0.0.2:1") };
+        assert_eq!(discovery.keep("a", newer), member("10.0.0.2:1"));
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl Member {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
+    /// The name by which weights and hashes know it, if it has one, and its port.
+    pub(crate) fn tag(&self) -> String {
+        self.name.as_ref().map_or_else(|| self.server(), |name| format!("{name}:{}", self.port))
+    }
+
     /// A line of a file.
     pub(crate) fn line(&self) -> String {
         let name = self.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));

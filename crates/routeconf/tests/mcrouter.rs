@@ -248,6 +248,25 @@ fn weights_and_tags_of_a_pool_make_its_hash() {
     assert_eq!(ketama.function.name(), "Ketama");
 }
 
+/// A client that knows the servers by their names asks the same one, whatever their addresses are.
+#[test]
+fn ketama_places_keys_by_the_names_of_servers_if_these_tell_them_apart() {
+    let hosts = |pool: &str| {
+        let config = good(&format!(
+            r#"{{"pools": {{"A": {{{pool}}}}}, "route": {{"type": "PoolRoute", "pool": "A", "hash": "Ketama"}}}}"#
+        ));
+        let hosts = config.pools[0].hosts().into_iter();
+        hosts.map(|(host, port, _)| format!("{host}:{port}")).collect::<Vec<_>>()
+    };
+    let servers = r#""servers": ["10.0.0.1:7", "10.0.0.2:7"]"#;
+    assert_eq!(hosts(servers), ["10.0.0.1:7", "10.0.0.2:7"]);
+    assert_eq!(hosts(&format!(r#"{servers}, "hostnames": ["a", "b"]"#)), ["a:7", "b:7"]);
+    let shared = format!(r#"{servers}, "hostnames": ["all", "all"]"#);
+    assert_eq!(hosts(&shared), ["10.0.0.1:7", "10.0.0.2:7"]);
+    let fanned_out = format!(r#"{servers}, "hostnames": ["a", "b"], "additional_fanout": 1"#);
+    assert_eq!(hosts(&fanned_out), ["a:7", "a:7", "b:7", "b:7"]);
+}
+
 #[test]
 fn a_pool_route_with_everything() {
     let config = good(&with_pools(

@@ -1,5 +1,6 @@
 //! Pools and their servers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::ids::RouteId;
@@ -38,6 +39,33 @@ pub struct Pool {
     pub eject: Option<(u32, u64)>,
     /// Its place in the configuration.
     pub at: At,
+}
+
+impl Pool {
+    /// Host, port and weight of those members that have them, which ketama places keys by; for
+    /// mcrouter's pools the weights are 1. The host is the one of `hostnames`, as it is for clients
+    /// that know the servers by these names, unless servers share a name.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<(&str, u16, u32)> {
+        let servers = self.members.iter().filter_map(|member| match member {
+            Member::Server(server) => match &server.address {
+                ServerAddress::Tcp { host, port } => Some((server, host.as_str(), *port)),
+                ServerAddress::Unix(_) => None,
+            },
+            Member::Route(_) => None,
+        });
+        let mut named = BTreeMap::new();
+        let are_told_apart = servers.clone().all(|(server, host, port)| {
+            let name = server.name.as_deref();
+            name.is_some_and(|name| *named.entry((name, port)).or_insert(host) == host)
+        });
+        servers
+            .map(|(server, host, port)| {
+                let name = server.name.as_deref().filter(|_| are_told_apart);
+                (name.unwrap_or(host), port, server.weight)
+            })
+            .collect()
+    }
 }
 
 /// One place in a pool.

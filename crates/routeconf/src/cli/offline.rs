@@ -89,7 +89,9 @@ impl Sources for Unasked {
         if !self.names.iter().any(|known| known == name) {
             self.names.push(name.to_owned());
         }
-        Ok((serde_json::json!({ "servers": [stand_in(name)] }).to_string(), name.to_owned()))
+        let server = stand_in(name);
+        let pool = serde_json::json!({ "servers": [server], "tags": [server] });
+        Ok((pool.to_string(), name.to_owned()))
     }
 }
 

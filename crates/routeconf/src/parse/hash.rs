@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use super::Builder;
 use super::fields::{Fields, as_number};
-use crate::ast::{Hash, HashFunction, KeyPart, Member, Pool, ServerAddress};
+use crate::ast::{Hash, HashFunction, KeyPart, Pool};
 use crate::json::{Node, Value};
 use crate::source::{At, Diagnostic, Fallible, fail};
 
@@ -120,7 +120,7 @@ impl Builder<'_> {
             _ => KeyPart::BeforeHashStop,
         };
         let hash = Hash { function, salt, key_part, buckets: None };
-        let addresses = pool.map(addresses).unwrap_or_default();
+        let addresses = pool.map(Pool::hosts).unwrap_or_default();
         match hash.placement(children, &addresses) {
             Ok(_) | Err(PlacementError::Empty) => Ok(hash),
             Err(error) => {
@@ -243,19 +243,5 @@ fn tags(fields: &Fields<'_>, children: usize) -> Fallible<Vec<String>> {
 }
 
 fn is_addresses(pool: &Pool) -> bool {
-    addresses(pool).len() == pool.members.len()
-}
-
-/// Host, port and weight of those members that have them; for mcrouter's pools the weights are 1.
-pub(crate) fn addresses(pool: &Pool) -> Vec<(&str, u16, u32)> {
-    pool.members
-        .iter()
-        .filter_map(|member| match member {
-            Member::Server(server) => match &server.address {
-                ServerAddress::Tcp { host, port } => Some((host.as_str(), *port, server.weight)),
-                ServerAddress::Unix(_) => None,
-            },
-            Member::Route(_) => None,
-        })
-        .collect()
+    pool.hosts().len() == pool.members.len()
 }

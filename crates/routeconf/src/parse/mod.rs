@@ -25,7 +25,6 @@ use crate::json::{Node, Value};
 use crate::source::{At, Diagnostic, Fallible, Files, Severity, Sources, fail};
 use fields::Fields;
 
-pub(crate) use hash::addresses;
 pub(crate) use server::port_of;
 
 /// Routes in a configuration, at most.

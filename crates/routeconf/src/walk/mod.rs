@@ -10,7 +10,6 @@ use hashing::Placement;
 use hashing::key::{KeyParts, before_hash_stop};
 
 use crate::ast::{Command, Config, Hash, Listener, Member, Pool, PoolId, Route, RouteId};
-use crate::parse::addresses;
 
 /// Steps of one answer, at most; routes that are used in many places could be walked for ever.
 const STEPS_MAX: u32 = 20_000;
@@ -131,7 +130,7 @@ impl<'c> Walker<'c> {
     /// The child among `children` that a route chooses by the key.
     fn pick(&self, step: &Step, hash: &Hash, children: usize, pool: Option<&Pool>) -> Option<u32> {
         let place = self.placements.get(step.route.index())?.get_or_init(|| {
-            let addresses = pool.map(addresses).unwrap_or_default();
+            let addresses = pool.map(Pool::hosts).unwrap_or_default();
             hash.placement(children, &addresses).ok()
         });
         place.as_ref().map(|place| match step.hashed {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hashing::Placement;
-use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId, ServerAddress};
+use routeconf::ast::{self, HashFunction, Member, PoolId, RouteId};
 
 use super::Builder;
 use super::copies_and_limits::{outstanding_limit, slow_warm_up};
@@ -91,10 +91,9 @@ impl Builder<'_> {
             let message = format!("pool {} is empty", pool.name);
             return Arc::new(ErrorRoute { failure: Failure::LocalError, message });
         }
-        let servers: Vec<_> = pool.members.iter().filter_map(address).collect();
         let hashed = match &route.latest {
             Some(latest) => self.latest_among(children, latest),
-            None => self.hash(children, &route.hash, &servers, &pool.name),
+            None => self.hash(children, &route.hash, &pool.hosts(), &pool.name),
         };
         let limited = match &route.rates {
             Some(rates) => self.rate_limit(hashed, rates, None),
@@ -159,14 +158,5 @@ impl Builder<'_> {
         let Ok(placement) = placement else { return Arc::new(NullRoute) };
         let label = format!("{label}|{}", hash.function.name());
         Arc::new(Selecting(HashRoute { children, placement, hash: hash.clone(), label }))
-    }
-}
-
-/// Host, port and weight of a server, for hashes over addresses.
-fn address(member: &Member) -> Option<(&str, u16, u32)> {
-    let Member::Server(server) = member else { return None };
-    match &server.address {
-        ServerAddress::Tcp { host, port } => Some((host, *port, server.weight)),
-        ServerAddress::Unix(path) => Some((path, 0, server.weight)),
     }
 }
