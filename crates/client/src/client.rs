@@ -158,7 +158,10 @@ impl Client {
     }
 
     pub(crate) fn begin(&self, requests: Vec<OwnedRequest>) -> Result<Pending, Error> {
-        let slot = Slot::new(requests.len());
+        let slot = match requests.as_slice() {
+            [one] if asks_lease(&one.get()) => Slot::for_lease(one.get().key),
+            _ => Slot::new(requests.len()),
+        };
         let mut jobs = Vec::with_capacity(requests.len() + 1);
         let asked = requests.into_iter().enumerate();
         jobs.extend(asked.map(|(index, request)| {
@@ -291,6 +294,13 @@ fn check_key(key: &[u8]) -> Result<(), Error> {
     let is_good = (1..=proto::KEY_BYTES_MAX).contains(&key.len())
         && key.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
     if is_good { Ok(()) } else { Err(Error::BadKey) }
+}
+
+/// Whether a reply may bring a lease: `lease-get`, and `mg` with `G`.
+fn asks_lease(request: &Request<'_>) -> bool {
+    let mut words = request.words.split(|byte| *byte == b' ');
+    request.op == Command::LeaseGet
+        || request.op == Command::MetaGet && words.any(|word| word == b"G")
 }
 
 pub(crate) fn succeeded(reply: OwnedReply) -> Result<OwnedReply, Error> {

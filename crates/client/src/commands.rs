@@ -1,11 +1,8 @@
 //! memcached's commands as typed calls.
 
-use std::sync::Arc;
-
 use crate::client::{CasOutcome, Client, Lease, succeeded};
 use crate::error::Error;
-use crate::held_lease::HeldLease;
-use crate::slot::{HOT_MISS, Slot};
+use crate::slot::HOT_MISS;
 use crate::value::{Encode, Value};
 use upstream::{Command, Outcome, OwnedReply, OwnedRequest, Request};
 
@@ -319,13 +316,7 @@ impl Client {
     ///
     /// See [`Error`]; [`crate::Failure::ClientError`] where a server knows no leases.
     pub async fn lease_get(&self, key: impl AsRef<[u8]>) -> Result<Lease, Error> {
-        let request = self.checked(Request::new(Command::LeaseGet, key.as_ref()))?;
-        let pending = self.begin(vec![request])?;
-        let asked = AskedLease { client: self, key: key.as_ref(), slot: Arc::clone(&pending.0) };
-        let reply = pending.await.pop();
-        // It was taken out of the slot.
-        drop(asked);
-        let mut reply = succeeded(reply.ok_or(Error::Closed)?)?;
+        let mut reply = self.ask_lease(Request::new(Command::LeaseGet, key.as_ref())).await?;
         if reply.outcome != Outcome::Lease {
             let hit = self.value_of(reply)?;
             return hit.map(Lease::Hit).ok_or(Error::Unexpected(Outcome::NotFound));
@@ -358,22 +349,6 @@ impl Client {
             Outcome::Stored => Ok(true),
             Outcome::NotStored | Outcome::NotFound | Outcome::StaleStored => Ok(false),
             other => Err(Error::Unexpected(other)),
-        }
-    }
-}
-
-/// A lease-get that was asked. If its caller gives up, the lease that comes or has come is given
-/// back.
-struct AskedLease<'c> {
-    client: &'c Client,
-    key: &'c [u8],
-    slot: Arc<Slot>,
-}
-
-impl Drop for AskedLease<'_> {
-    fn drop(&mut self) {
-        if let Some(token) = self.slot.abandon() {
-            drop(HeldLease::new(self.client, self.key, token));
         }
     }
 }

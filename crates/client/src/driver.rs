@@ -13,7 +13,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::job::Job;
-use crate::slot::{HOT_MISS, Slot};
+use crate::slot::{Slot, token_of};
 use routes::{Core, Submitted};
 use upstream::system::now;
 use upstream::{Command, Failure, Outcome, OwnedReply, Reply, Request, Sink, Ticket};
@@ -250,12 +250,14 @@ impl Tickets {
 
 impl Sink for Tickets {
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
-        let slot = if reply.outcome == Outcome::Lease { self.slot(ticket) } else { None };
+        let lease = token_of(reply).and_then(|token| Some((token, self.slot(ticket)?)));
         // The caller knows the key, and the pipeline has compared it.
         self.close(ticket, Reply { key: b"", ..*reply }.to_owned());
         // A caller who goes now finds the reply.
-        if slot.is_some_and(|slot| slot.is_abandoned()) && reply.number > HOT_MISS {
-            self.orphans.push((reply.key.to_vec(), reply.number));
+        if let Some((token, slot)) = lease
+            && let Some(key) = slot.abandoned_lease()
+        {
+            self.orphans.push((key, token));
         }
     }
 }
@@ -263,6 +265,27 @@ impl Sink for Tickets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::answer::MetaCode;
+
+    /// Whichever command has asked for it.
+    #[test]
+    fn a_lease_that_comes_for_nobody_is_given_back() {
+        let mut tickets = Tickets::default();
+        let lease = Reply { number: 7, ..Reply::of(Outcome::Lease) };
+        let meta = Reply { words: b" f0 c0 G8", ..Reply::of(Outcome::Meta(MetaCode::Va)) };
+        for reply in [lease, meta] {
+            let (waits, late, gone) =
+                (Slot::for_lease(b"waits"), Slot::for_lease(b"late"), Slot::for_lease(b"gone"));
+            late.fail(Failure::DeadlineExceeded);
+            assert_eq!(gone.abandon(), None);
+            for slot in [waits, late, gone] {
+                let ticket = tickets.add(slot, 0);
+                tickets.answer(ticket, &reply);
+            }
+        }
+        let keys = |token| [(b"late".to_vec(), token), (b"gone".to_vec(), token)];
+        assert_eq!(tickets.orphans, [keys(7), keys(8)].concat());
+    }
 
     #[test]
     fn a_ticket_that_was_answered_names_nobody() {

@@ -80,7 +80,7 @@ impl Client {
     pub(crate) async fn lease_get_early(&self, key: &[u8], early_secs: u32) -> Result<Read, Error> {
         let words = format!("v f c G R{early_secs}");
         let request = Request { words: words.as_bytes(), ..Request::new(Command::MetaGet, key) };
-        self.read(self.ask(request).await?)
+        self.read(self.ask_lease(request).await?)
     }
 
     fn read(&self, reply: OwnedReply) -> Result<Read, Error> {

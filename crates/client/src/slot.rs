@@ -11,7 +11,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use upstream::{Failure, Outcome, OwnedReply};
+use proto::answer::MetaCode;
+use proto::number::parse_u64;
+use upstream::{Failure, Outcome, OwnedReply, Reply};
 
 /// The token of a lease that asks to wait.
 pub(crate) const HOT_MISS: u64 = 1;
@@ -28,17 +30,29 @@ struct State {
     left: usize,
     /// Nobody takes what comes any more.
     is_abandoned: bool,
+    /// Of a request for a lease: its key.
+    lease_key: Vec<u8>,
     waker: Option<Waker>,
 }
 
 impl Slot {
     /// For a call of `requests` requests.
     pub(crate) fn new(requests: usize) -> Arc<Self> {
+        Self::with_lease_key(requests, Vec::new())
+    }
+
+    /// For a call of one request, which may bring a lease of this key.
+    pub(crate) fn for_lease(key: &[u8]) -> Arc<Self> {
+        Self::with_lease_key(1, key.to_vec())
+    }
+
+    fn with_lease_key(requests: usize, lease_key: Vec<u8>) -> Arc<Self> {
         let replies = (0..requests).map(|_| None).collect();
         Arc::new(Self(Mutex::new(State {
             replies,
             left: requests,
             is_abandoned: false,
+            lease_key,
             waker: None,
         })))
     }
@@ -61,12 +75,13 @@ impl Slot {
     pub(crate) fn abandon(&self) -> Option<u64> {
         let mut state = self.lock();
         state.is_abandoned = true;
-        state.replies.iter().flatten().find_map(token_of)
+        state.replies.iter().flatten().find_map(|reply| token_of(&reply.get()))
     }
 
-    /// Whether nobody takes what comes any more.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.lock().is_abandoned
+    /// Nobody takes what comes any more: the key whose lease is to be given back.
+    pub(crate) fn abandoned_lease(&self) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        state.is_abandoned.then(|| std::mem::take(&mut state.lease_key))
     }
 
     /// Whatever is missing is answered with this failure.
@@ -88,9 +103,18 @@ impl Slot {
     }
 }
 
-/// The token of a lease that a reply gives.
-fn token_of(reply: &OwnedReply) -> Option<u64> {
-    (reply.outcome == Outcome::Lease && reply.number > HOT_MISS).then_some(reply.number)
+/// The token of a lease that a reply gives: one to lease-get, or to `mg` with `G`.
+pub(crate) fn token_of(reply: &Reply<'_>) -> Option<u64> {
+    let token = match reply.outcome {
+        Outcome::Lease => Some(reply.number),
+        Outcome::Meta(MetaCode::Va | MetaCode::Hd) => meta_token(reply.words),
+        _ => None,
+    };
+    token.filter(|token| *token > HOT_MISS)
+}
+
+fn meta_token(words: &[u8]) -> Option<u64> {
+    words.split(|byte| *byte == b' ').find_map(|word| parse_u64(word.strip_prefix(b"G")?))
 }
 
 /// The replies of a call, in the order of its requests. Dropping it gives the call up.
@@ -131,6 +155,19 @@ mod tests {
         let Poll::Ready(replies) = poll(&mut pending) else { panic!("pending") };
         assert_eq!(replies[0].outcome, Outcome::Deleted);
         assert_eq!(replies[1].outcome, Outcome::Stored);
+    }
+
+    #[test]
+    fn a_lease_is_the_token_of_either_command() {
+        let lease = |number| Reply { number, ..Reply::of(Outcome::Lease) };
+        assert_eq!((token_of(&lease(7)), token_of(&lease(HOT_MISS))), (Some(7), None));
+        let meta = |words| Reply { words, ..Reply::of(Outcome::Meta(MetaCode::Va)) };
+        assert_eq!(token_of(&meta(b" f7 c0 X G99")), Some(99));
+        assert_eq!((token_of(&meta(b" f7 c0 G1")), token_of(&meta(b" f7 c8"))), (None, None));
+        let slot = Slot::for_lease(b"k");
+        assert_eq!(slot.abandoned_lease(), None, "its caller waits");
+        assert_eq!(slot.abandon(), None, "nothing has come");
+        assert_eq!(slot.abandoned_lease().as_deref(), Some(&b"k"[..]));
     }
 
     #[test]
