@@ -45,7 +45,7 @@ impl Native {
     }
 
     fn markers(&self, settings: MarkerSettings) -> Markers {
-        Markers::new(self.client.as_ref().clone(), settings.0, settings.1)
+        self.client.markers(settings.0, settings.1)
     }
 }
 

@@ -4,6 +4,7 @@
 //! what they need: commands, look-aside reads, the builder.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -157,6 +158,15 @@ impl Client {
         Self { inner: Arc::clone(&self.inner), inbox: Arc::clone(&self.inbox), deadline }
     }
 
+    /// The same client, whose calls are in order with those of this one.
+    pub(crate) fn same(&self) -> Self {
+        self.with_deadline(self.deadline)
+    }
+
+    pub(crate) const fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
     pub(crate) fn begin(&self, requests: Vec<OwnedRequest>) -> Result<Pending, Error> {
         let slot = match requests.as_slice() {
             [one] if asks_lease(&one.get()) => Slot::for_lease(one.get().key),
@@ -253,10 +263,11 @@ impl Client {
         Ok(String::from_utf8_lossy(&reply.value).into_owned())
     }
 
-    /// Waits until the time is over: a timer for programs whose executor has none.
+    /// Waits until the time is over: a timer for programs whose executor has none. A time that no
+    /// clock can tell does not end.
     pub(crate) async fn sleep(&self, time: Duration) {
         let slot = Slot::new(1);
-        let at = now() + time;
+        let Some(at) = now().checked_add(time) else { return pending().await };
         // A client that is closed does not wait.
         if push(&self.inbox, vec![Job::Expire { at, slot: Arc::downgrade(&slot) }]).is_ok() {
             Pending(slot).await;

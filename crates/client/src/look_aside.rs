@@ -60,11 +60,12 @@ pub struct LookAside {
 }
 
 impl Client {
-    /// Look-aside reads through this client.
+    /// Look-aside reads through this client, in order with its other calls; so are those of clones
+    /// of what is returned.
     #[must_use]
     pub fn look_aside(&self) -> LookAside {
         let settings = Settings {
-            client: self.clone(),
+            client: Arc::new(self.same()),
             takes_stale: true,
             wait_first: WAIT_FIRST,
             wait_longest: WAIT_LONGEST,

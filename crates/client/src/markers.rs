@@ -10,6 +10,7 @@
 //! prefix selects, with room enough. [`Markers::write_at`] closes the first hole.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use crate::client::Client;
 use crate::error::{Error, LoadError};
@@ -57,9 +58,18 @@ pub struct Written<T> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Markers {
-    pub(crate) client: Client,
+    /// Shared, since a clone might use other connections.
+    pub(crate) client: Arc<Client>,
     prefix: Vec<u8>,
     pub(crate) ttl_secs: u32,
+}
+
+impl Client {
+    /// As [`Markers::new`], through this client, in order with its other calls.
+    #[must_use]
+    pub fn markers(&self, prefix: impl AsRef<[u8]>, ttl_secs: u32) -> Markers {
+        Markers::new(self.same(), prefix, ttl_secs)
+    }
 }
 
 impl Markers {
@@ -68,7 +78,7 @@ impl Markers {
     /// names no time).
     #[must_use]
     pub fn new(client: Client, prefix: impl AsRef<[u8]>, ttl_secs: u32) -> Self {
-        Self { client, prefix: prefix.as_ref().to_vec(), ttl_secs }
+        Self { client: Arc::new(client), prefix: prefix.as_ref().to_vec(), ttl_secs }
     }
 
     /// The key of the marker of `key`.

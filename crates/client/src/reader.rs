@@ -1,6 +1,7 @@
 //! One caller of a look-aside read, until it has the value or is the one to load it.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -50,7 +51,8 @@ enum Found<'c> {
 /// Settings of reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) client: Client,
+    /// Shared, since a clone might use other connections.
+    pub(crate) client: Arc<Client>,
     pub(crate) takes_stale: bool,
     pub(crate) wait_first: Duration,
     pub(crate) wait_longest: Duration,
@@ -152,8 +154,19 @@ impl<'c> Reader<'c> {
         }
     }
 
+    /// The client, whose questions end when the deadline of the whole read does.
+    fn client_in_time(&self) -> Cow<'_, Client> {
+        let client = &*self.settings.client;
+        match client.deadline() {
+            None => Cow::Borrowed(client),
+            Some(deadline) => {
+                Cow::Owned(client.with_deadline(Some(deadline.saturating_sub(self.elapsed()))))
+            }
+        }
+    }
+
     async fn lease(&self) -> Result<Read, Error> {
-        let client = &self.settings.client;
+        let client = self.client_in_time();
         if self.settings.early <= 0.0 {
             return client.lease_get(self.key).await.map(Read::Lease);
         }
@@ -163,7 +176,7 @@ impl<'c> Reader<'c> {
     }
 
     async fn find_without_leases(&self) -> Result<Found<'c>, Error> {
-        match self.settings.client.get(self.key).await {
+        match self.client_in_time().get(self.key).await {
             Ok(Some(value)) => {
                 count(&self.settings.client.inner.counters.hits);
                 Ok(Found::Value(value))
@@ -264,8 +277,15 @@ impl<'c> Reader<'c> {
         .await
     }
 
+    fn elapsed(&self) -> Duration {
+        now().saturating_duration_since(self.begun)
+    }
+
+    /// How long it may still wait for another client's load.
     fn left(&self) -> Duration {
-        self.settings.wait_total.saturating_sub(now().saturating_duration_since(self.begun))
+        let total = self.settings.wait_total;
+        let total = self.settings.client.deadline().map_or(total, |deadline| deadline.min(total));
+        total.saturating_sub(self.elapsed())
     }
 
     fn has_waited(&self) -> bool {

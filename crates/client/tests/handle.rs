@@ -16,6 +16,7 @@ use client::{
     BlockingClient, Builder, Client, Command, Error, Failure, Request, block_on, together,
 };
 use echo::{Echo, FOR_EVER, value_of};
+use testkit::Server;
 
 fn prompt() -> Echo {
     Echo::new(|_| Duration::ZERO)
@@ -242,6 +243,40 @@ fn what_waits_is_bounded() {
     }
     let refused = block_on(client.get("k"));
     assert_eq!(refused, Err(Error::Cache(Failure::Busy, String::new())));
+}
+
+/// Of several threads and connections, a client's calls use one, its look-aside reads too.
+#[test]
+fn a_look_aside_read_is_behind_the_delete_before_it() {
+    let server = Server::memcached(&[]);
+    let client = Client::builder().servers([server.addr().to_string()]).threads(2).build().unwrap();
+    let reads = client.look_aside().takes_stale(false);
+    for round in 0..500 {
+        let key = format!("k{round}");
+        block_on(client.set(&key, "old", 0)).unwrap();
+        client.tell(Request::new(Command::Delete, key.as_bytes())).unwrap();
+        let got =
+            block_on(reads.clone().get_or_load(&key, || async { Ok::<_, ()>("new".to_owned()) }));
+        assert_eq!(got.unwrap(), "new");
+    }
+}
+
+/// However long a caller waits for another's load at the most.
+#[test]
+fn a_wait_may_be_longer_than_any_time_that_there_is() {
+    let server = Server::memcached(&[]);
+    let client = Client::builder().servers([server.addr().to_string()]).build().unwrap();
+    let patient = Duration::from_millis(2);
+    let reads = client.look_aside().waits(patient, patient, Duration::MAX);
+    let load = || async {
+        client.get("other").await.unwrap();
+        Ok::<_, ()>("loaded".to_owned())
+    };
+    let read = || reads.get_or_load("k", load);
+    for got in block_on(together([read(), read()])) {
+        assert_eq!(got.unwrap(), "loaded");
+    }
+    assert_eq!(client.look_aside_totals().shared, 1, "one of them has waited");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{Client, LookAside, block_on};
+use client::{Client, Lease, LookAside, block_on};
 use e2e::certificates::Folder;
 use testkit::{Kind, Launch, Rng, Server};
 
@@ -99,6 +99,20 @@ fn a_load_of_three_seconds_is_waited_for() {
     });
     let load = database.of("slow");
     assert_eq!((load.begun, load.most), (1, 1));
+}
+
+/// Whose deadline passes while another process loads, loads as well, and takes no lease from it.
+#[test]
+fn a_deadline_bounds_the_wait_for_another_process() {
+    let server = Launch::new(Kind::Holdall).start();
+    let (slow, hasty) = (client(&server.addr().to_string()), client(&server.addr().to_string()));
+    let lease = block_on(slow.lease_get("k")).unwrap();
+    let Lease::Fill { token, .. } = lease else { panic!("{lease:?}") };
+    let reads = hasty.with_deadline(Some(Duration::from_millis(100))).look_aside();
+    let got = block_on(reads.get_or_load("k", || async { Ok::<_, ()>("own".to_owned()) }));
+    assert_eq!(got, Ok("own".to_owned()));
+    assert!(block_on(slow.lease_set("k", "slow", 0, token)).unwrap(), "the lease has ended");
+    assert_eq!(block_on(hasty.get("k")).unwrap().unwrap().bytes, b"slow");
 }
 
 #[test]
