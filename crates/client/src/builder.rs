@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use discovery::AccessFiles;
-use discovery::{Discovered, Discovery, is_source};
+use discovery::{AccessFiles, Discovered, Discovery, is_source};
 use routeconf::{FileSources, Params, load};
 use spool::Spool;
 
@@ -17,6 +16,7 @@ use crate::codec::Codec;
 pub use crate::codec::Compression;
 use crate::driver_guard;
 use crate::inbox::{Inbox, Limits};
+use crate::own_sources::{OwnSources, SourceSettings};
 use crate::watch::{self, Planned};
 use routes::{Core, Plan, Spooler, Target, TreeFlags, host_id};
 use upstream::system::now;
@@ -33,6 +33,9 @@ impl fmt::Display for BuildError {
 }
 
 impl std::error::Error for BuildError {}
+
+/// With less time between two questions, the thread that asks would do nothing else.
+const PERIOD_LEAST: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
 enum Routes {
@@ -55,9 +58,7 @@ pub struct Builder {
     is_binary: bool,
     tls: Option<upstream::TlsOptions>,
     window: Option<Window>,
-    discovery: Arc<Discovery>,
-    discovery_dir: Option<PathBuf>,
-    discovery_access: AccessFiles,
+    sources: SourceSettings,
     discovery_period: Duration,
     deletes: Option<PathBuf>,
 }
@@ -81,9 +82,7 @@ impl Default for Builder {
             is_binary: false,
             tls: None,
             window: None,
-            discovery: Arc::default(),
-            discovery_dir: None,
-            discovery_access: AccessFiles::default(),
+            sources: SourceSettings::default(),
             discovery_period: Duration::from_secs(10),
             deletes: None,
         }
@@ -240,7 +239,8 @@ impl Builder {
         self
     }
 
-    /// The time between two questions to sources and for the addresses of names; 10 s by default.
+    /// The time between two questions to sources and for the addresses of names; 10 s by default,
+    /// and 10 ms at the least.
     #[must_use]
     pub const fn discovery_period(mut self, period: Duration) -> Self {
         self.discovery_period = period;
@@ -250,14 +250,14 @@ impl Builder {
     /// A folder that also keeps what sources named last, for a start at which none answers.
     #[must_use]
     pub fn discovery_dir(mut self, folder: impl AsRef<Path>) -> Self {
-        self.discovery_dir = Some(folder.as_ref().to_path_buf());
+        self.sources.dir = Some(folder.as_ref().to_path_buf());
         self
     }
 
     /// Files for sources whose name has `+tls`, and the login to etcd.
     #[must_use]
     pub fn discovery_access(mut self, files: AccessFiles) -> Self {
-        self.discovery_access = files;
+        self.sources.access = files;
         self
     }
 
@@ -275,11 +275,10 @@ impl Builder {
     ///
     /// The faults of the configuration, with their places; or that there is no thread or
     /// descriptor.
-    pub fn build(mut self) -> Result<Client, BuildError> {
-        let discovery = Discovery::new(self.discovery_dir.take());
-        let discovery = discovery.with_access(&self.discovery_access);
-        self.discovery = Arc::new(discovery.map_err(|error| BuildError(error.to_string()))?);
-        let planned = self.plan(&[])?;
+    pub fn build(self) -> Result<Client, BuildError> {
+        let sources = OwnSources::new(&self.sources);
+        let sources = sources.map_err(|error| BuildError(error.to_string()))?;
+        let planned = self.plan(&[], &sources.discovery)?;
         let (plan, window) = (Arc::clone(&planned.plan), self.window);
         let registry = Registry::default();
         let count = u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1);
@@ -313,7 +312,7 @@ impl Builder {
         }
         let (codec, deadline) = (self.codec, self.deadline);
         let inner = Arc::new(Inner::new(inboxes, threads, registry, codec, spooler));
-        watch(&inner, self, &planned).map_err(|error| start_failed(&error))?;
+        watch(&inner, self, sources, &planned).map_err(|error| start_failed(&error))?;
         Ok(Client::of(inner, deadline))
     }
 
@@ -340,7 +339,17 @@ impl Builder {
 
     /// The configuration, understood. Servers that are `known` keep their addresses while their
     /// names are not found.
-    pub(crate) fn plan(&self, known: &[Target]) -> Result<Planned, BuildError> {
+    pub(crate) fn plan(
+        &self,
+        known: &[Target],
+        discovery: &Discovery,
+    ) -> Result<Planned, BuildError> {
+        if self.discovery_period < PERIOD_LEAST {
+            return Err(BuildError(format!(
+                "discovery_period is {:?}; sources are asked every {PERIOD_LEAST:?} at the most",
+                self.discovery_period
+            )));
+        }
         let mut params = Params::new(&self.default_route);
         params.set_number("hostid", i64::from(host_id()));
         let loaded = match &self.routes {
@@ -348,12 +357,14 @@ impl Builder {
                 let text = FileSources::read_path(path);
                 let name = path.display().to_string();
                 let text = text.map_err(|error| BuildError(format!("{name}: {error}")))?;
-                self.understand(&name, &text, path, &params)
+                Self::understand(&name, &text, path, &params, discovery)
             }
-            Routes::Text(text) => self.understand("<text>", text, Path::new(""), &params),
+            Routes::Text(text) => {
+                Self::understand("<text>", text, Path::new(""), &params, discovery)
+            }
             Routes::Servers(servers) => {
                 let text = pool_of(servers, &self.hash, self.is_binary, self.tls.is_some())?;
-                self.understand("<text>", &text, Path::new(""), &params)
+                Self::understand("<text>", &text, Path::new(""), &params, discovery)
             }
         };
         let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
@@ -379,24 +390,30 @@ impl Builder {
     }
 
     fn understand(
-        &self,
         name: &str,
         text: &str,
         path: &Path,
         params: &Params,
+        discovery: &Discovery,
     ) -> Result<routeconf::Loaded, routeconf::Rejected> {
-        let files = FileSources::beside(path);
-        load(name, text, params, &mut Discovered { files, discovery: &self.discovery })
+        load(name, text, params, &mut Discovered { files: FileSources::beside(path), discovery })
     }
 }
 
 /// Watches the configuration's servers from now on, which are those of `planned`.
-fn watch(inner: &Arc<Inner>, builder: Builder, planned: &Planned) -> std::io::Result<()> {
+fn watch(
+    inner: &Arc<Inner>,
+    builder: Builder,
+    sources: Arc<OwnSources>,
+    planned: &Planned,
+) -> std::io::Result<()> {
     let period = builder.period();
     let weak = Arc::downgrade(inner);
     let replace =
         move |plan: &Arc<Plan>| weak.upgrade().is_some_and(|inner| inner.replace(plan).is_ok());
-    watch::start(&inner.watch, period, planned, move |known| builder.plan(known).ok(), replace)
+    let asked = Arc::clone(&sources);
+    let plan = move |known: &[Target]| builder.plan(known, &asked.discovery).ok();
+    watch::start(&inner.watch, period, sources, planned, plan, replace)
 }
 
 impl Client {
@@ -407,16 +424,19 @@ impl Client {
     }
 
     /// Takes another configuration, for all handles; requests that run end in the old one. Settings
-    /// of the client itself stay.
+    /// of the client itself stay, and so do the folder and the files for sources, unless `builder`
+    /// has others.
     ///
     /// # Errors
     ///
     /// The faults of the new routes; everything stays as it was then.
     pub fn replace_routes(&self, builder: &Builder) -> Result<(), BuildError> {
-        let planned = builder.plan(&self.inner.watch.targets())?;
         let failed = |error: &dyn fmt::Display| BuildError(error.to_string());
+        let (known, sources) = self.inner.watch.in_use();
+        let sources = sources.with_settings(&builder.sources).map_err(|error| failed(&error))?;
+        let planned = builder.plan(&known, &sources.discovery)?;
         self.inner.replace(&planned.plan).map_err(|error| failed(&error))?;
-        watch(&self.inner, builder.clone(), &planned).map_err(|error| failed(&error))
+        watch(&self.inner, builder.clone(), sources, &planned).map_err(|error| failed(&error))
     }
 }
 
@@ -466,7 +486,11 @@ mod tests {
 
     /// The names that certificates must have, of the servers as they are told.
     fn names(builder: Builder) -> Vec<String> {
-        let plan = builder.tls(upstream::TlsOptions::default()).plan(&[]).unwrap().plan;
+        let plan = builder
+            .tls(upstream::TlsOptions::default())
+            .plan(&[], &Discovery::default())
+            .unwrap()
+            .plan;
         plan.targets().into_iter().map(|target| target.settings.server_name).collect()
     }
 
@@ -476,6 +500,12 @@ mod tests {
         assert_eq!(names(servers()), ["127.0.0.1", "::1"]);
         assert_eq!(names(servers().server_name("cache.example")), ["cache.example"; 2]);
         let wrong = servers().server_name("no name").tls(upstream::TlsOptions::default());
-        assert!(wrong.plan(&[]).unwrap_err().to_string().contains("cannot have this name"));
+        assert!(
+            wrong
+                .plan(&[], &Discovery::default())
+                .unwrap_err()
+                .to_string()
+                .contains("cannot have this name")
+        );
     }
 }

@@ -31,6 +31,7 @@ mod leases;
 mod look_aside;
 mod look_aside_counters;
 mod markers;
+mod own_sources;
 mod polled;
 mod position;
 mod reader;

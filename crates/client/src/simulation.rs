@@ -18,6 +18,7 @@ use crate::driver_handoff::{DriverKind, Next};
 use crate::error::Error;
 use crate::inbox::{Inbox, Limits};
 use crate::value::Value;
+use discovery::Discovery;
 use routes::Core;
 use simulation::{Clock, Net, address, is_of, mark, now_us, system, unit};
 use upstream::{Registry, Upstream};
@@ -66,7 +67,7 @@ impl World {
         let names = (0..servers).map(|number| address(number).to_string());
         let builder = Builder::default().servers(names).timeout(timeout).connect_timeout(timeout);
         let builder = if rng.one_in(3) { builder.binary() } else { builder };
-        let planned = builder.plan(&[]).expect("a plan");
+        let planned = builder.plan(&[], &Discovery::default()).expect("a plan");
         let (registry, now) = (Registry::default(), system::now());
         let upstream = Upstream::new(0, registry.clone(), now).expect("a poller");
         let core = Core::new(upstream, 7, seed, |upstream| planned.plan.tree(upstream));

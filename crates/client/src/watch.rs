@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
+use crate::own_sources::OwnSources;
 use routes::{Plan, Target};
 
 /// A configuration that was understood.
@@ -30,6 +31,8 @@ struct State {
     generation: u64,
     /// Its servers with their addresses.
     targets: Vec<Target>,
+    /// Where it asks for them.
+    sources: Arc<OwnSources>,
     /// Dropped, it ends the thread.
     alive: Option<Sender<()>>,
 }
@@ -41,9 +44,10 @@ impl fmt::Debug for State {
 }
 
 impl Watch {
-    /// The servers of the configuration in use, with their addresses.
-    pub(crate) fn targets(&self) -> Vec<Target> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).targets.clone()
+    /// The servers of the configuration in use, with their addresses, and its sources.
+    pub(crate) fn in_use(&self) -> (Vec<Target>, Arc<OwnSources>) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.targets.clone(), Arc::clone(&state.sources))
     }
 }
 
@@ -67,9 +71,9 @@ where
     }
 }
 
-/// Watches the servers of `planned`, which is in use from now on, in place of any other's. Every
-/// `period`, `plan` makes the configuration again, of the servers so far. If its servers are
-/// others, `replace` takes it, and returns whether it could.
+/// Watches the servers of `planned`, which `sources` have named and which is in use from now on, in
+/// place of any other's. Every `period`, `plan` makes the configuration again, of the servers so
+/// far. If its servers are others, `replace` takes it, and returns whether it could.
 ///
 /// # Errors
 ///
@@ -77,13 +81,14 @@ where
 pub(crate) fn start(
     watch: &Arc<Watch>,
     period: Duration,
+    sources: Arc<OwnSources>,
     planned: &Planned,
     plan: impl Fn(&[Target]) -> Option<Planned> + Send + Sync + 'static,
     replace: impl Fn(&Arc<Plan>) -> bool + Send + Sync + 'static,
 ) -> io::Result<()> {
     let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
     state.generation += 1;
-    state.targets = planned.plan.targets();
+    (state.targets, state.sources) = (planned.plan.targets(), sources);
     state.watched = planned.is_dynamic.then(|| Arc::new((plan, replace)) as Arc<dyn Watched>);
     if !planned.is_dynamic || state.alive.is_some() {
         return Ok(());

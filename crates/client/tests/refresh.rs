@@ -114,6 +114,31 @@ fn members_come_and_go_while_calls_go_on() {
     assert_eq!(known(&client), set(&[one]));
 }
 
+/// Whatever a source has named stays known for the routes that replace others, too.
+#[test]
+fn routes_that_replace_others_know_what_sources_have_named() {
+    let server = Server::memcached(&[]);
+    let endpoint = Endpoint::new(cluster(&[server.addr()]));
+    let source = format!("elasticache:{}", endpoint.address);
+    let client = client(&source);
+    endpoint.tell(String::new());
+    client.client().replace_routes(&Client::builder().servers([&source])).unwrap();
+    assert_eq!(known(&client), set(&[server.addr()]));
+    // Other settings are taken.
+    let login = Some(PathBuf::from("/no/such/file"));
+    let files = client::AccessFiles { login, ..client::AccessFiles::default() };
+    let refused = Client::builder().servers([&source]).discovery_access(files);
+    let error = client.client().replace_routes(&refused).unwrap_err().to_string();
+    assert!(error.contains("/no/such/file"), "{error}");
+}
+
+#[test]
+fn sources_are_not_asked_without_a_pause() {
+    let builder = Client::builder().servers(["127.0.0.1:1"]);
+    let error = builder.discovery_period(Duration::ZERO).build().unwrap_err().to_string();
+    assert!(error.contains("discovery_period is 0ns"), "{error}");
+}
+
 /// A program of this test's, ended with it.
 struct Program(Child);
 
