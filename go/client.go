@@ -43,7 +43,8 @@ type refusal struct {
 }
 
 // New makes a client of "host:port", or of the path of a Unix socket. A request that takes longer
-// than timeout fails; 0 is a second.
+// than timeout fails; 0 is a second. The client uses up to 64 connections at a time; requests
+// beyond wait for one, within their timeout.
 func New(address string, timeout time.Duration) *Client {
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {
@@ -53,7 +54,10 @@ func New(address string, timeout time.Duration) *Client {
 		timeout = time.Second
 	}
 	return &Client{
-		pool: pool{network: network, address: address, timeout: timeout},
+		pool: pool{
+			network: network, address: address, timeout: timeout,
+			slots: make(chan struct{}, connectionsMax),
+		},
 		seed: maphash.MakeSeed(),
 	}
 }
@@ -69,10 +73,7 @@ func (c *Client) Delete(ctx context.Context, key string) error {
 		return err
 	}
 	c.flights.detach(key)
-	got, err := c.pool.ask(ctx, []byte("delete "+key+"\r\n"), simple)
-	if err == nil && got.word != "DELETED" && got.word != "NOT_FOUND" {
-		err = fmt.Errorf("holdall: an unexpected reply: %q", got.word)
-	}
+	_, err := c.pool.ask(ctx, []byte("delete "+key+"\r\n"), oneOf("DELETED", "NOT_FOUND"))
 	return err
 }
 
@@ -115,7 +116,7 @@ func (c *Client) store(ctx context.Context, command, key string, number uint64, 
 // stored reads the reply to a storage command. After an error the server may take the block for
 // commands, so the connection is not used any more.
 func stored(r *bufio.Reader) (reply, error) {
-	got, err := simple(r)
+	got, err := oneOf("STORED", "NOT_STORED", "EXISTS", "NOT_FOUND")(r)
 	if errors.Is(err, errRefused) {
 		err = errors.New(err.Error())
 	}

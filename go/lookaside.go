@@ -3,7 +3,6 @@ package holdall
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand"
 	"time"
@@ -53,8 +52,9 @@ type reader struct {
 // the most. The error is load's, the context's, or ErrKey; that the cache fails is none.
 //
 // One caller of all processes loads a missing key. If load fails, panics or its context is done,
-// another process loads at once. Goroutines of one client share one load and its error, so load
-// must not ask for the same key. A value that a delete has overtaken is not stored.
+// another caller loads at once; GetOrLoad itself returns when load does, so load is to look at its
+// context. Goroutines of one client share one load and its error, so load must not ask for the same
+// key. A value that a delete has overtaken is not stored.
 func (c *Client) GetOrLoad(ctx context.Context, key string, o Options, load func(context.Context) ([]byte, error)) ([]byte, error) {
 	return c.read(ctx, key, o, nil, func(ctx context.Context, _ ReadFrom) ([]byte, error) { return load(ctx) })
 }
@@ -91,17 +91,26 @@ func (c *Client) read(ctx context.Context, key string, o Options, m *Markers, lo
 		r.loads = true
 		r.c.flights.load(r.leader)
 	}
+	giveUp := func() {
+		r.giveBack(f)
+		r.finish(flight{givenUp: true})
+	}
+	// A load may go on though its context is done: the others do not wait for it.
+	stop := context.AfterFunc(ctx, giveUp)
 	isDone := false
 	defer func() {
-		if !isDone {
+		if !isDone && stop() {
 			// A panic of load.
-			r.giveBack(f)
-			r.finish(flight{givenUp: true})
+			giveUp()
 		}
 	}()
-	value, err = r.load(ctx, f, m, load)
+	value, err = r.load(ctx, m, load)
 	isDone = true
-	return value, err
+	if !stop() {
+		// The call is given up already: another one may fill.
+		return value, err
+	}
+	return r.end(ctx, f, value, err)
 }
 
 func defaults(o Options) Options {
@@ -179,20 +188,20 @@ func (r *reader) next(ctx context.Context) ([]byte, *fill, error) {
 func (r *reader) ask(ctx context.Context) (got reply, refused bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	if !r.c.isRefused(r.key) {
-		request, read := "lease-get "+r.key+"\r\n", retrieved
 		if r.o.EarlyRefresh > 0 {
 			mean := float64(r.c.meanLoad.Load()) / float64(time.Second)
 			early := mean * r.o.EarlyRefresh * -math.Log(1-rand.Float64())
 			secs := uint32(min(early+1, math.MaxUint32))
-			request, read = fmt.Sprintf("mg %s v c G R%d\r\n", r.key, secs), meta
+			got, err = r.c.pool.retrieveEarly(ctx, r.key, secs)
+		} else {
+			got, err = r.c.pool.retrieve(ctx, "lease-get", r.key)
 		}
-		got, err = r.c.pool.ask(ctx, []byte(request), read)
 		if !errors.Is(err, errRefused) {
 			return got, false, err
 		}
 		r.c.noteRefused(r.key)
 	}
-	got, err = r.c.pool.ask(ctx, []byte("get "+r.key+"\r\n"), retrieved)
+	got, err = r.c.pool.retrieve(ctx, "get", r.key)
 	return got, true, err
 }
 
@@ -246,8 +255,8 @@ func (r *reader) shared(ended *flight) ([]byte, bool, error) {
 	return clone(ended.value), true, ended.err
 }
 
-// load calls the loader, stores its value, and gives it to those who wait.
-func (r *reader) load(ctx context.Context, f *fill, m *Markers, load func(context.Context, ReadFrom) ([]byte, error)) ([]byte, error) {
+// load calls the loader.
+func (r *reader) load(ctx context.Context, m *Markers, load func(context.Context, ReadFrom) ([]byte, error)) ([]byte, error) {
 	from := ReadFrom{Source: Local}
 	if m != nil {
 		// Behind the token: a write in between takes the token away.
@@ -256,6 +265,14 @@ func (r *reader) load(ctx context.Context, f *fill, m *Markers, load func(contex
 	begun := time.Now()
 	value, err := load(ctx, from)
 	r.c.note(time.Since(begun))
+	if err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+// end stores a value that was loaded, and gives it or the loader's error to those who wait.
+func (r *reader) end(ctx context.Context, f *fill, value []byte, err error) ([]byte, error) {
 	if err != nil {
 		r.giveBack(f)
 		// That this caller goes away is no outcome for the others.

@@ -76,7 +76,7 @@ func (c *Client) WriteMarkedAt(ctx context.Context, key string, m Markers, write
 // put puts the place of a write into a marker, behind the place that it has.
 func (c *Client) put(ctx context.Context, marker string, m Markers, own Position) error {
 	for range putAttempts {
-		there, err := c.pool.ask(ctx, []byte("gets "+marker+"\r\n"), retrieved)
+		there, err := c.pool.retrieve(ctx, "gets", marker)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (m Markers) item(place *Position) item {
 
 // readFrom is the database that a marker names. One that cannot be looked up names the master.
 func (c *Client) readFrom(ctx context.Context, marker string) ReadFrom {
-	got, err := c.pool.ask(ctx, []byte("get "+marker+"\r\n"), retrieved)
+	got, err := c.pool.retrieve(ctx, "get", marker)
 	if err == nil && !got.found {
 		return ReadFrom{Source: Local}
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,8 +19,11 @@ import (
 // errRefused is a server's refusal of a request that it does not know, or has no right to.
 var errRefused = errors.New("holdall: refused")
 
-// idleMax is how many idle connections are kept.
-const idleMax = 64
+// errServer is a server's error, behind which its connection goes on.
+var errServer = errors.New("holdall: the server failed")
+
+// connectionsMax is how many connections are in use at a time, and how many are kept.
+const connectionsMax = 64
 
 // lineMax is how long a reply's line may be.
 const lineMax = 4096
@@ -31,9 +35,11 @@ const valueMax = 1 << 30
 type pool struct {
 	network, address string
 	timeout          time.Duration
-	mutex            sync.Mutex
-	idle             []*conn
-	closed           bool
+	// slots has an element for each connection in use.
+	slots  chan struct{}
+	mutex  sync.Mutex
+	idle   []*conn
+	closed bool
 }
 
 type conn struct {
@@ -51,7 +57,26 @@ type reply struct {
 	token, cas        uint64
 }
 
-func (p *pool) take(ctx context.Context, fresh bool) (*conn, error) {
+// enter waits until one more connection may be in use.
+func (p *pool) enter(ctx context.Context, until time.Time) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	late := time.NewTimer(time.Until(until))
+	defer late.Stop()
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-late.C:
+		return fmt.Errorf("holdall: %d connections are in use: %w", connectionsMax, os.ErrDeadlineExceeded)
+	}
+}
+
+func (p *pool) take(ctx context.Context, until time.Time, fresh bool) (*conn, error) {
 	p.mutex.Lock()
 	if p.closed {
 		p.mutex.Unlock()
@@ -65,7 +90,7 @@ func (p *pool) take(ctx context.Context, fresh bool) (*conn, error) {
 		return c, nil
 	}
 	p.mutex.Unlock()
-	dialer := net.Dialer{Timeout: p.timeout}
+	dialer := net.Dialer{Deadline: until}
 	plain, err := dialer.DialContext(ctx, p.network, p.address)
 	if err != nil {
 		return nil, err
@@ -76,7 +101,7 @@ func (p *pool) take(ctx context.Context, fresh bool) (*conn, error) {
 func (p *pool) put(c *conn) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if p.closed || len(p.idle) >= idleMax {
+	if p.closed || len(p.idle) >= connectionsMax {
 		c.Close()
 		return
 	}
@@ -93,22 +118,30 @@ func (p *pool) close() {
 	p.idle = nil
 }
 
+// readReply reads the reply to one request.
+type readReply func(*bufio.Reader) (reply, error)
+
 // ask sends one request, and reads its reply with read.
-func (p *pool) ask(ctx context.Context, request []byte, read func(*bufio.Reader) (reply, error)) (reply, error) {
-	got, isIdle, err := p.try(ctx, request, read, false)
+func (p *pool) ask(ctx context.Context, request []byte, read readReply) (reply, error) {
+	until := time.Now().Add(p.timeout)
+	if err := p.enter(ctx, until); err != nil {
+		return reply{}, err
+	}
+	defer func() { <-p.slots }()
+	got, isIdle, err := p.try(ctx, until, request, read, false)
 	if isIdle {
 		// A server has closed it while nobody used it, so it has not seen the request.
-		got, _, err = p.try(ctx, request, read, true)
+		got, _, err = p.try(ctx, until, request, read, true)
 	}
 	return got, err
 }
 
-func (p *pool) try(ctx context.Context, request []byte, read func(*bufio.Reader) (reply, error), fresh bool) (reply, bool, error) {
-	c, err := p.take(ctx, fresh)
+func (p *pool) try(ctx context.Context, until time.Time, request []byte, read readReply, fresh bool) (reply, bool, error) {
+	c, err := p.take(ctx, until, fresh)
 	if err != nil {
 		return reply{}, false, err
 	}
-	if err := c.SetDeadline(time.Now().Add(p.timeout)); err != nil {
+	if err := c.SetDeadline(until); err != nil {
 		c.Close()
 		return reply{}, false, err
 	}
@@ -124,7 +157,8 @@ func (p *pool) try(ctx context.Context, request []byte, read func(*bufio.Reader)
 		return reply{}, isIdle, err
 	}
 	got, err := read(c.reader)
-	inStep := err == nil || errors.Is(err, errRefused)
+	inStep := err == nil || errors.Is(err, errRefused) || errors.Is(err, errServer)
+	inStep = inStep && c.reader.Buffered() == 0
 	// A connection whose deadline was moved, or that is out of step, serves nobody else.
 	if !stop() || !inStep {
 		c.Close()
@@ -134,26 +168,38 @@ func (p *pool) try(ctx context.Context, request []byte, read func(*bufio.Reader)
 	return got, false, err
 }
 
-// line reads a line, and turns a server's error into one of ours.
 func line(r *bufio.Reader) (string, error) {
 	raw, err := r.ReadSlice('\n')
-	if err != nil {
-		return "", err
-	}
-	text := string(bytes.TrimRight(raw, "\r\n"))
+	return string(bytes.TrimRight(raw, "\r\n")), err
+}
+
+// head reads the first line of a reply, and turns a server's error into one of ours.
+func head(r *bufio.Reader) (string, error) {
+	text, err := line(r)
 	switch {
+	case err != nil:
+		return "", err
 	case text == "ERROR" || strings.HasPrefix(text, "CLIENT_ERROR"):
 		return "", fmt.Errorf("%w: %s", errRefused, text)
 	case strings.HasPrefix(text, "SERVER_ERROR"):
-		return "", fmt.Errorf("holdall: %s", text)
+		return "", fmt.Errorf("%w: %s", errServer, text)
 	}
 	return text, nil
 }
 
-// simple reads a reply of one line.
-func simple(r *bufio.Reader) (reply, error) {
-	word, err := line(r)
-	return reply{word: word}, err
+func unexpected(text string) error {
+	return fmt.Errorf("holdall: an unexpected reply: %q", text)
+}
+
+// oneOf reads a reply that is one of these words.
+func oneOf(words ...string) readReply {
+	return func(r *bufio.Reader) (reply, error) {
+		word, err := head(r)
+		if err == nil && !slices.Contains(words, word) {
+			err = unexpected(word)
+		}
+		return reply{word: word}, err
+	}
 }
 
 // block reads the value of a length that a line has told.
@@ -172,13 +218,21 @@ func block(r *bufio.Reader, length string) ([]byte, error) {
 	return value[:n], nil
 }
 
-// retrieved reads the reply to get, gets and lease-get of one key.
-func retrieved(r *bufio.Reader) (reply, error) {
-	text, err := line(r)
+// retrieve sends get, gets or lease-get of a key.
+func (p *pool) retrieve(ctx context.Context, command, key string) (reply, error) {
+	read := func(r *bufio.Reader) (reply, error) { return retrieved(r, key) }
+	return p.ask(ctx, []byte(command+" "+key+"\r\n"), read)
+}
+
+func retrieved(r *bufio.Reader, key string) (reply, error) {
+	text, err := head(r)
 	if err != nil || text == "END" {
 		return reply{}, err
 	}
 	words := strings.Split(text, " ")
+	if len(words) < 2 || words[1] != key {
+		return reply{}, unexpected(text)
+	}
 	got, length := reply{}, words[len(words)-1]
 	switch {
 	case len(words) == 4 && words[0] == "VALUE":
@@ -193,7 +247,7 @@ func retrieved(r *bufio.Reader) (reply, error) {
 			return got, fmt.Errorf("holdall: no token: %q", text)
 		}
 	default:
-		return got, fmt.Errorf("holdall: an unexpected reply: %q", text)
+		return got, unexpected(text)
 	}
 	if got.value, err = block(r, length); err != nil {
 		return got, err
@@ -201,20 +255,25 @@ func retrieved(r *bufio.Reader) (reply, error) {
 	got.stale = !got.found && len(got.value) > 0
 	end, err := line(r)
 	if err == nil && end != "END" {
-		err = fmt.Errorf("holdall: an unexpected reply: %q", end)
+		err = unexpected(end)
 	}
 	return got, err
 }
 
-// meta reads the reply to mg with the flags v, c, G and R.
-func meta(r *bufio.Reader) (reply, error) {
-	text, err := line(r)
+// retrieveEarly asks for a value, or for a lease also some seconds before the value ends.
+func (p *pool) retrieveEarly(ctx context.Context, key string, secs uint32) (reply, error) {
+	read := func(r *bufio.Reader) (reply, error) { return meta(r, key) }
+	return p.ask(ctx, fmt.Appendf(nil, "mg %s k v c G R%d\r\n", key, secs), read)
+}
+
+func meta(r *bufio.Reader, key string) (reply, error) {
+	text, err := head(r)
 	if err != nil {
 		return reply{}, err
 	}
 	words := strings.Split(text, " ")
-	if len(words) < 2 || words[0] != "VA" {
-		return reply{}, fmt.Errorf("holdall: an unexpected reply: %q", text)
+	if len(words) < 2 || words[0] != "VA" || !slices.Contains(words[2:], "k"+key) {
+		return reply{}, unexpected(text)
 	}
 	got := reply{token: 1}
 	hasToken := false
