@@ -71,6 +71,15 @@ fn every_call_of_asyncio() {
     }
 }
 
+#[test]
+fn programs_end_with_threads_in_calls_and_deletes_on_their_way() {
+    let server = Launch::new(Kind::Holdall).start();
+    let mut command = python();
+    command.arg(tests().join("check_exit.py")).arg(server.addr().to_string());
+    let text = run(&mut command);
+    assert!(text.trim_end().ends_with("checks passed"), "{text}");
+}
+
 /// A check of `check_settings.py`.
 #[track_caller]
 fn settings(words: &[&str]) {

@@ -13,12 +13,11 @@ come. A call that is cancelled has been asked, and its answer is nobody's.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from ._native import Bridge, CacheError, IllegalInputError, Later, Position
+from ._native import Bridge, CacheError, IllegalInputError, Position, Stepped
 from .client import (
     AnyKey,
     Client,
@@ -48,19 +47,49 @@ def _bridge() -> Bridge:
 def _bridge_of(loop: asyncio.AbstractEventLoop) -> Bridge:
     for other in [other for other in _bridges if other.is_closed()]:
         _bridges.pop(other, None)
-    bridge = Bridge(loop.create_future)
-    loop.add_reader(bridge.fileno(), bridge.turn)
+    bridge = Bridge()
+    loop.add_reader(bridge.fileno(), _turn, bridge)
     _bridges[loop] = bridge
     return bridge
 
 
-async def _bring(coroutine: Awaitable[Any], later: Later) -> None:
+def _turn(bridge: Bridge) -> None:
+    """Settles the futures of the calls that have ended."""
+    for future, result, error in bridge.turn():
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+async def _outcome(call: Callable[..., int], *arguments: Any) -> Any:
+    """Awaits a native call."""
+    bridge, future = _bridge(), asyncio.get_running_loop().create_future()
+    place = call(*arguments, (bridge, future))
     try:
-        later.bring(await coroutine)
-    except BaseException as error:
-        later.fail(error)
-        if not isinstance(error, Exception):
-            raise
+        return await future
+    except asyncio.CancelledError:
+        bridge.forget(place, future)
+        raise
+
+
+async def _run(call: Stepped, step: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    """The outcome of a call, whose step is awaited in between."""
+    try:
+        while True:
+            later, outcome = await _outcome(call.next)
+            if later is None:
+                return outcome
+            try:
+                result = await step(outcome)
+            except Exception as error:
+                later.fail(error)
+            else:
+                later.bring(result)
+    finally:
+        call.give_up()
 
 
 class AsyncClient:
@@ -70,13 +99,8 @@ class AsyncClient:
         self._client = Client(servers, default_noreply=False, **settings)
 
     async def _ask(self, failed: Any, name: str, *arguments: Any) -> Any:
-        bridge = _bridge()
-        future, place = getattr(self._client._core(), name)(*arguments, bridge)
         try:
-            return await future
-        except asyncio.CancelledError:
-            bridge.forget(place, future)
-            raise
+            return await _outcome(getattr(self._client._core(), name), *arguments)
         except IllegalInputError:
             raise
         except CacheError:
@@ -221,14 +245,16 @@ class AsyncClient:
             return client._pack(key, fresh[0])
 
         settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers, exact)
-        data, flags = await self._led("get_or_load", key, packed, *settings)
+        data, flags = await _run(client._core().get_or_load(client._key(key), *settings), packed)
         return fresh[0] if fresh else client.serde.deserialize(key, data, flags)
 
     async def write_marked(
         self, key: Key, write: Callable[[bytes], Coroutine[Any, Any, Any]], markers: Markers
     ) -> Written:
         """As `Client.write_marked`; `write` is a coroutine function, which this loop runs."""
-        return Written(*await self._led("write_marked", key, write, region(markers), False))
+        client = self._client
+        call = client._core().write_marked(client._key(key), region(markers), False)
+        return Written(*await _run(call, write))
 
     async def write_marked_at(
         self,
@@ -237,33 +263,9 @@ class AsyncClient:
         markers: Markers,
     ) -> Written:
         """As `Client.write_marked_at`; `write` is a coroutine function, which this loop runs."""
-
-        async def placed(_: tuple[()]) -> tuple[Any, Position]:
-            return await write()
-
-        return Written(*await self._led("write_marked", key, placed, region(markers), True))
-
-    async def _led(
-        self,
-        name: str,
-        key: Key,
-        step: Callable[[Any], Coroutine[Any, Any, Any]],
-        *arguments: Any,
-    ) -> Any:
-        """Asks for what calls a coroutine function in between."""
-        loop = asyncio.get_running_loop()
-        # What the step runs in is the caller's, not that of the loop's reader.
-        context = contextvars.copy_context()
-        tasks: list[asyncio.Task[None]] = []
-
-        def begin(argument: Any, later: Later) -> None:
-            tasks.append(context.run(loop.create_task, _bring(step(argument), later)))
-
-        try:
-            return await self._ask(None, name, self._client._key(key), begin, *arguments)
-        finally:
-            for task in tasks:
-                task.cancel()
+        client = self._client
+        call = client._core().write_marked(client._key(key), region(markers), True)
+        return Written(*await _run(call, lambda _: write()))
 
     async def flush_all(self, delay: int = 0) -> bool:
         await self._ask(None, "flush_all", delay)

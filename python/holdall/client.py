@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
 
-from ._native import CacheError, IllegalInputError, Native, Position
+from ._native import CacheError, IllegalInputError, Native, Position, Stepped
+from ._native import after_fork, await_dropped, begin_exit
 from .serde import RawSerde
 from .settings import Address, address, native
 
@@ -69,6 +71,7 @@ _parents: list[Native | None] = []
 
 
 def _after_fork() -> None:
+    after_fork()
     for client in list(_clients):
         _parents.append(client._native)
         client._native = None
@@ -76,8 +79,25 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
+    begin_exit()
     for client in list(_clients):
         client.close()
+    await_dropped()
+
+
+def _at_exit_of_child(_: object = None) -> None:
+    sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=10)
+
+
+def _native(settings: dict[str, Any]) -> Native:
+    """A native client. Processes of multiprocessing end without what `atexit` has; they call finalizers, and forget those from before
+    their start."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.register_after_fork(_at_exit_of_child, _at_exit_of_child)
+        if sys.modules["multiprocessing.process"].parent_process() is not None:
+            _at_exit_of_child()
+    return Native(settings)
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -125,7 +145,7 @@ class Client:
         self.ignore_exc = ignore_exc
         self.allow_unicode_keys = allow_unicode_keys
         self._lock = threading.Lock()
-        self._native: Native | None = Native(self._settings)
+        self._native: Native | None = _native(self._settings)
         _clients.add(self)
 
     def _core(self) -> Native:
@@ -133,7 +153,7 @@ class Client:
         if native is None:
             with self._lock:
                 if self._native is None:
-                    self._native = Native(self._settings)
+                    self._native = _native(self._settings)
                 native = self._native
         return native
 
@@ -414,9 +434,9 @@ class Client:
             fresh.append(load(*told(origin, markers, exact)))
             return self._pack(key, fresh[0])
 
-        core = self._core().get_or_load
         settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers, exact)
-        data, flags = core(self._key(key), packed, *settings)
+        call = self._core().get_or_load(self._key(key), *settings)
+        data, flags = _run(call, packed)
         return fresh[0] if fresh else self.serde.deserialize(key, data, flags)
 
     def write_marked(self, key: Key, write: Callable[[bytes], Any], markers: Markers) -> Written:
@@ -424,7 +444,8 @@ class Client:
 
         `write` writes to the master, and has both keys, this one and `marker`, invalidated by the replication stream.
         """
-        return Written(*self._core().write_marked(self._key(key), write, region(markers), False))
+        call = self._core().write_marked(self._key(key), region(markers), False)
+        return Written(*_run(call, write))
 
     def write_marked_at(
         self, key: Key, write: Callable[[], tuple[Any, Position]], markers: Markers
@@ -433,11 +454,8 @@ class Client:
 
         Nothing but time ends such markers, so what follows the replica's log deletes the key alone. Readers use `exact=True`.
         """
-
-        def placed(_: tuple[()]) -> tuple[Any, Position]:
-            return write()
-
-        return Written(*self._core().write_marked(self._key(key), placed, region(markers), True))
+        call = self._core().write_marked(self._key(key), region(markers), True)
+        return Written(*_run(call, lambda _: write()))
 
     def replace_routes(
         self,
@@ -472,6 +490,23 @@ class Client:
         """What became of deletes that failed, where `keep_deletes` keeps them: pending, bytes, kept, failed, replayed, refused, expired,
         lost."""
         return self._core().kept_deletes()
+
+
+def _run(call: Stepped, step: Callable[[Any], Any]) -> Any:
+    """The outcome of a call, whose step is run in between."""
+    try:
+        while True:
+            later, outcome = call.next()
+            if later is None:
+                return outcome
+            try:
+                result = step(outcome)
+            except Exception as error:
+                later.fail(error)
+            else:
+                later.bring(result)
+    finally:
+        call.give_up()
 
 
 _ROUTES = ("config", "config_file", "servers")

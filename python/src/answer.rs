@@ -7,9 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 
 use crate::errors::to_python;
+use crate::steps::{Argument, Later};
 
 /// The outcome of a call, made without the interpreter.
 pub(crate) enum Answer {
+    /// The end of a call with steps.
+    Ended(Box<Self>),
     /// A value with its flags and its cas unique, or `None`.
     Found(Option<Value>),
     Is(bool),
@@ -22,6 +25,8 @@ pub(crate) enum Answer {
     Nothing,
     Number(Option<u64>),
     Places(Vec<usize>),
+    /// A step that Python is to run.
+    Step(Later, Argument),
     Text(String),
     /// The result of a write under a marker; whether the marker was set and the key deleted.
     Written(Py<PyAny>, bool, bool),
@@ -30,7 +35,8 @@ pub(crate) enum Answer {
 /// Why there is none.
 pub(crate) enum Failed {
     Cache(Error),
-    Python(PyErr),
+    /// Those who waited for one load get one exception, as of one future.
+    Loader(Arc<PyErr>),
 }
 
 impl From<Error> for Failed {
@@ -43,20 +49,16 @@ impl From<LoadError<PyErr>> for Failed {
     fn from(error: LoadError<PyErr>) -> Self {
         match error {
             LoadError::BadKey => Self::Cache(Error::BadKey),
-            // Those who waited for one load get one exception, as of one future.
-            LoadError::Loader(error) => Self::Python(match Arc::try_unwrap(error) {
-                Ok(error) => error,
-                Err(shared) => Python::attach(|py| shared.clone_ref(py)),
-            }),
+            LoadError::Loader(error) => Self::Loader(error),
         }
     }
 }
 
-impl From<Failed> for PyErr {
-    fn from(failed: Failed) -> Self {
-        match failed {
-            Failed::Cache(error) => to_python(error),
-            Failed::Python(error) => error,
+impl Failed {
+    pub(crate) fn into_python(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Cache(error) => to_python(error),
+            Self::Loader(error) => error.clone_ref(py),
         }
     }
 }
@@ -64,6 +66,9 @@ impl From<Failed> for PyErr {
 impl Answer {
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         Ok(match self {
+            Self::Ended(answer) => {
+                (py.None(), answer.into_python(py)?).into_pyobject(py)?.into_any()
+            }
             Self::Found(found) => value(py, found)?,
             Self::Is(is) => PyBool::new(py, is).to_owned().into_any(),
             Self::Loaded(loaded) => {
@@ -74,6 +79,9 @@ impl Answer {
             Self::Nothing => py.None().into_bound(py),
             Self::Number(number) => number.into_pyobject(py)?.into_any(),
             Self::Places(places) => PyList::new(py, places)?.into_any(),
+            Self::Step(later, argument) => {
+                (later, argument.into_python(py)?).into_pyobject(py)?.into_any()
+            }
             Self::Text(text) => PyString::new(py, &text).into_any(),
             Self::Written(output, marked, deleted) => {
                 (output, marked, deleted).into_pyobject(py)?.into_any()

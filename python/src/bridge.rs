@@ -7,6 +7,8 @@
 //!
 //! There is no thread beside the client's own, and those never take the interpreter's lock. The
 //! loop is woken once for all answers that come while it is busy, and delivers them in one turn.
+//! Python's code makes the futures and settles them; none of it runs within Rust's frames (see
+//! [`crate::steps`]).
 
 use std::future::Future;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use pyo3::exceptions::PyOSError;
-use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::answer::{Answer, Failed};
@@ -27,7 +29,6 @@ pub(crate) type Call = Pin<Box<dyn Future<Output = Result<Answer, Failed>> + Sen
 /// The calls of one event loop. Only the loop's thread uses it, except for the wakers of its calls.
 #[pyclass(frozen)]
 pub(crate) struct Bridge {
-    create_future: Py<PyAny>,
     places: Mutex<Places>,
     notify: Arc<Notify>,
 }
@@ -41,8 +42,17 @@ struct Places {
 /// Holds a call. A late wake polls the call that has taken the place since, which is harmless.
 struct Place {
     waker: Waker,
-    call: Option<(Call, Py<PyAny>)>,
+    call: Option<(Going, Py<PyAny>)>,
 }
+
+enum Going {
+    Call(Call),
+    /// It ended before the loop's next turn.
+    Ended(Result<Answer, Failed>),
+}
+
+/// An asyncio future, its result, and its exception or `None`.
+type Settled<'py> = (Py<PyAny>, Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
 /// Wakes the loop: an eventfd that is written at most once until the loop reads it.
 struct Notify {
@@ -95,56 +105,57 @@ impl Places {
 }
 
 impl Bridge {
-    /// Begins a call: the asyncio future of its outcome, and its place for [`Self::forget`].
+    /// Begins a call, whose outcome is for an asyncio future: its place for [`Self::forget`].
     pub(crate) fn start<'py>(
         &self,
         py: Python<'py>,
         mut call: Call,
+        future: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let future = self.create_future.bind(py).call0()?;
         let (number, waker) = lock(&self.places).take(&self.notify);
-        match call.as_mut().poll(&mut Context::from_waker(&waker)) {
+        let going = match call.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => {
-                lock(&self.places).free.push(number);
-                settle(&future, outcome)?;
+                waker.wake();
+                Going::Ended(outcome)
             }
-            Poll::Pending => {
-                lock(&self.places).all[number].call = Some((call, future.clone().unbind()));
-            }
-        }
-        Ok((future, number).into_pyobject(py)?.into_any())
+            Poll::Pending => Going::Call(call),
+        };
+        lock(&self.places).all[number].call = Some((going, future.unbind()));
+        Ok(number.into_pyobject(py)?.into_any())
     }
 
-    /// Polls the call at a place, if there is one. No lock is held meanwhile: it may run Python,
-    /// which may begin calls.
-    fn poll(&self, py: Python<'_>, number: usize) -> PyResult<()> {
+    /// Polls the call at a place, if there is one: its outcome. No lock is held meanwhile: objects
+    /// of Python's may be dropped, and their code may begin calls.
+    fn poll(&self, number: usize) -> Option<(Result<Answer, Failed>, Py<PyAny>)> {
         let mut places = lock(&self.places);
-        let Some(place) = places.all.get_mut(number) else { return Ok(()) };
-        let Some((mut call, future)) = place.call.take() else { return Ok(()) };
+        let place = places.all.get_mut(number)?;
+        let (going, future) = place.call.take()?;
         let waker = place.waker.clone();
         drop(places);
-        match call.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Pending => {
-                lock(&self.places).all[number].call = Some((call, future));
-                Ok(())
-            }
-            Poll::Ready(outcome) => {
-                lock(&self.places).free.push(number);
-                settle(future.bind(py), outcome)
-            }
-        }
+        let outcome = match going {
+            Going::Ended(outcome) => outcome,
+            Going::Call(mut call) => match call.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => {
+                    lock(&self.places).all[number].call = Some((Going::Call(call), future));
+                    return None;
+                }
+            },
+        };
+        lock(&self.places).free.push(number);
+        Some((outcome, future))
     }
 }
 
 #[pymethods]
 impl Bridge {
-    /// For a loop, by its `create_future`.
+    /// For a loop.
     #[new]
-    fn new(create_future: Py<PyAny>) -> PyResult<Self> {
+    fn new() -> PyResult<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         let notify = Arc::new(Notify { woken: Mutex::default(), fd });
-        Ok(Self { create_future, places: Mutex::default(), notify })
+        Ok(Self { places: Mutex::default(), notify })
     }
 
     /// The eventfd that the loop watches: readable when a call can go on.
@@ -152,18 +163,20 @@ impl Bridge {
         self.notify.fd.as_raw_fd()
     }
 
-    /// Polls the calls that can go on.
-    fn turn(&self, py: Python<'_>) -> PyResult<()> {
+    /// Polls the calls that can go on: those that have ended, as tuples of a future, its result,
+    /// and its exception or `None`.
+    fn turn<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         // Nothing to read is no error: the loop may call this without a notification.
         let _ = rustix::io::read(&self.notify.fd, &mut [0; 8]);
         let mut woken = lock(&self.notify.woken);
         woken.is_notified = false;
         let numbers = std::mem::take(&mut woken.places);
         drop(woken);
-        // One that fails keeps no other waiting.
-        let outcomes: Vec<PyResult<()>> =
-            numbers.into_iter().map(|number| self.poll(py, number)).collect();
-        outcomes.into_iter().collect()
+        let ended = numbers.into_iter().filter_map(|number| self.poll(number));
+        PyList::new(
+            py,
+            ended.map(|(outcome, future)| settled(py, outcome, future)).collect::<Vec<_>>(),
+        )
     }
 
     /// Drops a call whose asyncio future was cancelled.
@@ -180,15 +193,14 @@ impl Bridge {
     }
 }
 
-/// Gives the outcome to an asyncio future, unless that was cancelled.
-fn settle(future: &Bound<'_, PyAny>, outcome: Result<Answer, Failed>) -> PyResult<()> {
-    let py = future.py();
-    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-        return Ok(());
+fn settled<'py>(
+    py: Python<'py>,
+    outcome: Result<Answer, Failed>,
+    future: Py<PyAny>,
+) -> Settled<'py> {
+    let outcome = outcome.map_err(|failed| failed.into_python(py));
+    match outcome.and_then(|answer| answer.into_python(py)) {
+        Ok(value) => (future, Some(value), None),
+        Err(error) => (future, None, Some(error.into_value(py).into_bound(py).into_any())),
     }
-    match outcome.map_err(PyErr::from).and_then(|answer| answer.into_python(py)) {
-        Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
-        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
-    };
-    Ok(())
 }

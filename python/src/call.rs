@@ -1,22 +1,23 @@
-//! The methods. Each waits for its answer, or, by a [`Bridge`], begins a call of an event loop and
-//! returns the future to be awaited.
+//! The methods. Each waits for its answer, or, by a [`Bridge`](crate::bridge::Bridge), begins a call
+//! of an event loop, and returns its place for `forget`.
 
-use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use client::{
-    CasOutcome, Command, LookAsideTotals, Markers, Outcome, Position, ReadFrom, Request, Source,
-    Value, block_on, together,
+    CasOutcome, Command, LookAsideTotals, Markers, Outcome, ReadFrom, Request, Source, Value,
+    together,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::answer::{Answer, Failed};
-use crate::bridge::Bridge;
+use crate::answer::Answer;
+use crate::dropped::Kept;
 use crate::errors::IllegalInputError;
-use crate::later;
-use crate::position::PyPosition;
+use crate::exit::detached;
+use crate::steps::{Argument, Brought, Stepped, Steps, Wanted};
+use crate::waiting::{By, Found, run, wait};
 use crate::{Native, builder, secs};
 
 /// The marker prefix, and how many seconds a marker stands.
@@ -28,22 +29,7 @@ type Waits = (f64, f64, f64);
 /// How old the loads' snapshot is, and how old it may be, in seconds.
 type Snapshot = (f64, f64);
 
-/// The loop that waits, if it is one.
-type By<'a, 'py> = Option<&'a Bound<'py, Bridge>>;
-
-type Found<'py> = PyResult<Bound<'py, PyAny>>;
-
 impl Native {
-    fn run<'py, F>(&self, py: Python<'py>, by: By<'_, 'py>, call: F) -> Found<'py>
-    where
-        F: Future<Output = Result<Answer, Failed>> + Send + 'static,
-    {
-        match by {
-            Some(bridge) => bridge.get().start(py, Box::pin(call)),
-            None => py.detach(|| block_on(call)).map_err(PyErr::from)?.into_python(py),
-        }
-    }
-
     fn markers(&self, settings: MarkerSettings) -> Markers {
         self.client.markers(settings.0, settings.1)
     }
@@ -52,35 +38,39 @@ impl Native {
 #[pymethods]
 impl Native {
     #[new]
-    fn new(settings: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let client = builder(settings)?.build();
+    fn new(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let builder = builder(settings)?;
+        // A source of servers may take its time.
+        let client = detached(py, || builder.build());
         let client = client.map_err(|error| IllegalInputError::new_err(error.to_string()))?;
         let look_aside = client.look_aside();
-        Ok(Self { client: Arc::new(client), look_aside })
+        let client = Arc::new(client);
+        let kept = Kept::new(Arc::clone(&client));
+        Ok(Self { client, look_aside, kept })
     }
 
     #[pyo3(signature = (key, by=None))]
-    fn get<'py>(&self, py: Python<'py>, key: Vec<u8>, by: By<'_, 'py>) -> Found<'py> {
+    fn get<'py>(&self, py: Python<'py>, key: Vec<u8>, by: By<'py>) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move { Ok(Answer::Found(client.get(key).await?)) })
+        run(py, by, async move { Ok(Answer::Found(client.get(key).await?)) })
     }
 
     #[pyo3(signature = (key, by=None))]
-    fn gets<'py>(&self, py: Python<'py>, key: Vec<u8>, by: By<'_, 'py>) -> Found<'py> {
+    fn gets<'py>(&self, py: Python<'py>, key: Vec<u8>, by: By<'py>) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move { Ok(Answer::Found(client.gets(key).await?)) })
+        run(py, by, async move { Ok(Answer::Found(client.gets(key).await?)) })
     }
 
     #[pyo3(signature = (key, expire, by=None))]
-    fn gat<'py>(&self, py: Python<'py>, key: Vec<u8>, expire: i64, by: By<'_, 'py>) -> Found<'py> {
+    fn gat<'py>(&self, py: Python<'py>, key: Vec<u8>, expire: i64, by: By<'py>) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move { Ok(Answer::Found(client.gat(key, expire).await?)) })
+        run(py, by, async move { Ok(Answer::Found(client.gat(key, expire).await?)) })
     }
 
     #[pyo3(signature = (key, expire, by=None))]
-    fn gats<'py>(&self, py: Python<'py>, key: Vec<u8>, expire: i64, by: By<'_, 'py>) -> Found<'py> {
+    fn gats<'py>(&self, py: Python<'py>, key: Vec<u8>, expire: i64, by: By<'py>) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move { Ok(Answer::Found(client.gats(key, expire).await?)) })
+        run(py, by, async move { Ok(Answer::Found(client.gats(key, expire).await?)) })
     }
 
     /// The values in the order of the keys, `None` for misses, and what the first key that failed
@@ -91,10 +81,10 @@ impl Native {
         py: Python<'py>,
         keys: Vec<Vec<u8>>,
         with_cas: bool,
-        by: By<'_, 'py>,
+        by: By<'py>,
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move {
+        run(py, by, async move {
             let got =
                 if with_cas { client.gets_many(keys).await } else { client.get_many(keys).await };
             Ok(Answer::Many(got?))
@@ -113,7 +103,7 @@ impl Native {
         flags: u32,
         expire: i64,
         noreply: bool,
-        by: By<'_, 'py>,
+        by: By<'py>,
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
         let op = match command {
@@ -124,7 +114,7 @@ impl Native {
             "set" => Command::Set,
             _ => return Err(IllegalInputError::new_err(format!("no command {command:?}"))),
         };
-        self.run(py, by, async move {
+        run(py, by, async move {
             let packed = |bytes| Value { bytes, flags, cas: 0 };
             let stored = match op {
                 Command::Append | Command::Prepend if noreply => {
@@ -150,10 +140,10 @@ impl Native {
         items: Vec<(Vec<u8>, Vec<u8>, u32)>,
         expire: i64,
         noreply: bool,
-        by: By<'_, 'py>,
+        by: By<'py>,
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move {
+        run(py, by, async move {
             let packed = |(key, bytes, flags)| (key, Value { bytes, flags, cas: 0 });
             let items = items.into_iter().map(packed);
             if noreply {
@@ -178,10 +168,10 @@ impl Native {
         flags: u32,
         expire: i64,
         cas: u64,
-        by: By<'_, 'py>,
+        by: By<'py>,
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move {
+        run(py, by, async move {
             let value = Value { bytes: value, flags, cas: 0 };
             Ok(Answer::Maybe(match client.cas(key, value, expire, cas).await? {
                 CasOutcome::Stored => Some(true),
@@ -199,10 +189,10 @@ impl Native {
         keys: Vec<Vec<u8>>,
         hold_off: u32,
         noreply: bool,
-        by: By<'_, 'py>,
+        by: By<'py>,
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move {
+        run(py, by, async move {
             let delete =
                 |key| Request { exptime: hold_off.into(), ..Request::new(Command::Delete, key) };
             if noreply {
@@ -226,10 +216,10 @@ impl Native {
         number: u64,
         down: bool,
         noreply: bool,
-        by: By<'_, 'py>,
+        by: By<'py>,
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move {
+        run(py, by, async move {
             let op = if down { Command::Decr } else { Command::Incr };
             let counted = match (noreply, down) {
                 (true, _) => {
@@ -249,10 +239,10 @@ impl Native {
         key: Vec<u8>,
         expire: i64,
         noreply: bool,
-        by: By<'_, 'py>,
+        by: By<'py>,
     ) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move {
+        run(py, by, async move {
             if noreply {
                 client.tell(Request { exptime: expire, ..Request::new(Command::Touch, &key) })?;
                 return Ok(Answer::Is(true));
@@ -261,17 +251,12 @@ impl Native {
         })
     }
 
-    /// Look-aside: `load` is called with a tuple, "local" or "master" and the place that the
-    /// database must have reached or `None`; it returns bytes and flags. By a loop it is also given
-    /// a `Later`, to which it brings them.
-    #[pyo3(signature = (
-        key, load, expire, takes_stale, waits, early, snapshot, markers, exact, by=None
-    ))]
-    fn get_or_load<'py>(
+    /// Look-aside. The load is a step: its argument is a tuple, "local" or "master" and the place
+    /// that the database must have reached or `None`; its result is bytes and flags.
+    #[pyo3(signature = (key, expire, takes_stale, waits, early, snapshot, markers, exact))]
+    fn get_or_load(
         &self,
-        py: Python<'py>,
         key: Vec<u8>,
-        load: Py<PyAny>,
         expire: i64,
         takes_stale: bool,
         waits: Waits,
@@ -279,8 +264,7 @@ impl Native {
         snapshot: Option<Snapshot>,
         markers: Option<MarkerSettings>,
         exact: bool,
-        by: By<'_, 'py>,
-    ) -> Found<'py> {
+    ) -> Stepped {
         let [first, longest, total] = [waits.0, waits.1, waits.2].map(secs);
         let look_aside = self.look_aside.clone().exptime(expire).takes_stale(takes_stale);
         let mut look_aside = look_aside.waits(first, longest, total).early_refresh(early);
@@ -290,77 +274,81 @@ impl Native {
             look_aside = look_aside.as_of(began, secs(repeat_after));
         }
         let markers = markers.map(|settings| self.markers(settings));
-        let is_awaited = by.is_some();
-        let load = async move |from: (&'static str, Option<PyPosition>)| {
-            let loaded = called(load, from, is_awaited).await?;
-            let (bytes, flags) = Python::attach(|py| loaded.extract::<(Vec<u8>, u32)>(py))?;
-            PyResult::Ok(Value { bytes, flags, cas: 0 })
-        };
-        self.run(py, by, async move {
+        let steps = Steps::default();
+        let loads = steps.clone();
+        let call = async move {
+            let load = async |from: ReadFrom| match loads
+                .run(Argument::Source(from), Wanted::Loaded)
+                .await?
+            {
+                Brought::Loaded(value) => Ok(value),
+                Brought::Placed(..) | Brought::Written(_) => unreachable!("a load was wanted"),
+            };
             Ok(Answer::Loaded(match &markers {
-                Some(markers) if exact => {
-                    look_aside.get_or_load_at(markers, key, |from| load(read_from(from))).await?
-                }
+                Some(markers) if exact => look_aside.get_or_load_at(markers, key, load).await?,
                 Some(markers) => {
-                    let load = |source: Source| load(read_from(source.into()));
+                    let load = |source: Source| load(source.into());
                     look_aside.get_or_load_from(markers, key, load).await?
                 }
-                None => look_aside.get_or_load(key, || load(read_from(ReadFrom::Local))).await?,
+                None => look_aside.get_or_load(key, || load(ReadFrom::Local)).await?,
             }))
-        })
+        };
+        Stepped::new(Box::pin(call), steps)
     }
 
-    /// A write under a remote marker: `write` is called with the marker's key, and by a loop with a
-    /// `Later` for its result. With `exact` it is called with `()`, and returns its result and the
-    /// place of its commit.
-    #[pyo3(signature = (key, write, markers, exact, by=None))]
-    fn write_marked<'py>(
-        &self,
-        py: Python<'py>,
-        key: Vec<u8>,
-        write: Py<PyAny>,
-        markers: MarkerSettings,
-        exact: bool,
-        by: By<'_, 'py>,
-    ) -> Found<'py> {
-        let (markers, is_awaited) = (self.markers(markers), by.is_some());
-        self.run(py, by, async move {
+    /// A write under a remote marker. The write is a step: its argument is the marker's key. With
+    /// `exact` that is `()`, and the step's result is that of the write and the place of its
+    /// commit.
+    fn write_marked(&self, key: Vec<u8>, markers: MarkerSettings, exact: bool) -> Stepped {
+        let markers = self.markers(markers);
+        let steps = Steps::default();
+        let writes = steps.clone();
+        let call = async move {
             let written = if exact {
-                let write = async || placed(called(write, (), is_awaited).await?);
+                let write = async || match writes.run(Argument::Nothing, Wanted::Placed).await? {
+                    Brought::Placed(output, place) => Ok((output, place)),
+                    Brought::Loaded(_) | Brought::Written(_) => unreachable!("a place was wanted"),
+                };
                 markers.write_at(key, write).await?
             } else {
-                markers.write(key, |marker| called(write, marker, is_awaited)).await?
+                let write = async |marker| match writes
+                    .run(Argument::Marker(marker), Wanted::Written)
+                    .await?
+                {
+                    Brought::Written(output) => Ok(output),
+                    Brought::Loaded(_) | Brought::Placed(..) => unreachable!("no place"),
+                };
+                markers.write(key, write).await?
             };
             let (marked, deleted) = (written.unmarked.is_none(), written.undeleted.is_none());
             Ok(Answer::Written(written.output, marked, deleted))
-        })
+        };
+        Stepped::new(Box::pin(call), steps)
     }
 
     #[pyo3(signature = (delay, by=None))]
-    fn flush_all<'py>(&self, py: Python<'py>, delay: u32, by: By<'_, 'py>) -> Found<'py> {
+    fn flush_all<'py>(&self, py: Python<'py>, delay: u32, by: By<'py>) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(
-            py,
-            by,
-            async move { Ok(client.flush_all(delay).await.map(|()| Answer::Nothing)?) },
-        )
+        run(py, by, async move { Ok(client.flush_all(delay).await.map(|()| Answer::Nothing)?) })
     }
 
     #[pyo3(signature = (by=None))]
-    fn version<'py>(&self, py: Python<'py>, by: By<'_, 'py>) -> Found<'py> {
+    fn version<'py>(&self, py: Python<'py>, by: By<'py>) -> Found<'py> {
         let client = Arc::clone(&self.client);
-        self.run(py, by, async move { Ok(Answer::Text(client.version().await?)) })
+        run(py, by, async move { Ok(Answer::Text(client.version().await?)) })
     }
 
     /// Takes another configuration, or other servers.
-    fn replace_routes(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
-        let replaced = self.client.replace_routes(&builder(settings)?);
+    fn replace_routes(&self, py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<()> {
+        let builder = builder(settings)?;
+        let replaced = detached(py, || self.client.replace_routes(&builder));
         replaced.map_err(|error| IllegalInputError::new_err(error.to_string()))
     }
 
     /// Waits for what was asked, and ends the threads.
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| block_on(self.client.close()));
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.kept.is_closed.store(true, Ordering::Relaxed);
+        wait(py, self.client.close())
     }
 
     /// How each server stands: address, state, requests asked, answered, failed, timed out,
@@ -419,35 +407,4 @@ fn named<'py>(py: Python<'py>, counters: &[(&str, u64)]) -> PyResult<Bound<'py, 
         dict.set_item(name, count)?;
     }
     Ok(dict)
-}
-
-/// The database that a loader is to read, as it receives it.
-fn read_from(from: ReadFrom) -> (&'static str, Option<PyPosition>) {
-    match from {
-        ReadFrom::Local => ("local", None),
-        ReadFrom::LocalAt(place) => ("local", Some(PyPosition(place))),
-        ReadFrom::Master => ("master", None),
-    }
-}
-
-/// The result of a write, and its place.
-fn placed(written: Py<PyAny>) -> PyResult<(Py<PyAny>, Position)> {
-    Python::attach(|py| {
-        let (result, place) = written.extract::<(Py<PyAny>, Py<PyPosition>)>(py)?;
-        Ok((result, place.get().0.clone()))
-    })
-}
-
-/// Calls a Python function while this thread has not the interpreter's lock. One that is awaited
-/// returns at once, and brings its result later.
-async fn called<A>(function: Py<PyAny>, argument: A, is_awaited: bool) -> PyResult<Py<PyAny>>
-where
-    A: for<'py> IntoPyObject<'py>,
-{
-    if !is_awaited {
-        return Python::attach(|py| function.call1(py, (argument,)));
-    }
-    let (later, brought) = later::pair();
-    Python::attach(|py| function.call1(py, (argument, later)).map(drop))?;
-    brought.await
 }

@@ -7,9 +7,13 @@
 mod answer;
 mod bridge;
 mod call;
+mod dropped;
 mod errors;
-mod later;
+mod exit;
 mod position;
+mod steps;
+mod ticks;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +23,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use bridge::Bridge;
+use dropped::{Kept, await_dropped};
 use errors::{CacheError, CacheTimeout, IllegalInputError};
+use exit::begin_exit;
+use steps::{Later, Stepped};
 
 /// A client, and the threads that work for it. For any Python thread.
 #[pyclass(frozen)]
@@ -27,6 +34,7 @@ struct Native {
     client: Arc<Client>,
     /// It knows how long loads take.
     look_aside: LookAside,
+    kept: Kept,
 }
 
 /// Seconds as Python has them; what is negative or no number is 0.
@@ -100,12 +108,24 @@ fn window(value: &Bound<'_, PyAny>) -> PyResult<Window> {
     }
 }
 
+/// A fork has copied the thread that calls this, and no other.
+#[pyfunction]
+fn after_fork() {
+    dropped::after_fork();
+    exit::after_fork();
+    ticks::after_fork();
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add_class::<Native>()?;
     module.add_class::<Bridge>()?;
-    module.add_class::<later::Later>()?;
+    module.add_class::<Later>()?;
+    module.add_class::<Stepped>()?;
+    module.add_function(wrap_pyfunction!(begin_exit, module)?)?;
+    module.add_function(wrap_pyfunction!(await_dropped, module)?)?;
+    module.add_function(wrap_pyfunction!(after_fork, module)?)?;
     module.add_class::<position::PyPosition>()?;
     module.add("CacheError", py.get_type::<CacheError>())?;
     module.add("CacheTimeout", py.get_type::<CacheTimeout>())?;

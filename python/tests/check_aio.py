@@ -141,6 +141,32 @@ async def look_aside(address):
         same((type(cancelled), len(loads)), (asyncio.CancelledError, 2), "loads when one is cancelled")
 
 
+async def cancelled_loads():
+    """A load that ends by the cancellation of another task cancels its own caller alone."""
+    async with AsyncClient(address, timeout=60) as client:
+        await client.delete("inner")
+        inner = asyncio.ensure_future(asyncio.sleep(3600))
+        begun = asyncio.Event()
+
+        async def load():
+            begun.set()
+            return await inner
+
+        async def other():
+            return b"row"
+
+        first = asyncio.ensure_future(client.get_or_load("inner", load))
+        await begun.wait()
+        second = asyncio.ensure_future(client.get_or_load("inner", other, takes_stale=False))
+        # It has missed, and waits for the first.
+        while client.stats()[address]["answered"] < 3:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        inner.cancel()
+        got = await asyncio.gather(first, second, return_exceptions=True)
+        same((type(got[0]), got[1]), (asyncio.CancelledError, b"row"), "a task that was cancelled")
+
+
 async def silence():
     """Calls to a server that never answers are given up at once, and leave nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -179,6 +205,7 @@ address = sys.argv[1]
 asyncio.run(commands(address))
 asyncio.run(many(address))
 asyncio.run(look_aside(address))
+asyncio.run(cancelled_loads())
 asyncio.run(silence())
 asyncio.run(failures())
 passed("holdall for Python, asyncio")

@@ -1,6 +1,8 @@
 """Every call of the Python client against a live server: `check_client.py ADDRESS [leases]`."""
 
 import os
+import signal
+import socket
 import sys
 import threading
 import time
@@ -197,6 +199,75 @@ def threads():
     same(c.servers()[0][6], 1, "connections of 8 threads")
 
 
+class Interrupted(Exception):
+    pass
+
+
+def signals():
+    """A handler of a signal runs while a call waits, and ends it by an exception."""
+
+    def interrupt(*_):
+        raise Interrupted
+
+    signal.signal(signal.SIGUSR1, interrupt)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        c = Client("%s:%d" % silent.getsockname(), timeout=3600)
+        for what, call in {
+            "a get": lambda: c.get("k"),
+            "get_or_load": lambda: c.get_or_load("k", lambda: b"row"),
+            # It waits for the silent server, too.
+            "close": c.close,
+        }.items():
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            refused(Interrupted, what, call)
+
+
+def interrupted_loads():
+    """What ends one thread's load, and is no failure of it, ends no other's."""
+    c, begun, outcomes = Client(ADDRESS, timeout=60), threading.Event(), []
+    c.delete("interrupted", noreply=False)
+
+    def load():
+        begun.set()
+        # The other misses the key, and waits for this load.
+        while c.servers()[0][3] < 3:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    def other():
+        begun.wait()
+        outcomes.append(c.get_or_load("interrupted", lambda: b"row", takes_stale=False))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    refused(KeyboardInterrupt, "its own caller", c.get_or_load, "interrupted", load)
+    thread.join()
+    same(outcomes, [b"row"], "another thread's load")
+
+
+def source():
+    """A source of servers may be a thread of the same program."""
+    host, port = ADDRESS.split(":")
+    nodes = f"1\n{host}|{host}|{port}".encode()
+    reply = b"CONFIG cluster 0 %d\r\n%s\r\nEND\r\n" % (len(nodes), nodes)
+
+    def serve(listening):
+        while True:
+            try:
+                stream = listening.accept()[0]
+            except OSError:
+                return
+            with stream:
+                while stream.recv(4096):
+                    stream.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, args=(listening,), daemon=True).start()
+        address = "elasticache:%s:%d" % listening.getsockname()
+        same(Client(address).servers()[0][0], ADDRESS, "the source's server")
+
+
 commands()
 values()
 look_aside()
@@ -205,4 +276,7 @@ failures()
 routes()
 forks()
 threads()
+signals()
+interrupted_loads()
+source()
 passed("holdall for Python")
