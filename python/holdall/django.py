@@ -9,10 +9,12 @@
     }
 
 `OPTIONS` are the settings of `holdall.Client`; with `config_file` there, `LOCATION` may be missing. Values are pickled, as in Django's own
-backends. The cache is shared by all threads of a process.
+backends. A process has one client for each cache, which all of its threads, tasks and requests share.
 """
 
+import os
 import re
+import threading
 import time
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache, InvalidCacheKey
@@ -21,6 +23,21 @@ from django.utils.functional import cached_property
 
 from .client import Client
 from .serde import PickleSerde
+
+# A source of servers, which may have commas of its own.
+_SOURCE = re.compile(r"(dns|elasticache|etcd|srv)(\+tls)?:")
+
+# Django makes a backend for each thread and each request; those of one configuration share a client.
+_clients = {}
+_lock = threading.Lock()
+
+
+def _after_fork():
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 # Longer times to live are Unix times to memcached.
 _RELATIVE_SECS_MAX = 30 * 24 * 60 * 60
@@ -31,18 +48,28 @@ class HoldallCache(BaseCache):
 
     def __init__(self, server, params):
         super().__init__(params)
-        if isinstance(server, str):
+        if isinstance(server, str) and _SOURCE.match(server):
+            server = [server]
+        elif isinstance(server, str):
             server = [one for one in re.split("[;,]", server) if one]
         self._servers = list(server) or None
         options = dict(params.get("OPTIONS", {}))
         # Those that are the base class's.
         for name in ("MAX_ENTRIES", "CULL_FREQUENCY"):
             options.pop(name, None)
-        self._options = {"serde": PickleSerde(), "allow_unicode_keys": True, **options}
+        self._options = {"allow_unicode_keys": True, **options}
 
     @cached_property
     def _cache(self):
-        return self._class(self._servers, default_noreply=False, **self._options)
+        options = tuple((name, repr(self._options[name])) for name in sorted(self._options))
+        key = (self._class, repr(self._servers), options)
+        with _lock:
+            if key not in _clients:
+                serde = {} if "serde" in self._options else {"serde": PickleSerde()}
+                made = self._class(self._servers, default_noreply=False, **serde, **self._options)
+                # The options are kept, so that no other object has the name of one of them.
+                _clients[key] = made, self._options
+            return _clients[key][0]
 
     def get_backend_timeout(self, timeout=DEFAULT_TIMEOUT):
         if timeout == DEFAULT_TIMEOUT:
