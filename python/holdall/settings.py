@@ -95,7 +95,8 @@ def native(servers: Address | list[Address] | None, given: Mapping[str, Any]) ->
     tls = given.get("tls")
     if isinstance(tls, ssl.SSLContext):
         raise TypeError("an SSLContext cannot be read: tls=TLS(ca_cert=..., cert=..., key=...)")
-    if tls:
+    # An empty dict is TLS by default settings.
+    if tls is not None and tls is not False:
         tls = TLS() if tls is True else TLS(**tls) if isinstance(tls, Mapping) else tls
         settings["tls"] = tls.files()
         if tls.server_name is not None:

@@ -72,6 +72,7 @@ def wrong():
         (IllegalInputError, "go together", {"username": "me"}),
         (IllegalInputError, "adaptive", {"window": "narrow"}),
         (IllegalInputError, "UDP", {"udp_gets": 1, "tls": True}),
+        (IllegalInputError, "UDP", {"udp_gets": 1, "tls": {}}),
         (IllegalInputError, "/dev/null", {"keep_deletes": "/dev/null/spool"}),
         (TypeError, "", {"discovery_period": "often"}),
     ]:
