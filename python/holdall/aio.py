@@ -19,6 +19,7 @@ from typing import Any
 
 from ._native import Bridge, CacheError, IllegalInputError, Position, Stepped
 from .client import (
+    MASTER,
     AnyKey,
     Client,
     Key,
@@ -29,6 +30,7 @@ from .client import (
     Written,
     load_settings,
     region,
+    stales,
     told,
     unique,
 )
@@ -45,7 +47,7 @@ def _bridge() -> Bridge:
 
 
 def _bridge_of(loop: asyncio.AbstractEventLoop) -> Bridge:
-    for other in [other for other in _bridges if other.is_closed()]:
+    for other in [other for other in list(_bridges) if other.is_closed()]:
         _bridges.pop(other, None)
     bridge = Bridge()
     loop.add_reader(bridge.fileno(), _turn, bridge)
@@ -241,12 +243,22 @@ class AsyncClient:
         fresh: list[Any] = []
 
         async def packed(origin: Origin) -> tuple[bytes, int]:
-            fresh.append(await load(*told(origin, markers, exact)))
-            return client._pack(key, fresh[0])
+            value, data, flags = client._loaded(key, await load(*told(origin, markers, exact)))
+            fresh.append(value)
+            return data, flags
 
-        settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers, exact)
-        data, flags = await _run(client._core().get_or_load(client._key(key), *settings), packed)
-        return fresh[0] if fresh else client.serde.deserialize(key, data, flags)
+        for stale in stales(takes_stale):
+            settings = load_settings(expire, stale, waits, early_refresh, as_of, markers, exact)
+            call = client._core().get_or_load(client._key(key), *settings)
+            data, flags = await _run(call, packed)
+            if fresh:
+                return fresh[0]
+            try:
+                return client.serde.deserialize(key, data, flags)
+            except Exception:
+                continue
+        client._forget(key)
+        return await load(*told(MASTER, markers, exact))
 
     async def write_marked(
         self, key: Key, write: Callable[[bytes], Coroutine[Any, Any, Any]], markers: Markers
@@ -268,11 +280,10 @@ class AsyncClient:
         return Written(*await _run(call, lambda _: write()))
 
     async def flush_all(self, delay: int = 0) -> bool:
-        await self._ask(None, "flush_all", delay)
-        return True
+        return await self._ask(False, "flush_all", delay) is None
 
     async def version(self) -> bytes:
-        version: str = await self._ask(None, "version")
+        version: str = await _outcome(self._client._core().version)
         return version.encode("ascii")
 
     def stats(self) -> dict[str, dict[str, Any]]:

@@ -163,7 +163,12 @@ class Client:
                 key = key.encode("utf-8" if self.allow_unicode_keys else "ascii")
             except UnicodeEncodeError as error:
                 raise IllegalInputError(f"a key is not ASCII: {key!r}") from error
-        return self.key_prefix + bytes(key)
+        if not isinstance(key, bytes):
+            raise IllegalInputError(f"a key is str or bytes, not {type(key).__name__}: {key!r}")
+        # With a prefix the servers would take it.
+        if not key:
+            raise IllegalInputError("a key is empty")
+        return self.key_prefix + key
 
     def _pack(self, key: Any, value: Any, flags: int | None = None) -> tuple[bytes, int]:
         data, own = self.serde.serialize(key, value)
@@ -361,8 +366,7 @@ class Client:
 
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Drops everything on every server; it always waits."""
-        self._try(None, self._core().flush_all, delay)
-        return True
+        return self._try(False, self._core().flush_all, delay) is None
 
     def version(self) -> bytes:
         """The version of one of the servers; fails unless all of them answer."""
@@ -431,13 +435,39 @@ class Client:
         fresh: list[Any] = []
 
         def packed(origin: Origin) -> tuple[bytes, int]:
-            fresh.append(load(*told(origin, markers, exact)))
-            return self._pack(key, fresh[0])
+            value, data, flags = self._loaded(key, load(*told(origin, markers, exact)))
+            fresh.append(value)
+            return data, flags
 
-        settings = load_settings(expire, takes_stale, waits, early_refresh, as_of, markers, exact)
-        call = self._core().get_or_load(self._key(key), *settings)
-        data, flags = _run(call, packed)
-        return fresh[0] if fresh else self.serde.deserialize(key, data, flags)
+        for stale in stales(takes_stale):
+            settings = load_settings(expire, stale, waits, early_refresh, as_of, markers, exact)
+            data, flags = _run(self._core().get_or_load(self._key(key), *settings), packed)
+            if fresh:
+                return fresh[0]
+            try:
+                return self.serde.deserialize(key, data, flags)
+            except Exception:
+                continue
+        self._forget(key)
+        return load(*told(MASTER, markers, exact))
+
+    def _loaded(self, key: Key, value: Any) -> tuple[Any, bytes, int]:
+        """A value that was loaded, as later callers read it, and its bytes and flags."""
+        if not isinstance(self.serde, RawSerde):
+            return value, *self._pack(key, value)
+        if not isinstance(value, (bytes, bytearray, memoryview, str)):
+            kind = type(value).__name__
+            raise TypeError(f"load returns {kind}, and later callers read bytes: set a serde")
+        data, flags = self._pack(key, value)
+        return data, data, flags
+
+    def _forget(self, key: Key) -> None:
+        """Deletes what cannot be read, so that the next caller fills the key."""
+        try:
+            self._core().delete_many([self._key(key)], 0, True)
+        except CacheError:
+            # It stays until it expires.
+            pass
 
     def write_marked(self, key: Key, write: Callable[[bytes], Any], markers: Markers) -> Written:
         """A write in a region whose database is a replica: sets the marker, calls `write(marker)`, deletes the key.
@@ -513,6 +543,12 @@ _ROUTES = ("config", "config_file", "servers")
 
 # The database to load from, and the place that it must have reached.
 Origin = tuple[str, Union[Position, None]]
+MASTER: Origin = ("master", None)
+
+
+def stales(takes_stale: bool) -> tuple[bool, ...]:
+    """How `get_or_load` asks: once more where what it got cannot be read, which may be a deleted value."""
+    return (True, False) if takes_stale else (False,)
 
 
 def told(origin: Origin, markers: Markers | None, exact: bool) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 FLAG_PICKLE = 1 << 0
 FLAG_INTEGER = 1 << 1
 FLAG_LONG = 1 << 2
+FLAG_COMPRESSED = 1 << 3
 FLAG_TEXT = 1 << 4
 
 
@@ -39,6 +40,8 @@ class TypedSerde:
         raise TypeError(f"bytes, str and int can be stored, not {type(value).__name__}")
 
     def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
+        if flags & FLAG_COMPRESSED:
+            raise ValueError("the value is compressed by pymemcache's CompressedSerde, which reads it")
         if flags & FLAG_TEXT:
             return value.decode("utf-8")
         if flags & (FLAG_INTEGER | FLAG_LONG):

@@ -8,7 +8,7 @@ import sys
 import threading
 
 from checking import passed, same
-from holdall import AsyncClient, CacheError, IllegalInputError, Markers, TypedSerde
+from holdall import AsyncClient, CacheError, IllegalInputError, Markers, PickleSerde, TypedSerde
 
 
 async def commands(address):
@@ -198,6 +198,40 @@ async def failures():
     async with AsyncClient("127.0.0.1:1", ignore_exc=True) as client:
         same(await client.get("k", "default"), "default", "a failure that is ignored")
         same(await client.set("k", b"v"), False, "a store that failed")
+        same(await client.flush_all(), False, "a flush_all that failed")
+        try:
+            await client.version()
+            raise SystemExit("a dead server has a version")
+        except CacheError:
+            same(True, True, "the version of a dead server")
+    async with AsyncClient(address, ignore_exc=True, timeout=60) as client:
+
+        async def failing(*_):
+            raise CacheError("the loader's own")
+
+        for what, call in {
+            "a load": client.get_or_load("failing", failing),
+            "a write": client.write_marked("failing", failing, Markers("remote:", 60)),
+        }.items():
+            try:
+                await call
+                raise SystemExit(f"{what} has not failed")
+            except CacheError as error:
+                same(error.args, ("the loader's own",), what)
+
+
+async def unreadable():
+    """A value that cannot be deserialized is as good as none."""
+    async with AsyncClient(address, serde=PickleSerde(), timeout=60) as client:
+        loads = []
+
+        async def load():
+            loads.append(1)
+            return {"row": len(loads)}
+
+        await AsyncClient(address).set("unreadable", b"no pickle", flags=1)
+        got = [await client.get_or_load("unreadable", load) for _ in range(3)]
+        same(got, [{"row": 1}, {"row": 2}, {"row": 2}], "loaded, filled, read")
 
 
 address = sys.argv[1]
@@ -208,4 +242,5 @@ asyncio.run(look_aside(address))
 asyncio.run(cancelled_loads())
 asyncio.run(silence())
 asyncio.run(failures())
+asyncio.run(unreadable())
 passed("holdall for Python, asyncio")

@@ -73,6 +73,10 @@ def commands():
     for key in ("k" * 251, "", "a b", "a\r\nflush_all", "\x7f", "ä"):
         refused(IllegalInputError, f"the key {key!r}", c.get, key)
     same(Client(ADDRESS, allow_unicode_keys=True).get("ä"), None, "a key in UTF-8")
+    prefixed = Client(ADDRESS, key_prefix="prefix:")
+    for key in (0, 7, False, None, "", b""):
+        refused(IllegalInputError, f"the key {key!r} with a prefix", prefixed.set, key, b"v")
+    same(c.get("prefix:"), None, "nothing is stored at the prefix")
     c.close()
     same(c.get("s2"), b"quiet", "a closed client begins anew")
 
@@ -89,6 +93,9 @@ def values():
     same(pickled.get("object"), {"a": [1, 2.5, None]}, "a pickle")
     plain = Client(ADDRESS, serde=TypedSerde())
     refused(ValueError, "a pickle that is not wanted", plain.get, "object")
+    c = Client(ADDRESS, default_noreply=False)
+    c.set("compressed", b"as by pymemcache's CompressedSerde", flags=8)
+    refused(ValueError, "what pymemcache has compressed", plain.get, "compressed")
     for kind in ("zstd", "lz4"):
         packing = Client(ADDRESS, serde=TypedSerde(), compress=kind, compress_threshold=100)
         packing.set("packed", "the same words " * 1000, noreply=False)
@@ -132,6 +139,44 @@ def look_aside():
     same((got, c.get("early")), ("new", "new") if LEASES else ("old", "old"), "an early refresh")
 
 
+def unreadable():
+    """A value that cannot be deserialized is as good as none."""
+    raw, loads = Client(ADDRESS, default_noreply=False), []
+
+    def load(*source):
+        loads.append(source)
+        return {"row": len(loads)}
+
+    c = Client(ADDRESS, serde=PickleSerde())
+    raw.set("unreadable", b"no pickle", flags=1)
+    got = [c.get_or_load("unreadable", load) for _ in range(3)]
+    same(got, [{"row": 1}, {"row": 2}, {"row": 2}], "loaded, filled, read")
+    raw.set("unreadable", b"no pickle", flags=1)
+    c.get_or_load("unreadable", load, markers=Markers("remote:", 60))
+    same(loads, [(), (), ("master",)], "the master has every write")
+    if LEASES:
+        # What was deleted before is given out, and cannot be read, either.
+        raw.set("unreadable", b"no pickle", flags=1)
+        raw.delete("unreadable")
+        got = [c.get_or_load("unreadable", load) for _ in range(2)]
+        same(got, [{"row": 4}, {"row": 4}], "a deleted value")
+
+
+def loads_without_a_serde():
+    """What is loaded is what later callers read."""
+    c = Client(ADDRESS, default_noreply=False)
+    for loaded, want in ((b"row", b"row"), (bytearray(b"row"), b"row"), ("row", b"row")):
+        c.delete("raw")
+        got = [c.get_or_load("raw", lambda: loaded, takes_stale=False) for _ in range(2)]
+        same(got, [want, want], f"{loaded!r} without a serde")
+    for loaded in ({"id": 1}, None, 17):
+        c.delete("raw")
+        call = lambda: c.get_or_load("raw", lambda: loaded, takes_stale=False)
+        said = refused(TypeError, f"{loaded!r} without a serde", call)
+        same("serde" in said, True, said)
+        same(c.get("raw"), None, "nothing is stored")
+
+
 def markers():
     c = Client(ADDRESS, serde=TypedSerde())
     region = Markers("remote:", 60)
@@ -152,6 +197,7 @@ def failures():
     same(lenient.get_many(["k", "l"]), {}, "failures are misses")
     same(lenient.set("k", b"v"), False, "a failed set")
     same(lenient.set_many({"k": b"v"}), ["k"], "a failed set_many")
+    same(lenient.flush_all(), False, "a failed flush_all")
     refused(IllegalInputError, "no servers", Client, [])
     refused(IllegalInputError, "a broken configuration", Client, config="{")
     refused(TypeError, "an unknown setting", Client, ADDRESS, colour="red")
@@ -271,6 +317,8 @@ def source():
 commands()
 values()
 look_aside()
+unreadable()
+loads_without_a_serde()
 markers()
 failures()
 routes()
