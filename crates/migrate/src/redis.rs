@@ -186,7 +186,7 @@ fn address(host: &str) -> &str {
     host.trim_start_matches('-')
 }
 
-/// True if clients of other hosts are refused for want of a password. Before Redis 7, setting
+/// True if clients of other hosts are refused because there is no password. Before Redis 7, setting
 /// `bind` let them in.
 fn is_protected(of: Of<'_>, version: u32) -> bool {
     let has_password = of("requirepass").is_some() || of("aclfile").is_some();

@@ -12,11 +12,11 @@
 //! dump that was cut short is known. A value that is to be renewed is not in it.
 
 use std::io::{BufRead, Read, Write};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Error};
 use crate::keys::{KeyDump, decoded, encoded};
-use crate::values::{Answer, key_word, read};
+use crate::values::{Answer, VALUE_BYTES_MAX, key_word, now_unix, read};
 
 pub(crate) const FIRST_LINE: &str = "holdall-dump 1";
 
@@ -26,9 +26,6 @@ const BATCH: usize = 64;
 /// Text that is gathered before it is written, in bytes: replies of small values are read without
 /// waiting for whoever reads the dump.
 const TEXT_BYTES: usize = 1 << 20;
-
-/// The largest value that is dumped or restored, in bytes: as large as a server may keep one.
-pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// The longest line of a dump, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -207,10 +204,6 @@ fn wait(begin: Instant, items: u64, per_second: u64) {
         let due = Duration::from_secs_f64(items as f64 / per_second as f64);
         std::thread::sleep(due.saturating_sub(begin.elapsed()));
     }
-}
-
-pub(crate) fn now_unix() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn store(

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use crate::connection::Error;
-use crate::dump::{Dumped, FIRST_LINE, now_unix, write_item, written};
+use crate::dump::{Dumped, FIRST_LINE, write_item, written};
 use crate::redis::{Redis, Reply, write_request};
-use crate::values::key_word;
+use crate::values::{key_word, now_unix};
 
 /// Keys that Redis is asked to look at in a turn, and of which values are asked for together.
 const BATCH: &str = "64";

@@ -1,18 +1,21 @@
 //! Values of items, each with what the server says of it in the same reply.
 //!
-//! A list of keys is older than the values that are asked for by it: an item may be another by then,
-//! with another time to live. Only what stands in one reply belongs together.
+//! A list of keys is older than the values that are asked for by it: an item may be another by
+//! then, with another time to live. Only what stands in one reply belongs together.
 
 use std::borrow::Cow;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::connection::{Connection, Error};
-use crate::dump::{VALUE_BYTES_MAX, now_unix};
 
 /// The longest word that names a key, in bytes.
 const KEY_WORD_BYTES_MAX: usize = 250;
+
+/// The largest value that is dumped or restored, in bytes: as large as a server may keep one.
+pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// What a server has of a key.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,6 +94,10 @@ pub(crate) fn read(
         }
     }
     Ok(())
+}
+
+pub(crate) fn now_unix() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Adds a request; keys that no word names have been left out before.
