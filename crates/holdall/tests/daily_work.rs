@@ -251,6 +251,31 @@ fn a_key_that_no_command_names_is_left_out() {
 }
 
 #[test]
+fn the_dump_of_yesterday_outlives_a_server_that_is_away() {
+    let server = Running::serve(&[]);
+    let (at, nowhere) = (address(&server), testkit::process::free_port().to_string());
+    let nowhere = format!("127.0.0.1:{nowhere}");
+    server.connect().expect(b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
+    let scratch = Scratch::new();
+    let file = scratch.text("dump");
+    said(&["dump", &at, "-o", &file]);
+    let kept = fs::read(&file).unwrap();
+    for from in [nowhere.clone(), format!("redis://{nowhere}")] {
+        assert!(refused(&["dump", &from, "-o", &file]).contains(&nowhere));
+        assert_eq!(fs::read(&file).unwrap(), kept);
+    }
+    let login = scratch.text("login");
+    fs::write(&login, "app:secret\n").unwrap();
+    let why = refused(&["dump", &at, "-o", &login, "--login", &login]);
+    assert!(why.contains("it is an input as well"), "{why}");
+    assert_eq!(fs::read(&login).unwrap(), b"app:secret\n");
+    // Nothing half is left behind.
+    let mut names: Vec<_> = fs::read_dir(scratch.path("")).unwrap().collect();
+    names.retain(|entry| entry.as_ref().unwrap().path().extension().is_some());
+    assert!(names.is_empty(), "{names:?}");
+}
+
+#[test]
 fn a_dump_that_is_not_whole_or_none_is_an_error() {
     let server = Running::serve(&[]);
     let at = address(&server);

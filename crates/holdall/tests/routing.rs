@@ -215,6 +215,9 @@ fn migrate_says_in_json_what_it_made() {
     assert_eq!(written["out"].as_str(), Some(out.as_str()));
     assert_eq!(written["command"].as_str(), Some(&*format!("holdall route -f {out}")));
     assert_eq!(written["notes"], printed["notes"]);
+    // The file that it reads is not the one that it writes.
+    let (_, status) = run(&["migrate", "envoy", &envoy, "--out", &envoy]);
+    assert_eq!((status, fs::read_to_string(&envoy).unwrap()), (1, config.to_string()));
     let kept = made(&["mcrouter", "router_odd.json"]);
     assert_eq!(kept["command"], "holdall route -f router_odd.json");
     assert!(kept["notes"].is_array(), "{kept}");

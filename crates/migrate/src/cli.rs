@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use files::NewFile;
 use routeconf::{Params, load_file};
 use serde_json::json;
 use tools::cli::Reach;
@@ -133,26 +134,26 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
-    let (made, out) = match arguments.from {
+    let (made, out, input) = match arguments.from {
         From::Memcached { address, out, reach } => {
-            (settings("memcached", &address, memcached(&address, &reach)), out)
+            (settings("memcached", &address, memcached(&address, &reach)), out, None)
         }
         From::Redis { address, out, reach } => {
-            (settings("redis", &address, redis(&address, &reach)), out)
+            (settings("redis", &address, redis(&address, &reach)), out, None)
         }
-        From::Mcrouter { file } | From::Twemproxy { file } => (proxy(&file), None),
+        From::Mcrouter { file } | From::Twemproxy { file } => (proxy(&file), None, None),
         From::MemcachedProxy { file, listener, out } => {
             let name = file.display().to_string();
             let make = |text: &str| from_memcached_proxy(&name, text, &listener);
-            (routing(&file, out.as_deref(), make), out)
+            (routing(&file, out.as_deref(), make), out, Some(file))
         }
         From::Envoy { file, listener, out } => {
             let name = file.display().to_string();
             let make = |text: &str| from_envoy(&name, text, listener.as_deref());
-            (routing(&file, out.as_deref(), make), out)
+            (routing(&file, out.as_deref(), make), out, Some(file))
         }
     };
-    let told = made.and_then(|made| tell(made, out.as_deref(), arguments.json));
+    let told = made.and_then(|made| tell(made, out.as_deref(), input.as_deref(), arguments.json));
     ExitCode::from(told.unwrap_or_else(|Failed { why, status }| {
         eprint_error(&why);
         status
@@ -228,11 +229,11 @@ fn route(file: &Path) -> String {
 }
 
 /// Writes the file, or prints it without a name for one, and says what else there is.
-fn tell(made: Made, out: Option<&Path>, as_json: bool) -> Result<u8, Failed> {
+fn tell(made: Made, out: Option<&Path>, input: Option<&Path>, as_json: bool) -> Result<u8, Failed> {
     let Made { mut text, notes, command } = made;
     if let Some(path) = out {
         let text = text.take().unwrap_or_default();
-        fs::write(path, text).map_err(|error| Failed::of(path, error, FAILED))?;
+        write(path, &text, input).map_err(|error| Failed::of(path, error, FAILED))?;
     }
     if as_json {
         let all = json!({"text": text, "out": out, "command": command, "notes": notes});
@@ -243,6 +244,12 @@ fn tell(made: Made, out: Option<&Path>, as_json: bool) -> Result<u8, Failed> {
     Ok(print(&lines.collect::<String>()))
 }
 
+fn write(path: &Path, text: &str, input: Option<&Path>) -> io::Result<()> {
+    let mut file = NewFile::create(path, input.as_slice())?;
+    file.write_all(text.as_bytes())?;
+    file.finish()
+}
+
 fn eprint_error(message: &str) {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr(), "holdall migrate: {message}");
@@ -251,7 +258,10 @@ fn eprint_error(message: &str) {
 /// A reader that went away, as `head` does, is no failure.
 fn print(text: &str) -> u8 {
     match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => FAILED,
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprint_error(&format!("stdout: {error}"));
+            FAILED
+        }
         _ => GOOD,
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use certs::ClientOptions;
@@ -79,6 +79,14 @@ pub struct Options {
     pub login: Option<PathBuf>,
     /// A server that says nothing for so long has failed.
     pub timeout: Duration,
+}
+
+impl Options {
+    /// The files that are read.
+    #[must_use]
+    pub fn files(&self) -> Vec<&Path> {
+        [&self.tls_ca, &self.login].into_iter().flatten().map(PathBuf::as_path).collect()
+    }
 }
 
 trait Stream: Read + Write + Send {}

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
+use files::NewFile;
 use serde_json::json;
 
 use super::commands::{CopyArgs, DumpArgs, RestoreArgs, Storing};
@@ -20,8 +21,11 @@ pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
     let dumped = match &arguments.out {
         Some(file) => {
             let failed = |error| Error::File { file: file.clone(), error };
-            let out = File::create(file).map_err(failed)?;
-            dumped(&arguments.address, &options, &arguments.prefix, out)?
+            // The dump of yesterday stays until this one is whole.
+            let mut out = NewFile::create(file, &options.files()).map_err(failed)?;
+            let dumped = dumped(&arguments.address, &options, &arguments.prefix, &mut out)?;
+            out.finish().map_err(failed)?;
+            dumped
         }
         None => dumped(&arguments.address, &options, &arguments.prefix, stdout().lock())?,
     };
