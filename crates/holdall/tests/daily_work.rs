@@ -316,6 +316,30 @@ fn what_expired_since_the_dump_is_left_out() {
 }
 
 #[test]
+fn items_that_a_server_refuses_are_a_part_and_late_ones_are_kept() {
+    let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
+    let scratch = Scratch::new();
+    let file = scratch.text("dump");
+    let text = format!(
+        "holdall-dump 1\nkey=large exp=-1 flags=0 bytes=2000000\n{}\n\
+         key={} exp=-1 flags=0 bytes=1\nx\n\
+         key=far exp=4795996602 flags=0 bytes=1\ny\nEND 3\n",
+        "v".repeat(2_000_000),
+        "%20".repeat(250)
+    );
+    fs::write(&file, text).unwrap();
+    for (mut wire, at) in
+        [(ours.connect(), address(&ours)), (theirs.connect(), theirs.addr().to_string())]
+    {
+        let done = output(&mut holdall(&["restore", &at, &file]));
+        let told = stderr(&done);
+        assert_eq!(done.status.code(), Some(2), "{told}");
+        assert!(told.starts_with("1 items stored") && told.contains("2 refused (the first: "));
+        wire.expect(b"get far\r\n", b"VALUE far 0 1\r\ny\r\nEND\r\n");
+    }
+}
+
+#[test]
 fn keys_and_their_sizes_are_shown_so_that_no_key_is_a_command() {
     let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
     for (mut wire, at) in

@@ -27,6 +27,9 @@ const BATCH: usize = 64;
 /// waiting for whoever reads the dump.
 const TEXT_BYTES: usize = 1 << 20;
 
+/// The latest expiry time that memcached takes: to it, a later one is in the past.
+const EXPIRES_MAX: u64 = i32::MAX as u64;
+
 /// The longest line of a dump, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
 
@@ -126,7 +129,7 @@ pub(crate) fn write_item(
 }
 
 /// Items that were restored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Stored.
     pub items: u64,
@@ -138,6 +141,15 @@ pub struct Restored {
     pub present: u64,
     /// Refused, mostly because they are larger than the server takes.
     pub refused: u64,
+    /// The reason for the first of these.
+    pub refusal: Option<String>,
+}
+
+impl Restored {
+    fn refuse(&mut self, why: &str) {
+        self.refused += 1;
+        self.refusal.get_or_insert_with(|| why.to_owned());
+    }
 }
 
 /// The way in which items are stored.
@@ -185,7 +197,7 @@ pub fn restore(
             continue;
         }
         if !item.request(&value, pace.add, &mut requests) {
-            restored.refused += 1;
+            restored.refuse("a key with spaces or control characters is too long");
             continue;
         }
         waiting.push(value.len() as u64);
@@ -223,7 +235,7 @@ fn store(
             }
             "NS" => restored.present += 1,
             // What every key would be answered is no refusal of one.
-            reply if reply.starts_with("SERVER_ERROR") => restored.refused += 1,
+            reply if reply.starts_with("SERVER_ERROR") => restored.refuse(reply),
             reply => return Err(to.unexpected("ms", reply)),
         }
     }
@@ -266,7 +278,7 @@ impl Head {
     fn request(&self, value: &[u8], add: bool, out: &mut Vec<u8>) -> bool {
         let Some((word, flag)) = key_word(&self.key) else { return false };
         // Unix times are beyond thirty days, so servers take them as they are.
-        let expires = self.expires.unwrap_or(0);
+        let expires = self.expires.unwrap_or(0).min(EXPIRES_MAX);
         let mode = if add { " ME" } else { "" };
         out.extend_from_slice(b"ms ");
         out.extend_from_slice(&word);

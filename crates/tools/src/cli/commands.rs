@@ -177,7 +177,10 @@ Examples:
   zstd -dc sessions.zst | holdall restore 10.0.0.1 --rate 50000 --add
 
 Items that expired since the dump are left out. A dump that was cut short is restored as far as it
-goes, and is an error."
+goes, and is an error. Expiry times are cut to January 2038, the latest that memcached takes.
+
+Exit status: 0 done; 1 a server or a file failed; 2 the server refused items, such as those larger
+than it takes; 64 a wrong command line."
 )]
 pub(super) struct RestoreArgs {
     /// Server: HOST, HOST:PORT or unix:PATH
@@ -210,8 +213,12 @@ Examples:
       a login to each, and TLS to the second
 
 FROM is reached in the same way as TO (TLS, login), unless a flag --from-.. says otherwise: then by
-those flags alone. Values that change meanwhile are copied as
-they were or as they are: copy to a server that is not in use, or with --add."
+those flags alone. Values that change meanwhile are copied as they were or as they are: copy to a
+server that is not in use, or with --add. Values that clients are to renew are left out, as are keys
+of Redis that are no strings; expiry times are cut to January 2038.
+
+Exit status: 0 done, less what was left out; 1 a server failed; 2 the second server refused items,
+such as those larger than it takes; 64 a wrong command line."
 )]
 pub(super) struct CopyArgs {
     /// Server that is read: as TO, or redis://HOST:PORT/DATABASE

@@ -16,6 +16,9 @@ use crate::dump::{Dumped, Pace, Restored};
 use crate::keys::KeyDump;
 use crate::redis::{Redis, SCHEME as REDIS};
 
+/// The status for items that the server refused.
+const PART: u8 = 2;
+
 pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
     let options = arguments.reach.options();
     let dumped = match &arguments.out {
@@ -126,8 +129,7 @@ pub(super) fn restore(arguments: RestoreArgs) -> Result<ExitCode, Error> {
         None => crate::restore(&mut stdin().lock(), &mut to, pace, seen)?,
     };
     bar.finish_and_clear();
-    stored(restored, None, arguments.json);
-    Ok(ExitCode::SUCCESS)
+    Ok(stored(restored, None, arguments.json))
 }
 
 pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
@@ -148,36 +150,40 @@ pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
         Ok(Err(_)) => Dumped::default(),
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    stored(restored?, Some(dumped), json);
-    Ok(ExitCode::SUCCESS)
+    Ok(stored(restored?, Some(dumped), json))
 }
 
 fn pace(storing: Storing) -> Pace {
     Pace { per_second: storing.rate, add: storing.add }
 }
 
-/// Tells what was stored, and what the dump left out, where that is known.
-fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) {
-    let Restored { items, bytes, expired, present, refused } = restored;
-    if !as_json {
+/// Tells what was stored, and what the dump left out, where that is known. The status of a part is
+/// for a server that refused items, which are nowhere else once the old server is gone.
+fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> ExitCode {
+    let Restored { items, bytes, expired, present, refused, refusal } = restored;
+    if as_json {
+        let mut done = json!({
+            "items": items,
+            "bytes": bytes,
+            "expired": expired,
+            "present": present,
+            "refused": refused,
+        });
+        if let Some(dumped) = dumped {
+            done["stale"] = dumped.stale.into();
+            done["left_out"] = dumped.left.into();
+        }
+        say(&done.to_string());
+    } else {
         let Dumped { stale, left, .. } = dumped.unwrap_or_default();
         let left = left_out(stale, left);
-        return summary(&format!(
-            "{items} items stored, {bytes} bytes of values; {expired} expired, {present} there already, {refused} refused{left}"
+        let why = refusal.map_or_else(String::new, |why| format!(" (the first: {why:?})"));
+        summary(&format!(
+            "{items} items stored, {bytes} bytes of values; {expired} expired, {present} there \
+             already, {refused} refused{why}{left}"
         ));
     }
-    let mut done = json!({
-        "items": items,
-        "bytes": bytes,
-        "expired": expired,
-        "present": present,
-        "refused": refused,
-    });
-    if let Some(dumped) = dumped {
-        done["stale"] = dumped.stale.into();
-        done["left_out"] = dumped.left.into();
-    }
-    say(&done.to_string());
+    if refused > 0 { ExitCode::from(PART) } else { ExitCode::SUCCESS }
 }
 
 /// What was done, on stderr: stdout may be the dump.

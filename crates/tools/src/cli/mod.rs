@@ -1,4 +1,5 @@
-//! The command lines. Exit status: 0; 1 when a server fails or a file; 64 for a wrong command line.
+//! The command lines. Exit status: 0; 1 when a server fails or a file; 2 when a server refused
+//! items; 64 for a wrong command line.
 
 mod commands;
 mod copy;
