@@ -438,6 +438,10 @@ fn logins_and_tls_are_the_servers() {
     said(&["cp", &other, &at, "--tls-ca", &ca, "--login", &login, "--from-plain"]);
     wire.expect(b"flush_all\r\n", b"OK\r\n");
     said(&["cp", &at, &other, "--from-tls-ca", &ca, "--from-login", &login]);
+    let missing = refused(&["cp", &at, &other, "--from-tls-ca", "/nonexistent.pem"]);
+    assert!(missing.contains("/nonexistent.pem"), "{missing}");
+    let login = refused(&["cp", &at, &other, "--from-login", "/nonexistent"]);
+    assert!(login.contains("/nonexistent"), "{login}");
     assert_filled(&mut wire);
 }
 

@@ -141,13 +141,10 @@ pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
     let CopyArgs { from, prefix, storing, json, .. } = arguments;
     let dumping = thread::spawn(move || dumped(&from, &way, &prefix, writer));
     let restored = crate::restore(&mut BufReader::new(reader), &mut to, pace(storing), |_| ());
-    // The reason for a dump that was cut short is the dumping side's.
+    // The reason for a dump that was cut short is the dumping side's, unless nobody reads its pipe.
     let dumped = match dumping.join() {
-        Ok(Ok(dumped)) => dumped,
-        Ok(Err(error @ (Error::Io { .. } | Error::Reply { .. } | Error::Login { .. }))) => {
-            return Err(error);
-        }
-        Ok(Err(_)) => Dumped::default(),
+        Ok(Err(Error::Dump(_))) if restored.is_err() => Dumped::default(),
+        Ok(dumped) => dumped?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
     Ok(stored(restored?, Some(dumped), json))
