@@ -386,6 +386,27 @@ fn servers_that_answer_are_told_from_those_that_do_not() {
     }
 }
 
+/// A list that was cut off looks whole to a script that has no status.
+#[test]
+fn a_full_disk_is_an_error() {
+    let server = Running::serve(&[]);
+    let at = address(&server);
+    server.connect().expect(b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
+    for command in ["ping", "latency", "keys", "bigkeys", "dump"] {
+        for more in [&[][..], &["--json"]] {
+            if command == "dump" && !more.is_empty() {
+                continue;
+            }
+            let full = fs::File::options().write(true).open("/dev/full").unwrap();
+            let mut line = holdall(&[&[command, &at], more].concat());
+            let done = output(line.stdout(full));
+            let why = stderr(&done);
+            assert_eq!(done.status.code(), Some(1), "{command} {more:?}: {why}");
+            assert!(why.contains("No space left"), "{command} {more:?}: {why}");
+        }
+    }
+}
+
 /// An authority, and a server's certificate of it for 127.0.0.1.
 fn certify(scratch: &Scratch) {
     let file = |name: &str| scratch.text(name);

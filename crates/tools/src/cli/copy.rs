@@ -41,7 +41,7 @@ pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
             "stale": stale,
             "left_out": left,
         });
-        say(&done.to_string());
+        say(&done.to_string())?;
     } else {
         let left = left_out(stale, left);
         summary(&format!("{items} items, {bytes} bytes of values; {gone} were gone{left}"));
@@ -129,7 +129,7 @@ pub(super) fn restore(arguments: RestoreArgs) -> Result<ExitCode, Error> {
         None => crate::restore(&mut stdin().lock(), &mut to, pace, seen)?,
     };
     bar.finish_and_clear();
-    Ok(stored(restored, None, arguments.json))
+    stored(restored, None, arguments.json)
 }
 
 pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
@@ -147,7 +147,7 @@ pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
         Ok(dumped) => dumped?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    Ok(stored(restored?, Some(dumped), json))
+    stored(restored?, Some(dumped), json)
 }
 
 fn pace(storing: Storing) -> Pace {
@@ -156,7 +156,7 @@ fn pace(storing: Storing) -> Pace {
 
 /// Tells what was stored, and what the dump left out, where that is known. The status of a part is
 /// for a server that refused items, which are nowhere else once the old server is gone.
-fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> ExitCode {
+fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> Result<ExitCode, Error> {
     let Restored { items, bytes, expired, present, refused, refusal } = restored;
     if as_json {
         let mut done = json!({
@@ -170,7 +170,7 @@ fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> ExitCode
             done["stale"] = dumped.stale.into();
             done["left_out"] = dumped.left.into();
         }
-        say(&done.to_string());
+        say(&done.to_string())?;
     } else {
         let Dumped { stale, left, .. } = dumped.unwrap_or_default();
         let left = left_out(stale, left);
@@ -180,7 +180,7 @@ fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> ExitCode
              already, {refused} refused{why}{left}"
         ));
     }
-    if refused > 0 { ExitCode::from(PART) } else { ExitCode::SUCCESS }
+    Ok(if refused > 0 { ExitCode::from(PART) } else { ExitCode::SUCCESS })
 }
 
 /// What was done, on stderr: stdout may be the dump.

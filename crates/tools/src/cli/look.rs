@@ -34,7 +34,7 @@ pub(super) fn ping(arguments: PingArgs) -> Result<ExitCode, Error> {
                 json!({"address": address, "error": error.to_string()}).to_string()
             }
         };
-        say(&line);
+        say(&line)?;
     }
     Ok(if all_answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -50,11 +50,11 @@ pub(super) fn latency(arguments: LatencyArgs) -> Result<ExitCode, Error> {
             .map(|(name, at)| ((*name).to_owned(), json!(quantile(*at) as f64 / 1e6)))
             .collect();
         let address = &arguments.address;
-        say(&json!({"address": address, "count": times.len(), "seconds": quantiles}).to_string());
+        say(&json!({"address": address, "count": times.len(), "seconds": quantiles}).to_string())?;
     } else {
         let quantiles = QUANTILES.iter().map(|(name, at)| format!("{name} {} us", quantile(*at)));
         let quantiles = quantiles.collect::<Vec<_>>().join("  ");
-        say(&format!("{} round trips, mean {:.0} us  {quantiles}", times.len(), times.mean()));
+        say(&format!("{} round trips, mean {:.0} us  {quantiles}", times.len(), times.mean()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -73,9 +73,9 @@ pub(super) fn keys(arguments: KeysArgs) -> Result<ExitCode, Error> {
         left -= 1;
         let key = shown(&entry.key);
         let is_read = if arguments.json {
-            say(&json!({"key": key, "size": entry.size, "expires": entry.expires}).to_string())
+            say(&json!({"key": key, "size": entry.size, "expires": entry.expires}).to_string())?
         } else {
-            say(&key)
+            say(&key)?
         };
         if !is_read {
             break;
@@ -107,19 +107,19 @@ pub(super) fn big_keys(arguments: BigKeysArgs) -> Result<ExitCode, Error> {
             .collect();
         let (items, bytes) = (found.items, found.bytes);
         let all = json!({"items": items, "bytes": bytes, "largest": largest, "prefixes": prefixes});
-        say(&all.to_string());
+        say(&all.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    say(&format!("{} items, {} bytes", found.items, found.bytes));
-    say("\n       bytes  item");
+    say(&format!("{} items, {} bytes", found.items, found.bytes))?;
+    say("\n       bytes  item")?;
     for (size, key) in &found.largest {
-        say(&format!("{size:>12}  {}", shown(key)));
+        say(&format!("{size:>12}  {}", shown(key)))?;
     }
-    say("\n       bytes  share       items  prefix");
+    say("\n       bytes  share       items  prefix")?;
     for (prefix, items, bytes) in &found.prefixes {
         let share = *bytes as f64 / found.bytes.max(1) as f64 * 100.0;
         let name = if prefix.is_empty() { "(none)".to_owned() } else { shown(prefix) };
-        say(&format!("{bytes:>12}  {share:>4.1} %  {items:>9}  {name}"));
+        say(&format!("{bytes:>12}  {share:>4.1} %  {items:>9}  {name}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

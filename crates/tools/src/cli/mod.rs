@@ -94,9 +94,13 @@ fn failed(name: &str, error: &Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints a line; false once nobody reads any more.
-fn say(line: &str) -> bool {
-    writeln!(io::stdout().lock(), "{line}").is_ok()
+/// Prints a line; false once nobody reads any more, as after `head`.
+fn say(line: &str) -> Result<bool, Error> {
+    match writeln!(io::stdout().lock(), "{line}") {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Error::File { file: "stdout".into(), error }),
+    }
 }
 
 /// A line of progress on a terminal's stderr; elsewhere nothing.
