@@ -155,6 +155,37 @@ func TestALoadThatGoesOnGivesItsLeaseBack(t *testing.T) {
 	}
 }
 
+func TestALoadThatPanicsGivesItsLeaseBack(t *testing.T) {
+	heads := make(chan string, 1)
+	lease := func(r *bufio.Reader, c net.Conn) {
+		r.ReadString('\n')
+		c.Write([]byte("LVALUE one 77 0 0\r\n\r\nEND\r\n"))
+		head, _ := r.ReadString('\n')
+		r.ReadString('\n')
+		c.Write([]byte("NOT_STORED\r\n"))
+		heads <- head
+		answers("VALUE one 0 5\r\nright\r\nEND\r\n")(r, c)
+	}
+	client := at(t, lease)
+	func() {
+		defer func() {
+			if recover() != "a bug" {
+				t.Error("the panic was lost")
+			}
+		}()
+		client.GetOrLoad(context.Background(), "one", Options{}, func(context.Context) ([]byte, error) {
+			panic("a bug")
+		})
+	}()
+	if head := <-heads; head != "lease-set one 77 0 -1 0\r\n" {
+		t.Errorf("%q", head)
+	}
+	got, err := client.GetOrLoad(context.Background(), "one", Options{}, loaded)
+	if err != nil || string(got) != "right" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 func TestConnectionsAreBounded(t *testing.T) {
 	var mutex sync.Mutex
 	connections, waiting := 0, 0
