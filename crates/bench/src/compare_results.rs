@@ -1,7 +1,24 @@
 //! Compares two results, measure by measure.
 
+use crate::differences;
 use crate::result::RunResult;
 use crate::significance::{LEAST, Verdict};
+use crate::sweep::Over;
+
+/// The place of a point in a sweep: the variable and its value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// The variable.
+    pub over: Over,
+    /// Its value.
+    pub at: f64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} {}", self.at, self.over)
+    }
+}
 
 /// One of the two results.
 #[derive(Clone, Debug)]
@@ -9,14 +26,14 @@ pub struct Side {
     /// Its files.
     pub name: String,
     /// Runs, by the place in a sweep at which they were measured.
-    pub points: Vec<(Option<f64>, Vec<RunResult>)>,
+    pub points: Vec<(Option<Place>, Vec<RunResult>)>,
 }
 
 /// One measure of both results.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The place in a sweep.
-    pub at: Option<f64>,
+    pub at: Option<Place>,
     /// The name of the measure.
     pub what: &'static str,
     /// True if more is better.
@@ -45,13 +62,13 @@ const MEASURES: [Measure; 3] = [
         "p50, microseconds",
         false,
         |run| run.total.latency.percentile(50.0),
-        |run| whole_seconds(run).iter().map(|second| second.p50).collect(),
+        |run| whole_seconds(run).iter().filter_map(|second| second.p50).collect(),
     ),
     (
         "p99, microseconds",
         false,
         |run| run.total.latency.percentile(99.0),
-        |run| whole_seconds(run).iter().map(|second| second.p99).collect(),
+        |run| whole_seconds(run).iter().filter_map(|second| second.p99).collect(),
     ),
 ];
 
@@ -62,14 +79,55 @@ fn whole_seconds(run: &RunResult) -> &[crate::result::SecondResult] {
     &run.series[..whole.min(run.series.len())]
 }
 
+/// The runs of both sides, at each place that both have.
+fn pairs<'s>(
+    base: &'s Side,
+    other: &'s Side,
+) -> impl Iterator<Item = (Option<Place>, &'s [RunResult], &'s [RunResult])> {
+    base.points.iter().filter_map(|(at, first)| {
+        let (_, second) = other.points.iter().find(|(place, _)| place == at)?;
+        Some((*at, first.as_slice(), second.as_slice()))
+    })
+}
+
+/// The places that one side alone has.
+#[must_use]
+pub fn unpaired(base: &Side, other: &Side) -> Vec<Place> {
+    let lacks = |side: &Side, at: &Option<Place>| !side.points.iter().any(|(place, _)| place == at);
+    let of_base = base.points.iter().map(|(at, _)| at).filter(|at| lacks(other, at));
+    let of_other = other.points.iter().map(|(at, _)| at).filter(|at| lacks(base, at));
+    of_base.chain(of_other).copied().flatten().collect()
+}
+
+/// Reasons to doubt the comparison: loads that differ, places that one side alone has, seconds
+/// without answers, and those to doubt each side.
+#[must_use]
+pub fn doubts(base: &Side, other: &Side) -> Vec<String> {
+    let mut doubts = Vec::new();
+    for (_, first, second) in pairs(base, other) {
+        let differing = differences::between(first.iter().chain(second).map(|run| &run.spec));
+        if !differing.is_empty() {
+            let doubt = format!("the loads are not the same: {}", differing.join("; "));
+            if !doubts.contains(&doubt) {
+                doubts.push(doubt);
+            }
+        }
+    }
+    let alone: Vec<String> = unpaired(base, other).iter().map(Place::to_string).collect();
+    if !alone.is_empty() {
+        doubts.push(format!("one side alone has {}", alone.join(", ")));
+    }
+    doubts.extend([base, other].into_iter().filter_map(Side::unanswered));
+    doubts.extend(base.doubts());
+    doubts.extend(other.doubts());
+    doubts
+}
+
 /// Everything that both sides have, place by place.
 #[must_use]
 pub fn lines(base: &Side, other: &Side) -> Vec<Line> {
     let mut lines = Vec::new();
-    for (at, first) in &base.points {
-        let Some((_, second)) = other.points.iter().find(|(place, _)| place == at) else {
-            continue;
-        };
+    for (at, first, second) in pairs(base, other) {
         let is_of_runs = first.len() >= LEAST && second.len() >= LEAST;
         for (what, is_more_better, of_run, of_seconds) in MEASURES {
             let values = |runs: &[RunResult]| -> Vec<f64> {
@@ -80,7 +138,7 @@ pub fn lines(base: &Side, other: &Side) -> Vec<Line> {
                 }
             };
             let verdict = Verdict::of(&values(first), &values(second));
-            lines.push(Line { at: *at, what, is_more_better, is_of_runs, verdict });
+            lines.push(Line { at, what, is_more_better, is_of_runs, verdict });
         }
     }
     lines
@@ -114,10 +172,91 @@ impl Line {
 }
 
 impl Side {
+    /// The number of seconds without answers, if there are any.
+    fn unanswered(&self) -> Option<String> {
+        let seconds = || self.points.iter().flat_map(|(_, runs)| runs).flat_map(whole_seconds);
+        let silent = seconds().filter(|second| second.requests == 0).count();
+        (silent > 0).then(|| {
+            format!(
+                "{}: nothing was answered in {silent} of {} seconds, which have no p50 and p99",
+                self.name,
+                seconds().count()
+            )
+        })
+    }
+
     /// Reasons to doubt it.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let runs = self.points.iter().flat_map(|(_, runs)| runs);
         runs.flat_map(RunResult::doubts).map(|doubt| format!("{}: {doubt}", self.name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::SecondResult;
+    use generator::Outcome;
+    use generator::spec::Spec;
+
+    /// A run of seconds with this many answers, each of which took 80 us.
+    fn run(connections: usize, answers: &[u64]) -> RunResult {
+        let spec = Spec { connections, ..Spec::default() };
+        let seconds = answers.len() as f64;
+        let outcome = Outcome { seconds, ..Outcome::default() };
+        let mut run = RunResult::new(&spec, &outcome, (None, None), 0).unwrap();
+        run.total.requests = 1;
+        run.series = answers
+            .iter()
+            .map(|requests| {
+                let time = (*requests > 0).then_some(80.0);
+                SecondResult { requests: *requests, p50: time, p99: time, max: time }
+            })
+            .collect();
+        run
+    }
+
+    fn side(name: &str, points: Vec<(Option<Place>, RunResult)>) -> Side {
+        let points = points.into_iter().map(|(at, run)| (at, vec![run])).collect();
+        Side { name: name.to_owned(), points }
+    }
+
+    #[test]
+    fn seconds_without_answers_have_no_latency_and_are_told() {
+        let sound = side("sound", vec![(None, run(1, &[9; 11]))]);
+        let stalled = side("stalled", vec![(None, run(1, &[9, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0]))]);
+        let lines = lines(&sound, &stalled);
+        let p99 = lines.iter().find(|line| line.what.starts_with("p99")).unwrap();
+        let verdict = p99.verdict.unwrap();
+        assert_eq!((verdict.base, verdict.other, verdict.values), (80.0, 80.0, (11, 5)));
+        let rate = lines[0].verdict.unwrap();
+        assert_eq!((rate.base, rate.other, rate.values), (9.0, 0.0, (11, 11)));
+        let doubts = doubts(&sound, &stalled);
+        assert_eq!(
+            doubts,
+            ["stalled: nothing was answered in 6 of 11 seconds, which have no p50 and p99"]
+        );
+    }
+
+    #[test]
+    fn loads_that_differ_and_places_without_a_partner_are_told() {
+        let at = |over, at| Some(Place { over, at });
+        let place = at(Over::Connections, 4.0);
+        let base = side(
+            "a",
+            vec![(place, run(4, &[9; 6])), (at(Over::Connections, 8.0), run(8, &[9; 6]))],
+        );
+        let other = side("b", vec![(place, run(5, &[9; 6]))]);
+        assert_eq!(lines(&base, &other).len(), 3);
+        assert_eq!(
+            doubts(&base, &other),
+            [
+                "the loads are not the same: connections 4 and 5",
+                "one side alone has 8 connections of each generator thread"
+            ]
+        );
+        let sizes = side("c", vec![(at(Over::ValueSize, 4.0), run(4, &[9; 6]))]);
+        assert!(lines(&base, &sizes).is_empty());
     }
 }

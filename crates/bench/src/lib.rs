@@ -13,6 +13,7 @@
 pub mod agents;
 pub mod cli;
 pub mod compare_results;
+mod differences;
 mod doubts;
 pub mod figures;
 pub mod hitrate;

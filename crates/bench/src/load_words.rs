@@ -2,14 +2,19 @@
 
 use generator::spec::{Pace, Spec};
 
-/// The load in one line.
-pub(crate) fn of(spec: &Spec) -> String {
-    let pace = match spec.pace {
+/// The times at which requests are sent, in words.
+pub(crate) fn pace(spec: &Spec) -> String {
+    match spec.pace {
         Pace::Closed => "closed loop".to_owned(),
         Pace::Open { rate, arrival } => {
             format!("open loop, {rate} requests a second ({arrival:?} arrivals)").to_lowercase()
         }
-    };
+    }
+}
+
+/// The load in one line.
+pub(crate) fn of(spec: &Spec) -> String {
+    let pace = pace(spec);
     let targets: Vec<String> = spec.targets.iter().map(ToString::to_string).collect();
     format!(
         "{} by {}: {pace}, {} x {} connections, pipeline {}, {} keys ({}), values {} bytes, sets:gets {}",

@@ -123,12 +123,20 @@ pub struct Latency {
 pub struct SecondResult {
     /// Requests answered.
     pub requests: u64,
-    /// Median latency, in microseconds.
-    pub p50: f64,
+    /// Median latency, in microseconds; `None` where nothing was answered.
+    #[serde(deserialize_with = "positive")]
+    pub p50: Option<f64>,
     /// 99th percentile, in microseconds.
-    pub p99: f64,
+    #[serde(deserialize_with = "positive")]
+    pub p99: Option<f64>,
     /// Greatest, in microseconds.
-    pub max: f64,
+    #[serde(deserialize_with = "positive")]
+    pub max: Option<f64>,
+}
+
+/// Older results have a latency of 0 for a second without answers.
+fn positive<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<f64>, D::Error> {
+    Ok(Option::<f64>::deserialize(number)?.filter(|number| *number > 0.0))
 }
 
 /// The health of the generator.
@@ -160,11 +168,17 @@ impl RunResult {
         let is_open = spec.pace != Pace::Closed;
         let misses = record.gets.keys.saturating_sub(record.gets.hits + record.gets.refused);
         let op = |op: &OpRecord, misses| OpResult::new(op, misses, outcome.seconds, is_open);
-        let second = |second: &generator::record::Second| SecondResult {
-            requests: second.requests,
-            p50: micros(second.latency.value_at_percentile(50.0)),
-            p99: micros(second.latency.value_at_percentile(99.0)),
-            max: micros(second.latency.max()),
+        let second = |second: &generator::record::Second| {
+            let answered = Some(&second.latency).filter(|latency| !latency.is_empty());
+            let at = |percentile| {
+                answered.map(|latency| micros(latency.value_at_percentile(percentile)))
+            };
+            SecondResult {
+                requests: second.requests,
+                p50: at(50.0),
+                p99: at(99.0),
+                max: answered.map(|latency| micros(latency.max())),
+            }
         };
         Ok(Self {
             schema: SCHEMA.to_owned(),

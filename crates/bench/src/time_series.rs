@@ -16,7 +16,9 @@ pub const COLUMNS: [&str; 11] = [
 #[must_use]
 pub fn rows(run: &RunResult) -> Vec<[String; COLUMNS.len()]> {
     let mut worst: Vec<usize> = (0..run.series.len()).collect();
-    worst.sort_by(|a, b| run.series[*b].p99.total_cmp(&run.series[*a].p99));
+    // A second without answers is worse than any with them.
+    let p99 = |index: &usize| run.series[*index].p99.unwrap_or(f64::INFINITY);
+    worst.sort_by(|a, b| p99(b).total_cmp(&p99(a)));
     worst.truncate(ROWS);
     worst.sort_unstable();
     worst.into_iter().map(|index| row(run, index)).collect()
@@ -35,13 +37,16 @@ fn row(run: &RunResult, index: usize) -> [String; COLUMNS.len()] {
         let shares = slice?.times.shares().into_iter();
         shares.filter(|(of, _)| *of == name).map(|(_, share)| format!("{share:.1}")).next()
     };
+    let shown = |latency: Option<f64>| {
+        latency.map_or_else(|| "-".to_owned(), |latency| format!("{latency:.1}"))
+    };
     let of = |name: &str| share(name).unwrap_or_default();
     [
         (index + 1).to_string(),
         second.requests.to_string(),
-        format!("{:.1}", second.p50),
-        format!("{:.1}", second.p99),
-        format!("{:.1}", second.max),
+        shown(second.p50),
+        shown(second.p99),
+        shown(second.max),
         of("user"),
         of("system"),
         of("irq"),

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::run;
-use crate::compare_results::{Line, Side, lines};
+use super::{EXIT_PARTIAL, run};
+use crate::compare_results::{Line, Place, Side, doubts, lines, unpaired};
 use crate::figures::{Drawable, compare_results};
 use crate::result::RunResult;
 use crate::significance::Verdict;
@@ -21,7 +21,8 @@ use crate::terminal;
 ///
 /// Each side is one run or several, with commas. Of five runs and more on both sides the runs are
 /// compared, otherwise the seconds of the runs, which know less of each other's weather: two runs
-/// of one server may differ by more than their seconds do. Of sweeps, points of one place are
+/// of one server may differ by more than their seconds do. Of sweeps over one thing, points of one
+/// place are compared. Loads that differ are a doubt, and no reason to stop: they may be what is
 /// compared.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,7 +40,8 @@ pub(super) struct CompareArgs {
     /// Write the comparison into this file; `-`: print it, and the text to stderr.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// End with status 1 if the other is worse in anything by more than chance.
+    /// End with status 1 if the other is worse in anything by more than chance, and with 2 if too
+    /// little was measured to say so.
     #[arg(long)]
     fail_if_worse: bool,
 }
@@ -53,7 +55,14 @@ Examples:
 pub(super) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let (base, other) = (side(&args.base)?, side(&args.other)?);
     let found = lines(&base, &other);
-    ensure!(!found.is_empty(), "the two have nothing in common that can be compared");
+    ensure!(
+        !found.is_empty(),
+        "the two have nothing in common that can be compared: {} has {}, {} has {}",
+        base.name,
+        places(&base),
+        other.name,
+        places(&other)
+    );
     let mut file = run::created(args.json.as_deref())?;
     terminal::print(&table(&base, &other, &found));
     run::keep(file.as_mut(), &to_json(&base, &other, &found))?;
@@ -61,8 +70,22 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode> {
         let html = compare_results::page(&base, &other, &found)?;
         fs::write(path, html).with_context(|| path.display().to_string())?;
     }
-    let is_worse = found.iter().any(Line::is_worse);
-    Ok(if args.fail_if_worse && is_worse { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let is_part =
+        found.iter().any(|line| line.verdict.is_none()) || !unpaired(&base, &other).is_empty();
+    Ok(match args.fail_if_worse {
+        true if found.iter().any(Line::is_worse) => ExitCode::FAILURE,
+        true if is_part => ExitCode::from(EXIT_PARTIAL),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// The places of a side, in words.
+fn places(side: &Side) -> String {
+    let places = side
+        .points
+        .iter()
+        .map(|(at, _)| at.map_or_else(|| "single runs".to_owned(), |place| place.to_string()));
+    places.collect::<Vec<_>>().join(", ")
 }
 
 fn to_json(base: &Side, other: &Side, found: &[Line]) -> Value {
@@ -74,22 +97,22 @@ fn to_json(base: &Side, other: &Side, found: &[Line]) -> Value {
                 "values": verdict.values, "of": line.unit(),
             })
         });
-        json!({ "at": line.at, "what": line.what, "words": line.words(), "verdict": verdict })
+        let at = line.at.map(|place| place.at);
+        json!({ "at": at, "what": line.what, "words": line.words(), "verdict": verdict })
     };
-    let doubts: Vec<_> = base.doubts().into_iter().chain(other.doubts()).collect();
     json!({
         "schema": "holdall-bench-compare",
         "version": 1,
         "base": base.name,
         "other": other.name,
         "lines": found.iter().map(line).collect::<Vec<_>>(),
-        "doubts": doubts,
+        "doubts": doubts(base, other),
     })
 }
 
 fn side(files: &[PathBuf]) -> Result<Side> {
     let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-    let mut points: Vec<(Option<f64>, Vec<RunResult>)> = Vec::new();
+    let mut points: Vec<(Option<Place>, Vec<RunResult>)> = Vec::new();
     for file in files {
         for (at, run) in runs(file)? {
             match points.iter_mut().find(|(place, _)| *place == at) {
@@ -101,13 +124,15 @@ fn side(files: &[PathBuf]) -> Result<Side> {
     Ok(Side { name: names.join(", "), points })
 }
 
-fn runs(file: &Path) -> Result<Vec<(Option<f64>, RunResult)>> {
+fn runs(file: &Path) -> Result<Vec<(Option<Place>, RunResult)>> {
     let named = || file.display().to_string();
     let json = fs::read_to_string(file).with_context(named)?;
     match Drawable::read(&json).with_context(named)? {
         Drawable::Run(run) => Ok(vec![(None, *run)]),
         Drawable::Sweep(sweep) => {
-            Ok(sweep.points.into_iter().map(|point| (Some(point.at), point.result)).collect())
+            let over = sweep.over;
+            let at = |at| Some(Place { over, at });
+            Ok(sweep.points.into_iter().map(|point| (at(point.at), point.result)).collect())
         }
         Drawable::Hitrate(_) | Drawable::Search(_) | Drawable::Score(_) | Drawable::Stages(_) => {
             bail!("{}: runs and sweeps can be compared", named())
@@ -124,7 +149,7 @@ fn table(base: &Side, other: &Side, found: &[Line]) -> String {
         "", "", "base", "other", "ratio", "95 %", "p"
     );
     for line in found {
-        let at = line.at.map(|at| at.to_string()).unwrap_or_default();
+        let at = line.at.map(|place| place.at.to_string()).unwrap_or_default();
         let _ = match &line.verdict {
             Some(verdict) => writeln!(
                 text,
@@ -145,7 +170,7 @@ fn table(base: &Side, other: &Side, found: &[Line]) -> String {
     if let (Some((first, second)), Some(line)) = (values, found.first()) {
         let _ = writeln!(text, "\n{first} and {second} {} were compared", line.unit());
     }
-    for doubt in base.doubts().into_iter().chain(other.doubts()) {
+    for doubt in doubts(base, other) {
         let _ = writeln!(text, "doubt: {doubt}");
     }
     text

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::escape::escaped;
 use super::page::{begin, end, figures, list};
 use super::{Figure, chart};
-use crate::compare_results::{Line, Side};
+use crate::compare_results::{Line, Side, doubts};
 use crate::result::RunResult;
 
 /// The page of a comparison.
@@ -19,15 +19,15 @@ pub fn page(base: &Side, other: &Side, lines: &[Line]) -> Result<String> {
     let mut html = begin("holdall bench compare", "");
     for (name, side) in [("Base", base), ("Other", other)] {
         let _ = writeln!(html, "<p>{name}:</p><code>{}</code>", escaped(&side.name));
-        list(&mut html, &side.doubts());
     }
+    list(&mut html, &doubts(base, other));
     let _ = writeln!(
         html,
         "<div class=\"wide\" tabindex=\"0\"><table><tr><th>measure</th><th>at</th><th>base</th><th>other</th><th>ratio</th><th>95 %</th>\
          <th>p</th><th></th></tr>"
     );
     for line in lines {
-        let at = line.at.map(|at| at.to_string()).unwrap_or_default();
+        let at = line.at.map(|place| place.at.to_string()).unwrap_or_default();
         let _ = write!(html, "<tr><td>{}</td><td>{at}</td>", escaped(line.what));
         if let Some(verdict) = &line.verdict {
             let _ = write!(
@@ -67,7 +67,7 @@ fn drawn(base: &Side, other: &Side) -> Result<Vec<Figure>> {
             points
                 .filter_map(|(at, runs)| {
                     let mut values: Vec<f64> = runs.iter().map(pick).collect();
-                    Some(((*at)?, crate::significance::median(&mut values)))
+                    Some(((*at)?.at, crate::significance::median(&mut values)))
                 })
                 .collect()
         };

@@ -114,12 +114,13 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
         svg: chart::lines("percent of requests", "latency", &lines, NINES, None)?,
     });
     #[allow(clippy::cast_precision_loss, reason = "counts of one second")]
-    let second = |pick: fn(&crate::result::SecondResult) -> f64| -> Vec<(f64, f64)> {
-        run.series.iter().enumerate().map(|(at, second)| (at as f64, pick(second))).collect()
+    let second = |pick: fn(&crate::result::SecondResult) -> Option<f64>| -> Vec<(f64, f64)> {
+        let seconds = run.series.iter().enumerate();
+        seconds.filter_map(|(at, second)| Some((at as f64, pick(second)?))).collect()
     };
     if run.series.len() > 1 {
         #[allow(clippy::cast_precision_loss, reason = "counts of one second")]
-        let rate = second(|second| second.requests as f64);
+        let rate = second(|second| Some(second.requests as f64));
         figures.push(Figure {
             title: "Throughput over time".into(),
             caption: "Requests answered in each second of the measurement.".into(),
@@ -138,7 +139,7 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
         ];
         figures.push(Figure {
             title: "Latency over time".into(),
-            caption: "Of the requests of each second.".into(),
+            caption: "Of the requests that were answered in each second.".into(),
             svg: chart::lines("seconds", "latency", &lines, chart::Axes::latency(false), None)?,
         });
     }

@@ -9,6 +9,7 @@ use super::date::day;
 use super::maxima::SearchFile;
 use super::sweeps::server_of;
 use super::{Drawable, Unit};
+use crate::differences;
 use crate::hitrate::HitrateResult;
 use crate::host::Host;
 use crate::result::RunResult;
@@ -125,6 +126,9 @@ fn of_sweep(over: Over, pinned: bool, sweeps: &[(&str, &SweepResult)]) -> String
     for words in without {
         claim += &format!(" {words}.");
     }
+    if let Some(differing) = differing(sweeps) {
+        claim += &format!(" These are not of one load: {differing}.");
+    }
     if !knees.is_empty() {
         claim += &format!(" Beyond its knee more brings little: {}.", knees.join(", "));
     }
@@ -132,6 +136,24 @@ fn of_sweep(over: Over, pinned: bool, sweeps: &[(&str, &SweepResult)]) -> String
 }
 
 /// The first and, for each of the others, by how much; and how sure the first place is.
+/// The differences of the sweeps' loads, at points that they have in common.
+fn differing(sweeps: &[(&str, &SweepResult)]) -> Option<String> {
+    let ((_, first), others) = sweeps.split_first()?;
+    let mut found: Vec<String> = Vec::new();
+    for point in &first.points {
+        let same = others
+            .iter()
+            .filter_map(|(_, sweep)| sweep.points.iter().find(|other| other.at == point.at));
+        let loads = std::iter::once(point).chain(same).map(|point| &point.result.spec);
+        for words in differences::between(loads) {
+            if !found.contains(&words) {
+                found.push(words);
+            }
+        }
+    }
+    (!found.is_empty()).then(|| found.join("; "))
+}
+
 fn ranked(mut entries: Vec<Entry<'_>>) -> String {
     entries.sort_by(|one, other| other.value.total_cmp(&one.value));
     let Some((first, others)) = entries.split_first() else { return "nobody.".to_owned() };
