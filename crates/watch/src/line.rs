@@ -5,7 +5,7 @@
 pub(crate) struct Seen {
     /// memcached's name of the command.
     pub(crate) operation: String,
-    /// The key; what is not printable stays percent-encoded.
+    /// The key; bytes that are not printable stay percent-encoded, or are escaped.
     pub(crate) key: String,
     /// The proxy's pool; empty where there is none.
     pub(crate) pool: String,
@@ -44,10 +44,10 @@ pub(crate) fn read(line: &str) -> Line {
             "skipped" => return value.parse().map_or(Line::Other, Line::Skipped),
             "type" => kind = value,
             "status" => status = value,
-            "key" => seen.key = decoded(value),
-            "cmd" => value.clone_into(&mut seen.operation),
-            "pool" => seen.pool = decoded(value),
-            "be" => value.clone_into(&mut seen.server),
+            "key" => seen.key = printable(&decoded(value)),
+            "cmd" => seen.operation = printable(value),
+            "pool" => seen.pool = printable(&decoded(value)),
+            "be" => seen.server = printable(value),
             "elapsed" => seen.took_us = value.parse().ok(),
             "one_in" => seen.weight = value.parse().unwrap_or(1),
             _ => {}
@@ -63,6 +63,16 @@ pub(crate) fn read(line: &str) -> Line {
         seen.hit = Some(status == "found");
     }
     Line::Request(Box::new(seen))
+}
+
+/// Without control characters: a terminal obeys them, and whoever answers at an address may send
+/// any.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_debug()) } else { out.push(c) }
+    }
+    out
 }
 
 /// Percent-decoded, as far as that can be shown.
@@ -110,6 +120,16 @@ mod tests {
         assert_eq!(read("skipped=17"), Line::Skipped(17));
         assert_eq!(read("ts=1 gid=5 type=conn_new rip=::1"), Line::Other);
         assert_eq!(read("OK"), Line::Other);
+    }
+
+    #[test]
+    fn a_line_without_the_servers_encoding_drives_no_terminal() {
+        let line = "type=proxy_req key=\x1b]0;x\x07\x1b[2J\u{9b}31m pool=\x1b[A cmd=ge\x1bt \
+            be=\x7f1:2 status=found";
+        let Line::Request(seen) = read(line) else { panic!("no request") };
+        for name in [&seen.key, &seen.pool, &seen.operation, &seen.server] {
+            assert!(!name.contains(char::is_control) && name.contains("\\u{"), "{name:?}");
+        }
     }
 
     #[test]

@@ -40,8 +40,17 @@ const MOVES_SHOWN: usize = 20;
 #[must_use]
 pub fn explain(arguments: impl Iterator<Item = String>) -> Said {
     match run(arguments) {
-        Ok(said) | Err(said) => said,
+        Ok(said) | Err(said) => {
+            Said { out: printable(&said.out), err: printable(&said.err), ..said }
+        }
     }
+}
+
+/// The text without control characters but ends of lines: names of a configuration may have any,
+/// and a terminal obeys them.
+fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
 }
 
 fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
@@ -163,5 +172,25 @@ fn servers(moves: &Moves, out: &mut String) {
         let length = |count: u32| f64::from(count) / f64::from(most.max(1));
         let _ = writeln!(out, "{name:widest$} {:6.2} %          {}", share(old), bar(length(old)));
         let _ = writeln!(out, "{:widest$}          {:6.2} % {}", "", share(new), bar(length(new)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn names_of_a_configuration_drive_no_terminal() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("routes.json");
+        let text = r#"{"pools": {"A\u001b[31m": {"servers": ["127.0.0.1:1"]}},
+            "route": "PoolRoute|A\u001b[31m"}"#;
+        fs::write(&file, text).unwrap();
+        let words = ["key", "--config", file.to_str().unwrap()].map(str::to_owned);
+        let said = explain(words.into_iter());
+        assert!(said.out.contains("A\u{fffd}[31m"), "{said:?}");
+        assert!(!said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'), "{said:?}");
     }
 }
