@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::figures::cpu;
@@ -27,13 +28,35 @@ pub(crate) fn leave_stdout_to_json() {
     IS_JSON_ON_STDOUT.store(true, Ordering::Relaxed);
 }
 
-/// Prints to the standard output; a reader that went away is no failure.
+/// The first failure of [`print()`].
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints to the standard output; a reader that went away is no failure. A long run goes on though
+/// nothing can be printed, since its result may be kept elsewhere: [`printed`] tells at its end.
 pub(crate) fn print(text: &str) {
-    let _ = if IS_JSON_ON_STDOUT.load(Ordering::Relaxed) {
+    let written = if IS_JSON_ON_STDOUT.load(Ordering::Relaxed) {
         io::stderr().write_all(text.as_bytes())
     } else {
-        io::stdout().write_all(text.as_bytes())
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
     };
+    match written {
+        // Later ones are the consequences of the first.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => drop(FAILURE.set(error)),
+        _ => {}
+    }
+}
+
+/// All that was printed so far has arrived.
+///
+/// # Errors
+///
+/// The first failure.
+pub(crate) fn printed() -> anyhow::Result<()> {
+    match FAILURE.get() {
+        Some(error) => anyhow::bail!("the output could not be written: {error}"),
+        None => Ok(()),
+    }
 }
 
 /// Prints a line to the standard error.

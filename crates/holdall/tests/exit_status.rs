@@ -41,6 +41,56 @@ fn a_wrong_command_line_ends_with_64_and_names_the_word() {
 }
 
 #[test]
+fn values_out_of_range_end_with_64() {
+    for arguments in [
+        &["bench", "sweep", "connections", "0,1"][..],
+        &["bench", "sweep", "threads", "1,2"],
+        &["bench", "search", "--precision", "0"],
+        &["bench", "score", "--random-weight", "2"],
+        &["bench", "score", "--random", "0", "--hot", "0", "--power", "60"],
+        &["bench", "alert", "--sla", "max<1ms"],
+        &["bench", "study", "pavlik", "--servers", "nosuch"],
+        &["bench", "hitrate", "--servers", "holdall", "--requests", "99", "--warm-up", "99"],
+        &["doctor", "--nic", "nosuch0"],
+    ] {
+        ends(arguments, 64);
+    }
+}
+
+/// A run that fails has not cost the result of the one before, and a report not its input.
+#[test]
+fn a_file_stays_until_there_is_another_one() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let scratch = Scratch::new();
+    let kept = scratch.text("kept.json");
+    fs::write(&kept, "kept").unwrap();
+    for flag in ["--json", "--memtier-json"] {
+        ends(&["bench", "run", "-s", &address, flag, &kept], 1);
+    }
+    ends(&["bench", "sweep", "connections", "1,2", "-s", &address, "--json", &kept], 1);
+    ends(&["bench", "stages", "-s", &address, "--json", &kept], 1);
+    ends(&["bench", "report", &kept, "--out", &kept], 64);
+    ends(&["bench", "compare", &kept, &kept, "--json", &kept], 1);
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");
+    let load = scratch.text("load.toml");
+    let example = stdout(&run(&["plan", "size", "--example"]));
+    fs::write(&load, &example).unwrap();
+    for flag in ["--html", "--topology"] {
+        ends(&["plan", "size", &load, flag, &load], 64);
+    }
+    assert_eq!(fs::read_to_string(&load).unwrap(), example);
+}
+
+#[test]
+fn a_full_disk_ends_with_1() {
+    let mut command = holdall(&["bench", "alert"]);
+    command.stdout(fs::File::options().write(true).open("/dev/full").unwrap());
+    let output = output(&mut command);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("No space left"), "{}", stderr(&output));
+}
+
+#[test]
 fn pages_end_with_0_and_go_to_stdout() {
     for command in commands() {
         let output = run(&[&command, "--help"]);

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::run;
+use super::{WrongUse, output};
 use crate::sla::Sla;
 use crate::terminal;
 
@@ -76,8 +76,10 @@ impl Rule {
         let broken = args.sla.broken_in(args.role.metric(), &args.over);
         let sla = &args.sla;
         Ok(Self {
-            broken: broken
-                .context("a histogram has no greatest latency: the bound may not name max")?,
+            broken: broken.ok_or_else(|| {
+                let why = "a histogram has no greatest latency: the bound may not name max";
+                WrongUse(format!("--sla: {why}"))
+            })?,
             hold: args.over.clone(),
             summary: format!(
                 "{{{{ $labels.instance }}}} does not keep {sla}: {{{{ $value }}}} seconds"
@@ -117,9 +119,9 @@ impl Rule {
 
 pub(super) fn run(args: &AlertArgs) -> Result<ExitCode> {
     let rule = Rule::new(args)?;
-    let mut file = run::created(args.json.as_deref())?;
+    let file = output::begun(args.json.as_deref(), &[])?;
     terminal::print(&rule.to_yaml());
-    run::keep(file.as_mut(), &rule.to_json())?;
+    output::keep(file, &rule.to_json())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{EXIT_PARTIAL, run};
+use super::{EXIT_PARTIAL, output};
 use crate::compare_results::{Line, Place, Side, doubts, lines, unpaired};
 use crate::figures::{Drawable, compare_results};
 use crate::result::RunResult;
@@ -63,12 +63,13 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode> {
         other.name,
         places(&other)
     );
-    let mut file = run::created(args.json.as_deref())?;
+    let inputs = [args.base.as_slice(), &args.other].concat();
+    let file = output::begun(args.json.as_deref(), &inputs)?;
+    let page = args.html.as_deref().map(|path| output::file(path, &inputs)).transpose()?;
     terminal::print(&table(&base, &other, &found));
-    run::keep(file.as_mut(), &to_json(&base, &other, &found))?;
-    if let Some(path) = &args.html {
-        let html = compare_results::page(&base, &other, &found)?;
-        fs::write(path, html).with_context(|| path.display().to_string())?;
+    output::keep(file, &to_json(&base, &other, &found))?;
+    if let Some(page) = page {
+        page.put(compare_results::page(&base, &other, &found)?.as_bytes())?;
     }
     let is_part =
         found.iter().any(|line| line.verdict.is_none()) || !unpaired(&base, &other).is_empty();

@@ -12,11 +12,12 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use indicatif::ProgressBar;
 
-use super::EXIT_PARTIAL;
 use super::interrupt::{self, INTERRUPTED};
 use super::run;
+use super::{EXIT_PARTIAL, WrongUse, output};
 use crate::hitrate::belady::Spool;
 use crate::hitrate::policies::{Policy, simulate};
 use crate::hitrate::presets::{Kind, Preset};
@@ -57,7 +58,7 @@ pub(super) struct HitrateArgs {
     /// Servers by name, with commas: holdall, holdall-bag, holdall-lru (strict), memcached, redis,
     /// redis-lfu, valkey, valkey-lfu.
     /// Without it, all that are installed.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = PossibleValuesParser::new(servers::KNOWN), hide_possible_values = true)]
     servers: Option<Vec<String>>,
     /// One more server that speaks memcached's text: NAME=COMMAND, in which {port} and {memory} are
     /// replaced.
@@ -143,7 +144,8 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
     let contenders = args.contenders()?;
     // A trace that cannot be read is reported before servers are started.
     drop(workload.requests()?);
-    let mut file = run::created(args.json.as_deref())?;
+    let inputs: Vec<PathBuf> = args.trace.iter().cloned().collect();
+    let file = output::begun(args.json.as_deref(), &inputs)?;
     let progress = interrupt::progress();
     terminal::print(&format!("{}\n", workload.source.describe()));
     let (bounds, footprint, failure) = args.bounds(&workload, &progress)?;
@@ -159,6 +161,14 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
         failure,
     };
     terminal::print(&described(&result.footprint));
+    let counted = result.curves.first().and_then(|curve| curve.points.first());
+    ensure!(
+        counted.is_some_and(|point| point.counts.gets > 0),
+        WrongUse(format!(
+            "no get is left to count: there are {} requests, and --warm-up is {}",
+            result.footprint.requests, args.warm_up
+        ))
+    );
     if result.failure.is_none() {
         result.curves.extend(args.simulated(&result.workload, footprint.requests, &progress)?);
     }
@@ -173,7 +183,7 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
         result.failure.get_or_insert_with(|| INTERRUPTED.to_owned());
     }
     terminal::print(&terminal::curves(&result));
-    run::keep_with(file.as_mut(), &result, result.doubts())?;
+    output::keep_with(file, &result, result.doubts())?;
     let is_partial = result.failure.is_some()
         || result.curves.iter().flat_map(|curve| &curve.points).any(|p| p.failure.is_some());
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })

@@ -1,12 +1,11 @@
 //! `holdall bench memtier` and `mcblaster`: their command lines and texts, our
 //! generator.
 
-use std::fs;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::{EXIT_PARTIAL, run};
+use super::{EXIT_PARTIAL, output, run};
 use crate::memtier::{
     FlagError, Invocation, Parsed, Program, hdr_files, json, mcblaster_text, table,
 };
@@ -39,7 +38,8 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
     for warning in &invocation.warnings {
         terminal::eprint_error(&format!("warning: {warning}"));
     }
-    let mut json_file = run::created(invocation.json.as_deref())?;
+    let json_file = output::begun(invocation.json.as_deref(), &[])?;
+    let table = invocation.out.as_deref().map(|path| output::file(path, &[])).transpose()?;
     if invocation.spec.preload {
         run::preload(&invocation.spec)?;
     }
@@ -69,8 +69,8 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
         )?,
         Program::Mcblaster => results.iter().map(mcblaster_text::of).collect::<Result<String>>()?,
     };
-    match &invocation.out {
-        Some(path) => fs::write(path, &text).with_context(|| path.display().to_string())?,
+    match table {
+        Some(table) => table.put(text.as_bytes())?,
         None => terminal::print(&text),
     }
     if let Some(prefix) = &invocation.hdr_files {
@@ -79,7 +79,7 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
         }
     }
     let json = json::of(&results, invocation.requests, &invocation.percentiles)?;
-    run::keep(json_file.as_mut(), &json)?;
+    output::keep(json_file, &json)?;
     let is_partial = results.iter().any(|result| result.failure.is_some() || result.wrong > 0);
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }

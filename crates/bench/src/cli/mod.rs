@@ -7,6 +7,7 @@ mod help_groups;
 mod hitrate;
 mod interrupt;
 mod memtier;
+mod output;
 mod report;
 mod run;
 mod score;
@@ -63,6 +64,11 @@ struct Foreign {
 /// marked.
 const EXIT_PARTIAL: u8 = 2;
 
+/// A command line that no run can come of, which was seen after it had been parsed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct WrongUse(String);
+
 /// The command line, for manual pages and completions.
 #[must_use]
 pub fn interface() -> clap::Command {
@@ -93,8 +99,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Stages(args) => stages::run(&args),
         Command::Alert(args) => alert::run(&args),
     };
+    let outcome = outcome.and_then(|status| terminal::printed().map(|()| status));
     interrupt::status_or(outcome.unwrap_or_else(|error| {
         terminal::eprint_error(&format!("{error:#}"));
-        ExitCode::FAILURE
+        let is_wrong_use = error.is::<WrongUse>();
+        if is_wrong_use { ExitCode::from(usage::EXIT_USAGE) } else { ExitCode::FAILURE }
     }))
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use super::output;
 use crate::figures::{Drawable, Figure, maxima, page_of, papers};
 use crate::study::Study;
 use crate::terminal;
@@ -40,6 +41,7 @@ Examples:
   holdall bench report holdall.json memcached.json redis.json      three sweeps over the same thing: a chart of all three";
 
 pub(super) fn run(args: &ReportArgs) -> Result<ExitCode> {
+    let page = output::file(&args.out, &args.files)?;
     let mut results = Vec::new();
     for (file, name) in args.files.iter().zip(names(&args.files)) {
         let path = || file.display().to_string();
@@ -58,7 +60,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode> {
         }
     }
     let html = page_of("holdall bench", "", &[], &originals, &results)?;
-    fs::write(&args.out, html).with_context(|| args.out.display().to_string())?;
+    page.put(html.as_bytes())?;
     terminal::print(&format!("{}\n", args.out.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -3,24 +3,21 @@
 //! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
 //! for display.
 
-use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
 
-use super::EXIT_PARTIAL;
 use super::help_groups::grouped;
 use super::interrupt::{self, INTERRUPTED};
+use super::{EXIT_PARTIAL, WrongUse, output};
 use crate::agents::{self, Gathered};
 use crate::host::CpuTimes;
 use crate::listeners;
@@ -217,7 +214,7 @@ impl LoadArgs {
         };
         ensure!(
             spec.identity.is_none() || spec.tls.is_some(),
-            "--tls-cert is shown in TLS: --tls-ca FILE or --tls-insecure"
+            WrongUse("--tls-cert is shown in TLS: --tls-ca FILE or --tls-insecure".to_owned())
         );
         if self.etc {
             spec.key_size = KeySize::Etc;
@@ -232,13 +229,14 @@ impl LoadArgs {
                     && spec.protocol == Protocol::Text
                     && spec.login.is_none()
                     && !spec.preload),
-            "UDP is for gets in text, one at a time: --ratio 0:1 -p text, without --pipeline, --login and --preload (which TCP does)"
+            WrongUse(
+                "UDP is for gets in text, one at a time: --ratio 0:1 -p text, without --pipeline, --login and --preload (which TCP does)"
+                    .to_owned()
+            )
         );
         ensure!(
             spec.keys >= spec.targets.len() as u64,
-            "{} keys are too few for {} servers",
-            spec.keys,
-            spec.targets.len()
+            WrongUse(format!("{} keys are too few for {} servers", spec.keys, spec.targets.len()))
         );
         Ok(spec)
     }
@@ -253,59 +251,17 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Some(requests) = args.requests {
         (spec.requests, spec.seconds, spec.warm_up) = (requests, SECONDS_MAX, 0.0);
     }
-    let mut file = created(args.json.as_deref())?;
-    let mut memtier = created(args.memtier_json.as_deref())?;
+    let file = output::begun(args.json.as_deref(), &[])?;
+    let memtier = output::begun(args.memtier_json.as_deref(), &[])?;
     if spec.preload && args.agents.is_empty() {
         preload(&spec)?;
     }
     let result = measure_by(&spec, &args.agents, args.sla.as_ref())?;
     terminal::print(&terminal::summary(&result));
-    keep_with(file.as_mut(), &result, result.doubts())?;
+    output::keep_with(file, &result, result.doubts())?;
     let is_partial = result.failure.is_some() || result.wrong > 0;
-    keep(memtier.as_mut(), &json::of(&[result], None, &json::PERCENTILES)?)?;
+    output::keep(memtier, &json::of(&[result], None, &json::PERCENTILES)?)?;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
-}
-
-/// The file of a result, made before a long run and not after it: it may be in a place that cannot
-/// be written. `-` is the standard output.
-pub(super) fn created(path: Option<&Path>) -> Result<Option<File>> {
-    let create = |path: &Path| {
-        let file = if path == Path::new("-") {
-            terminal::leave_stdout_to_json();
-            io::stdout().as_fd().try_clone_to_owned().map(File::from)
-        } else {
-            File::create(path)
-        };
-        file.with_context(|| format!("{} cannot be written", path.display()))
-    };
-    path.map(create).transpose()
-}
-
-/// Writes a result into its file.
-pub(super) fn keep(file: Option<&mut File>, result: &impl Serialize) -> Result<()> {
-    let Some(file) = file else { return Ok(()) };
-    let json = serde_json::to_vec_pretty(result)?;
-    match file.write_all(&json).and_then(|()| file.write_all(b"\n")) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("the result could not be kept")
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes a result with the reasons to doubt it.
-pub(super) fn keep_with(
-    file: Option<&mut File>,
-    result: &impl Serialize,
-    doubts: Vec<String>,
-) -> Result<()> {
-    #[derive(Serialize)]
-    struct Doubted<'r, R> {
-        #[serde(flatten)]
-        result: &'r R,
-        doubts: Vec<String>,
-    }
-    keep(file, &Doubted { result, doubts })
 }
 
 /// Stores every key once, showing progress on a terminal.

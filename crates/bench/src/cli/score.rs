@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::help_groups::grouped;
 use super::run::{self, LoadArgs};
 use super::search::{By, Steps};
+use super::{WrongUse, output};
 use crate::host::Host;
 use crate::power::{Access, Source};
 use crate::score::{Maxima, Score, Weights};
@@ -94,10 +95,16 @@ struct ScoreResult {
 
 pub(super) fn run(args: &ScoreArgs) -> Result<ExitCode> {
     if !(0.0..=1.0).contains(&args.random_weight) {
-        bail!("--random-weight is a number from 0 to 1");
+        bail!(WrongUse("--random-weight is a number from 0 to 1".to_owned()));
     }
+    let given = args.random.iter().chain(&args.hot);
+    ensure!(
+        given.clone().all(|maximum| maximum.is_finite() && *maximum > 0.0),
+        WrongUse("--random and --hot are numbers above 0".to_owned())
+    );
+    args.steps.bracket(By::Rate)?;
     let weights = Weights { random: args.random_weight, hot: 1.0 - args.random_weight };
-    let mut file = run::created(args.json.as_deref())?;
+    let file = output::begun(args.json.as_deref(), &[])?;
     let started = run::now();
     let mut searches = Vec::new();
     let maxima = match (args.random, args.hot) {
@@ -129,7 +136,7 @@ pub(super) fn run(args: &ScoreArgs) -> Result<ExitCode> {
     for doubt in &doubts {
         terminal::print(&format!("doubt: {doubt}\n"));
     }
-    run::keep_with(file.as_mut(), &result, doubts)?;
+    output::keep_with(file, &result, doubts)?;
     Ok(ExitCode::SUCCESS)
 }
 

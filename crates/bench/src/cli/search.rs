@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::help_groups::grouped;
 use super::interrupt;
 use super::run::{self, LoadArgs};
+use super::{WrongUse, output};
 use crate::host::Host;
 use crate::listeners;
 use crate::result::RunResult;
@@ -95,9 +96,10 @@ struct SearchResult<'a> {
 }
 
 pub(super) fn run(args: &SearchArgs) -> Result<ExitCode> {
-    let mut file = run::created(args.json.as_deref())?;
+    let file = output::begun(args.json.as_deref(), &[])?;
     let started = run::now();
     let spec = args.load.spec()?;
+    args.steps.bracket(args.by)?;
     if spec.preload {
         run::preload(&spec)?;
     }
@@ -114,7 +116,7 @@ pub(super) fn run(args: &SearchArgs) -> Result<ExitCode> {
         found: &found,
     };
     terminal::print(&args.answer(&found));
-    run::keep_with(file.as_mut(), &result, found.doubts())?;
+    output::keep_with(file, &result, found.doubts())?;
     Ok(if found.holds.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -126,16 +128,19 @@ impl Steps {
         search(self.bracket(by)?, |at| measure(&spec, sla, by, arrival, at))
     }
 
-    fn bracket(&self, by: By) -> Result<Bracket> {
+    /// The bounds of a search, if they can be.
+    pub(super) fn bracket(&self, by: By) -> Result<Bracket> {
         let (first, limit) = match by {
             By::Rate => (self.from.unwrap_or(10_000.0), self.to.unwrap_or(1e8)),
             By::Connections => (self.from.unwrap_or(1.0), self.to.unwrap_or(10_000.0)),
         };
         if !(first > 0.0 && first <= limit) {
-            bail!("the first point, {first}, must be above 0 and not above the last, {limit}");
+            bail!(WrongUse(format!(
+                "the first point, {first}, must be above 0 and not above the last, {limit}"
+            )));
         }
         if self.repeats == 0 || self.precision.is_nan() || self.precision <= 0.0 {
-            bail!("--repeats and --precision must be above 0");
+            bail!(WrongUse("--repeats and --precision must be above 0".to_owned()));
         }
         Ok(Bracket {
             first,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::run;
+use super::output;
 use crate::stages::measure;
 use crate::terminal;
 
@@ -41,12 +41,12 @@ Examples:
   holdall bench report stages.json";
 
 pub(super) fn run(args: &StagesArgs) -> Result<ExitCode> {
-    let mut file = run::created(args.json.as_deref())?;
+    let file = output::begun(args.json.as_deref(), &[])?;
     let address = resolved(&args.server)?;
     let bytes = usize::try_from(args.data_size).unwrap_or(usize::MAX);
     let result = measure(address, args.requests, bytes)?;
     terminal::print(&result.shown());
-    run::keep(file.as_mut(), &result)?;
+    output::keep(file, &result)?;
     Ok(ExitCode::SUCCESS)
 }
 

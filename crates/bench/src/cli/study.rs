@@ -8,11 +8,13 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
+use files::Stamp;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::interrupt::{self, EXIT_INTERRUPTED};
-use super::{EXIT_PARTIAL, run};
+use super::{EXIT_PARTIAL, output};
 use crate::figures::{self, Drawable, papers};
 use crate::hitrate::servers::{self, Contender};
 use crate::shell::shell;
@@ -34,7 +36,7 @@ pub(super) struct StudyArgs {
     /// Servers by name, with commas: holdall, holdall-bag, holdall-lru (strict), memcached, redis,
     /// redis-lfu, valkey, valkey-lfu.
     /// Without it, all that are installed.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = PossibleValuesParser::new(servers::KNOWN), hide_possible_values = true)]
     servers: Option<Vec<String>>,
     /// Everything once, and short: shows that it works, and nothing of the servers.
     #[arg(long)]
@@ -93,7 +95,7 @@ struct StepResult {
 }
 
 pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
-    let mut kept = run::created(args.json.as_deref())?;
+    let kept = output::begun(args.json.as_deref(), &[])?;
     let own = servers::own_program()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut size = if args.quick { Size::quick(cpus) } else { Size::whole(cpus) };
@@ -143,7 +145,7 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
     let html =
         figures::page_of(&title, &format!("{words}{kind}"), &failures, &originals, &results)?;
     let report = args.out.join("report.html");
-    fs::write(&report, html).with_context(|| report.display().to_string())?;
+    output::file(&report, &[])?.put(html.as_bytes())?;
     terminal::print(&format!("\n{}\n", report.display()));
     let result = StudyResult {
         schema: "holdall-bench-study",
@@ -153,7 +155,7 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
         report,
         steps: told,
     };
-    run::keep(kept.as_mut(), &result)?;
+    output::keep(kept, &result)?;
     let is_whole = failures.is_empty();
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }
@@ -191,11 +193,14 @@ impl StudyArgs {
         if self.json.as_deref() == Some(Path::new("-")) {
             command.stdout(io::stderr());
         }
+        let before = Stamp::of(file);
         let status = wait(command.spawn()?, stop)?;
         // A partial result is drawn, with its mark.
         let partial = [EXIT_PARTIAL, EXIT_INTERRUPTED].map(|status| Some(i32::from(status)));
         let is_kept = status.success() || partial.contains(&status.code());
-        ensure!(is_kept, "the command ended with {status}");
+        // An older study's file may lie there.
+        let is_new = Stamp::of(file) != before;
+        ensure!(is_kept && is_new, "the command ended with {status}");
         Ok(())
     }
 }

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::EXIT_PARTIAL;
 use super::help_groups::grouped;
 use super::interrupt::{self, INTERRUPTED};
 use super::run::{self, LoadArgs};
+use super::{EXIT_PARTIAL, WrongUse, output};
 use crate::host::Host;
 use crate::process::{self, Launch, Running, Server};
 use crate::result::RunResult;
@@ -75,16 +75,17 @@ const PROCESSES_MAX: f64 = 256.0;
 pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let needs_start = args.over.is_of_server() && args.start.is_none();
     if needs_start {
-        bail!("a sweep over {} starts its servers: --start COMMAND", args.over);
+        let over = args.over;
+        bail!(WrongUse(format!("a sweep over {over} starts its servers: --start COMMAND")));
     }
     let least = if args.over == Over::Pinned || args.over == Over::ValueSize { 0.0 } else { 1.0 };
     if args.points.0.iter().any(|at| *at < least) {
-        bail!("{} begin at {least}", args.over);
+        bail!(WrongUse(format!("{} begin at {least}", args.over)));
     }
     if args.over == Over::Processes && args.points.0.iter().any(|at| *at > PROCESSES_MAX) {
-        bail!("at most {PROCESSES_MAX} processes are started");
+        bail!(WrongUse(format!("at most {PROCESSES_MAX} processes are started")));
     }
-    let mut file = run::created(args.json.as_deref())?;
+    let file = output::begun(args.json.as_deref(), &[])?;
     let mut base = args.load.spec()?;
     (base.seconds, base.warm_up) = (args.time, (args.time / 4.0).min(1.0));
     if let Some(rate) = args.rate {
@@ -132,7 +133,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
     if let Some(knee) = knee {
         terminal::print(&format!("\nbeyond {knee} more brings little\n"));
     }
-    run::keep_with(file.as_mut(), &result, result.doubts())?;
+    output::keep_with(file, &result, result.doubts())?;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 

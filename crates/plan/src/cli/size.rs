@@ -1,10 +1,10 @@
 //! `holdall plan size`.
 
-use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use files::NewFile;
 use sizing::{Candidate, Input, InputError, Sizing};
 
 use super::{EXIT_TOPOLOGY, refused};
@@ -73,6 +73,10 @@ pub(super) fn main(arguments: &Arguments) -> ExitCode {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => refused(&error, 1),
         },
+        // An output that is the input; the system's own refusals are of other kinds.
+        Err(Failure::Write { path, error }) if error.kind() == io::ErrorKind::Other => {
+            refused(&format!("{}: {error}", path.display()), usage::EXIT_USAGE)
+        }
         Err(error @ (Failure::Write { .. } | Failure::Json(_))) => refused(&error, 1),
         Err(error) => refused(&error, EXIT_TOPOLOGY),
     }
@@ -82,11 +86,11 @@ pub(super) fn main(arguments: &Arguments) -> ExitCode {
 fn answered(file: &Path, arguments: &Arguments) -> Result<String, Failure> {
     let sizing = sizing::size(&Input::read(file)?, file)?;
     if let Some(path) = &arguments.html {
-        write(path, &sizing::html(&sizing))?;
+        write(path, &sizing::html(&sizing), file)?;
     }
     if let Some(path) = &arguments.topology {
         let candidate = chosen(&sizing, arguments.platform.as_deref())?;
-        write(path, &sizing::topology(&sizing, candidate))?;
+        write(path, &sizing::topology(&sizing, candidate), file)?;
     }
     if arguments.json {
         return Ok(serde_json::to_string_pretty(&sizing)? + "\n");
@@ -106,6 +110,12 @@ fn chosen<'s>(sizing: &'s Sizing, name: Option<&str>) -> Result<&'s Candidate, F
     })
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::Write { path: path.to_owned(), error })
+/// Replaces a file, which must not be the input.
+fn write(path: &Path, text: &str, input: &Path) -> Result<(), Failure> {
+    let put = || {
+        let mut file = NewFile::create(path, &[input])?;
+        file.write_all(text.as_bytes())?;
+        file.finish()
+    };
+    put().map_err(|error| Failure::Write { path: path.to_owned(), error })
 }
