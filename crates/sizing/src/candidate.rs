@@ -36,6 +36,9 @@ pub enum Constraint {
     Memory,
     /// The share of the items on one server.
     Loss,
+    /// Copies of the hottest key, each on a server of its own.
+    #[serde(rename = "hot key")]
+    HotKey,
 }
 
 impl Constraint {
@@ -47,6 +50,7 @@ impl Constraint {
             Self::Nic => "NIC",
             Self::Memory => "memory",
             Self::Loss => "loss",
+            Self::HotKey => "hot key",
         }
     }
 }
@@ -118,21 +122,23 @@ impl Tier<'_> {
         if few > SERVERS_MAX {
             return wrong("more than ten million would be needed");
         }
+        let hot_key_copies =
+            whole(self.demand.hot_key / (platform.hot_capacity() * limits.utilization));
         let needs = vec![
             (Constraint::Cpu, whole(cpu / limits.utilization)),
             (Constraint::Nic, self.for_the_nic(platform, limits.utilization)),
             (Constraint::Memory, whole(memory)),
             (Constraint::Loss, whole(1.0 / limits.max_loss)),
+            (Constraint::HotKey, hot_key_copies),
         ];
         let (binds, most) = needs
             .iter()
             .fold((Constraint::Cpu, 0.0), |most, need| if need.1 > most.1 { *need } else { most });
         let servers = most + limits.spares;
-        let bare = few.max(self.for_the_nic(platform, 1.0));
+        let of_hot_key = whole(self.demand.hot_key / platform.hot_capacity());
+        let bare = few.max(self.for_the_nic(platform, 1.0)).max(of_hot_key);
         let watts = platform.watts.map(|watts| watts * servers);
         let (items, item_bytes) = self.room(servers).map_err(|error| error.to_string())?;
-        let hot_key_copies =
-            whole(self.demand.hot_key / (platform.hot_capacity() * limits.utilization));
         Ok(Candidate {
             platform: platform.clone(),
             servers,
@@ -173,9 +179,11 @@ impl Tier<'_> {
     /// Gets a second at which the server that has most of them can take no more.
     fn gets_max(&self, platform: &Platform, servers: f64, hot_key_copies: f64) -> f64 {
         let hot = self.input.load.hot_key_share;
-        let most = (1.0 - hot) / servers + hot / hot_key_copies.min(servers);
+        let (random, hot) = ((1.0 - hot) / servers, hot / hot_key_copies.min(servers));
+        // Each get takes its part of a second, and one of the hottest key another part.
+        let by_cpu = 1.0 / (random / platform.capacity() + hot / platform.hot_capacity());
         let by_nic = self.demand.peak / (self.nic_used(platform, servers) * servers);
-        platform.capacity().min(by_nic) / most
+        by_cpu.min(by_nic / (random + hot))
     }
 
     fn nic_used(&self, platform: &Platform, servers: f64) -> f64 {

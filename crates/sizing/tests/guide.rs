@@ -32,6 +32,35 @@ fn its_web_tier_needs_2500_servers() {
     assert_eq!((rule.servers, rule.gets_each), (2500.0, 25_600.0));
 }
 
+/// A server does fewer gets of one key than of many: the tier can do no more than those with a copy
+/// of the hottest key, and each copy takes a server.
+#[test]
+fn a_hot_key_limits_the_tier_by_its_own_capacity() {
+    let tier = |share: f64| {
+        let sizing = sized(&format!(
+            "utilization = 1.0\nspares = 0\nmax_loss = 1.0\n\
+             [load]\ngets_per_second = 4e6\nhot_key_share = {share}\n\
+             [data]\nitems = 1_000_000\nsizes = [[32, 300, 1]]\n\
+             [[platform]]\nname = \"one\"\ngets_per_second = 400_000\n\
+             hot_gets_per_second = 300_000\nmemory = \"8GB\"\nnic = \"1000Gbit\""
+        ));
+        sizing.candidates[0].clone()
+    };
+    let none = tier(0.0);
+    assert_eq!((none.servers, none.binds), (10.0, Constraint::Cpu));
+    assert!((none.gets_max - 4e6).abs() < 1.0, "{}", none.gets_max);
+    // Four copies of 1.2 million gets, beside the others' share of each server.
+    let some = tier(0.3);
+    assert_eq!((some.servers, some.hot_key_copies), (10.0, 4.0));
+    let wanted = 1.0 / (0.3 / 4.0 / 300e3 + 0.7 / 10.0 / 400e3);
+    assert!((some.gets_max - wanted).abs() < 1.0, "{}", some.gets_max);
+    // All gets are of one key: 4,000,000 / 300,000 servers have it.
+    let all = tier(1.0);
+    assert_eq!((all.servers, all.binds), (14.0, Constraint::HotKey));
+    assert_eq!(all.hot_key_copies, 14.0);
+    assert!((all.gets_max - 14.0 * 300e3).abs() < 1.0, "{}", all.gets_max);
+}
+
 /// The same number, from what each server can do.
 #[test]
 fn servers_of_its_capacity_are_as_many() {
