@@ -54,6 +54,7 @@ try {
     }
     await press();
     await findHostile();
+    await findUnanswered();
     await lookAtProxy(word("--proxy"));
     await grow();
     if (minutes > 0) await stay();
@@ -210,6 +211,20 @@ async function findHostile() {
   await page.click(".tile[data-health=trouble], .tile[data-health=good]");
   await page.waitForSelector("#member td", { state: "attached" });
   if (shots !== null) await page.screenshot({ path: join(shots, "member.png"), fullPage: true });
+  await page.close();
+}
+
+/** A question that fails is not shown as an answer without findings. */
+async function findUnanswered() {
+  const { page } = await open(1400, "light");
+  for (const [view, question] of [["advice", "advice"], ["host", "doctor"]]) {
+    const refuse = (route) => route.fulfill({ status: 503, contentType: "text/plain", body: "it is ending" });
+    await page.route(`**/api/${question}`, refuse);
+    await show(page, view);
+    const said = (id) => document.getElementById(id).textContent === "This could not be asked: it is ending";
+    await page.waitForFunction(said, `${view}-says`);
+    checks += 1;
+  }
   await page.close();
 }
 

@@ -108,11 +108,14 @@ const invalidation = {
     this.migrations.fill((routes.found?.migrations ?? []).map(({ from, to, start_seconds: start, interval_seconds: interval }) => {
       const done = Math.max(0, Math.min(1, interval > 0 ? (now - start) / interval : Number(now >= start)));
       return [from, to, date(start), date(start + interval), shown("ratio", done), { bar: done }];
-    }), routes.found === null ? "They stand in the proxy's configuration: give --config." : "The configuration has none.");
+    }), routes.found?.error ? unanswered(routes.found.error) : routes.found === null ? "They stand in the proxy's configuration: give --config." : "The configuration has none.");
   },
 };
 
 const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
+/** What stands in place of an answer that failed: no answer is not a good one. */
+const unanswered = (error) => `This could not be asked: ${error || "the console gave no reason"}`;
 
 /** An entry of a list: its weight, a title, and lines. */
 function item([weight, kind], title, lines, command) {
@@ -124,9 +127,10 @@ function item([weight, kind], title, lines, command) {
 
 const advice = {
   async refresh() {
-    const { advice: list, waiting } = await ask("/api/advice").catch((error) => ({ advice: [], waiting: error.message }));
+    const { advice: list, waiting, error } = await ask("/api/advice").catch((failed) => ({ advice: [], error: failed.message }));
     const begun = waiting > 0 ? `Waiting for the second answer of ${waiting} members. ` : "";
-    say(at("advice-says"), begun + (list.length === 0 ? "Nothing to change." : `${counted(list.length, "thing")} to change, the most urgent first.`));
+    const found = list.length === 0 ? "Nothing to change." : `${counted(list.length, "thing")} to change, the most urgent first.`;
+    say(at("advice-says"), error === undefined ? begun + found : unanswered(error));
     const kinds = { now: "bad", "worth it": "warn", note: "note" };
     fillOnce(at("advice-list"), list, (one) =>
       item([one.rank, kinds[one.rank]], one.finding, [one.members.join(", "), one.evidence], one.command));
@@ -135,10 +139,12 @@ const advice = {
 
 const host = {
   async refresh() {
-    const list = await ask("/api/doctor").catch(() => []);
+    const answer = await ask("/api/doctor").catch((failed) => ({ error: failed.message }));
+    const list = answer.error === undefined ? answer : [];
     const warnings = list.filter(({ level }) => level === "warning");
     const notes = list.filter(({ level }) => level !== "warning");
-    say(at("host-says"), list.length === 0 ? "Nothing found." : `${counted(warnings.length, "warning")}, ${counted(notes.length, "note")}.`);
+    const found = list.length === 0 ? "Nothing found." : `${counted(warnings.length, "warning")}, ${counted(notes.length, "note")}.`;
+    say(at("host-says"), answer.error === undefined ? found : unanswered(answer.error));
     fillOnce(at("host-list"), [...warnings, ...notes], (one) =>
       item([one.level, one.level === "warning" ? "warn" : "note"], `${one.check}: ${one.found}`, [one.why], one.command));
   },
