@@ -11,6 +11,7 @@
 
 use e2e::values::{make, store, version};
 use rustix::net;
+use rustix::process::Signal;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -278,6 +279,58 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
     let mut next = place.launch().succeed(&server).unwrap();
     assert!(server.wait().0);
     probe(&mut next, "a takeover at last");
+}
+
+/// Every second wait for the other side ends by a signal, at both of them.
+#[test]
+fn a_signal_is_not_taken_for_the_other_sides_failure() {
+    let interrupted = ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=recvmsg"];
+    let interrupted = [&interrupted[..], &["-e", "inject=recvmsg:error=EINTR:when=1+2"]].concat();
+    let place = Place::new();
+    let mut server = place.launch().under(&interrupted).start();
+    fill(&server);
+    place.launch().under(&failing()).succeed(&server).unwrap_err();
+    server.assert_alive("a successor that fails");
+    assert!(server.log().contains("serving on"), "{}", server.log());
+    let mut next = place.launch().under(&interrupted).succeed(&server).unwrap();
+    let (is_well, log) = server.wait();
+    assert!(is_well, "{log}");
+    next.assert_alive("a takeover");
+    let mut wire = next.connect();
+    wire.send(b"get k1\r\n");
+    assert!(wire.read_until(b"END\r\n").len() > 10, "k1 is gone");
+}
+
+/// Whoever is to end, and gives its place away before it has, ends when it gets it back.
+#[test]
+fn a_server_that_is_told_to_end_while_it_hands_over_ends_at_last() {
+    let place = Place::new();
+    let mut server = place.start();
+    fill(&server);
+    // The successor fails a while after it got the memory.
+    let inject = "inject=eventfd2:error=EMFILE:delay_enter=2000000:when=1";
+    let strace = ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=eventfd2", "-e", inject];
+    thread::scope(|scope| {
+        let successor = scope.spawn(|| {
+            place.launch().under(&strace).succeed(&server).unwrap_err();
+        });
+        while !server.log().contains("takes over") {
+            assert!(!successor.is_finished(), "{}", server.log());
+            thread::sleep(Duration::from_millis(1));
+        }
+        server.signal(Signal::TERM);
+    });
+    let (is_well, log) = server.wait();
+    assert!(is_well && log.contains("serving on"), "{log}");
+    let next = place.start();
+    let log = next.log();
+    assert!(log.contains(&format!("took over {KEYS} items")), "{log}");
+}
+
+/// Fails when nobody serves any more: at the first eventfd of a worker.
+fn failing() -> [&'static str; 9] {
+    let inject = "inject=eventfd2:error=EMFILE:when=1";
+    ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=eventfd2", "-e", inject]
 }
 
 /// Whoever may create a file beside the memory file can listen there, and would hand over sockets

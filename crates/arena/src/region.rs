@@ -39,7 +39,7 @@ unsafe impl Zeroed for crate::control::Control {}
 mod system {
     use libc::{MPOL_INTERLEAVE, SYS_get_mempolicy, SYS_mbind, c_int, c_long, syscall};
     use rustix::fs::{FallocateFlags, fallocate};
-    use rustix::io::Errno;
+    use rustix::io::{Errno, retry_on_intr};
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
     use std::fs::File;
     use std::io;
@@ -79,7 +79,8 @@ mod system {
     /// Makes sure that the file system has room for the range; `false` if it is full.
     pub(super) fn commit(file: &File, offset: u64, bytes: u64) -> bool {
         // A file system without this call is believed to have room.
-        match fallocate(file, FallocateFlags::empty(), offset, bytes) {
+        // tmpfs ends it at a signal.
+        match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), offset, bytes)) {
             Err(error) => error == Errno::OPNOTSUPP,
             Ok(()) => true,
         }

@@ -144,14 +144,15 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
         metrics,
         exports,
         predecessor,
+        pid_file: None,
         is_confined: false,
     };
-    while let HandedOver::Failed(kept, ticket) = server.serve(sockets, signals, &store, clock)? {
+    while let Some(kept) = server.serve(sockets, signals, &store, clock)? {
         let file = store.share_file().ok().flatten();
         let file = file.ok_or_else(|| Failure::os("-e: the memory file is lost".to_owned()))?;
         drop(store);
-        (store, clock) = memory::inherit(&server.options, &config, file, ticket, &log)?;
-        (sockets, signals) = (kept, Caught::hangups()?.ends()?);
+        (store, clock) = memory::inherit(&server.options, &config, file, kept.ticket, &log)?;
+        (sockets, signals) = (kept.sockets, kept.signals);
     }
     log.detail(format_args!("ended"));
     Ok(())
@@ -196,28 +197,31 @@ struct Server {
     /// What goes to a collector.
     exports: Option<telemetry::Settings>,
     predecessor: Option<Predecessor>,
+    pid_file: Option<PidFile>,
     is_confined: bool,
 }
 
+/// What a server is left with when its successor has failed.
+struct Kept {
+    sockets: Sockets,
+    /// The one under which the memory was left.
+    ticket: u64,
+    signals: Caught,
+}
+
 impl Server {
-    /// Serves until told to end. Answers whether the place was handed over to a successor that did
-    /// not take it.
+    /// Serves until told to end. Answers what is left to serve on with, if a successor did not take
+    /// the place that was handed over to it.
     fn serve(
         &mut self,
         sockets: Sockets,
         signals: Caught,
         store: &Arc<Store>,
         clock: Clock,
-    ) -> Result<HandedOver, Failure> {
+    ) -> Result<Option<Kept>, Failure> {
+        self.prepare()?;
         let Self { options, log, .. } = self;
         let entry = self.entry.clone();
-        let _pid_file = PidFile::write(options, log);
-        limits::lock_memory(options, log);
-        if !self.is_confined {
-            confine::process(options, self.exports.is_some(), log)?;
-            self.is_confined = true;
-        }
-
         let config = net::Config {
             tls: entry.tls.clone(),
             login_timeout: entry.auth.as_ref().map(|_| LOGIN_PATIENCE),
@@ -259,20 +263,16 @@ impl Server {
         let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
         let watching = watching(options.style, &reload)?;
         let listener = self.open_successor_listener(kept, store, handle.control())?;
-        shown.ready(self.predecessor.is_some(), &self.log);
-        announce(&self.options, handle.control(), &shown, &self.log);
+        self.announce(handle.control(), &shown, listener.as_ref());
         // What is said of the start has been written by then.
         let log_writer = self.log.start_writer();
         if let Err(error) = &log_writer {
             self.log.warning(format_args!("log lines may delay clients: no thread: {error}"));
         }
-        if let Some(predecessor) = self.predecessor.take() {
-            predecessor.dismiss();
-            listener.iter().for_each(SuccessorListener::claim_files);
-        }
 
         handle.join();
-        drop((signals, watching));
+        let signals = signals.keep();
+        drop(watching);
         let closing = shown.close();
         cleaner.stop();
         sampler.stop();
@@ -280,7 +280,34 @@ impl Server {
         let end = self.close_memory(listener, store, clock);
         drop(log_writer);
         drop(closing);
-        Ok(end)
+        match end? {
+            HandedOver::Done => Ok(None),
+            HandedOver::Failed(sockets, ticket) => {
+                Ok(Some(Kept { sockets, ticket, signals: signals? }))
+            }
+        }
+    }
+
+    /// What the process does before it starts threads.
+    fn prepare(&mut self) -> Result<(), Failure> {
+        let Self { options, log, .. } = self;
+        PidFile::hold(&mut self.pid_file, options, log);
+        limits::lock_memory(options, log);
+        if !self.is_confined {
+            confine::process(options, self.exports.is_some(), log)?;
+            self.is_confined = true;
+        }
+        Ok(())
+    }
+
+    /// Says that clients are served, to the operator and to a predecessor, which may end.
+    fn announce(&mut self, control: &Control, shown: &Shown, listener: Option<&SuccessorListener>) {
+        shown.ready(self.predecessor.is_some(), &self.log);
+        announce(&self.options, control, shown, &self.log);
+        if let Some(predecessor) = self.predecessor.take() {
+            predecessor.dismiss();
+            listener.into_iter().for_each(SuccessorListener::claim_files);
+        }
     }
 
     /// Leaves the items to a successor or to the memory file.
@@ -289,12 +316,12 @@ impl Server {
         listener: Option<SuccessorListener>,
         store: &Arc<Store>,
         clock: Clock,
-    ) -> HandedOver {
+    ) -> Result<HandedOver, Failure> {
         match listener {
             Some(listener) => listener.close(store, clock),
             None => {
                 memory::close(store, clock, 0, &self.log);
-                HandedOver::Done
+                Ok(HandedOver::Done)
             }
         }
     }

@@ -16,9 +16,22 @@ pub(super) struct PidFile {
 }
 
 impl PidFile {
+    /// Writes it, unless this one still names the process: a server that serves again may no longer
+    /// be allowed to write.
+    pub(super) fn hold(held: &mut Option<Self>, options: &Options, log: &Log) {
+        if !held.as_ref().is_some_and(Self::is_ours) {
+            *held = None;
+            *held = Self::write(options, log);
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        fs::read_to_string(&self.path).is_ok_and(|text| text.trim() == process::id().to_string())
+    }
+
     /// Writes it in one piece: whoever reads it finds the whole number or no file. As with
     /// memcached, a file that cannot be written is a warning, and the server runs on.
-    pub(super) fn write(options: &Options, log: &Log) -> Option<Self> {
+    fn write(options: &Options, log: &Log) -> Option<Self> {
         let path = options.pid_file.clone()?;
         match new_file::put(&path, &format!("{}\n", process::id())) {
             Ok(()) => Some(Self { path }),
@@ -32,9 +45,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        let is_ours = fs::read_to_string(&self.path)
-            .is_ok_and(|text| text.trim() == process::id().to_string());
-        if is_ours {
+        if self.is_ours() {
             // Left behind, it is overwritten by the next start.
             let _ = fs::remove_file(&self.path);
         }

@@ -30,19 +30,23 @@ use crate::log::Log;
 #[derive(Debug)]
 pub(super) struct Caught {
     signals: Signals,
+    /// Those that came before, to a server that gave its place away meanwhile.
+    before: Vec<i32>,
 }
 
 /// The thread that acts on them; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Forwarding {
     handle: Handle,
-    thread: Option<JoinHandle<()>>,
+    /// Answers the signal that was to end the server, and those that came too late for it.
+    thread: Option<JoinHandle<Vec<i32>>>,
 }
 
 impl Caught {
     /// From here on SIGHUP does not end the process.
     pub(super) fn hangups() -> Result<Self, Failure> {
-        Ok(Self { signals: Signals::new([SIGHUP]).map_err(not_caught)? })
+        let signals = Signals::new([SIGHUP]).map_err(not_caught)?;
+        Ok(Self { signals, before: Vec::new() })
     }
 
     /// From here on the others do not end it either.
@@ -63,7 +67,7 @@ impl Caught {
         let handle = self.signals.handle();
         let body = move || {
             let mut ending = None;
-            for signal in self.signals.forever() {
+            for signal in self.before.into_iter().chain(self.signals.forever()) {
                 match signal {
                     SIGHUP => {
                         log.detail(format_args!("SIGHUP: reading files again"));
@@ -85,10 +89,12 @@ impl Caught {
                             )),
                         }
                         let control = control.clone();
-                        ending = Some(end.begin(move || control.drain(DRAIN_PATIENCE)));
+                        ending = Some((signal, end.begin(move || control.drain(DRAIN_PATIENCE))));
                     }
                 }
             }
+            let ended_by = ending.map(|(signal, _)| signal);
+            ended_by.into_iter().chain(self.signals.pending()).collect()
         };
         let thread = thread::Builder::new()
             .name("signals".to_owned())
@@ -102,13 +108,31 @@ impl Caught {
 /// file.
 pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
+impl Forwarding {
+    /// Stops acting on signals. From here on they are kept, with the one that was to end the server
+    /// and those that it has not seen, for the case that it serves again.
+    pub(super) fn keep(mut self) -> Result<Caught, Failure> {
+        let mut kept = Caught::hangups()?.ends()?;
+        kept.before = self.stop();
+        // For a moment both have caught them.
+        for signal in kept.signals.pending() {
+            if !kept.before.contains(&signal) {
+                kept.before.push(signal);
+            }
+        }
+        Ok(kept)
+    }
+
+    fn stop(&mut self) -> Vec<i32> {
+        self.handle.close();
+        // It only forwards; should it have panicked, the server has ended all the same.
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
 impl Drop for Forwarding {
     fn drop(&mut self) {
-        self.handle.close();
-        if let Some(thread) = self.thread.take() {
-            // It only forwards; should it have panicked, the server has ended all the same.
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 

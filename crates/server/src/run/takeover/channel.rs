@@ -1,11 +1,15 @@
 //! Messages of text and descriptors between two processes.
+//!
+//! A signal interrupts a call that waits with a time limit, even where its handler asks for calls
+//! to be begun again (`signal(7)`). It says nothing about the other side, so every call is repeated.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -18,6 +22,9 @@ use super::DESCRIPTORS_MAX;
 
 /// Longest message, in bytes: a description of each descriptor, most of them a few bytes.
 const MESSAGE_BYTES: usize = 64 << 10;
+
+/// Least time limit of a call.
+const TIME_MIN: Duration = Duration::from_millis(1);
 
 /// One side of a conversation. Messages keep their bounds.
 #[derive(Debug)]
@@ -54,13 +61,14 @@ fn new_socket() -> io::Result<OwnedFd> {
 impl Channel {
     pub(super) fn connect(path: &Path) -> io::Result<Self> {
         let socket = new_socket()?;
-        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let address = SocketAddrUnix::new(path)?;
+        retry_on_intr(|| connect(&socket, &address))?;
         Ok(Self { socket })
     }
 
     /// Waits for the next conversation.
     pub(super) fn accept(listener: &OwnedFd) -> io::Result<Self> {
-        let socket = accept_with(listener, SocketFlags::CLOEXEC)?;
+        let socket = retry_on_intr(|| accept_with(listener, SocketFlags::CLOEXEC))?;
         sockopt::set_socket_passcred(&socket, true)?;
         Ok(Self { socket })
     }
@@ -80,7 +88,7 @@ impl Channel {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
         let text = [IoSlice::new(text.as_bytes())];
-        sendmsg(&self.socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
+        retry_on_intr(|| sendmsg(&self.socket, &text, &mut ancillary, SendFlags::NOSIGNAL))?;
         Ok(())
     }
 
@@ -90,7 +98,7 @@ impl Channel {
     ///
     /// The socket's, among them [`io::ErrorKind::WouldBlock`] when nothing came for this long.
     pub(super) fn receive(&self, patience: Duration) -> io::Result<Option<Message>> {
-        sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(patience))?;
+        let until = Instant::now() + patience;
         let mut space = vec![
             MaybeUninit::uninit();
             rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX), ScmCredentials(1))
@@ -98,8 +106,16 @@ impl Channel {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = vec![0; MESSAGE_BYTES];
         let mut into = [IoSliceMut::new(&mut bytes)];
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let len = recvmsg(&self.socket, &mut into, &mut ancillary, flags)?.bytes;
+        let len = loop {
+            // No time at all would be no limit.
+            let left = until.saturating_duration_since(Instant::now()).max(TIME_MIN);
+            sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(left))?;
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            match recvmsg(&self.socket, &mut into, &mut ancillary, flags) {
+                Err(Errno::INTR) => {}
+                received => break received?.bytes,
+            }
+        };
         if len == 0 {
             return Ok(None);
         }
@@ -115,6 +131,22 @@ impl Channel {
             }
         }
         Ok(Some(message))
+    }
+
+    /// Waits until the other side is gone; `false` if it stays for this long. The kernel closes the
+    /// socket of a process that ends when it is through with its memory.
+    pub(super) fn is_left(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            match self.receive(until.saturating_duration_since(Instant::now())) {
+                Ok(None) => return true,
+                // It left something unread.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return true,
+                // It had said something before.
+                Ok(Some(_)) => {}
+                Err(_) => return false,
+            }
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::log::Log;
-use crate::run::memory;
+use crate::run::{Failure, memory};
 
 /// The socket at which a successor asks for this server's place.
 #[derive(Debug)]
@@ -98,7 +98,15 @@ impl SuccessorListener {
 
     /// Closes it when the workers have ended. If a successor waits, it gets the memory; otherwise
     /// that is put in order for whoever comes.
-    pub(in crate::run) fn close(self, store: &Arc<Store>, clock: Clock) -> HandedOver {
+    ///
+    /// # Errors
+    ///
+    /// The successor failed, and this server cannot serve in its place.
+    pub(in crate::run) fn close(
+        self,
+        store: &Arc<Store>,
+        clock: Clock,
+    ) -> Result<HandedOver, Failure> {
         // Ends the thread's wait.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         // It answers one conversation at a time, and lets nothing escape but its successor.
@@ -108,7 +116,7 @@ impl SuccessorListener {
         let Some(successor) = successor else {
             let _ = fs::remove_file(&self.path);
             memory::close(store, clock, 0, &log);
-            return HandedOver::Done;
+            return Ok(HandedOver::Done);
         };
         let ticket = crate::run::random_seed().max(1);
         let outcome = match successor.hand_over(store, clock, ticket, &log) {
@@ -122,11 +130,8 @@ impl SuccessorListener {
             Err(reason) => Err(io::Error::other(format!("{reason}, and it does not end"))),
         };
         self.shared.sockets.leave_files();
-        outcome.unwrap_or_else(|error| {
-            log.warning(format_args!(
-                "the successor failed, and this server cannot go on: {error}"
-            ));
-            HandedOver::Done
+        outcome.map_err(|error| {
+            Failure::os(format!("the successor failed, and this server cannot go on: {error}"))
         })
     }
 }
@@ -211,14 +216,12 @@ impl Successor {
         }
     }
 
-    /// Whether it has ended; it is killed if it has not. The kernel closes its side when it is
-    /// through with it.
+    /// Whether it has ended; it is killed if it has not.
     fn is_gone(&self) -> bool {
-        let is_closed = |patience| matches!(self.channel.receive(patience), Ok(None));
-        let has_ended = is_closed(Duration::from_millis(1));
-        has_ended || {
-            let killed = kill_process(self.pid, Signal::KILL);
-            killed.is_ok() && is_closed(Duration::from_secs(10))
+        self.channel.is_left(Duration::from_millis(1)) || {
+            // Where this fails, it has ended meanwhile or may not be killed: the channel tells.
+            let _ = kill_process(self.pid, Signal::KILL);
+            self.channel.is_left(Duration::from_secs(10))
         }
     }
 }
