@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 
 use common::{Running, Scratch, holdall, http, kill, output, proc_line, stderr, stdout, wait_for};
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 /// `holdall config` with these arguments: status, stdout and stderr.
 fn config(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -206,6 +206,34 @@ fn a_broken_file_changes_nothing_and_is_told_in_metrics() {
     wait_for("the change", || shown(&running, "maxbytes") == "68157440");
     wait_for("the gauge", || metric("successful") == 1.0);
     assert!(metric("success_timestamp_seconds") > started_at);
+}
+
+/// Changes how many files a server may open; answers how many it was before.
+fn set_files_max(running: &Running, current: Option<u64>) -> Option<u64> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let pid = Pid::from_raw(i32::try_from(running.pid()).unwrap());
+    prlimit(pid, Resource::Nofile, Rlimit { current, maximum }).unwrap().current
+}
+
+/// A user that was removed while the file could not be read must not stay in for good.
+#[test]
+fn a_file_that_could_not_be_read_is_tried_again() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("users"), "one:first\n").unwrap();
+    // Limits of another user's process are not ours to change. Without root's rights this does
+    // nothing.
+    let users = scratch.text("users");
+    let settings = format!("port = -1\nuser = \"root\"\nauth_file = \"{users}\"\n");
+    let running = serve(&scratch, &settings);
+    wait_for("the start", || running.log().contains("listening on"));
+    let usual = set_files_max(&running, Some(0));
+    fs::write(scratch.path("users"), "two:second\n").unwrap();
+    wait_for("the refusal", || running.log().contains("users and rights: as they were, because "));
+    // It is tried some times more.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    set_files_max(&running, usual);
+    wait_for("the change", || running.log().contains("users and rights: read again"));
+    assert_eq!(running.log().matches("as they were").count(), 1, "{}", running.log());
 }
 
 /// One that was there before must not be locked out by a file that is being written.

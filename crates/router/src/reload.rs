@@ -111,7 +111,8 @@ pub(crate) struct Watched {
 }
 
 /// Loads the configuration whenever the file or the list of its servers has changed. A wrong one is
-/// reported, and the old one stays.
+/// reported, and the old one stays; it is tried again, since a file that could not be read may be
+/// readable later without being another one.
 pub(crate) fn reload(
     shared: &Shared,
     mut watched: Watched,
@@ -126,18 +127,21 @@ pub(crate) fn reload(
     }
     let period = Duration::from_millis(options.file_observer_poll_period_ms);
     let asks_every = Duration::from_millis(options.discovery_period_ms);
-    let (mut asked, mut told) = (Instant::now(), String::new());
+    let (mut asked, mut told, mut is_refused) = (Instant::now(), String::new(), false);
     while !end.is_closed() {
         thread::sleep(period);
         let now = look_at(watched.seen.keys());
         let is_changed = now != watched.seen;
         let is_due = watched.is_dynamic && asked.elapsed() >= asks_every;
-        if !is_changed && !is_due {
+        let is_retry = is_refused && asked.elapsed() >= RETRY_EVERY;
+        if !is_changed && !is_due && !is_retry {
             continue;
         }
         watched.seen = now;
         asked = Instant::now();
-        match take(shared, &mut watched, is_changed) {
+        let taken = take(shared, &mut watched, is_changed || is_refused);
+        is_refused = taken.is_err() && (is_changed || is_refused);
+        match taken {
             Ok(None) => told.clear(),
             Ok(Some((warnings, snapshot))) => {
                 told.clear();
@@ -156,6 +160,9 @@ pub(crate) fn reload(
         }
     }
 }
+
+/// The time between two tries of a configuration that was refused.
+const RETRY_EVERY: Duration = Duration::from_secs(5);
 
 /// Reads the configuration again, and takes it if it is another. Returns what its author should
 /// know then, and what it was read from.

@@ -59,14 +59,13 @@ impl Entry {
     }
 
     /// Reads the files of a part again, if there are any: those that cannot be used leave what they
-    /// said before.
+    /// said before. `warn` gets what does not stop them from being used.
     pub(crate) fn reload(
         &self,
         part: Part,
         engine: &engine::Shared,
-        log: &Log,
+        warn: impl Fn(Warning<'_>),
     ) -> Option<Result<(), ReloadError>> {
-        let warn = |warning: Warning<'_>| log.warning(format_args!("{warning}"));
         match part {
             Part::Settings => None,
             Part::Users => {

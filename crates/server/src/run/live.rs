@@ -66,15 +66,13 @@ impl Live {
     }
 
     /// Reads everything again, takes over what can change, and names what cannot. What is wrong
-    /// changes nothing. Answers whether the settings could be used.
-    pub(super) fn reload(&self) -> bool {
-        let settled = match (self.again)() {
-            Ok(settled) => settled,
-            Err(refusal) => {
-                self.log.warning(format_args!("settings: as they were, because {refusal}"));
-                return false;
-            }
-        };
+    /// changes nothing. Answers whether every setting could be used.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read, or are wrong.
+    pub(super) fn reload(&self) -> Result<bool, Refusal> {
+        let settled = (self.again)()?;
         let wanted = by_key(settled.given);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all_used = true;
@@ -102,7 +100,7 @@ impl Live {
                 }
             }
         }
-        all_used
+        Ok(all_used)
     }
 
     fn apply(&self, live: settings::Live, options: &Options) -> Result<(), String> {

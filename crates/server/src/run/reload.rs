@@ -3,7 +3,12 @@
 //!
 //! A file that is being written is left alone until it has been the same for a second: half a file
 //! of settings would be one with other settings, and half a file of users would lock users out.
+//!
+//! What could not be used is tried again every second, though no file has changed since: the reason
+//! may be one that passes, such as a file's owner or a lack of descriptors. A user that was removed
+//! stays until then.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use access::ReloadError;
+use access::{ReloadError, Warning};
 use files::Stamp;
 use metrics::supervisor;
 use options::Options;
@@ -61,12 +66,42 @@ pub(super) struct Reload {
     entry: Entry,
     shared: Arc<Shared>,
     log: Log,
-    seen: Mutex<Seen>,
+    state: Mutex<State>,
+}
+
+/// What came of the last readings.
+#[derive(Debug)]
+struct State {
+    seen: Seen,
+    failed: Failed,
+}
+
+/// The parts that could not be used the last time, and why.
+#[derive(Debug, Default)]
+struct Failed(Vec<(Part, String)>);
+
+impl Failed {
+    fn parts(&self) -> impl Iterator<Item = Part> {
+        self.0.iter().map(|(part, _)| *part)
+    }
+
+    fn forget(&mut self, part: Part) {
+        self.0.retain(|(known, _)| *known != part);
+    }
+
+    /// Answers whether the reason is another one than before.
+    fn remember(&mut self, part: Part, why: &impl ToString) -> bool {
+        let failure = (part, why.to_string());
+        let is_news = !self.0.contains(&failure);
+        self.forget(part);
+        self.0.push(failure);
+        is_news
+    }
 }
 
 impl fmt::Debug for Reload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reload").field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("Reload").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
@@ -78,7 +113,8 @@ impl Reload {
         log: Log,
         seen: Seen,
     ) -> Arc<Self> {
-        Arc::new(Self { live, entry, shared: Arc::clone(shared), log, seen: Mutex::new(seen) })
+        let state = Mutex::new(State { seen, failed: Failed::default() });
+        Arc::new(Self { live, entry, shared: Arc::clone(shared), log, state })
     }
 
     /// Reads everything again.
@@ -88,54 +124,83 @@ impl Reload {
     /// The last file of users, rights, certificates or namespaces that could not be used, and why.
     pub(super) fn all(&self) -> Result<(), ReloadError> {
         supervisor::reloading();
-        let mut seen = self.seen();
+        let mut state = self.state();
+        let State { seen, failed } = &mut *state;
         *seen = seen.now();
+        // Whoever asks for it reads of each failure anew.
+        *failed = Failed::default();
         // Each part for itself: one that fails keeps no other from being read.
-        let failed: Vec<_> =
-            Part::ALL.into_iter().filter_map(|part| self.part(part).err()).collect();
+        let errors: Vec<_> =
+            Part::ALL.into_iter().filter_map(|part| self.part(part, failed).err()).collect();
         supervisor::reloaded();
-        failed.into_iter().next_back().map_or(Ok(()), Err)
+        errors.into_iter().next_back().map_or(Ok(()), Err)
     }
 
-    /// Reads those parts again whose files are others now, if they are still as they were in
-    /// `before`. Answers how they are now.
+    /// Reads those parts again whose files are others now or could not be used, if the files are
+    /// still as they were in `before`. Answers how they are now.
     fn changed(&self, before: &Seen) -> Seen {
-        let mut seen = self.seen();
-        let now = seen.now();
-        let changed = seen.changed(&now);
-        if now == *before && !changed.is_empty() {
-            *seen = now.clone();
-            for part in changed {
+        let mut state = self.state();
+        let now = state.seen.now();
+        if now == *before {
+            let mut due = state.seen.changed(&now);
+            due.extend(state.failed.parts());
+            state.seen = now.clone();
+            for part in Part::ALL.into_iter().filter(|part| due.contains(part)) {
                 // It has said so.
-                let _ = self.part(part);
+                let _ = self.part(part, &mut state.failed);
             }
         }
         now
     }
 
-    fn part(&self, part: Part) -> Result<(), ReloadError> {
-        let read = match (part, &self.live) {
-            (Part::Settings, Some(live)) => {
-                self.shared.reloads.note(part, live.reload());
-                return Ok(());
-            }
-            (Part::Settings, None) => return Ok(()),
-            _ => self.entry.reload(part, &self.shared.engine, &self.log),
-        };
-        let Some(read) = read else { return Ok(()) };
+    fn part(&self, part: Part, failed: &mut Failed) -> Result<(), ReloadError> {
+        if part == Part::Settings {
+            self.settings(failed);
+            return Ok(());
+        }
+        let warnings = RefCell::new(Vec::new());
+        let warn = |warning: Warning<'_>| warnings.borrow_mut().push(warning.to_string());
+        let Some(read) = self.entry.reload(part, &self.shared.engine, warn) else { return Ok(()) };
         self.shared.reloads.note(part, read.is_ok());
-        match &read {
-            Ok(()) => self.log.always(format_args!("{}: read again", part.title())),
-            Err(why) => {
-                self.log.warning(format_args!("{}: as they were, because {why}", part.title()));
+        let is_news = match &read {
+            Ok(()) => {
+                failed.forget(part);
+                true
+            }
+            Err(why) => failed.remember(part, why),
+        };
+        if is_news {
+            let warnings = warnings.take();
+            warnings.iter().for_each(|warning| self.log.warning(format_args!("{warning}")));
+            match &read {
+                Ok(()) => self.log.always(format_args!("{}: read again", part.title())),
+                Err(why) => self.as_it_was(part, why),
             }
         }
         read
     }
 
+    fn settings(&self, failed: &mut Failed) {
+        let Some(live) = &self.live else { return };
+        let read = live.reload();
+        self.shared.reloads.note(Part::Settings, read == Ok(true));
+        match read {
+            Ok(_) => failed.forget(Part::Settings),
+            Err(why) => {
+                if failed.remember(Part::Settings, &why) {
+                    self.as_it_was(Part::Settings, &why);
+                }
+            }
+        }
+    }
+
+    fn as_it_was(&self, part: Part, why: &dyn fmt::Display) {
+        self.log.warning(format_args!("{}: as they were, because {why}", part.title()));
+    }
+
     /// Held while files are read, so that one reading comes after the other.
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,7 +214,7 @@ pub(super) struct Watching {
 impl Watching {
     /// Starts it, if there are files.
     pub(super) fn start(reload: &Arc<Reload>) -> Result<Option<Self>, Failure> {
-        let mut before = reload.seen().clone();
+        let mut before = reload.state().seen.clone();
         if before.0.is_empty() {
             return Ok(None);
         }
