@@ -6,10 +6,13 @@
 //! appends and asks for the size, and a lease, which is a promise to fill. A whole prefix may be
 //! invalidated by a user who may write every key under it. The other commands require `admin`,
 //! except those that show nothing of items and change nothing.
+//!
+//! Who may write alone learns whether there is an item, the cas unique of what was stored, and
+//! whether an append makes the item too large: nothing else of the item that was there before.
 
 use proto::StoreMode;
 use proto::binary::Command as Binary;
-use proto::meta::{self, Command as Meta};
+use proto::meta::{self, Command as Meta, reply};
 use proto::text::Request;
 
 use crate::login::Login;
@@ -67,7 +70,7 @@ impl<'b> Needs<'b> {
             Meta::Get if changes => Self::Key(Permission::ReadWrite, request.key),
             Meta::Get | Meta::Debug => Self::Key(Permission::Read, request.key),
             Meta::Set { mode: StoreMode::Append | StoreMode::Prepend, .. }
-                if request.flags.into_iter().any(|flag| flag == b"s") =>
+                if reply::tells(request, b's') =>
             {
                 Self::Key(Permission::ReadWrite, request.key)
             }
@@ -97,5 +100,63 @@ impl<'b> Needs<'b> {
             | Binary::SaslAuth { .. }
             | Binary::SaslStep { .. } => Self::Nothing,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::KeyBuf;
+    use proto::meta::Command;
+    use proto::meta::reply::{ItemFacts, Status, write_item};
+    use proto::text::{self, Parsed};
+
+    use super::*;
+
+    /// The reply to a command that found this item.
+    fn reply(request: &meta::Request<'_>, before: &ItemFacts) -> Vec<u8> {
+        let appends = matches!(
+            request.command,
+            Command::Set { mode: StoreMode::Append | StoreMode::Prepend, .. }
+        );
+        let value_bytes = if appends { before.value_bytes } else { 1 };
+        let mut out = Vec::new();
+        write_item(&mut out, request, Status::Done, &ItemFacts { value_bytes, cas: 1, ..*before });
+        out
+    }
+
+    #[test]
+    fn who_may_only_write_sees_nothing_of_the_item_before() {
+        let before = ItemFacts::default();
+        let other = ItemFacts {
+            flags: 5,
+            hit_before: true,
+            last_access_secs: 6,
+            value_bytes: 7,
+            ttl_secs: Some(8),
+            ttl_secs_before: Some(9),
+            ..before
+        };
+        let mut readers = 0;
+        for command in
+            ["mg k", "me k", "ms k 1", "ms k 1 MA", "ms k 1 MP", "ms k 1 MR", "md k", "ma k"]
+        {
+            for (letter, rest) in
+                (b'a'..=b'z').flat_map(|letter| ["", "1", "x"].map(|r| (letter, r)))
+            {
+                let line = format!("{command} {}{rest}\r\n", char::from(letter));
+                let mut key = KeyBuf::new();
+                let parsed = text::parse(line.as_bytes(), &mut key);
+                let Parsed::Request { request: Request::Meta(request), .. } = parsed else {
+                    continue;
+                };
+                if reply(&request, &before) == reply(&request, &other) {
+                    continue;
+                }
+                readers += 1;
+                let needs = Needs::of_meta(&request);
+                assert!(!matches!(needs, Needs::Key(Permission::Write, _)), "{line}: {needs:?}");
+            }
+        }
+        assert!(readers > 0);
     }
 }

@@ -221,6 +221,14 @@ fn write_flags(out: &mut Vec<u8>, request: &Request<'_>, facts: &ItemFacts) {
     }
 }
 
+/// True if the reply of success tells this fact about the item: `c f h l s t`. A flag counts by its
+/// first letter, whatever follows.
+#[must_use]
+pub fn tells(request: &Request<'_>, letter: u8) -> bool {
+    let is_asked = |word: &[u8]| word.first() == Some(&letter);
+    returns(request.command, letter) && request.flags.into_iter().any(is_asked)
+}
+
 /// Which commands return which facts; all return the key and the opaque.
 const fn returns(command: Command, letter: u8) -> bool {
     match command {

@@ -205,8 +205,8 @@ fn readers_win_nothing_and_writers_see_nothing() {
     expect(&mut worker, &mut report, b"mg k v\r\nmg k R30\r\n", b"VA 1 X\r\n5\r\nHD X\r\n");
     expect(&mut worker, &mut app, b"mg k\r\n", b"HD X W\r\n");
     expect(&mut worker, &mut report, b"mg k\r\n", b"HD Z X\r\n");
-    let want = format!("{DENIED}{DENIED}HD\r\n");
-    let sent = b"ms k 0 MA s\r\n\r\nms k 0 MP k s\r\n\r\nms k 0 MA\r\n\r\n";
+    let want = format!("{DENIED}{DENIED}{DENIED}HD\r\n");
+    let sent = b"ms k 0 MA s\r\n\r\nms k 0 MP k s\r\n\r\nms k 0 MA s1\r\n\r\nms k 0 MA\r\n\r\n";
     expect(&mut worker, &mut feed, sent, want.as_bytes());
     expect(&mut worker, &mut app, b"ms k 0 MA s\r\n\r\n", b"HD s1\r\n");
 }
