@@ -327,6 +327,28 @@ fn a_server_that_is_told_to_end_while_it_hands_over_ends_at_last() {
     assert!(log.contains(&format!("took over {KEYS} items")), "{log}");
 }
 
+#[test]
+fn a_server_that_serves_again_is_as_it_was() {
+    let place = Place::new();
+    let pid_file = std::env::temp_dir().join(format!("e2e-takeover-pid-{}", std::process::id()));
+    let flags = ["-P", pid_file.to_str().unwrap(), "-o", "drop_privileges"];
+    let mut server = place.launch().args(&flags).start();
+    let mut wire = server.connect();
+    wire.expect(b"cache_memlimit 100\r\n", b"OK\r\n");
+    wire.expect(b"lru_crawler disable\r\nslabs automove 0\r\n", b"OK\r\nOK\r\n");
+    place.launch().under(&failing()).succeed(&server).unwrap_err();
+    let settings = server.stats("settings");
+    for (name, want) in [("maxbytes", "104857600"), ("lru_crawler", "no"), ("slab_automove", "0")] {
+        let found = settings.iter().find(|(known, _)| known == name);
+        assert_eq!(found.map(|(_, value)| value.as_str()), Some(want), "{name}");
+    }
+    let pid = std::fs::read_to_string(&pid_file).expect("the pid file");
+    assert_eq!(pid.trim(), server.pid().to_string());
+    server.signal(Signal::TERM);
+    assert!(server.wait().0);
+    assert!(!pid_file.exists() && !place.unix.exists(), "{}", place.unix.display());
+}
+
 /// Fails when nobody serves any more: at the first eventfd of a worker.
 fn failing() -> [&'static str; 9] {
     let inject = "inject=eventfd2:error=EMFILE:when=1";

@@ -148,6 +148,14 @@ impl Shared {
         self.stale_secs.load(Ordering::Relaxed)
     }
 
+    /// The settings of leases.
+    #[must_use]
+    pub fn lease_settings(&self) -> LeaseSettings {
+        // Relaxed: a number that depends on nothing else.
+        let interval_secs = self.lease_interval_secs.load(Ordering::Relaxed);
+        LeaseSettings { interval_secs, stale_secs: self.stale_secs() }
+    }
+
     /// Leases go by these settings from now on. A stale value stays for as long as it was to when
     /// it was deleted.
     pub fn set_leases(&self, leases: LeaseSettings) {

@@ -30,7 +30,12 @@ impl Crawler {
 
     /// Between two steps of [`CRAWLED_AT_ONCE`] items.
     pub(crate) fn pause(&self) -> Duration {
-        Duration::from_micros(u64::from(self.sleep_micros.load(Ordering::Relaxed)))
+        Duration::from_micros(u64::from(self.sleep_micros()))
+    }
+
+    /// The same in microseconds.
+    pub(crate) fn sleep_micros(&self) -> u32 {
+        self.sleep_micros.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
@@ -59,7 +64,7 @@ impl Crawler {
         let yes_no = if self.is_enabled.load(Ordering::Relaxed) { "yes" } else { "no" };
         [
             ("lru_crawler", yes_no.to_owned()),
-            ("lru_crawler_sleep", self.sleep_micros.load(Ordering::Relaxed).to_string()),
+            ("lru_crawler_sleep", self.sleep_micros().to_string()),
             ("lru_crawler_tocrawl", self.to_crawl.load(Ordering::Relaxed).to_string()),
         ]
     }

@@ -34,6 +34,7 @@ pub struct Shared {
     settings: Mutex<Vec<(&'static str, String)>>,
     /// How reading files again went.
     pub(crate) reloads: Reloads,
+    log_filter: Mutex<logging::Filter>,
     /// `--drain`, in seconds.
     drain_secs: AtomicU64,
     verbosity: AtomicU8,
@@ -101,6 +102,7 @@ impl Shared {
             prefixes: Prefixes::new(options.prefix_delimiter, options.prefix_stats),
             settings: Mutex::new(stats_settings::of(options)),
             reloads: Reloads::default(),
+            log_filter: Mutex::new(options.log_filter.clone()),
             drain_secs: AtomicU64::new(options.drain.as_secs()),
             verbosity: AtomicU8::new(options.verbosity),
             walks: AtomicU64::new(0),
@@ -148,6 +150,16 @@ impl Shared {
 
     pub(crate) fn set_connections_max(&self, max: usize) {
         self.connections_max.store(max, Ordering::Relaxed);
+    }
+
+    /// The events that are logged (`--log-filter`).
+    pub(crate) fn log_filter(&self) -> logging::Filter {
+        self.log_filter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_log_filter(&self, filter: &logging::Filter) {
+        logging::set_filter(filter);
+        *self.log_filter.lock().unwrap_or_else(PoisonError::into_inner) = filter.clone();
     }
 
     /// The time for which clients are served on once the end has begun (`--drain`).

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use files::Stamp;
 use net::Control;
@@ -36,9 +36,12 @@ pub(super) struct Live {
     /// There once the workers run.
     control: OnceLock<Control>,
     /// What the server goes by; what needs another start stays as it was.
-    present: Mutex<BTreeMap<String, Vec<String>>>,
+    present: Mutex<Present>,
     log: Log,
 }
+
+/// The values of settings, by key.
+pub(super) type Present = BTreeMap<String, Vec<String>>;
 
 impl fmt::Debug for Live {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,15 +50,15 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    /// The settings of a server that was started by `given`, if they can be read again.
+    /// The settings of a server that goes by `present`, if they can be read again.
     pub(super) fn new(
         again: Option<&Again>,
-        given: &[Given],
+        present: &Present,
         shared: &Arc<Shared>,
         log: Log,
     ) -> Option<Arc<Self>> {
         let (again, shared) = (Arc::clone(again?), Arc::clone(shared));
-        let present = Mutex::new(by_key(given.to_vec()));
+        let present = Mutex::new(present.clone());
         Some(Arc::new(Self { again, shared, control: OnceLock::new(), present, log }))
     }
 
@@ -74,7 +77,7 @@ impl Live {
     pub(super) fn reload(&self) -> Result<bool, Refusal> {
         let settled = (self.again)()?;
         let wanted = by_key(settled.given);
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.present();
         let mut all_used = true;
         for setting in settings() {
             let (before, now) = (present.get(&setting.key), wanted.get(&setting.key));
@@ -101,6 +104,11 @@ impl Live {
             }
         }
         Ok(all_used)
+    }
+
+    /// What the server goes by now.
+    pub(super) fn present(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn apply(&self, live: settings::Live, options: &Options) -> Result<(), String> {
@@ -146,7 +154,7 @@ impl Live {
             Of::LruCrawlerTocrawl => crawler.set_to_crawl(options.crawler_to_crawl),
             Of::Verbose => self.shared.set_verbosity(options.verbosity.min(2)),
             Of::LogFilter => {
-                logging::set_filter(&options.log_filter);
+                self.shared.set_log_filter(&options.log_filter);
                 self.show(options, &["log_filter"]);
             }
         }
@@ -163,7 +171,44 @@ impl Live {
     }
 }
 
-fn by_key(given: Vec<Given>) -> BTreeMap<String, Vec<String>> {
+/// Changes the options of a server to what reloads and commands have made of them, for the case
+/// that it serves again.
+pub(super) fn carry_over(options: &mut Options, shared: &Shared) {
+    for live in settings().into_iter().filter_map(|setting| setting.live) {
+        carry_one_over(live, options, shared);
+    }
+    options.prefix_stats = shared.prefixes.is_on();
+}
+
+fn carry_one_over(live: settings::Live, options: &mut Options, shared: &Shared) {
+    use settings::Live as Of;
+    let Shared { engine, crawler, .. } = shared;
+    let store = engine.store();
+    match live {
+        Of::MemoryLimit => options.memory_bytes = store.memory().limit,
+        Of::ConnLimit => options.connections_max = shared.connections_max(),
+        Of::Eviction => options.eviction = super::eviction(store.policy()),
+        Of::Sampling => options.sampling = engine.is_sampling(),
+        Of::Leases => {
+            let leases = engine.lease_settings();
+            options.lease_interval_secs = leases.interval_secs;
+            options.stale_secs = leases.stale_secs;
+        }
+        Of::Drain => options.drain = shared.drain(),
+        Of::SlabAutomove => options.automove = store.automove(),
+        Of::SlabAutomoveRatio => {
+            options.automove_ratio = f64::from(store.automove_ratio_per_mille()) / 1000.0;
+        }
+        Of::TransientTtl => options.transient_secs = store.transient_secs(),
+        Of::LruCrawler => options.crawler = crawler.is_enabled(),
+        Of::LruCrawlerSleep => options.crawler_sleep_micros = crawler.sleep_micros(),
+        Of::LruCrawlerTocrawl => options.crawler_to_crawl = crawler.to_crawl(),
+        Of::Verbose => options.verbosity = shared.verbosity(),
+        Of::LogFilter => options.log_filter = shared.log_filter(),
+    }
+}
+
+pub(super) fn by_key(given: Vec<Given>) -> Present {
     given.into_iter().map(|given| (given.key, given.values)).collect()
 }
 

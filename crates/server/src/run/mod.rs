@@ -36,7 +36,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::{Control, Inherited, Sockets};
-use options::settings::Given;
 use options::{Affinity, EXIT_USAGE, Eviction, Options, Style};
 use rustix::process::{Uid, geteuid};
 use store::Store;
@@ -47,8 +46,8 @@ use crate::entry::{self, Entry};
 use crate::log::Log;
 use crate::shared::Shared;
 use cleaner::CleanerThread;
-use live::Live;
 pub use live::{Again, Settled};
+use live::{Live, Present};
 use operators::Shown;
 use pid_file::PidFile;
 use reload::{Reload, Seen, Watching};
@@ -135,7 +134,7 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     let _console = operators::start_console(console.as_ref(), &sockets, log);
     let mut server = Server {
         options,
-        given,
+        present: live::by_key(given),
         again,
         seen,
         log,
@@ -151,6 +150,7 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
         let file = store.share_file().ok().flatten();
         let file = file.ok_or_else(|| Failure::os("-e: the memory file is lost".to_owned()))?;
         drop(store);
+        let config = store_config(&server.options);
         (store, clock) = memory::inherit(&server.options, &config, file, kept.ticket, &log)?;
         (sockets, signals) = (kept.sockets, kept.signals);
     }
@@ -184,7 +184,7 @@ fn predecessor(
 struct Server {
     options: Options,
     /// What the options were made of.
-    given: Vec<Given>,
+    present: Present,
     /// Makes them again.
     again: Option<Again>,
     /// The files that are read again.
@@ -237,7 +237,7 @@ impl Server {
         let cleaner = CleanerThread::start(store, clock, &service)?;
         let sampler = sampler::SamplerThread::start(&service)?;
         let auth_worker = Arc::clone(&service.auth_worker);
-        let live = Live::new(self.again.as_ref(), &self.given, &service, *log);
+        let live = Live::new(self.again.as_ref(), &self.present, &service, *log);
         let reload = Reload::new(live.clone(), entry, &service, *log, self.seen.clone());
         let auth_worker_thread = start_auth_worker(&service, Arc::clone(&reload))?;
         let kept = options.memory_file.as_ref().map(|_| copies(&sockets, self.metrics.as_ref()));
@@ -259,7 +259,7 @@ impl Server {
             telemetry,
             *log,
         )?;
-        let end = shown.end(shared);
+        let end = shown.end(Arc::clone(&shared));
         let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
         let watching = watching(options.style, &reload)?;
         let listener = self.open_successor_listener(kept, store, handle.control())?;
@@ -283,6 +283,7 @@ impl Server {
         match end? {
             HandedOver::Done => Ok(None),
             HandedOver::Failed(sockets, ticket) => {
+                self.keep_settings(&shared, live.as_deref());
                 Ok(Some(Kept { sockets, ticket, signals: signals? }))
             }
         }
@@ -298,6 +299,14 @@ impl Server {
             self.is_confined = true;
         }
         Ok(())
+    }
+
+    /// Serves again with the settings that reloads and commands have changed.
+    fn keep_settings(&mut self, shared: &Shared, live: Option<&Live>) {
+        live::carry_over(&mut self.options, shared);
+        if let Some(live) = live {
+            self.present.clone_from(&live.present());
+        }
     }
 
     /// Says that clients are served, to the operator and to a predecessor, which may end.
@@ -392,6 +401,14 @@ fn store_config(options: &Options) -> store::Config {
         by_place: false,
         threads_max: options.threads + SPARE_PARTICIPANTS,
         seed: random_seed(),
+    }
+}
+
+fn eviction(policy: store::Policy) -> Eviction {
+    match policy {
+        store::Policy::Auto => Eviction::Auto,
+        store::Policy::Bag => Eviction::Bag,
+        store::Policy::Lru => Eviction::Lru,
     }
 }
 
