@@ -2,7 +2,7 @@
 //!
 //! A connection carries one request, has [`PATIENCE`] for everything, and holds one head of a
 //! request and one answer, which for the numbers is a page that it may share with others. Where
-//! [`CONNECTIONS_MAX`] are open the oldest makes room, so nobody who says nothing keeps others out:
+//! [`CONNECTIONS_MAX`] are open, or as many as was asked for, the oldest makes room, so nobody who says nothing keeps others out:
 //! it is the silent that grow old.
 
 use std::collections::VecDeque;
@@ -28,8 +28,8 @@ use crate::request::{self, HEAD_BYTES_MAX, Head};
 /// The time that a connection has.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Connections open at a time.
-const CONNECTIONS_MAX: usize = 256;
+/// Connections open at a time, unless there are descriptors for fewer.
+pub const CONNECTIONS_MAX: usize = 256;
 
 /// Bytes of an answer that wait in the kernel for the client's window, for each connection
 /// (`TCP_NOTSENT_LOWAT`). Without a limit it holds megabytes for a client that does not read.
@@ -49,12 +49,17 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Answers at `listener` in a thread of its own, `metrics`.
+    /// Answers at `listener` in a thread of its own, `metrics`, with at most `connections_max` open
+    /// at a time.
     ///
     /// # Errors
     ///
     /// There is no thread, or no descriptor for its poller.
-    pub fn start(listener: std::net::TcpListener, pages: Arc<dyn Pages>) -> io::Result<Self> {
+    pub fn start(
+        listener: std::net::TcpListener,
+        pages: Arc<dyn Pages>,
+        connections_max: usize,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         // Not by ioctl, which a confined process may not call.
         let flags = fcntl_getfl(&listener)?;
@@ -66,7 +71,7 @@ impl Endpoint {
                 // A descriptor that was bound is one that a poller takes.
                 let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
-                    () = serve(listener, pages) => {}
+                    () = serve_some(listener, pages, connections_max) => {}
                     _ = stopped => {}
                 }
             });
@@ -94,6 +99,10 @@ impl Drop for Endpoint {
 
 /// Answers at `listener` until the task is dropped, and the connections with it.
 pub async fn serve(listener: TcpListener, pages: Arc<dyn Pages>) {
+    serve_some(listener, pages, CONNECTIONS_MAX).await;
+}
+
+async fn serve_some(listener: TcpListener, pages: Arc<dyn Pages>, connections_max: usize) {
     let (mut open, held) = (Open::default(), Arc::new(Held::default()));
     loop {
         match listener.accept().await {
@@ -105,7 +114,7 @@ pub async fn serve(listener: TcpListener, pages: Arc<dyn Pages>) {
                     // A slow client, and one that goes away, gets nothing.
                     let _ = timeout(PATIENCE, converse(stream, &*pages, &held)).await;
                 });
-                open.add(task.abort_handle());
+                open.add(task.abort_handle(), connections_max);
             }
             Err(_) => sleep(BACK_OFF).await,
         }
@@ -117,11 +126,11 @@ pub async fn serve(listener: TcpListener, pages: Arc<dyn Pages>) {
 struct Open(VecDeque<AbortHandle>);
 
 impl Open {
-    fn add(&mut self, task: AbortHandle) {
-        if self.0.len() >= CONNECTIONS_MAX {
+    fn add(&mut self, task: AbortHandle, max: usize) {
+        if self.0.len() >= max {
             self.0.retain(|task| !task.is_finished());
         }
-        if self.0.len() >= CONNECTIONS_MAX
+        if self.0.len() >= max
             && let Some(oldest) = self.0.pop_front()
         {
             oldest.abort();
@@ -230,7 +239,7 @@ mod tests {
 
     fn endpoint_of(shown: Arc<Shown>) -> Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Endpoint::start(listener, shown).unwrap()
+        Endpoint::start(listener, shown, CONNECTIONS_MAX).unwrap()
     }
 
     fn ask(address: SocketAddr, request: &str) -> String {

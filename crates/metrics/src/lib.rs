@@ -26,7 +26,7 @@ mod text;
 
 pub use console::{Console, RunningConsole, reachable};
 pub use end::{End, Ending};
-pub use endpoint::{Endpoint, serve};
+pub use endpoint::{CONNECTIONS_MAX, Endpoint, serve};
 pub use family::{Family, Kind, Point, Value};
 pub use health::{Check, Health, Turns};
 pub use listeners::listeners;

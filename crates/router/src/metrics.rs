@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use metrics::supervisor::Watchdog;
-use metrics::{Check, End, Endpoint, Health, Kind, Page, Pages, Turns, supervisor};
+use metrics::{
+    CONNECTIONS_MAX, Check, End, Endpoint, Health, Kind, Page, Pages, Turns, supervisor,
+};
 use telemetry::{Exporter, Telemetry};
 use upstream::{Report, State};
 
@@ -54,9 +56,10 @@ impl Shown {
                     health: Arc::clone(&health),
                     turns: Turns::default(),
                 };
-                let started = operators
-                    .map_or_else(|| TcpListener::bind(address), Ok)
-                    .and_then(|listener| Endpoint::start(listener, Arc::new(status)));
+                let started =
+                    operators.map_or_else(|| TcpListener::bind(address), Ok).and_then(|listener| {
+                        Endpoint::start(listener, Arc::new(status), CONNECTIONS_MAX)
+                    });
                 let what = "cannot listen for --metrics";
                 let endpoint = started.map_err(|error| Failure::transient(what, &error))?;
                 log(&format!("metrics and health on http://{}/", endpoint.address()));

@@ -8,10 +8,11 @@
 //!
 //! A worker faces the network, so it has the shortest list: it moves bytes between sockets that it
 //! is given, and memory. It opens no file and makes no socket. The other threads may also accept,
-//! read files (certificates, users: a reload), remove the files that the server made, and speak to
-//! the service manager; with `--otlp` they may connect to the network. Nobody starts a program,
-//! makes memory executable, or changes who the process is. What is not allowed fails with `EPERM`,
-//! so that a list that lacks something breaks that thing alone.
+//! read files (certificates, users: a reload), remove the files that the server made, change the
+//! process's own limits (`conn_limit`: a reload), and speak to the service manager; with `--otlp`
+//! they may connect to the network. Nobody starts a program, makes memory executable, or changes
+//! who the process is. What is not allowed fails with `EPERM`, so that a list that lacks something
+//! breaks that thing alone.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +42,8 @@ enum Only {
     ReadingOld,
     /// A unix socket.
     Unix,
+    /// This process, not another one by its id.
+    Own,
 }
 
 macro_rules! calls {
@@ -76,6 +79,7 @@ const CONTROL: &[Call] = calls! {
     SYS_clone Any, SYS_clone3 Any, SYS_set_robust_list Any, SYS_rseq Any, SYS_prctl Any,
     SYS_sched_setaffinity Any, SYS_seccomp Any, SYS_mlock Any, SYS_munlock Any, SYS_mlock2 Any,
     SYS_geteuid Any, SYS_getuid Any, SYS_kill Any,
+    SYS_prlimit64 Own,
 };
 
 /// What the exporter of `--otlp` calls besides: it finds its collector's address and connects.
@@ -176,6 +180,7 @@ impl Only {
             Self::Reading => (2, WRITING, 0),
             Self::ReadingOld => (1, WRITING, 0),
             Self::Unix => (0, i32::MAX, libc::AF_UNIX),
+            Self::Own => (0, -1, 0),
         };
         let as_word = |flags: i32| u64::from(flags.cast_unsigned());
         let like = SeccompCmpOp::MaskedEq(as_word(mask));
@@ -202,6 +207,9 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::process::Command;
     use std::thread;
+
+    use rustix::io::Errno;
+    use rustix::process::{Resource, getpid, prlimit};
 
     /// Runs `body` in a thread confined to `calls`.
     fn confined<T: Send>(calls: &[Call], body: impl FnOnce() -> T + Send) -> T {
@@ -239,6 +247,11 @@ mod tests {
         confined(&all(), || {
             assert!(fs::read("/etc/passwd").is_ok());
             assert!(fs::read_dir("/proc/self/fd").is_ok_and(|files| files.count() > 0));
+            // The limit of files, as `conn_limit` needs it; of no other process.
+            let files = rustix::process::getrlimit(Resource::Nofile);
+            assert!(rustix::process::setrlimit(Resource::Nofile, files).is_ok());
+            let other = prlimit(Some(getpid()), Resource::Nofile, files);
+            assert_eq!(other, Err(Errno::PERM));
             assert_eq!(kind(fs::write("/tmp/x", "")), ErrorKind::PermissionDenied);
             assert_eq!(kind(TcpListener::bind("127.0.0.1:0")), ErrorKind::PermissionDenied);
             assert_eq!(kind(Command::new("/bin/true").spawn()), ErrorKind::PermissionDenied);

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use metrics::CONNECTIONS_MAX;
 use options::Options;
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -44,12 +45,11 @@ pub(super) fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// A file for each connection, and some for everything else.
+/// A file for each connection, those to `--metrics` included, and some for everything else.
 pub(super) fn raise_files(options: &Options) -> Result<(), Failure> {
-    let listeners = options.tcp.len() + options.udp.len() * options.threads;
-    let others = FILES_RESERVED + options.threads * FILES_PER_WORKER + listeners;
+    let of_metrics = if options.metrics.is_some() { CONNECTIONS_MAX } else { 0 };
     let connections = options.connections_max as u64;
-    let wanted = connections.saturating_add(others as u64);
+    let wanted = connections.saturating_add(other_files(options) + of_metrics as u64);
     let now = getrlimit(Resource::Nofile);
     if is_at_least(now.current, wanted) {
         return Ok(());
@@ -68,6 +68,24 @@ pub(super) fn raise_files(options: &Options) -> Result<(), Failure> {
     Err(Failure::os(format!(
         "-c {connections}: cannot have {wanted} open files ({error}); start as root, raise the limit or ask for fewer"
     )))
+}
+
+/// Connections to `--metrics` for which there are files beside those of clients. A few there are
+/// always.
+pub(super) fn metrics_connections(options: &Options) -> usize {
+    let Some(files) = getrlimit(Resource::Nofile).current else { return CONNECTIONS_MAX };
+    let taken = (options.connections_max as u64).saturating_add(other_files(options));
+    let left = usize::try_from(files.saturating_sub(taken)).unwrap_or(usize::MAX);
+    left.clamp(METRICS_CONNECTIONS_MIN, CONNECTIONS_MAX)
+}
+
+/// Files beside connections.
+fn other_files(options: &Options) -> u64 {
+    // Every interface has an address of IPv4 and one of IPv6.
+    let listeners = 2 * options.tcp.len() + options.udp.len() * options.threads;
+    // Copies wait for a successor.
+    let copies = if options.memory_file.is_some() { listeners } else { 0 };
+    (FILES_RESERVED + options.threads * FILES_PER_WORKER + listeners + copies) as u64
 }
 
 fn raise_core() -> Result<(), Failure> {
@@ -89,6 +107,9 @@ fn is_at_least(limit: Option<u64>, wanted: u64) -> bool {
 
 /// Standard streams, log, files being written, the acceptor's poller and eventfd, and spares.
 const FILES_RESERVED: usize = 32;
+
+/// Least connections to `--metrics`; they are among the spares.
+const METRICS_CONNECTIONS_MIN: usize = 8;
 
 /// A worker's poller, mailbox and spares.
 const FILES_PER_WORKER: usize = 4;

@@ -257,6 +257,7 @@ impl Server {
             Arc::clone(&shared),
             handle.control(),
             telemetry,
+            limits::metrics_connections(options),
             *log,
         )?;
         let end = shown.end(Arc::clone(&shared));

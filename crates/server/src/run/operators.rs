@@ -87,11 +87,13 @@ pub(super) struct Shown {
 }
 
 impl Shown {
+    /// Starts it; the endpoint has `connections_max` connections at the most.
     pub(super) fn start(
         listener: Option<&TcpListener>,
         shared: Arc<Shared>,
         control: &Control,
         telemetry: Option<Telemetry>,
+        connections_max: usize,
         log: Log,
     ) -> Result<Self, Failure> {
         let health = Arc::new(Health::default());
@@ -106,7 +108,9 @@ impl Shown {
         let endpoint = match listener {
             None => None,
             Some(listener) => {
-                let started = listener.try_clone().and_then(|copy| Endpoint::start(copy, status));
+                let started = listener
+                    .try_clone()
+                    .and_then(|copy| Endpoint::start(copy, status, connections_max));
                 Some(started.map_err(|error| Failure::os(format!("--metrics: {error}")))?)
             }
         };
