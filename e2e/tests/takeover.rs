@@ -349,6 +349,26 @@ fn a_server_that_serves_again_is_as_it_was() {
     assert!(!pid_file.exists() && !place.unix.exists(), "{}", place.unix.display());
 }
 
+#[test]
+fn the_unix_socket_gets_the_mode_of_the_new_server() {
+    let place = Place::new();
+    let mode = || std::fs::metadata(&place.unix).unwrap().permissions().mode() & 0o777;
+    let mut first = place.start();
+    fill(&first);
+    place.launch().args(&["-a", "0700"]).under(&failing()).succeed(&first).unwrap_err();
+    first.assert_alive("a successor that fails");
+    assert_eq!(mode(), 0o777);
+    let mut second = place.launch().args(&["-a", "0700"]).succeed(&first).unwrap();
+    assert!(first.wait().0);
+    assert_eq!(mode(), 0o700);
+    std::fs::remove_file(&place.unix).unwrap();
+    let third = place.launch().args(&["-a", "0750"]).succeed(&second).unwrap();
+    assert!(second.wait().0);
+    assert_eq!(mode(), 0o750);
+    ask_by_unix(&place);
+    drop(third);
+}
+
 /// Fails when nobody serves any more: at the first eventfd of a worker.
 fn failing() -> [&'static str; 9] {
     let inject = "inject=eventfd2:error=EMFILE:when=1";

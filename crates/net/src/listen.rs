@@ -49,7 +49,7 @@ impl Listen {
 
     /// Binds every address that has no inherited socket, and takes the inherited socket for the
     /// others. The file of an inherited unix socket stays the other process's until
-    /// [`Sockets::claim_files`].
+    /// [`Sockets::claim_files`], and its permissions as they are until [`Sockets::set_modes`].
     ///
     /// # Errors
     ///
@@ -65,10 +65,13 @@ impl Listen {
         }
         if let Some((path, mode)) = &self.unix {
             let listener = match inherited.take_unix(path) {
-                Some(socket) => self.inherit_unix(socket.into(), path).inspect(|listener| {
-                    listener.leave_file(true);
-                }),
-                None => self.bind_unix(path, *mode),
+                // Nobody reaches a socket whose file was removed.
+                Some(socket) if path.exists() => {
+                    self.inherit_unix(socket.into(), path, *mode).inspect(|listener| {
+                        listener.leave_file(true);
+                    })
+                }
+                _ => self.bind_unix(path, *mode),
             };
             sockets.streams.push(listener.map_err(|e| named("unix", &path.display(), &e))?);
         }
@@ -92,10 +95,10 @@ impl Listen {
         Ok(StreamListener::new(address, socket.into(), None))
     }
 
-    fn inherit_unix(&self, socket: Socket, path: &Path) -> io::Result<StreamListener> {
+    fn inherit_unix(&self, socket: Socket, path: &Path, mode: u32) -> io::Result<StreamListener> {
         socket.listen(self.backlog)?;
         let address = Arc::new(ListenAddress::Unix(path.to_path_buf()));
-        let file = Some(Arc::new(SocketFile::at(path)?));
+        let file = Some(Arc::new(SocketFile::at(path, mode)?));
         Ok(StreamListener::new(address, socket.into(), file))
     }
 
@@ -124,7 +127,7 @@ impl Listen {
         socket.bind(&SockAddr::unix(path)?)?;
         // Nobody can connect before `listen`, so there is no moment with wrong permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        self.inherit_unix(socket, path)
+        self.inherit_unix(socket, path, mode)
     }
 
     fn bind_udp(

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +37,8 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    /// The permission bits that it is to have.
+    mode: u32,
     is_left: AtomicBool,
 }
 
@@ -57,6 +59,16 @@ impl Sockets {
     pub fn addresses(&self) -> impl Iterator<Item = &Arc<ListenAddress>> {
         let streams = self.streams.iter().map(|listener| &listener.address);
         streams.chain(self.datagrams.iter().map(|(address, _)| address))
+    }
+
+    /// Gives the files of unix sockets the permission bits that were asked for: an inherited one
+    /// still has those of the other process.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal, with the path.
+    pub fn set_modes(&self) -> io::Result<()> {
+        self.streams.iter().filter_map(|one| one.file.as_ref()).try_for_each(|file| file.set_mode())
     }
 
     /// Every socket by its descriptor, with its address: an address of UDP has several.
@@ -100,16 +112,31 @@ impl StreamListener {
 
 impl SocketFile {
     /// The file that is there now.
-    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+    pub(crate) fn at(path: &Path, mode: u32) -> io::Result<Self> {
         let file = fs::metadata(path)?;
         let (device, inode) = (file.dev(), file.ino());
-        Ok(Self { path: path.to_path_buf(), device, inode, is_left: AtomicBool::new(false) })
+        let is_left = AtomicBool::new(false);
+        Ok(Self { path: path.to_path_buf(), device, inode, mode, is_left })
+    }
+
+    fn set_mode(&self) -> io::Result<()> {
+        let Self { path, device, inode, mode, .. } = self;
+        match fs::metadata(path) {
+            // It was removed, or is another's by now.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(found) if (found.dev(), found.ino()) != (*device, *inode) => Ok(()),
+            Ok(found) if found.mode() & 0o7777 == *mode => Ok(()),
+            _ => fs::set_permissions(path, fs::Permissions::from_mode(*mode)).map_err(|error| {
+                let text = format!("cannot set the mode of {}: {error}", path.display());
+                io::Error::new(error.kind(), text)
+            }),
+        }
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let Self { path, device, inode, is_left } = self;
+        let Self { path, device, inode, is_left, .. } = self;
         let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (*device, *inode);
         if !*is_left.get_mut() && fs::symlink_metadata(&*path).is_ok_and(is_same) {
             // A file that cannot be removed is stale at the next start, and removed then.

@@ -121,7 +121,10 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
         Some(predecessor) => {
             let path = options.memory_file.as_deref().unwrap_or_else(|| Path::new(""));
             let (file, ticket) = predecessor.take_memory(path)?;
-            memory::inherit(&options, &config, file, ticket, &log)?
+            let inherited = memory::inherit(&options, &config, file, ticket, &log)?;
+            // The other server serves no more.
+            sockets.set_modes().map_err(|error| Failure::os(format!("-a: {error}")))?;
+            inherited
         }
     };
     if options.daemon && predecessor.is_none() {
@@ -153,6 +156,9 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
         let config = store_config(&server.options);
         (store, clock) = memory::inherit(&server.options, &config, file, kept.ticket, &log)?;
         (sockets, signals) = (kept.sockets, kept.signals);
+        if let Err(error) = sockets.set_modes() {
+            log.warning(format_args!("-a: {error}"));
+        }
     }
     log.detail(format_args!("ended"));
     Ok(())

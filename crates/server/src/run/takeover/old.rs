@@ -129,7 +129,9 @@ impl SuccessorListener {
             // Two must never use one memory.
             Err(reason) => Err(io::Error::other(format!("{reason}, and it does not end"))),
         };
-        self.shared.sockets.leave_files();
+        if !matches!(outcome, Ok(HandedOver::Failed(..))) {
+            self.shared.sockets.leave_files();
+        }
         outcome.map_err(|error| {
             Failure::os(format!("the successor failed, and this server cannot go on: {error}"))
         })
