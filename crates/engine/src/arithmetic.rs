@@ -226,7 +226,6 @@ impl Worker {
         });
         match applied {
             Applied::Stored { cas } => {
-                self.count(how.misses());
                 self.note_stored(Command::Arithmetic, &key, &new);
                 Ok(Some(Counted::Done {
                     number: vivify.initial,

@@ -240,7 +240,7 @@ impl Shared {
         let counted = self.stats.lock().sum();
         let hits = counted.of_all_classes(ClassCounter::GetHits);
         let hits_and_misses = (hits, counted.get(Counter::GetMisses));
-        At { now_ms, now_secs, reads: counted.cmd_get(), hits_and_misses }
+        At { now_ms, now_secs, reads: counted.reads(), hits_and_misses }
     }
 
     pub(crate) fn sampler(&self) -> Sampler {

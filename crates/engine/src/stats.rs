@@ -37,7 +37,7 @@ counters! {
     CmdFlush = "cmd_flush",
     /// `flush_prefix`.
     CmdFlushPrefix = "cmd_flush_prefix",
-    /// `gat` and its like: they count into `cmd_get`, but neither into hits nor misses of `get`.
+    /// `gat` and its like, which count neither into `cmd_get` nor into hits and misses of `get`.
     CmdGat = "cmd_gat",
     /// Meta commands.
     CmdMeta = "cmd_meta",
@@ -236,12 +236,17 @@ impl Totals {
         self.classes.iter().map(|class| class[counter as usize]).sum()
     }
 
-    /// memcached's `cmd_get`: keys asked for, by whatever command.
+    /// memcached's `cmd_get`: keys asked for and not touched at the same time, so that hits divided
+    /// by this are a ratio.
     #[must_use]
     pub fn cmd_get(&self) -> u64 {
-        self.of_all_classes(ClassCounter::GetHits)
-            + self.get(Counter::GetMisses)
-            + self.get(Counter::CmdGat)
+        self.of_all_classes(ClassCounter::GetHits) + self.get(Counter::GetMisses)
+    }
+
+    /// Keys asked for, by whatever command.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.cmd_get() + self.get(Counter::CmdGat)
     }
 }
 

@@ -65,8 +65,21 @@ fn counts_add_up() {
     ] {
         assert_eq!(server.stat(name), want, "{name}");
     }
+    wire.expect(b"gat 0 none\r\ngat 0 key1\r\n", b"END\r\nVALUE key1 0 1\r\nx\r\nEND\r\n");
+    wire.expect(b"mg none T9\r\nmg key1 T9\r\nma new N0\r\n", b"EN\r\nHD\r\nHD\r\n");
+    for (name, want) in [
+        ("cmd_get", 21),
+        ("get_hits", 10),
+        ("get_misses", 11),
+        ("cmd_touch", 4),
+        ("touch_hits", 2),
+        ("touch_misses", 2),
+        ("incr_misses", 1),
+    ] {
+        assert_eq!(server.stat(name), want, "{name}");
+    }
     wire.expect(b"stats reset\r\n", b"RESET\r\n");
-    assert_eq!((server.stat("cmd_get"), server.stat("curr_items")), (0, 99));
+    assert_eq!((server.stat("cmd_get"), server.stat("curr_items")), (0, 100));
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn commands(context: &Context<'_>, sink: Sink<'_>) {
     let totals = context.shared.engine.totals();
     number(sink, "cmd_get", totals.cmd_get());
     for (counter, name) in COUNTERS {
-        // Part of `cmd_get`.
+        // A name that memcached does not have.
         if *counter != Counter::CmdGat {
             number(sink, name, totals.get(*counter));
         }
