@@ -1,5 +1,5 @@
-//! The methods. Each waits for its answer, or, by a [`Bridge`](crate::bridge::Bridge), begins a call
-//! of an event loop, and returns its place for `forget`.
+//! The methods. Each waits for its answer, or, by a [`Bridge`](crate::bridge::Bridge), begins a
+//! call of an event loop, and returns its place for `forget`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,8 @@ use crate::answer::Answer;
 use crate::dropped::Kept;
 use crate::errors::IllegalInputError;
 use crate::exit::detached;
-use crate::steps::{Argument, Brought, Stepped, Steps, Wanted};
+use crate::stepped::Stepped;
+use crate::steps::{Argument, Brought, Steps, Wanted};
 use crate::waiting::{By, Found, run, wait};
 use crate::{Native, builder, secs};
 
@@ -347,6 +348,7 @@ impl Native {
 
     /// Waits for what was asked, and ends the threads.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        // Relaxed: the interpreter's lock orders it.
         self.kept.is_closed.store(true, Ordering::Relaxed);
         wait(py, self.client.close())
     }

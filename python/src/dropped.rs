@@ -33,6 +33,7 @@ impl Kept {
 impl Drop for Kept {
     /// Closing waits for replies, so that is done by a thread.
     fn drop(&mut self) {
+        // Relaxed: the last reference is gone, and with it whoever could still close.
         let is_closed = self.is_closed.load(Ordering::Relaxed);
         if is_closed || is_ending() || self.process != process::id() {
             return;

@@ -60,8 +60,9 @@ fn before_attaching() {
 #[pyfunction]
 pub(crate) fn begin_exit(py: Python<'_>) {
     ENDS_PROGRAM.set(true);
-    IS_ENDING.store(true, Ordering::SeqCst);
     let end = Instant::now() + PAUSE;
+    // SeqCst, the partner of `before_attaching`: the flag is set, and then the threads are counted.
+    IS_ENDING.store(true, Ordering::SeqCst);
     while RETURNING.load(Ordering::SeqCst) > 0 && Instant::now() < end {
         py.detach(|| sleep(Duration::from_millis(1)));
     }

@@ -11,6 +11,7 @@ mod dropped;
 mod errors;
 mod exit;
 mod position;
+mod stepped;
 mod steps;
 mod ticks;
 mod waiting;
@@ -26,7 +27,8 @@ use bridge::Bridge;
 use dropped::{Kept, await_dropped};
 use errors::{CacheError, CacheTimeout, IllegalInputError};
 use exit::begin_exit;
-use steps::{Later, Stepped};
+use stepped::Stepped;
+use steps::Later;
 
 /// A client, and the threads that work for it. For any Python thread.
 #[pyclass(frozen)]

@@ -12,14 +12,11 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use client::{Error, Position, ReadFrom, Value};
+use client::{Position, ReadFrom, Value};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::answer::Answer;
-use crate::bridge::Call;
 use crate::position::PyPosition;
-use crate::waiting::{By, Found, run};
 
 /// The argument of a step.
 pub(crate) enum Argument {
@@ -64,15 +61,7 @@ pub(crate) struct Later {
 #[derive(Clone, Default)]
 pub(crate) struct Steps(Arc<Mutex<Option<(Argument, Later)>>>);
 
-/// A call with steps.
-#[pyclass(frozen)]
-pub(crate) struct Stepped {
-    /// `None` when it has ended, or was given up.
-    call: Arc<Mutex<Option<Call>>>,
-    steps: Steps,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -90,6 +79,11 @@ impl Argument {
 }
 
 impl Steps {
+    /// The step that is to be run now, if there is one.
+    pub(crate) fn take(&self) -> Option<(Argument, Later)> {
+        lock(&self.0).take()
+    }
+
     /// Has Python run a step, and waits for its result.
     pub(crate) async fn run(&self, argument: Argument, wanted: Wanted) -> PyResult<Brought> {
         let state: Arc<Mutex<State>> = Arc::default();
@@ -105,43 +99,6 @@ impl Steps {
             }
         })
         .await
-    }
-}
-
-impl Stepped {
-    pub(crate) fn new(call: Call, steps: Steps) -> Self {
-        Self { call: Arc::new(Mutex::new(Some(call))), steps }
-    }
-}
-
-#[pymethods]
-impl Stepped {
-    /// Goes on until a step is to be run, or to the end: a `Later` and the step's argument, or
-    /// `None` and the outcome.
-    #[pyo3(signature = (by=None))]
-    fn next<'py>(&self, py: Python<'py>, by: By<'py>) -> Found<'py> {
-        let (call, steps) = (Arc::clone(&self.call), self.steps.clone());
-        let step = poll_fn(move |context| {
-            let mut place = lock(&call);
-            let Some(going) = place.as_mut() else {
-                return Poll::Ready(Err(Error::Closed.into()));
-            };
-            if let Poll::Ready(outcome) = going.as_mut().poll(context) {
-                *place = None;
-                return Poll::Ready(outcome.map(|answer| Answer::Ended(Box::new(answer))));
-            }
-            match lock(&steps.0).take() {
-                Some((argument, later)) => Poll::Ready(Ok(Answer::Step(later, argument))),
-                None => Poll::Pending,
-            }
-        });
-        run(py, by, step)
-    }
-
-    /// Drops the call: another caller may load at once.
-    fn give_up(&self) {
-        let call = lock(&self.call).take();
-        drop(call);
     }
 }
 

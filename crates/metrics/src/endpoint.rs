@@ -2,8 +2,8 @@
 //!
 //! A connection carries one request, has [`PATIENCE`] for everything, and holds one head of a
 //! request and one answer, which for the numbers is a page that it may share with others. Where
-//! [`CONNECTIONS_MAX`] are open, or as many as was asked for, the oldest makes room, so nobody who says nothing keeps others out:
-//! it is the silent that grow old.
+//! [`CONNECTIONS_MAX`] are open, or as many as was asked for, the oldest makes room, so nobody who
+//! says nothing keeps others out: it is the silent that grow old.
 
 use std::collections::VecDeque;
 use std::io;

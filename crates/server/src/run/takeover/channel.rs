@@ -1,7 +1,8 @@
 //! Messages of text and descriptors between two processes.
 //!
 //! A signal interrupts a call that waits with a time limit, even where its handler asks for calls
-//! to be begun again (`signal(7)`). It says nothing about the other side, so every call is repeated.
+//! to be begun again (`signal(7)`). It says nothing about the other side, so every call is
+//! repeated.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
