@@ -162,6 +162,16 @@ fn a_value_comes_with_its_own_time_to_live() {
     assert!((1..=20).contains(&left), "{dumped}");
 }
 
+/// holdall keeps no cas unique of an item that nobody has asked for one, which saves eight bytes.
+#[test]
+fn a_dump_adds_nothing_to_items() {
+    let server = Server::holdall(&[]);
+    fill(&mut server.connect());
+    let before = server.stat("bytes");
+    said(&["dump", &server.addr().to_string()]);
+    assert_eq!(server.stat("bytes"), before);
+}
+
 /// `md KEY I` marks an item stale: it is served until one client has renewed it.
 #[test]
 fn values_to_renew_stay_with_their_server_and_its_clients() {

@@ -57,12 +57,12 @@ pub(crate) fn read(
 ) -> Result<(), Error> {
     let mut requests = Vec::new();
     for key in keys {
-        write_request(b"mg", key, " v f t c u", &mut requests);
+        write_request(b"mg", key, " v f t u", &mut requests);
     }
     // Times to live count from here: for a slow reader a value dies early rather than late.
     let asked_at = now_unix();
     server.send(&requests)?;
-    let mut given_back = 0;
+    let mut won = Vec::new();
     for key in keys {
         let line = server.line()?;
         if line == "EN" {
@@ -72,11 +72,7 @@ pub(crate) fn read(
         let head = Head::parse(&line).ok_or_else(|| server.unexpected("mg", &line))?;
         let value = server.block(head.bytes)?;
         if head.is_won {
-            requests.clear();
-            // Without T the time to live stays.
-            write_request(b"md", key, &format!(" I C{}", head.cas), &mut requests);
-            server.send(&requests)?;
-            given_back += 1;
+            won.push(key.as_slice());
         }
         let is_to_be_filled = head.is_won_by_another && value.is_empty();
         let expires = head.seconds_left.map(|left| asked_at.saturating_add(left));
@@ -86,14 +82,44 @@ pub(crate) fn read(
         };
         each(key, answer)?;
     }
-    for _ in 0..given_back {
+    give_back(&won, server)
+}
+
+/// Gives back the right to renew what is still stale: marked so once more, a value is the next
+/// reader's to renew. Its cas unique is asked for here alone: a server may keep none of an item for
+/// which nobody has asked, and would have to find room for one of each.
+fn give_back(won: &[&[u8]], server: &mut Connection) -> Result<(), Error> {
+    let mut requests = Vec::new();
+    won.iter().for_each(|key| write_request(b"mg", key, " c u", &mut requests));
+    server.send(&requests)?;
+    requests.clear();
+    let mut marked = 0;
+    for key in won {
         let line = server.line()?;
         // It is another by now, or gone.
+        if let Some(cas) = cas_of_stale(&line) {
+            // Without T the time to live stays.
+            write_request(b"md", key, &format!(" I C{cas}"), &mut requests);
+            marked += 1;
+        } else if line != "EN" && !line.starts_with("HD") {
+            return Err(server.unexpected("mg", &line));
+        }
+    }
+    server.send(&requests)?;
+    for _ in 0..marked {
+        let line = server.line()?;
         if !matches!(line.as_str(), "HD" | "EX" | "NF") {
             return Err(server.unexpected("md", &line));
         }
     }
     Ok(())
+}
+
+/// The cas unique of a stale item: `HD c17 X Z`.
+fn cas_of_stale(line: &str) -> Option<u64> {
+    let words = line.strip_prefix("HD ")?;
+    let mut cas = words.split(' ').filter_map(|word| word.strip_prefix('c')?.parse().ok());
+    words.split(' ').any(|word| word == "X").then(|| cas.next())?
 }
 
 pub(crate) fn now_unix() -> u64 {
@@ -116,7 +142,6 @@ fn write_request(command: &[u8], key: &[u8], flags: &str, out: &mut Vec<u8>) {
 struct Head {
     bytes: usize,
     flags: u32,
-    cas: u64,
     /// `None`: without end.
     seconds_left: Option<u64>,
     is_stale: bool,
@@ -125,7 +150,7 @@ struct Head {
 }
 
 impl Head {
-    /// `VA 5 f0 t299 c17 W X`.
+    /// `VA 5 f0 t299 W X`.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("VA ")?.split(' ');
         let bytes = words.next()?.parse().ok().filter(|bytes| *bytes <= VALUE_BYTES_MAX)?;
@@ -134,7 +159,6 @@ impl Head {
         for word in words {
             match word.split_at_checked(1)? {
                 ("f", flags) => head.flags = flags.parse().ok()?,
-                ("c", cas) => head.cas = cas.parse().ok()?,
                 ("t", left) => {
                     is_timed = true;
                     head.seconds_left = match left {
@@ -158,14 +182,22 @@ mod tests {
 
     #[test]
     fn a_head_has_the_life_and_the_marks_of_its_value() {
-        let head = Head { bytes: 3, flags: 7, cas: 9, ..Head::default() };
-        assert_eq!(Head::parse("VA 3 f7 t-1 c9"), Some(head));
-        let stale = Head::parse("VA 0 f0 t299 c9 W X").unwrap();
+        let head = Head { bytes: 3, flags: 7, ..Head::default() };
+        assert_eq!(Head::parse("VA 3 f7 t-1"), Some(head));
+        let stale = Head::parse("VA 0 f0 t299 W X").unwrap();
         assert!(stale.is_stale && stale.is_won && !stale.is_won_by_another);
         assert_eq!(stale.seconds_left, Some(299));
-        assert!(Head::parse("VA 0 f0 t1 c9 X Z").unwrap().is_won_by_another);
+        assert!(Head::parse("VA 0 f0 t1 X Z").unwrap().is_won_by_another);
         for wrong in ["HD", "VA", "VA x t1", "VA 1", "VA 1 f0", "VA 1 tx", "VA 99999999999 t1"] {
             assert_eq!(Head::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_fresh_item_is_not_marked() {
+        assert_eq!(cas_of_stale("HD c17 X Z"), Some(17));
+        for other in ["EN", "HD", "HD c17", "HD X Z", "HD c17 Z", "VA 1 c17 X"] {
+            assert_eq!(cas_of_stale(other), None, "{other}");
         }
     }
 
