@@ -96,7 +96,7 @@ fn a_full_disk_loses_the_file_and_not_the_figures() {
         let output = command(&format!("{words} --json /dev/full")).output().unwrap();
         let (text, errors) = said(&output);
         assert_eq!(output.status.code(), Some(1), "{words}: {text}{errors}");
-        assert!(errors.contains("could not be kept") && errors.contains("No space"), "{errors}");
+        assert!(errors.contains("cannot be written") && errors.contains("No space"), "{errors}");
         assert!(text.contains("p99"), "{words}: {text}");
     }
     server.assert_alive("the bench");
