@@ -125,7 +125,7 @@ fn a_trace_cut_short_is_replayed_to_the_cut_and_marked() {
     for (arguments, words) in [
         (&["hitrate", "/nowhere/trace.csv"][..], "/nowhere/trace.csv"),
         (&["hitrate", "-m", "8,4"], "each above the last"),
-        (&["hitrate", "--servers", "memcash"], "none of holdall"),
+        (&["hitrate", "--servers", "memcash"], "possible values: holdall,"),
     ] {
         let output = bench(arguments);
         assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));

@@ -165,10 +165,10 @@ fn a_value_comes_with_its_own_time_to_live() {
 /// holdall keeps no cas unique of an item that nobody has asked for one, which saves eight bytes.
 #[test]
 fn a_dump_adds_nothing_to_items() {
-    let server = Server::holdall(&[]);
+    let (server, scratch) = (Server::holdall(&[]), Scratch::new());
     fill(&mut server.connect());
     let before = server.stat("bytes");
-    said(&["dump", &server.addr().to_string()]);
+    said(&["dump", &server.addr().to_string(), "-o", &scratch.text("dump")]);
     assert_eq!(server.stat("bytes"), before);
 }
 
