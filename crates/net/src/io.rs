@@ -27,7 +27,7 @@ use crate::tls::Tls;
 
 /// Bytes of scratch from which [`Output::is_full`] asks for a flush: as many as the kernel takes at
 /// once from a server's connection (`TCP_NOTSENT_LOWAT`), so that a multiget's reply of 100 KB is
-/// one write. Four writes of a quarter take a fifth more processor time.
+/// one write. Four writes of a quarter take a third more processor time.
 pub const FLUSH_BYTES: usize = 128 * 1024;
 
 /// Most input a session ever sees at once, and one more than it may leave unconsumed, in bytes.
