@@ -127,7 +127,8 @@ fn messages_of_a_database_in_another_encoding_are_refused() {
     };
     for (name, encoding) in [("in_latin1", "LATIN1"), ("in_ascii", "SQL_ASCII")] {
         database.sql(&format!(
-            "CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+            "CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 \
+             LC_COLLATE 'C' LC_CTYPE 'C'"
         ));
         let tables =
             "CREATE TABLE users (name TEXT PRIMARY KEY); CREATE PUBLICATION cached FOR TABLE users";
