@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use store::{Applied, Change, Cleaner, Config, Handle, Liveness, NewItem, Store};
 
@@ -17,10 +20,14 @@ fn store_of(megabytes: u64) -> Arc<Store> {
 }
 
 fn set(me: &Handle, key: &[u8], value: &[u8]) {
+    set_until(me, key, value, 0);
+}
+
+fn set_until(me: &Handle, key: &[u8], value: &[u8], deadline: u32) {
     let new = NewItem {
         key,
         flags: 0,
-        deadline: 0,
+        deadline,
         value_len: value.len(),
         base64_key: false,
         has_cas: false,
@@ -272,7 +279,7 @@ fn invalidations_of_many_threads_keep_to_their_own() {
     let workers: Vec<_> = (0..4u32)
         .map(|worker| {
             let store = Arc::clone(&store);
-            std::thread::spawn(move || {
+            thread::spawn(move || {
                 let me = store.join().unwrap();
                 let keys: Vec<_> = (0..20u32).map(|key| format!("w{worker}:{key}")).collect();
                 for round in 0..3000u32 {
@@ -291,22 +298,80 @@ fn invalidations_of_many_threads_keep_to_their_own() {
             })
         })
         .collect();
-    let background = std::thread::spawn({
+    let background = thread::spawn({
         let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
         move || {
             let mut cleaner = Cleaner::new(&store).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 cleaner.step(1, 1000);
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
     });
-    let ends: Vec<_> = workers.into_iter().map(std::thread::JoinHandle::join).collect();
+    let ends: Vec<_> = workers.into_iter().map(thread::JoinHandle::join).collect();
     stop.store(true, Ordering::Relaxed);
     background.join().unwrap();
     for end in ends {
         end.unwrap();
     }
+}
+
+/// A thread whose second has not ended touches an item that the purge has seen as expired.
+#[test]
+fn an_item_touched_in_the_second_of_its_expiry_is_purged_and_flushed_like_others() {
+    // The ring of transient items would wait for the item before the purge does.
+    let config = Config { memory_bytes: 64 << 20, seed: 1, transient_secs: 0, ..Config::default() };
+    let store = Store::new(config).unwrap();
+    let main = store.join().unwrap();
+    main.begin_turn(99);
+    for number in 0..200 {
+        set(&main, format!("fill{number:05}").as_bytes(), b"valuable");
+    }
+    set_until(&main, b"victim001", b"valuable", 100);
+    main.quiesce();
+    main.flush_prefix(b"other:").unwrap();
+    main.rest();
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    // The purge is under way, and has not come to the item.
+    for _ in 0..20 {
+        let _ = cleaner.step(99, 1);
+    }
+    assert_eq!(store.stats().invalidations_outstanding, 1);
+
+    let (decides, is_deciding) = mpsc::channel();
+    let (sees, has_seen) = mpsc::channel::<()>();
+    let toucher = thread::spawn({
+        let store = Arc::clone(&store);
+        move || {
+            let me = store.join().unwrap();
+            me.begin_turn(99);
+            me.section().update(store.hash(b"victim001"), b"victim001", |item| {
+                let item = item.unwrap();
+                assert_eq!(item.liveness(), Liveness::Live);
+                decides.send(()).unwrap();
+                has_seen.recv().unwrap();
+                item.set_deadline(100_000);
+                Change::Keep
+            });
+            me.rest();
+        }
+    });
+    is_deciding.recv().unwrap();
+    // The purge waits for the item's stripe when it has seen the item.
+    let seer = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        sees.send(()).unwrap();
+    });
+    for _ in 0..2000 {
+        let _ = cleaner.step(100, 1);
+    }
+    seer.join().unwrap();
+    toucher.join().unwrap();
+    assert_eq!(store.stats().invalidations_outstanding, 0);
+    main.begin_turn(100);
+    assert!(is_live(&main, b"victim001"), "a touched item is lost");
+    main.flush_prefix(b"victim").unwrap();
+    assert!(!is_live(&main, b"victim001"), "an item outlived the invalidation of its prefix");
 }
 
 #[test]

@@ -62,7 +62,8 @@ pub(crate) fn walk(
     false
 }
 
-/// Frees dead items, and those that `keep` does not want, about `limit` chunks' worth.
+/// Frees dead items, and those that `keep` does not want, about `limit` chunks' worth. `keep` is
+/// asked about each.
 pub(crate) fn reap(
     thread: &Rc<ThreadState>,
     cursor: &mut WalkCursor,
@@ -80,7 +81,10 @@ pub(crate) fn reap(
         of_class += 1;
         checked += 1;
         let is_dead = !matches!(item.liveness(), Liveness::Live | Liveness::Deleted);
-        if is_dead || !keep(item) {
+        // Of the dead, too: an expired item may be touched before it is looked at again, by a
+        // thread whose second has not ended, and then it stays.
+        let is_kept = keep(item);
+        if is_dead || !is_kept {
             dead.push((item.chunk, item.class()));
         }
     });
