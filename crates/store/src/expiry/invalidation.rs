@@ -273,7 +273,8 @@ impl Invalidations {
             return Err(Full);
         }
         self.set(FORGOTTEN, self.word(FORGOTTEN).max(old));
-        // Release: partner of the fence in `since`; who sees these words sees what was forgotten.
+        // Release: partner of the fence in `hits`; who sees these words sees the invalidation of
+        // everything before them, and what was forgotten.
         self.words[oldest].store(hash, Ordering::Release);
         self.words[oldest + 1].store(len as u64, Ordering::Release);
         // Release: partner of the Acquire in `last`; hash and length are visible.
@@ -329,11 +330,15 @@ impl Invalidations {
     /// `true` if an invalidation after the number `born` is of `key`. No number up to `purged` is
     /// sure to be found.
     pub(crate) fn hits(&self, key: &[u8], born: u64, hash: impl Fn(&[u8]) -> u64) -> bool {
-        (0..=key.len().min(PREFIX_BYTES_MAX)).any(|len| {
+        let is_hit = (0..=key.len().min(PREFIX_BYTES_MAX)).any(|len| {
             // Acquire: partner of the Release in `add`.
             self.words[LENGTHS + len].load(Ordering::Acquire) > born
                 && (len == 0 || self.last(len, hash(&key[..len])) > born)
-        })
+        });
+        // Acquire: partner of the Release of a place in `enter`. If one has been overwritten since
+        // the first look because everything was invalidated, that is seen now.
+        fence(Ordering::Acquire);
+        is_hit || self.word(LENGTHS) > born
     }
 
     /// `true` if an invalidation since the count `since` was of `key`, and where that is too long
@@ -342,11 +347,9 @@ impl Invalidations {
         if self.count() == since {
             return false;
         }
-        let is_hit = self.hits(key, since, hash);
-        // Acquire: partner of the Release of a place in `enter`. If one had been overwritten, its
-        // number is forgotten.
-        fence(Ordering::Acquire);
-        is_hit || since < self.words[FORGOTTEN].load(Ordering::Relaxed)
+        // Relaxed: behind the fence of `hits`. If a place had been overwritten, its number is
+        // forgotten.
+        self.hits(key, since, hash) || since < self.words[FORGOTTEN].load(Ordering::Relaxed)
     }
 
     /// The number of the last invalidation of the prefix of this length and hash; 0: none.

@@ -72,7 +72,7 @@ fn loom_what_replaces_a_dead_item_lives() {
 /// the place in the table that says so while it is looked for. The token is refused all the same:
 /// the place is found, or is forgotten.
 ///
-/// Seen to fail: `since` without its fence.
+/// Seen to fail: `hits` without its fence.
 #[test]
 fn loom_an_overwritten_place_is_forgotten() {
     model(|| {
@@ -85,6 +85,29 @@ fn loom_an_overwritten_place_is_forgotten() {
             move || all.add(prefix(b'b')).unwrap()
         });
         assert!(all.since(b"k", 0, hash), "a token outlived the invalidation of its key");
+        invalidator.join().unwrap();
+    });
+}
+
+/// The same while everything is invalidated, which makes room for the other invalidation: an item
+/// that was dead before the look stays dead.
+///
+/// Seen to fail: `hits` without its second look, and without its fence.
+#[test]
+fn loom_an_item_of_an_overwritten_place_stays_dead() {
+    model(|| {
+        let all = Arc::new(new());
+        let birth = all.births().of(false);
+        all.add(prefix(b'k')).unwrap();
+        all.add(prefix(b'a')).unwrap();
+        let invalidator = thread::spawn({
+            let all = Arc::clone(&all);
+            move || {
+                all.add(None).unwrap();
+                all.add(prefix(b'b')).unwrap();
+            }
+        });
+        assert!(all.hits(b"k", all.born(birth.code, || 0), hash), "a dead item came back");
         invalidator.join().unwrap();
     });
 }

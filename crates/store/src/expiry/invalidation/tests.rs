@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use super::*;
+use std::cell::Cell;
 
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(7, |sum, &byte| sum * 31 + u64::from(byte))
@@ -108,6 +109,31 @@ fn what_is_forgotten_counts_as_invalidated() {
         all.add(Some((2, number << 32 | hash(b"x")))).unwrap();
     }
     assert!(all.since(b"k", 0, hash) && !all.since(b"k", 1, hash));
+}
+
+/// A reader has looked whether everything was invalidated, and then everything is, and the place of
+/// the prefix that killed its item is taken.
+#[test]
+fn a_place_that_is_taken_during_a_look_brings_no_item_back() {
+    let all = new();
+    let birth = all.births().of(false);
+    let own = hash(b"user:");
+    all.add(Some((5, own))).unwrap();
+    // Low 32 bits alone choose the bucket, which is full now.
+    for other in 1..WAYS as u64 {
+        all.add(Some((7, own + (other << 32)))).unwrap();
+    }
+    let born = all.born(birth.code, || birth.stamp);
+    assert!(all.hits(b"user:1", born, hash));
+    let is_taken = Cell::new(false);
+    let is_dead = all.hits(b"user:1", born, |prefix| {
+        if prefix == b"user:" && !is_taken.replace(true) {
+            all.add(None).unwrap();
+            all.add(Some((9, own + (1 << 50)))).unwrap();
+        }
+        hash(prefix)
+    });
+    assert!(is_taken.get() && is_dead);
 }
 
 #[test]
