@@ -54,7 +54,8 @@ impl<'s> ReadGuard<'s> {
 impl Drop for ReadGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.thread.store.is_strict_lru() && self.thread.depth() == 1 {
+        // Whatever the order of eviction is by now: the next section must not find them.
+        if self.thread.depth() == 1 && self.thread.has_touched() {
             move_touched(self.thread);
         }
         self.thread.leave();
@@ -454,6 +455,7 @@ fn piece_before(store: &Store, head: ChunkRef, piece: ChunkRef) -> Option<Option
 }
 
 /// Strict LRU: moves the items touched in this section to the newest end, in the order of touch.
+#[cold]
 fn move_touched(thread: &Rc<ThreadState>) {
     let store = &*thread.store;
     let touched = std::mem::take(&mut *thread.touched.borrow_mut());

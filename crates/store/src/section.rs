@@ -126,16 +126,17 @@ impl<'s> Section<'s> {
     }
 
     /// Third stage, for keys to be read: fetches the rest of a value of more than two lines, some
-    /// keys before it is copied.
+    /// keys before it is copied. The hint may be of an earlier section, so it is followed only if
+    /// the item is still there: its chunk may have been given back, and its page cut anew.
     #[inline]
     pub fn prefetch_value(&self, hint: SlotHint) {
-        if let Some(chunk) = hint.reference() {
+        if let Some(chunk) = self.store().table.at(hint) {
             self.store().arena.prefetch_rest(chunk);
         }
     }
 
     /// Third stage, for keys to be stored: fetches the line in which the replaced item's bag will
-    /// change, or that of a new key's ghost.
+    /// change, or that of a new key's ghost. The hint is of this section.
     #[inline]
     pub fn prefetch_replaced(&self, hash: u64, hint: SlotHint) {
         let store = self.store();

@@ -336,6 +336,12 @@ impl ThreadState {
         }
     }
 
+    /// `true` if an item was touched in this section, and the store kept a strict LRU.
+    #[inline]
+    pub(crate) fn has_touched(&self) -> bool {
+        !self.touched.borrow().is_empty()
+    }
+
     /// Notes a linked item's deadline (second of death; 0: never) if it is near. The caller holds
     /// the item's stripe.
     #[inline]
