@@ -15,6 +15,10 @@
 //!   Numbers over [`CHOSEN_MAX`] do not: nothing may bring the counter to its end. No counter comes
 //!   there, so these are not given twice either.
 //!
+//! A chosen number is an exception: it may be one that a thread's block still has, which is then
+//! given once more, to the same key too if its item was deleted meanwhile. memcached's counter
+//! comes past chosen numbers in the same way.
+//!
 //! Relaxed is enough: the numbers guard no other memory. Who has seen a number has seen the
 //! addition that took it, or one behind, and adds later.
 
@@ -33,7 +37,7 @@ pub struct UniqueBlock(Cell<(u64, u64)>);
 
 impl UniqueBlock {
     /// A number of this block, or of a new one if this one is used up or not greater than `old`.
-    /// Greater than `old` in any case, unless that is the last of all numbers.
+    /// Greater than `old` in any case, unless that is the last of all numbers: then it is another.
     pub fn next(&self, counter: &AtomicU64, old: u64) -> u64 {
         let (mut next, mut end) = self.0.get();
         if next == end || next <= old {
@@ -42,7 +46,7 @@ impl UniqueBlock {
         }
         self.0.set((next + 1, end));
         // A client may have chosen an `old` above everything that the store gives out.
-        if next <= old { old.saturating_add(1) } else { next }
+        if next <= old { old.checked_add(1).unwrap_or(next) } else { next }
     }
 
     /// A number greater than every one that was given before. It begins a new block, so what the
@@ -96,7 +100,11 @@ mod tests {
         let block = UniqueBlock::default();
         assert_eq!(block.fresh(&counter), 1);
         assert_eq!(block.next(&counter, u64::MAX - 1), u64::MAX);
-        assert_eq!(block.next(&counter, u64::MAX), u64::MAX, "there is none above");
+        let another = block.next(&counter, u64::MAX);
+        assert!(
+            another < u64::MAX,
+            "there is none above, and a `cas` with it must not succeed twice"
+        );
     }
 }
 

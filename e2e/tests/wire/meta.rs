@@ -172,6 +172,12 @@ fn a_cas_unique_may_be_chosen() {
                 "HD c100\r\nHD c100\r\nHD\r\nVALUE <k> 0 1 205\r\nb\r\nEND\r\n",
             ),
             row(
+                "ms <k> 1 E18446744073709551615\r\na\r\n\
+                 cas <k> 0 0 1 18446744073709551615\r\nb\r\n\
+                 cas <k> 0 0 1 18446744073709551615\r\nc\r\n",
+                "HD\r\nSTORED\r\nEXISTS\r\n",
+            ),
+            row(
                 "set <k> 0 0 1\r\na\r\nmd <k> x\r\nmg <k> v f t\r\n",
                 "STORED\r\nHD\r\nVA 0 f0 t-1\r\n\r\n",
             ),
