@@ -315,8 +315,8 @@ impl Arena {
         // same chunk after it stopped being a piece. A reader of that mark does not see a piece.
         let head = header.recency.load(Ordering::Acquire);
         let is_piece = header.shape() == Shape(Shape::PIECE);
-        // A later bump has no Release, so the range is checked, too.
-        (is_piece && head != 0 && self.offset(head) + SLACK_BYTES <= self.words.len() * 8)
+        // A later bump has no Release, so the range is checked, too. No chunk begins in the slack.
+        (is_piece && head != 0 && self.offset(head) + SLACK_BYTES < self.words.len() * 8)
             .then_some(head)
     }
 

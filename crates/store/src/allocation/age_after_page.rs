@@ -50,20 +50,23 @@ fn ages_of_some(thread: &Rc<ThreadState>, class: ClassId, pages: usize) -> Vec<u
     let list = store.list(class);
     let order = list.order.lock();
     let _guard = ReadGuard::open(thread);
-    let (per_page, chunk_bytes) = (slabs.class(class).per_page(), slabs.class(class).chunk_bytes());
-    let step = (per_page * sampled.len() / SAMPLED).max(1);
+    let sampled_pages = sampled.len();
     let in_page = |page| {
+        // Read once the page was seen in the class: before that, the class may be fitted anew, and
+        // the page be cut into other chunks.
+        let (per_page, chunk_bytes) =
+            (slabs.class(class).per_page(), slabs.class(class).chunk_bytes());
+        let step = (per_page * sampled_pages / SAMPLED).max(1);
         let cut = slabs.cut_chunks(page);
-        (start % step..per_page).step_by(step).map(move |index| (page, index, index < cut))
+        (start % step..per_page)
+            .step_by(step)
+            .map(move |index| (index < cut).then(|| store.arena.chunk(page, index, chunk_bytes)))
     };
     sampled
         .into_iter()
         .filter(|&page| slabs.page_class(page) == class)
         .flat_map(in_page)
-        .map(|(page, index, is_cut)| {
-            let chunk = is_cut.then(|| store.arena.chunk(page, index, chunk_bytes));
-            chunk.map_or(u64::MAX, |chunk| age_in(store, list, &order, chunk))
-        })
+        .map(|chunk| chunk.map_or(u64::MAX, |chunk| age_in(store, list, &order, chunk)))
         .collect()
 }
 

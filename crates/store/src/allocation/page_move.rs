@@ -301,8 +301,9 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
         Shape(Shape::PIECE) => store.arena.head_of_piece(chunk).unwrap_or(0),
         _ => chunk,
     };
-    // Free, a draft, or in its grace period: it comes back by itself.
-    if item == 0 || guard.linked(item).is_none() {
+    // Free, a draft, or in its grace period: it comes back by itself. What a piece names as its
+    // head may be a word of the item that was in the chunk before, and no chunk at all.
+    if item == 0 || guard.noted(item).is_none() {
         return true;
     }
     let class = store.slabs.class_of(&store.arena, item);

@@ -13,7 +13,8 @@
 //! 1. The chunk size of a fitted class stands in [`Control`] before any thread can learn of the
 //!    class, so that a start after a crash knows how the class's pages are cut.
 //! 2. It changes only under the class's lock, while the class has no page, and has had none for a
-//!    grace period: a section that saw a page of the class may read the page's headers.
+//!    grace period: a section that saw a page of the class, and read the size after that, may read
+//!    the page's headers.
 //! 3. A thread that has looked its class up may be in no section, so the class may change before it
 //!    takes a chunk. Whoever has a chunk looks whether it is large enough (`allocate::take_for`):
 //!    then the class has a page, and stays as it is.
