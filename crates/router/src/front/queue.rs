@@ -14,7 +14,9 @@
 //! 1. A queue's number is given to another connection only when all of its tickets are answered. So
 //!    an answer never goes to another client than the one that asked.
 //! 2. Nothing is taken out of a queue but from its front.
-//! 3. A place in a heap and the number of slots or queues fit 32 bits: a heap ends at
+//! 3. Only slots name places in the heap. It is cleared, or given away, as soon as there are none,
+//!    which may be in the middle of a request whose other keys are still to come.
+//! 4. A place in a heap and the number of slots or queues fit 32 bits: a heap ends at
 //!    [`HEAP_BYTES_CUT`] and one reply, and the others at a number of connections.
 //!
 //! What a queue holds is counted where it changes, and told to all workers' account
@@ -97,8 +99,9 @@ pub(crate) struct Queue {
     is_resumed: bool,
     /// There was no memory for a reply: the connection must go.
     is_broken: bool,
-    /// The first error on the retrieval line at the front.
-    line_error: Option<(u32, u32)>,
+    /// The first error on the retrieval line at the front. It is a copy, since everything in the
+    /// heap may leave, and the heap be used again, before the line's end comes.
+    line_error: Option<Box<[u8]>>,
 }
 
 /// The queues of one worker's connections.
@@ -433,7 +436,8 @@ impl Queue {
     #[inline]
     fn held(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<Slot>();
-        self.heap.capacity() + slots + self.asked_bytes + self.receiving_bytes
+        let line_error = self.line_error.as_ref().map_or(0, |error| error.len());
+        self.heap.capacity() + slots + line_error + self.asked_bytes + self.receiving_bytes
     }
 
     /// Adds a reply that is known already.
@@ -485,25 +489,20 @@ impl Queue {
         while let Some(slot) = self.slots.front()
             && slot.is_ready
         {
-            let slot = *slot;
-            let range = (slot.start, slot.len);
-            let (start, len) = match slot.kind {
+            let (slot, end) = (*slot, slot.start as usize + slot.len as usize);
+            let reply = self.heap.get(slot.start as usize..end).unwrap_or_default();
+            let bytes = match slot.kind {
                 Kind::Key if slot.is_error => {
-                    self.line_error.get_or_insert(range);
-                    (0, 0)
+                    self.line_error.get_or_insert_with(|| reply.into());
+                    b""
                 }
-                Kind::Key => range,
+                Kind::Key => reply,
                 Kind::OnlyKey | Kind::Whole => {
                     // The error of a line that was refused later goes before those of its keys.
                     self.line_error = None;
-                    range
+                    reply
                 }
-                Kind::End => self.line_error.take().unwrap_or((0, u32::MAX)),
-            };
-            let bytes = if len == u32::MAX {
-                proto::reply::END
-            } else {
-                self.heap.get(start as usize..(start + len) as usize).unwrap_or_default()
+                Kind::End => self.line_error.as_deref().unwrap_or(proto::reply::END),
             };
             if bytes.len() >= UNCOPIED_BYTES {
                 let left = bytes.get(self.sent as usize..).unwrap_or_default();
@@ -515,6 +514,9 @@ impl Queue {
                 self.sent = 0;
             } else {
                 output.buf().extend_from_slice(bytes);
+            }
+            if slot.kind == Kind::End {
+                self.line_error = None;
             }
             self.slots.pop_front();
             self.base = self.base.wrapping_add(1);
