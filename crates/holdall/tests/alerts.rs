@@ -203,26 +203,42 @@ impl Prometheus {
     }
 }
 
-/// Every query of a dashboard, with its variables filled in.
-fn queries(name: &str) -> Vec<String> {
-    let text = fs::read_to_string(file(&format!("packaging/grafana/{name}.json"))).unwrap();
-    let dashboard: Value = serde_json::from_str(&text).unwrap();
+/// The processes that a dashboard offers: those with the metric that its variable asks for.
+fn instances(prometheus: &Prometheus, dashboard: &Value) -> BTreeSet<String> {
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let variable = variables.iter().find(|one| one["name"] == "instance").unwrap();
+    assert!(variable.get("allValue").is_none(), "All is more than what is offered");
+    let query = variable["query"].as_str().unwrap().strip_prefix("label_values(").unwrap();
+    let found = prometheus.query(query.strip_suffix(", instance)").unwrap());
+    found.iter().map(|one| one["metric"]["instance"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Every query of a dashboard, for all processes that it offers.
+fn queries(dashboard: &Value, instances: &BTreeSet<String>) -> Vec<String> {
+    let all: Vec<_> = instances.iter().map(|one| one.replace('.', r"\\.")).collect();
+    let all = format!("({})", all.join("|"));
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
     let queries = targets.map(|target| target["expr"].as_str().unwrap());
     queries
-        .map(|query| query.replace("$__rate_interval", "1m").replace("$instance", ".*"))
+        .map(|query| query.replace("$__rate_interval", "1m").replace("$instance", &all))
         .collect()
 }
 
 /// Asks everything that a dashboard asks: each query is one that Prometheus takes, each name one
-/// that was scraped.
+/// that was scraped, and no answer is of a process that the dashboard does not offer.
 fn show(prometheus: &Prometheus, name: &str) {
     let known = prometheus.api("/api/v1/metadata").unwrap();
-    let queries = queries(name);
-    assert!(queries.len() > 5, "{name}: {queries:?}");
+    let text = fs::read_to_string(file(&format!("packaging/grafana/{name}.json"))).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let instances = instances(prometheus, &dashboard);
+    let queries = queries(&dashboard, &instances);
+    assert!(queries.len() > 5 && !instances.is_empty(), "{name}: {queries:?}");
     for query in queries {
-        prometheus.query(&query);
+        for answer in prometheus.query(&query) {
+            let instance = answer["metric"].get("instance").and_then(Value::as_str);
+            assert!(instance.is_none_or(|one| instances.contains(one)), "{name}: {answer}");
+        }
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let names = query.split(|letter| !is_part(letter)).filter(|word| {
             ["memcached_", "holdall_", "process_"].iter().any(|prefix| word.starts_with(prefix))
