@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -258,10 +258,15 @@ fn proxy(server: &Process, folder: &Scratch) -> (Process, PathBuf) {
         server.clients
     );
     fs::write(&config, pools).unwrap();
+    (proxy_of(&config, &["--asynclog-disable"]), config)
+}
+
+/// A proxy with the configuration of this file.
+fn proxy_of(config: &Path, arguments: &[&str]) -> Process {
     let (clients, operators) = (local(), local());
-    let mut command = holdall(&["route", "--asynclog-disable", "-p", &clients.port().to_string()]);
-    command.arg("--metrics").arg(operators.to_string()).arg("-f").arg(&config);
-    (Process::new(command, clients, operators), config)
+    let mut command = holdall(&["route", "-p", &clients.port().to_string(), "--metrics"]);
+    command.arg(operators.to_string()).arg("-f").arg(config).args(arguments);
+    Process::new(command, clients, operators)
 }
 
 /// An invalidator of these settings.
@@ -435,8 +440,6 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     drop((held, transaction));
 }
 
-/// A tier at work: a server that evicts, a proxy, a database that changes, and an invalidator with
-/// a canary. No alert fires. `QUIET_SECONDS=3600` goes on for an hour.
 /// Native histograms come in messages, which Prometheus asks for where it keeps such histograms.
 #[test]
 fn native_histograms_have_what_the_text_has() {
@@ -479,6 +482,52 @@ fn native_histograms_have_what_the_text_has() {
     assert!(number("process_resident_memory_bytes") > 0.0);
 }
 
+/// A server is away, which has an alert of its own: one proxy fails over from it, and another has
+/// no client at all, but asks its servers for marks of deletes to come.
+#[test]
+fn errors_that_no_client_sees_do_not_count_as_errors_of_the_proxy() {
+    let folder = Scratch::new();
+    let servers = [Process::serve(&[]), Process::serve(&[])];
+    let [one, other] = servers.each_ref().map(|server| server.clients);
+    let away = local();
+    let (asked, idle) = (folder.path("asked.json"), folder.path("idle.json"));
+    let failover = format!(
+        r#"{{"pools":{{"A":{{"servers":["{one}","{away}"]}},"G":{{"servers":["{other}"]}}}},
+            "route":{{"type":"FailoverRoute","children":["PoolRoute|A","PoolRoute|G"]}}}}"#
+    );
+    let pool = format!(
+        r#"{{"pools":{{"A":{{"servers":["{one}","{other}","{away}"]}}}},"route":"PoolRoute|A"}}"#
+    );
+    fs::write(&asked, failover).unwrap();
+    fs::write(&idle, pool).unwrap();
+    let asked = proxy_of(&asked, &["--asynclog-disable"]);
+    let spool = folder.path("spool");
+    let idle = proxy_of(&idle, &["--async-dir", spool.to_str().unwrap()]);
+    let prometheus = Prometheus::eager(&[&asked, &idle]);
+    prometheus.wait_for_scrapes(2, 2);
+    for number in 0..200 {
+        asked.ask(&format!("set key{number} 0 0 1\r\n1\r\nget key{number}\r\n"));
+    }
+    let is_away = format!("holdall_route_server_up{{server=\"{away}\"}} == 0");
+    wait_for_long("a server that is away", || prometheus.query(&is_away).len() == 2);
+    prometheus.wait_for_scrapes(2, 8);
+    let firing = prometheus.firing();
+    assert!(firing.contains("HoldallServerAway"), "{firing:?}");
+    assert!(!firing.contains("HoldallRouteErrors"), "{firing:?}");
+    let sum = |query: &str| -> f64 {
+        let found = prometheus.query(query);
+        found[0]["value"][1].as_str().unwrap().parse().unwrap()
+    };
+    let failed = r#"sum(holdall_route_replies_total{result!="ok"})"#;
+    let tried = r#"sum(holdall_route_results_total{result=~"error|tko"})"#;
+    assert!(sum(failed) < 1.0 && sum(tried) > 1.0, "{} {}", sum(failed), sum(tried));
+    assert!(sum(r#"sum(holdall_route_replies_total{result="ok"})"#) >= 400.0);
+    let marks = format!("sum(holdall_route_results_total{{instance=\"{}\"}})", idle.operators);
+    assert!(sum(&marks) < 1.0, "{}", sum(&marks));
+}
+
+/// A tier at work: a server that evicts, a proxy, a database that changes, and an invalidator with
+/// a canary. No alert fires. `QUIET_SECONDS=3600` goes on for an hour.
 #[test]
 fn no_alert_fires_under_load() {
     let seconds = std::env::var("QUIET_SECONDS").map_or(10, |text| text.parse().unwrap());

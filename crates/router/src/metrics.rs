@@ -12,7 +12,7 @@ use metrics::{
     CONNECTIONS_MAX, Check, End, Endpoint, Health, Kind, Page, Pages, Turns, supervisor,
 };
 use telemetry::{Exporter, Telemetry};
-use upstream::{Report, State};
+use upstream::{Count, Event, Report, State};
 
 use crate::failure::Failure;
 use crate::shared::Shared;
@@ -167,6 +167,7 @@ fn page(shared: &Shared) -> Page {
     }
     let listeners = shared.control.get().map(net::Control::listener_stats).unwrap_or_default();
     metrics::listeners(&mut page, listeners.iter().map(net::ListenerStats::named));
+    replies(&mut page, shared);
     servers(&mut page, shared);
     durations(&mut page, shared);
     if let Some(export_counts) = shared.export_counts.get() {
@@ -174,6 +175,19 @@ fn page(shared: &Shared) -> Page {
     }
     metrics::process(&mut page, "route");
     page
+}
+
+/// Answers to clients, by what came of the request in the end.
+fn replies(page: &mut Page, shared: &Shared) {
+    let traffic = shared.registry.traffic();
+    let name = "replies_total";
+    let help = "Replies to clients: ok, or the failure that the client reads.";
+    page.family(name, Kind::Counter, help);
+    page.sample(name, &[("result", "ok")], traffic.event(Event::RepliedWell));
+    for failure in upstream::Failure::ALL {
+        let count = traffic.get(Count::RepliedFailure(failure));
+        page.sample(name, &[("result", failure.name())], count);
+    }
 }
 
 fn servers(page: &mut Page, shared: &Shared) {
@@ -201,16 +215,21 @@ fn servers(page: &mut Page, shared: &Shared) {
     each("requests_inflight", Kind::Gauge, help, &|report| vec![("", report.totals.pending)]);
     let help = "Requests sent.";
     each("requests_total", Kind::Counter, help, &|report| vec![("", report.totals.asked)]);
-    each("results_total", Kind::Counter, "Replies, and what stood for them.", &|report| {
-        let totals = &report.totals;
-        vec![
-            ("found", totals.found),
-            ("not_found", totals.not_found),
-            ("timeout", totals.timeouts),
-            ("tko", totals.tko),
-            ("error", totals.failed),
-        ]
-    });
+    each(
+        "results_total",
+        Kind::Counter,
+        "Replies of servers, and what stood for them.",
+        &|report| {
+            let totals = &report.totals;
+            vec![
+                ("found", totals.found),
+                ("not_found", totals.not_found),
+                ("timeout", totals.timeouts),
+                ("tko", totals.tko),
+                ("error", totals.failed),
+            ]
+        },
+    );
 }
 
 /// A histogram for each server and pool.

@@ -8,6 +8,8 @@ use crate::latencies::Latencies;
 /// One worker's counters of one server. Relaxed: a reader sees each number as it was a moment ago.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// The worker serves no client: see [`crate::Upstream::in_background`].
+    pub(crate) is_background: bool,
     /// Connections made.
     pub connects: AtomicU64,
     /// Connections that were not made in time and begun again.
@@ -66,6 +68,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Of a worker that serves clients, or one in the background.
+    pub(crate) fn new(is_background: bool) -> Self {
+        Self { is_background, ..Self::default() }
+    }
+
     /// See [`Latencies`].
     pub(crate) fn latencies(&self) -> MutexGuard<'_, Latencies> {
         self.latencies.lock().unwrap_or_else(PoisonError::into_inner)
@@ -148,12 +155,20 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds one worker's.
+    /// Adds one worker's; of one in the background, its connections alone.
     pub(crate) fn add(&mut self, counters: &Counters) {
         self.connects += get(&counters.connects);
         self.connect_retries += get(&counters.connect_retries);
         self.connects_retried += get(&counters.connects_retried);
         self.connected += get(&counters.connected);
+        self.broken += get(&counters.broken);
+        self.closes += get(&counters.closes);
+        if !counters.is_background {
+            self.add_requests(counters);
+        }
+    }
+
+    fn add_requests(&mut self, counters: &Counters) {
         self.asked += get(&counters.asked);
         self.pending += get(&counters.pending);
         self.found += get(&counters.found);
@@ -161,13 +176,11 @@ impl Totals {
         self.timeouts += get(&counters.timeouts);
         self.failed += get(&counters.failed);
         self.tko += get(&counters.tko);
-        self.broken += get(&counters.broken);
         self.writes += get(&counters.writes);
         self.udp_asked += get(&counters.udp_asked);
         self.udp_lost += get(&counters.udp_lost);
         self.udp_reordered += get(&counters.udp_reordered);
         self.udp_late += get(&counters.udp_late);
-        self.closes += get(&counters.closes);
         self.unsent += get(&counters.unsent);
         self.partial_writes += get(&counters.partial_writes);
         self.get_us += get(&counters.get_us);

@@ -82,8 +82,13 @@ impl Registry {
     }
 
     /// Counters for one worker that begins to use a server.
-    pub(crate) fn counters(&self, address: &Address, settings: &Settings) -> Arc<Counters> {
-        let counters = Arc::new(Counters::default());
+    pub(crate) fn counters(
+        &self,
+        address: &Address,
+        settings: &Settings,
+        is_background: bool,
+    ) -> Arc<Counters> {
+        let counters = Arc::new(Counters::new(is_background));
         let key = Use::new(address, settings);
         self.lock().used.entry(key).or_default().push(Arc::clone(&counters));
         counters
@@ -150,7 +155,8 @@ impl Registry {
         let inner = self.lock();
         let mut sums = BTreeMap::new();
         for (key, used) in &inner.used {
-            used.iter().for_each(|counters| counters.latencies().add_to(&key.address, &mut sums));
+            let of_clients = used.iter().filter(|counters| !counters.is_background);
+            of_clients.for_each(|one| one.latencies().add_to(&key.address, &mut sums));
         }
         sums
     }

@@ -32,6 +32,8 @@ pub enum Count {
     Result(Failure),
     /// Failures of [`Self::SentAside`].
     ResultAside(Failure),
+    /// Errors for clients, those who did not wait for their answer among them.
+    RepliedFailure(Failure),
     /// Everything else.
     Event(Event),
 }
@@ -40,9 +42,9 @@ pub enum Count {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Event {
-    /// A client has its answer.
-    Replied,
-    /// Of them, errors.
+    /// There is an answer for a client, and it is no error.
+    RepliedWell,
+    /// A client is answered with an error.
     RepliedError,
     /// A `cas` found another cas unique.
     CasExists,
@@ -107,7 +109,7 @@ pub enum Event {
 const OPS: usize = Command::Version as usize + 1;
 const FAILURES: usize = Failure::ALL.len();
 const RESULTS_AT: usize = 7 * OPS;
-const EVENTS_AT: usize = RESULTS_AT + 2 * FAILURES;
+const EVENTS_AT: usize = RESULTS_AT + 3 * FAILURES;
 const LEN: usize = EVENTS_AT + Event::FailOpenExited as usize + 1;
 
 impl Count {
@@ -123,6 +125,7 @@ impl Count {
             Self::Missed(op) => 6 * OPS + op as usize,
             Self::Result(failure) => RESULTS_AT + failure as usize,
             Self::ResultAside(failure) => RESULTS_AT + FAILURES + failure as usize,
+            Self::RepliedFailure(failure) => RESULTS_AT + 2 * FAILURES + failure as usize,
             Self::Event(event) => EVENTS_AT + event as usize,
         }
     }
@@ -173,6 +176,15 @@ impl Traffic {
     #[inline]
     pub fn event(&self, event: Event) {
         self.count(Count::Event(event));
+    }
+
+    /// There is an answer for a client, whether it still waits or not.
+    #[inline]
+    pub fn replied(&self, outcome: Outcome) {
+        match outcome.failure() {
+            None => self.event(Event::RepliedWell),
+            Some(failure) => self.count(Count::RepliedFailure(failure)),
+        }
     }
 
     /// A client is answered.
@@ -237,6 +249,13 @@ impl Snapshot {
         self.get(Count::Event(event))
     }
 
+    /// The number of answers that there were for clients.
+    #[must_use]
+    pub fn replies(&self) -> u64 {
+        let errors = Failure::ALL.map(|failure| self.get(Count::RepliedFailure(failure)));
+        self.event(Event::RepliedWell) + errors.iter().sum::<u64>()
+    }
+
     /// The counts since an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -268,8 +287,10 @@ mod tests {
             ]
         });
         let failures = Failure::ALL.into_iter();
-        let results = failures.flat_map(|one| [Count::Result(one), Count::ResultAside(one)]);
-        let ends = [Event::Replied, Event::FailOpenExited].map(Count::Event);
+        let results = failures.flat_map(|one| {
+            [Count::Result(one), Count::ResultAside(one), Count::RepliedFailure(one)]
+        });
+        let ends = [Event::RepliedWell, Event::FailOpenExited].map(Count::Event);
         let mut places: Vec<usize> = ops.chain(results).chain(ends).map(Count::index).collect();
         let count = places.len();
         places.sort_unstable();

@@ -44,6 +44,8 @@ pub struct Upstream {
     worker: u32,
     registry: Registry,
     traffic: Arc<Traffic>,
+    /// See [`Self::in_background`].
+    is_background: bool,
     destinations: Vec<Destination>,
     /// Places of servers that nobody uses any more.
     free: Vec<u32>,
@@ -74,10 +76,32 @@ impl Upstream {
     ///
     /// When there is no descriptor for the poller.
     pub fn new(worker: u32, registry: Registry, now: Instant) -> io::Result<Self> {
+        let traffic = registry.add_worker();
+        Self::counted_in(traffic, worker, registry, now)
+    }
+
+    /// The same for a worker that serves no client: its requests are not among those that the
+    /// registry counts and times; its connections are.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor for the poller.
+    pub fn in_background(worker: u32, registry: Registry, now: Instant) -> io::Result<Self> {
+        let upstream = Self::counted_in(Arc::default(), worker, registry, now)?;
+        Ok(Self { is_background: true, ..upstream })
+    }
+
+    fn counted_in(
+        traffic: Arc<Traffic>,
+        worker: u32,
+        registry: Registry,
+        now: Instant,
+    ) -> io::Result<Self> {
         Ok(Self {
             poller: Poller::new()?,
             worker,
-            traffic: registry.add_worker(),
+            traffic,
+            is_background: false,
             spans: registry.spans(),
             registry,
             destinations: Vec::new(),
@@ -164,7 +188,7 @@ impl Upstream {
         });
         let id = found.unwrap_or_else(|| {
             let health = self.registry.health(address);
-            let counters = self.registry.counters(address, settings);
+            let counters = self.registry.counters(address, settings, self.is_background);
             let (address, settings) = (address.clone(), settings.clone());
             let watched = Arc::clone(&self.is_watched);
             let traffic = Arc::clone(&self.traffic);

@@ -305,7 +305,7 @@ impl Sink for Queues {
 
     #[inline]
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
-        self.traffic.event(Event::Replied);
+        self.traffic.replied(reply.outcome);
         self.open.answered(ticket, reply.outcome);
         let (number, seq) = ((ticket >> 32) as u32, (ticket & 0xffff_ffff) as u32);
         let Some(queue) = self.queues.get_mut(number as usize) else { return };

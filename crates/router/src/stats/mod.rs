@@ -312,7 +312,7 @@ fn short_name(report: &Report, names: &Names) -> String {
 /// Requests of clients: since the start, and a second.
 fn requests(lines: &mut Lines, numbers: &Numbers) {
     let counts = |of: &Snapshot| {
-        let (replied, errors) = (of.event(Event::Replied), of.event(Event::RepliedError));
+        let (replied, errors) = (of.replies(), of.event(Event::RepliedError));
         [of.sum(Count::Asked), replied, errors, replied.saturating_sub(errors)]
     };
     let names = ["request_sent", "request_replied", "request_error", "request_success"];

@@ -77,7 +77,7 @@ impl<L: Fn(&str)> Work<L> {
         // A server whose deletes are gone must not keep what they were for.
         spool.leave_behind(super::flush_record());
         let now = now();
-        let upstream = Upstream::new(worker, registry, now)?;
+        let upstream = Upstream::in_background(worker, registry, now)?;
         let (targets, replays) = (BTreeMap::new(), Vec::new());
         let marks = Marks::new(name_of(spool.folder()), holds_gets, now);
         let mut work = Self {
