@@ -8,6 +8,7 @@
 mod binary;
 mod check;
 mod container;
+mod kept;
 mod materials;
 mod packages;
 mod python;

@@ -185,7 +185,8 @@ ProtectKernelModules=true
 ProtectKernelTunables=true
 ProtectProc=invisible
 ProtectSystem=strict
-RemoveIPC=true
+# With true, systemd deletes memory files in /dev/shm when the last unit of this user ends.
+RemoveIPC=false
 RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
 RestrictNamespaces=true
 RestrictRealtime=true
@@ -193,5 +194,7 @@ RestrictSUIDSGID=true
 SystemCallArchitectures=native
 SystemCallFilter=@system-service
 SystemCallFilter=~@privileged
+# For drop_privileges: @system-service of systemd 252 lacks seccomp.
+SystemCallFilter=seccomp
 UMask=0077
 ";

@@ -2,7 +2,7 @@
 
 use super::container::{Container, ask, expect};
 use super::{Extent, Release, TOOLS, fresh};
-use super::{materials, packages, python, rollout};
+use super::{kept, materials, packages, python, rollout};
 use crate::failure::Failure;
 use crate::install;
 use crate::steps::{Steps, program};
@@ -171,6 +171,7 @@ fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
 
     // The units are the same in all packages.
     if manager.name == DPKG.name {
+        kept::run(&container)?;
         rollout::run(&container)?;
     }
     container.run(manager.remove)?;

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// The time that a start of the system may take.
 const BOOT_MAX: Duration = Duration::from_secs(120);
 
+/// Conditions are looked at ten times a second, for at most this many times.
+const LOOKS: u32 = 300;
+
 /// A running system; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Container {
@@ -97,6 +100,11 @@ fn inside(process: u32) -> Command {
 /// A conversation with a port, as a script of bash.
 pub(super) fn ask(port: u16, lines: &str) -> String {
     format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{lines}quit\\r\\n' >&3; timeout 10 cat <&3")
+}
+
+/// A script that waits for what another script finds.
+pub(super) fn until(script: &str) -> String {
+    format!("for i in $(seq {LOOKS}); do ({script}) && exit; sleep 0.1; done; exit 1")
 }
 
 pub(super) fn expect(what: &str, is: &str, right: &str) -> Result<(), Failure> {

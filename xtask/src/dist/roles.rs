@@ -1,13 +1,10 @@
 //! Each unit of a package under the service manager: secrets that systemd hands over, settings that
 //! are read again, and a process that stands still.
 
-use super::container::{Container, ask, drop_in, expect};
+use super::container::{Container, ask, drop_in, expect, until};
 use crate::failure::Failure;
 
 const UNITS: [&str; 3] = ["holdall", "holdall-route", "holdall-invalidate"];
-
-/// Conditions are looked at ten times a second, for at most this many times.
-const LOOKS: u32 = 300;
 
 /// A login by the protocol's text, before a user and a password of ten letters together.
 const LOGIN: &str = "set login 0 0 10\\r\\n";
@@ -70,11 +67,6 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
          && sed -i /^auth_file/d /etc/holdall/server.toml && systemctl stop holdall-invalidate",
     )?;
     Ok(())
-}
-
-/// A script that waits for what another script finds.
-fn until(script: &str) -> String {
-    format!("for i in $(seq {LOOKS}); do ({script}) && exit; sleep 0.1; done; exit 1")
 }
 
 /// Has a unit read its settings again. The process stays the one that it was.

@@ -1,0 +1,88 @@
+//! Items under the service manager: restarts and killed processes leave them, by the units of a
+//! package and of `holdall plan`.
+
+use super::container::{Container, ask, expect, until};
+use crate::failure::Failure;
+
+/// The settings of the packages' server.
+const SETTINGS: &str = "/etc/holdall/server.toml";
+
+/// A host with a cache server and a router, beside those of the packages.
+const TOPOLOGY: &str = r#"name = "check"
+[cache]
+port = 11212
+memory_mb = 64
+threads = 1
+memory_file = "/dev/shm/planned"
+[router]
+port = 5001
+[[region]]
+name = "here"
+master = true
+[[region.cluster]]
+name = "a"
+servers = ["127.0.0.1"]
+"#;
+
+/// What a get of the item answers.
+const VALUE: &str = "VALUE kept 7 5\r\nvalue\r\nEND\r\n";
+
+/// Has the units of a package and of a plan restarted, killed and stopped.
+pub(super) fn run(container: &Container) -> Result<(), Failure> {
+    container.run(&format!(
+        "systemctl stop holdall-route holdall && cp -a {SETTINGS} /root \
+         && sed -i s,/run/holdall/items,/dev/shm/packaged, {SETTINGS} \
+         && echo 'drop_privileges = true' >>{SETTINGS} && systemctl start holdall"
+    ))?;
+    outlives(container, "holdall", 11211)?;
+    container.run(&format!(
+        "systemctl stop holdall && mv /root/server.toml {SETTINGS} && rm /dev/shm/packaged"
+    ))?;
+    planned(container)?;
+    container.run("systemctl reset-failed holdall; systemctl start holdall")?;
+    Ok(())
+}
+
+/// The units of `holdall plan`, while no other unit runs as their user.
+fn planned(container: &Container) -> Result<(), Failure> {
+    container.run(&format!(
+        "cp -a /etc/holdall/routes.json /root && cd /root && cat >topology.toml <<'END'\n\
+         {TOPOLOGY}END\n\
+         holdall plan topology.toml --emit systemd -o plan && cp -r plan/127.0.0.1/etc/. /etc \
+         && systemd-sysusers && systemctl daemon-reload \
+         && systemctl enable --now --quiet holdall-cache"
+    ))?;
+    outlives(container, "holdall-cache", 11212)?;
+    container.run("systemctl enable --now --quiet holdall-route")?;
+    get(container, "the item through the planned router", 5001)?;
+    container.run(
+        "systemctl disable --now --quiet holdall-cache holdall-route && cd /etc/systemd/system \
+         && rm holdall-cache.service holdall-route.service /etc/sysusers.d/holdall.conf \
+         && rm -r /dev/shm/planned /root/plan && systemctl daemon-reload \
+         && mv /root/routes.json /etc/holdall",
+    )?;
+    Ok(())
+}
+
+/// An item is there after a restart of its server, after an end by SIGKILL and after a stop.
+fn outlives(container: &Container, unit: &str, port: u16) -> Result<(), Failure> {
+    let set = container.run(&ask(port, "set kept 7 0 5\\r\\nvalue\\r\\n"))?;
+    expect("a set", &set, "STORED\r\n")?;
+    // systemd counts starts, and refuses the sixth within ten seconds.
+    container.run(&format!("systemctl restart {unit}; systemctl reset-failed {unit}"))?;
+    get(container, "the item after a restart", port)?;
+    let restarts = format!("systemctl show -P NRestarts {unit}");
+    let before = container.run(&restarts)?;
+    container.run(&format!("systemctl kill --kill-whom=main --signal=KILL {unit}"))?;
+    container.run(&until(&format!(
+        "[ $({restarts}) != {} ] && systemctl is-active -q {unit}",
+        before.trim()
+    )))?;
+    get(container, "the item after SIGKILL", port)?;
+    container.run(&format!("systemctl stop {unit} && systemctl start {unit}"))?;
+    get(container, "the item after a stop", port)
+}
+
+fn get(container: &Container, moment: &str, port: u16) -> Result<(), Failure> {
+    expect(moment, &container.run(&ask(port, "get kept\\r\\n"))?, VALUE)
+}
