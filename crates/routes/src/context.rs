@@ -270,7 +270,14 @@ impl Future for Asking<'_> {
             let number = cx.waits.borrow_mut().add();
             let aside = if self.request.is_aside { ASIDE_TICKET } else { 0 };
             let ticket = TASK_TICKET | aside | u64::from(number);
-            let asked = cx.upstream.borrow_mut().ask(self.id, &self.request, ticket);
+            let mut upstream = cx.upstream.borrow_mut();
+            if let Some(trail) = self.request.trail
+                && upstream.is_dirty(self.id)
+            {
+                trail.note_held();
+            }
+            let asked = upstream.ask(self.id, &self.request, ticket);
+            drop(upstream);
             if let Err(failure) = asked {
                 cx.waits.borrow_mut().remove(number);
                 return Poll::Ready(failure.into());

@@ -36,7 +36,7 @@ use crate::system::Socket;
 use crate::tko::{FailOpen, Health};
 use crate::traffic::Traffic;
 use asking::Asking;
-use proto::{CommandClass, Failure};
+use proto::{Command, CommandClass, Failure};
 use spans::Spans;
 
 /// The [`Server`] of a destination, borrowed from single fields, so that the others stay free.
@@ -192,8 +192,7 @@ impl Destination {
             self.tell_failure(now_us);
             return Err(Failure::Tko);
         }
-        let is_held = request.op.class() == CommandClass::Get && !request.takes_old;
-        if is_held && self.health.is_dirty() {
+        if self.health.is_dirty() && is_held(request) {
             add(&self.counters.failed, 1);
             return Err(Failure::TryAgain);
         }
@@ -364,4 +363,17 @@ impl Destination {
         self.health.leave_probing(self.worker.number);
         self.probe = None;
     }
+}
+
+/// A server with values that are known to be old does not answer the request: it would read such a
+/// value, or it would store where no get reads while there is a server that gets do read. Deletes
+/// and flushes remove, so they go through.
+fn is_held(request: &Request<'_>) -> bool {
+    let is_held = match request.op.class() {
+        CommandClass::Arithmetic | CommandClass::Get => true,
+        CommandClass::Update => request.fails_over,
+        CommandClass::Other => request.op == Command::Touch && request.fails_over,
+        CommandClass::Delete => false,
+    };
+    is_held && !request.takes_old
 }

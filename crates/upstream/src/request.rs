@@ -43,6 +43,9 @@ pub struct Request<'a> {
     pub is_aside: bool,
     /// Goes also to a server that has values which are known to be old.
     pub takes_old: bool,
+    /// Another server is asked after a failure: one that has values which are known to be old
+    /// leaves stores to it, so that they go where gets go.
+    pub fails_over: bool,
     /// Notes the pool that is asked, where a client waits for what comes of it.
     pub trail: Option<&'a Trail>,
     /// The span that causes this request, where it is traced.
@@ -57,7 +60,8 @@ impl<'a> Request<'a> {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, listener) = (false, None, 0, false, 0);
         let tells_kept = false;
-        let (is_aside, takes_old, trail, trace) = (false, false, None, None);
+        let (is_aside, takes_old, fails_over) = (false, false, false);
+        let (trail, trace) = (None, None);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
         Self {
             op,
@@ -76,6 +80,7 @@ impl<'a> Request<'a> {
             listener,
             is_aside,
             takes_old,
+            fails_over,
             trail,
             trace,
         }
@@ -88,7 +93,8 @@ impl<'a> Request<'a> {
     where
         'a: 'b,
     {
-        let Self { hashed, client, prefix, unkept, listener, is_aside, trace, .. } = *self;
+        let Self { hashed, client, prefix, unkept, listener, is_aside, fails_over, trace, .. } =
+            *self;
         // Where all of the key is hashed, all of the other is.
         let is_all = hashed.is_some_and(|len| usize::from(len) == self.key.len());
         let hashed = if is_all { u8::try_from(key.len()).ok() } else { hashed };
@@ -99,6 +105,7 @@ impl<'a> Request<'a> {
             unkept,
             listener,
             is_aside,
+            fails_over,
             trace,
             ..Request::new(op, key)
         }
@@ -136,6 +143,7 @@ impl<'a> Request<'a> {
             listener: self.listener,
             is_aside: self.is_aside,
             takes_old: self.takes_old,
+            fails_over: self.fails_over,
             ..Request::new(self.op, b"")
         };
         OwnedRequest {

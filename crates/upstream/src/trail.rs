@@ -1,5 +1,5 @@
 //! The pool that a client's request reached last, the counts of such pools, and whether a delete
-//! was kept on the way.
+//! was kept on the way, or reached a server that gets do not read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +20,13 @@ pub struct PoolCounts {
     pub total_us: AtomicU64,
 }
 
-/// The pool that was asked last for one request of a client, and whether a server's part of it was
-/// kept for later.
+/// The pool that was asked last for one request of a client, whether a server's part of it was kept
+/// for later, and whether one reached a server that is asked for no value.
 #[derive(Debug, Default)]
 pub struct Trail {
     last: Mutex<Option<Arc<PoolCounts>>>,
     is_kept: AtomicBool,
+    is_held: AtomicBool,
 }
 
 impl Trail {
@@ -47,6 +48,20 @@ impl Trail {
         self.is_kept.load(Ordering::Relaxed)
     }
 
+    /// Remembers that the delete goes to a server that is asked for no value.
+    pub fn note_held(&self) {
+        // Relaxed: see above.
+        self.is_held.store(true, Ordering::Relaxed);
+    }
+
+    /// True once a server's delete was kept, or went to a server that is asked for no value: gets
+    /// of the key go to another server.
+    #[must_use]
+    pub fn is_read_elsewhere(&self) -> bool {
+        // Relaxed: see above.
+        self.is_kept() || self.is_held.load(Ordering::Relaxed)
+    }
+
     /// Takes over what `other` has noted by now.
     pub fn follow(&self, other: &Self) {
         let last = other.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -55,6 +70,9 @@ impl Trail {
         }
         if other.is_kept() {
             self.note_kept();
+        }
+        if other.is_held.load(Ordering::Relaxed) {
+            self.note_held();
         }
     }
 

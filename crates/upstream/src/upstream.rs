@@ -252,6 +252,12 @@ impl Upstream {
         }
     }
 
+    /// `true` if nobody asks the server for values: it has some that are known to be old.
+    #[must_use]
+    pub fn is_dirty(&self, id: DestinationId) -> bool {
+        self.destinations.get(id.place as usize).is_some_and(|one| one.health.is_dirty())
+    }
+
     /// `true` if the server has one user, for whom it has not answered all that it was asked, or is
     /// to be asked when the window has room: a [`release`](Self::release) would cut that off.
     #[must_use]

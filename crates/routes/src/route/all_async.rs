@@ -21,7 +21,8 @@ impl Route for AllAsyncRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        ask_aside(&self.children, cx, &request);
+        // What is asked behind the reply goes to no other server.
+        ask_aside(&self.children, cx, &Request { fails_over: false, ..request });
         Box::pin(async move { OwnedReply::of(default_outcome(request.op)) })
     }
 

@@ -23,7 +23,8 @@ impl Route for AllInitialRoute {
         let Some((first, others)) = self.children.split_first() else {
             return Box::pin(async { OwnedReply::from(Failure::LocalError) });
         };
-        ask_aside(others, cx, &request);
+        // What is asked behind the reply goes to no other server.
+        ask_aside(others, cx, &Request { fails_over: false, ..request });
         first.route(cx, request)
     }
 

@@ -10,8 +10,10 @@ use super::lease_pairs::LeasePairs;
 use super::order::Order;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
+use crate::deletes;
+use proto::answer::MetaCode;
 use upstream::SendCell;
-use upstream::{Command, CommandClass, Event, Failure, Outcome, OwnedReply, Request};
+use upstream::{Command, CommandClass, Event, Failure, Outcome, OwnedReply, Request, Trail};
 
 /// The failures that lead to the next child.
 #[derive(Clone, Debug)]
@@ -95,11 +97,14 @@ impl FailoverRoute {
             limit.request();
         }
         let tagged = self.tag.as_ref().and_then(|tag| tagged(request.key, tag));
+        let class = request.op.class();
+        let request = Request { fails_over: request.fails_over || self.yields(class), ..request };
         let mut last = (0, OwnedReply::from(Failure::LocalError));
         let mut tries = self.order.tries(self.children.len(), cx);
         let (mut is_first, mut count_tries) = (true, 0);
         // A knocked-out server was not asked: going on from it costs nothing.
         let mut is_free = true;
+        let mut yielded = Vec::new();
         while let Some(index) = tries.next(&request) {
             if !is_free && self.limit.as_ref().is_some_and(|limit| !limit.take()) {
                 cx.traffic().event(Event::FailoverLimited);
@@ -109,28 +114,62 @@ impl FailoverRoute {
             count_tries += 1;
             let key = tagged.as_deref().filter(|_| !is_first).unwrap_or(request.key);
             cx.forget_chosen();
-            let answer = child
-                .route(cx, Request { key, is_aside: request.is_aside || !is_first, ..request });
+            let trail = (class == CommandClass::Delete).then(Trail::default);
+            let answer = child.route(
+                cx,
+                Request {
+                    key,
+                    is_aside: request.is_aside || !is_first,
+                    trail: trail.as_ref().or(request.trail),
+                    ..request
+                },
+            );
             if is_first {
                 tries.first_chose(cx.chosen());
             }
             is_first = false;
             let reply = answer.await;
             let failure = reply.outcome.failure();
-            is_free = failure == Some(Failure::Tko);
+            // The delete is done, or will be, where no get reads the key now.
+            let is_elsewhere = failure.is_none() && is_read_elsewhere(&request, trail.as_ref());
+            is_free = failure == Some(Failure::Tko) || is_elsewhere;
             last = (index, reply);
             let goes_on = tries.note(index, failure);
-            let class = request.op.class();
-            if !goes_on || !failure.is_some_and(|failure| self.errors.contain(class, failure)) {
+            let fails = failure.is_some_and(|failure| self.errors.contain(class, failure));
+            if !goes_on || !fails && !is_elsewhere {
                 break;
+            }
+            if failure == Some(Failure::TryAgain) {
+                yielded.push(index);
             }
         }
         if count_tries > 1 {
             let failure = last.1.outcome.failure();
-            let class = request.op.class();
             self.count(cx, failure.is_some_and(|failure| self.errors.contain(class, failure)));
         }
+        if !yielded.is_empty() && has_changed(request.op, last.1.outcome) {
+            self.forget(cx, &request, &yielded).await;
+        }
         last
+    }
+
+    /// A child that has values which are known to be old leaves changes to the next one.
+    fn yields(&self, class: CommandClass) -> bool {
+        self.children.len() > 1 && self.errors.contain(class, Failure::TryAgain)
+    }
+
+    /// Another child has changed the item in place of these, whose value is old from now on.
+    async fn forget(&self, cx: &Arc<Context>, request: &Request<'_>, children: &[usize]) {
+        let delete = Request {
+            value: b"",
+            is_aside: true,
+            unkept: false,
+            fails_over: false,
+            ..deletes::plain(request)
+        };
+        for child in children.iter().filter_map(|index| self.children.get(*index)) {
+            drop(child.route(cx, delete).await);
+        }
     }
 
     /// A request went on to another child, and all have failed or not.
@@ -205,4 +244,28 @@ fn tagged(key: &[u8], tag: &[u8]) -> Option<Vec<u8>> {
     }
     tagged.extend_from_slice(tag);
     (tagged.len() <= proto::KEY_BYTES_MAX).then_some(tagged)
+}
+
+/// True if the delete that a child has answered is to go on, since gets of the key do so. The
+/// client's trail has it, too.
+fn is_read_elsewhere(request: &Request<'_>, trail: Option<&Trail>) -> bool {
+    let Some(trail) = trail else { return false };
+    if let Some(clients) = request.trail {
+        clients.follow(trail);
+    }
+    trail.is_read_elsewhere()
+}
+
+/// True if the item is another after this answer to the command.
+const fn has_changed(op: Command, outcome: Outcome) -> bool {
+    let changes = !matches!(op.class(), CommandClass::Delete | CommandClass::Get);
+    changes
+        && matches!(
+            outcome,
+            Outcome::Meta(MetaCode::Hd | MetaCode::Va)
+                | Outcome::Number
+                | Outcome::StaleStored
+                | Outcome::Stored
+                | Outcome::Touched
+        )
 }

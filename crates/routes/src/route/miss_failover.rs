@@ -23,6 +23,10 @@ impl Route for MissFailoverRoute {
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let goes_on = matches!(request.op.class(), CommandClass::Get | CommandClass::Delete);
+            // Gets of a child that fails are answered by the next. A store that the child took
+            // would not be read.
+            let fails_over = request.fails_over || !goes_on && self.children.len() > 1;
+            let request = Request { fails_over, ..request };
             let mut kept: Option<OwnedReply> = None;
             for child in &self.children {
                 let reply = child.route(cx, request).await;

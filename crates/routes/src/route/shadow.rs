@@ -70,7 +70,8 @@ impl ShadowRoute {
     ) -> OwnedReply {
         let reply = self.child.route(cx, request).await;
         if reply.outcome == Outcome::Stored {
-            let set = Request { op: Command::Set, number: 0, is_aside: true, ..request };
+            let aside = aside(&request);
+            let set = Request { op: Command::Set, number: 0, ..aside };
             for shadow in shadows {
                 ask_aside(std::slice::from_ref(&shadow.target), cx, &set);
             }
@@ -99,7 +100,7 @@ impl Route for ShadowRoute {
             let shadows = shadows.collect();
             return Box::pin(self.lease_set(cx, request, shadows));
         }
-        let aside = Request { is_aside: true, ..request };
+        let aside = aside(&request);
         for shadow in shadows {
             ask_aside(std::slice::from_ref(&shadow.target), cx, &aside);
         }
@@ -110,4 +111,9 @@ impl Route for ShadowRoute {
         let shadows = self.shadows.iter().map(|shadow| &shadow.target);
         std::iter::once(&self.child).chain(shadows).cloned().collect()
     }
+}
+
+/// The request as a shadow gets it: no other server takes it from there.
+const fn aside<'a>(request: &Request<'a>) -> Request<'a> {
+    Request { is_aside: true, fails_over: false, ..*request }
 }
