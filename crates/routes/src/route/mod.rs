@@ -69,6 +69,7 @@ mod slow_warm_up;
 mod staging;
 mod ttl;
 mod warm_up;
+mod words;
 
 pub use all_async::AllAsyncRoute;
 pub use all_fastest::AllFastestRoute;

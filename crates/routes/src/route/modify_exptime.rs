@@ -57,7 +57,7 @@ fn has_exptime(op: Command) -> bool {
 }
 
 /// Whether the request gives a lease's token back, which its negative expiry time says.
-fn gives_back(request: &Request<'_>) -> bool {
+pub(super) fn gives_back(request: &Request<'_>) -> bool {
     let mut words = request.words.split(|byte| *byte == b' ');
     match request.op {
         Command::LeaseSet => request.exptime < 0,

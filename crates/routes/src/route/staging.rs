@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use super::all::{ask_aside, worse};
+use super::modify_exptime::gives_back;
 use super::ttl::{self, Ttl};
-use super::{Answer, Route, RouteRef};
+use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
-use crate::join;
+use crate::{deletes, join};
+use proto::answer::MetaCode;
 use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
 
 /// Copies what the old cluster has into a new one.
@@ -46,29 +48,96 @@ impl StagingRoute {
     /// Answered by the old cluster; what it did, the new one does behind its back.
     async fn mirror(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let reply = self.warm.route(cx, request).await;
-        let staging = std::slice::from_ref(&self.staging);
         match request.op {
             Command::Get | Command::LeaseGet if reply.outcome == Outcome::Found => {
                 self.follow(cx, &request, reply.clone());
             }
-            Command::Get | Command::LeaseGet => {}
-            op if op.class() == CommandClass::Get && reply.outcome.is_hit() => {
-                let base64 = request.base64;
-                let words: &[u8] = if base64 { b"t b" } else { b"t" };
-                let used =
-                    Request { words, base64, ..request.beside(Command::MetaGet, request.key) };
-                ask_aside(staging, cx, &used);
+            op if op.class() == CommandClass::Get => {
+                if reply.outcome.is_hit() {
+                    self.mirror_use(cx, &request);
+                }
             }
-            op if op.class() == CommandClass::Get => {}
-            Command::Set | Command::LeaseSet | Command::Cas if reply.outcome == Outcome::Stored => {
-                ask_aside(staging, cx, &Request { op: Command::Set, number: 0, ..request });
-            }
-            Command::Set | Command::LeaseSet | Command::Cas => {}
-            _ if reply.outcome.failure().is_none() => ask_aside(staging, cx, &request),
-            _ => {}
+            _ => self.mirror_change(cx, &request, reply.outcome),
         }
         reply
     }
+
+    /// The old cluster had the item: it counts as used in the new one, too, with the lifetime that
+    /// the request gave it.
+    fn mirror_use(&self, cx: &Arc<Context>, request: &Request<'_>) {
+        if matches!(request.op, Command::Gat | Command::Gats) {
+            return self.aside(cx, request);
+        }
+        let time = words::find(request.words, b'T').unwrap_or(b"t");
+        let words = if request.base64 { [time, b" b"].concat() } else { time.to_vec() };
+        let get = request.beside(Command::MetaGet, request.key);
+        self.aside(cx, &Request { words: &words, base64: request.base64, ..get });
+    }
+
+    /// The old cluster has answered so: what it has changed, the new one changes. Conditions that
+    /// held there do not hold here, where the item has another cas unique and lease, or is missing.
+    fn mirror_change(&self, cx: &Arc<Context>, request: &Request<'_>, outcome: Outcome) {
+        let is_done =
+            matches!(outcome, Outcome::Meta(MetaCode::Hd | MetaCode::Va) | Outcome::Stored);
+        match request.op {
+            Command::Set | Command::LeaseSet | Command::Cas | Command::MetaSet
+                if !is_done || gives_back(request) => {}
+            Command::MetaArithmetic if !is_done => {}
+            Command::Set | Command::LeaseSet | Command::Cas => {
+                self.aside(cx, &Request { op: Command::Set, number: 0, ..*request });
+            }
+            Command::MetaSet if may_be_stale(request) => {
+                self.aside(cx, &Request { value: b"", ..deletes::plain(request) });
+            }
+            Command::MetaArithmetic | Command::MetaSet => {
+                let words = unconditional(request);
+                self.aside(cx, &Request { words: &words, ..*request });
+            }
+            _ if outcome.failure().is_none() => self.aside(cx, request),
+            _ => {}
+        }
+    }
+
+    /// Asks the new cluster behind the caller's back. No other server takes that from it.
+    fn aside(&self, cx: &Arc<Context>, request: &Request<'_>) {
+        let staging = std::slice::from_ref(&self.staging);
+        ask_aside(staging, cx, &Request { fails_over: false, ..*request });
+    }
+
+    /// A delete in both clusters. One that names a cas unique names the old cluster's: it is that
+    /// one's to decide.
+    async fn delete(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        if words::find(request.words, b'C').is_none() {
+            let both = vec![self.warm.route(cx, request), self.staging.route(cx, request)];
+            let worst = join::all(both).await.into_iter().reduce(worse);
+            return worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError));
+        }
+        let reply = self.warm.route(cx, request).await;
+        if reply.outcome == Outcome::Meta(MetaCode::Ex) {
+            return reply;
+        }
+        let words = words::without(request.words, |word| word.first() == Some(&b'C'));
+        let other = self.staging.route(cx, Request { words: &words, ..request }).await;
+        worse(reply, other)
+    }
+}
+
+/// An older cas unique with `I` stores a stale value, and no reply tells.
+fn may_be_stale(request: &Request<'_>) -> bool {
+    let has = |letter| words::find(request.words, letter).is_some();
+    has(b'C') && has(b'I')
+}
+
+/// The words of a change that the old cluster has made, without what it depended on there.
+fn unconditional(request: &Request<'_>) -> Vec<u8> {
+    let is_set = request.op == Command::MetaSet;
+    words::without(request.words, |word| match word {
+        // An item that is missing here was not created there.
+        [b'C' | b'G' | b'J' | b'N', ..] | b"I" => true,
+        // add and replace
+        [b'M', b'E' | b'R', ..] => is_set,
+        _ => false,
+    })
 }
 
 impl Route for StagingRoute {
@@ -77,14 +146,10 @@ impl Route for StagingRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        if request.op.class() != CommandClass::Delete {
-            return Box::pin(self.mirror(cx, request));
+        if request.op.class() == CommandClass::Delete {
+            return Box::pin(self.delete(cx, request));
         }
-        Box::pin(async move {
-            let both = vec![self.warm.route(cx, request), self.staging.route(cx, request)];
-            let worst = join::all(both).await.into_iter().reduce(worse);
-            worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
-        })
+        Box::pin(self.mirror(cx, request))
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

@@ -1,0 +1,124 @@
+//! Changes that the old cluster makes under a condition, and their copies in the new one.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use common::Rig;
+use common::cluster::{Cluster, config};
+use proto::answer::MetaCode;
+use testkit::Server;
+use upstream::{Command, Outcome, Request};
+
+const ROUTE: &str = r#"{"type": "StagingRoute", "warm": "PoolRoute|A", "staging": "PoolRoute|B"}"#;
+
+const DONE: Outcome = Outcome::Meta(MetaCode::Hd);
+
+/// Both have `k` with this value, the old one under this cas unique.
+fn both(cluster: &mut Cluster, value: &str) -> u64 {
+    // Two servers that have stored as often would have one unique for it.
+    assert_eq!(cluster.direct[0].store(Command::Set, "k", "other"), Outcome::Stored);
+    cluster.set("k", value);
+    cluster.comes_to(1, "k", value);
+    let uniques =
+        [0, 1].map(|place| cluster.direct[place].ask(&Request::new(Command::Gets, b"k")).number);
+    assert_ne!(uniques[0], uniques[1]);
+    uniques[0]
+}
+
+fn meta(rig: &mut Rig, op: Command, words: &str, value: &str) -> Outcome {
+    let (words, value) = (words.as_bytes(), value.as_bytes());
+    rig.ask(&Request { words, value, ..Request::new(op, b"k") }).outcome
+}
+
+#[test]
+fn stores_that_depend_on_the_old_clusters_item_reach_the_new_one() {
+    let mut cluster = Cluster::new(2, ROUTE);
+    for mode in ["", " MS", " ME", " MR", " MA", " MP"] {
+        let unique = both(&mut cluster, "1");
+        let words = format!("c C{unique} T0{mode}");
+        let outcome = meta(&mut cluster.rig, Command::MetaSet, &words, "2");
+        // add refuses what is there.
+        let is_done = mode != " ME";
+        assert_eq!(outcome == DONE, is_done, "{mode}: {outcome:?}");
+        let expected = match mode {
+            " MA" => "12",
+            " MP" => "21",
+            " ME" => "1",
+            _ => "2",
+        };
+        assert_eq!(cluster.on(0, "k").as_deref(), Some(expected), "{mode}");
+        cluster.comes_to(1, "k", expected);
+        let refused = meta(&mut cluster.rig, Command::MetaSet, &format!("C1{mode}"), "3");
+        assert_ne!(refused, DONE, "{mode}");
+        assert_eq!(cluster.on(1, "k").as_deref(), Some(expected), "{mode}");
+    }
+}
+
+/// An older unique with `I` may store a stale value, and a reply does not tell.
+#[test]
+fn what_may_be_stale_is_deleted_in_the_new_cluster() {
+    let mut cluster = Cluster::new(2, ROUTE);
+    let unique = both(&mut cluster, "1");
+    assert_eq!(meta(&mut cluster.rig, Command::MetaSet, &format!("C{} I", unique - 1), "2"), DONE);
+    cluster.rig.eventually("it is deleted", |_| cluster.direct[1].get("k") == Ok(None));
+}
+
+#[test]
+fn a_store_with_a_token_of_the_old_cluster_reaches_the_new_one() {
+    let servers = vec![Server::holdall(&[]), Server::holdall(&[])];
+    let text = config(&servers, ROUTE);
+    let mut cluster = Cluster::with(servers, &text, "{}");
+    let lease = cluster.rig.ask(&Request::new(Command::LeaseGet, b"k"));
+    assert_eq!(lease.outcome, Outcome::Lease);
+    let token = lease.number;
+    assert_eq!(meta(&mut cluster.rig, Command::MetaSet, &format!("G{token}"), "2"), DONE);
+    cluster.comes_to(1, "k", "2");
+}
+
+#[test]
+fn a_delete_by_a_cas_unique_is_the_old_clusters_to_decide() {
+    let mut cluster = Cluster::new(2, ROUTE);
+    let unique = both(&mut cluster, "1");
+    let exists = Outcome::Meta(MetaCode::Ex);
+    assert_eq!(meta(&mut cluster.rig, Command::MetaDelete, "C1", ""), exists);
+    assert_eq!(cluster.on(1, "k").as_deref(), Some("1"));
+    assert_eq!(meta(&mut cluster.rig, Command::MetaDelete, &format!("C{unique}"), ""), DONE);
+    assert_eq!((cluster.on(0, "k"), cluster.on(1, "k")), (None, None));
+}
+
+/// The packets of a binary client have `N` and `J` with each count.
+#[test]
+fn a_count_creates_nothing_in_the_new_cluster() {
+    let mut cluster = Cluster::new(2, ROUTE);
+    let unique = both(&mut cluster, "5");
+    let words = format!("D1 N0 J0 C{unique}");
+    assert_eq!(meta(&mut cluster.rig, Command::MetaArithmetic, &words, ""), DONE);
+    cluster.comes_to(1, "k", "6");
+    assert_eq!(cluster.direct[1].simple(Command::Delete, "k"), Outcome::Deleted);
+    assert_eq!(meta(&mut cluster.rig, Command::MetaArithmetic, "D1 N0 J0", ""), DONE);
+    assert_eq!(meta(&mut cluster.rig, Command::MetaSet, "MA N0", "1"), DONE);
+    assert_eq!(cluster.on(0, "k").as_deref(), Some("71"));
+    // Answered by the same connection after both.
+    cluster.set("last", "x");
+    cluster.comes_to(1, "last", "x");
+    assert_eq!(cluster.on(1, "k"), None);
+}
+
+#[test]
+fn a_lifetime_that_a_get_sets_reaches_the_new_cluster() {
+    let mut cluster = Cluster::new(2, ROUTE);
+    let gat = |exptime| Request { exptime, ..Request::new(Command::Gat, b"k") };
+    let gats = |exptime| Request { exptime, ..Request::new(Command::Gats, b"k") };
+    let mg = Request { words: b"v T5000", ..Request::new(Command::MetaGet, b"k") };
+    for (request, set) in [(gat(3000), 3000), (gats(4000), 4000), (mg, 5000)] {
+        both(&mut cluster, "1");
+        assert!(cluster.rig.ask(&request).outcome.is_hit());
+        cluster.rig.eventually("it lives as long", |_| {
+            let get = Request { words: b"t", ..Request::new(Command::MetaGet, b"k") };
+            let reply = cluster.direct[1].ask(&get);
+            let left = String::from_utf8(reply.words).unwrap();
+            let left = left.trim().strip_prefix('t').unwrap().parse::<i64>().unwrap();
+            (set - 900..=set).contains(&left)
+        });
+    }
+}
