@@ -29,6 +29,8 @@ struct State {
     watched: Option<Arc<dyn Watched>>,
     /// Counts the configurations that were in use.
     generation: u64,
+    /// What it is built of; `None` before the first.
+    plan: Option<Arc<Plan>>,
     /// Its servers with their addresses.
     targets: Vec<Target>,
     /// Where it asks for them.
@@ -40,6 +42,15 @@ struct State {
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State").field("targets", &self.targets).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// True if the plan, which has these servers, is another than the one in use. The servers alone
+    /// do not tell: one may have joined another pool, or have changed its place, name or tag there.
+    fn differs(&self, plan: &Plan, targets: &[Target]) -> bool {
+        let is_same = self.plan.as_ref().is_some_and(|in_use| in_use.config() == plan.config());
+        !is_same || self.targets != targets
     }
 }
 
@@ -73,7 +84,7 @@ where
 
 /// Watches the servers of `planned`, which `sources` have named and which is in use from now on, in
 /// place of any other's. Every `period`, `plan` makes the configuration again, of the servers so
-/// far. If its servers are others, `replace` takes it, and returns whether it could.
+/// far. If that is another, `replace` takes it, and returns whether it could.
 ///
 /// # Errors
 ///
@@ -89,6 +100,7 @@ pub(crate) fn start(
     let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
     state.generation += 1;
     (state.targets, state.sources) = (planned.plan.targets(), sources);
+    state.plan = Some(Arc::clone(&planned.plan));
     state.watched = planned.is_dynamic.then(|| Arc::new((plan, replace)) as Arc<dyn Watched>);
     if !planned.is_dynamic || state.alive.is_some() {
         return Ok(());
@@ -117,8 +129,8 @@ fn look(watch: &Weak<Watch>) {
     let Some(watch) = watch.upgrade() else { return };
     let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
     let fresh = planned.plan.targets();
-    let is_other = fresh != state.targets && generation == state.generation;
+    let is_other = generation == state.generation && state.differs(&planned.plan, &fresh);
     if is_other && watched.replace(&planned.plan) {
-        state.targets = fresh;
+        (state.targets, state.plan) = (fresh, Some(planned.plan));
     }
 }

@@ -52,7 +52,12 @@ impl Endpoint {
 
 /// As ElastiCache writes it.
 fn cluster(servers: &[SocketAddr]) -> String {
-    let members = servers.iter().map(|one| format!("name|{}|{}", one.ip(), one.port()));
+    named_cluster(&servers.iter().map(|server| ("name", *server)).collect::<Vec<_>>())
+}
+
+/// The same with a name for each server.
+fn named_cluster(servers: &[(&str, SocketAddr)]) -> String {
+    let members = servers.iter().map(|(name, one)| format!("{name}|{}|{}", one.ip(), one.port()));
     let text = format!("7\n{}\n", members.collect::<Vec<_>>().join(" "));
     format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len())
 }
@@ -112,6 +117,23 @@ fn members_come_and_go_while_calls_go_on() {
     *endpoint.answer.lock().unwrap() = cluster(&[one, two]);
     thread::sleep(Duration::from_millis(100));
     assert_eq!(known(&client), set(&[one]));
+}
+
+/// The same servers in other places: each key is looked for where the other was.
+#[test]
+fn names_that_have_each_others_addresses_are_taken() {
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(Server::addr);
+    let endpoint = Endpoint::new(named_cluster(&[("a", one), ("b", two)]));
+    let client = client(&format!("elasticache:{}", endpoint.address));
+    let keys: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        client.set(key, "v", 0).unwrap();
+    }
+    endpoint.tell(named_cluster(&[("a", two), ("b", one)]));
+    eventually("no key is found", || {
+        client.get_many(&keys).unwrap().iter().all(|value| matches!(value, Ok(None)))
+    });
 }
 
 /// Whatever a source has named stays known for the routes that replace others, too.

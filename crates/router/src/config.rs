@@ -65,8 +65,9 @@ fn text(source: &Source) -> Result<Arc<str>, ConfigError> {
 /// A configuration that can be used.
 pub(crate) struct Configuration {
     pub(crate) read: Read,
-    /// Its servers with their addresses, as deletes that were kept name them: tells one membership
-    /// from another.
+    /// What `read` builds trees of.
+    pub(crate) plan: Arc<Plan>,
+    /// Its servers with their addresses, as deletes that were kept name them.
     pub(crate) targets: Vec<Target>,
     /// What its author should know, a sentence each.
     pub(crate) warnings: Vec<String>,
@@ -76,6 +77,14 @@ pub(crate) struct Configuration {
     pub(crate) listens: Vec<String>,
     /// What it was read from.
     pub(crate) snapshot: Snapshot,
+}
+
+impl Configuration {
+    /// True if it says the same as the one that has this plan and these servers. The servers alone
+    /// do not tell: one may have joined another pool, or have changed its place, name or tag there.
+    pub(crate) fn is_same(&self, plan: &Plan, targets: &[Target]) -> bool {
+        self.plan.config() == plan.config() && self.targets == targets
+    }
 }
 
 /// Reads configurations, and understands them. Errors name file, line and column.
@@ -166,9 +175,11 @@ fn understand(
     let names = targets.iter().map(|target| (target.address.clone(), target.name.clone()));
     let names = Arc::new(names.collect());
     let is_dynamic = plan.has_names() || is_discovered;
-    let build: Build = Arc::new(move |upstream| plan.tree(upstream));
+    let plan = Arc::new(plan);
+    let of_plan = Arc::clone(&plan);
+    let build: Build = Arc::new(move |upstream| of_plan.tree(upstream));
     let read = Read { build, cluster, names, text: Arc::clone(text), info };
-    Ok(Configuration { read, targets, warnings, is_dynamic, listens, snapshot })
+    Ok(Configuration { read, plan, targets, warnings, is_dynamic, listens, snapshot })
 }
 
 /// A server as `config get cluster` tells it: the address that its name has now, and the name.

@@ -1,12 +1,13 @@
 //! The configuration while the proxy runs: the first one, changes of its files and of its servers,
 //! and what is kept of it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use discovery::Discovery;
-use routes::Target;
+use routes::{Plan, Target};
 use signal_hook::iterator::Handle;
 use thiserror::Error;
 
@@ -106,6 +107,8 @@ pub(crate) struct Watched {
     /// The files that are watched.
     pub(crate) seen: Seen,
     pub(crate) is_dynamic: bool,
+    /// Of the configuration in use, and its servers.
+    pub(crate) plan: Arc<Plan>,
     pub(crate) targets: Vec<Target>,
     pub(crate) listens: Vec<String>,
 }
@@ -190,11 +193,12 @@ fn take(
             return Err(error);
         }
     };
-    if !is_changed && read.targets == watched.targets {
+    if !is_changed && read.is_same(&watched.plan, &watched.targets) {
         return Ok(None);
     }
     watched.seen = seen;
     watched.is_dynamic = read.is_dynamic;
+    watched.plan = read.plan;
     let before = std::mem::replace(&mut watched.targets, read.targets.clone());
     if let Some(deletes) = shared.deletes.get() {
         // Who joins is asked only when it is known what waits for it; who leaves is asked until

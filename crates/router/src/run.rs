@@ -117,6 +117,7 @@ pub fn run(
         counted,
         seen,
         is_dynamic: configuration.is_dynamic,
+        plan: configuration.plan,
         targets: configuration.targets,
         listens: configuration.listens,
     };

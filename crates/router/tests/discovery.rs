@@ -48,7 +48,12 @@ impl Endpoint {
 
 /// As ElastiCache writes it.
 fn cluster(servers: &[SocketAddr]) -> String {
-    let members = servers.iter().map(|one| format!("name|{}|{}", one.ip(), one.port()));
+    named_cluster(&servers.iter().map(|server| ("name", *server)).collect::<Vec<_>>())
+}
+
+/// The same with a name for each server.
+fn named_cluster(servers: &[(&str, SocketAddr)]) -> String {
+    let members = servers.iter().map(|(name, one)| format!("{name}|{}|{}", one.ip(), one.port()));
     let text = format!("7\n{}\n", members.collect::<Vec<_>>().join(" "));
     format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len())
 }
@@ -106,6 +111,48 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
     assert_eq!(servers(again), [two.to_string()]);
     let unknown = config.replace("elasticache:", "elasticache:localhost.invalid:1,");
     assert!(proxy(&unknown, &folder, &[]).unwrap_err().contains("elasticache:"));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The same two servers all the time, in other pools and places.
+#[test]
+fn a_server_that_changes_its_pool_or_place_is_taken() {
+    let folder = folder("places");
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(Server::addr);
+    let a = Endpoint::new(named_cluster(&[("a", one), ("b", two)]));
+    let b = Endpoint::new(named_cluster(&[("a", one)]));
+    let config = format!(
+        r#"{{"pools": {{"A": "elasticache:{}", "B": "elasticache:{}"}},
+             "route": {{"type": "PrefixSelectorRoute", "policies": {{"b:": "PoolRoute|B"}},
+                        "wildcard": "PoolRoute|A"}}}}"#,
+        a.address, b.address
+    );
+    let address = proxy(&config, &folder, &["--serve-cluster", "B"]).unwrap();
+    let places = |prefix: &str| {
+        let asked = (0..20).map(|number| {
+            let key = format!("{prefix}{number}");
+            let reply = ask(address, &format!("get __mcrouter__.route(get,{key})\r\n"));
+            [one, two].map(|server| reply.contains(&server.to_string()))
+        });
+        asked.collect::<Vec<_>>()
+    };
+    let told = || ask(address, "config get cluster\r\n");
+    let (is_one, is_two) = ([true, false], [false, true]);
+    assert_eq!(places("b:"), [is_one; 20]);
+    b.tell(named_cluster(&[("a", one), ("b", two)]));
+    eventually("the second joins the other pool", || places("b:").contains(&is_two));
+    b.tell(named_cluster(&[("b", two)]));
+    eventually("the first leaves one pool of two", || places("b:") == [is_two; 20]);
+    assert!(!told().contains(&format!("127.0.0.1|{}", one.port())), "{}", told());
+    let other = |[one, two]: [bool; 2]| [two, one];
+    let swapped: Vec<_> = places("a:").into_iter().map(other).collect();
+    a.tell(named_cluster(&[("a", two), ("b", one)]));
+    eventually("the names have each other's address", || places("a:") == swapped);
+    // The version counts configurations. While nothing changes there is no other.
+    let before = told();
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(told(), before);
     fs::remove_dir_all(&folder).unwrap();
 }
 
