@@ -20,12 +20,13 @@ mod etcd;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod member;
+mod order;
 
 pub use access::{Access, AccessFiles};
 pub use elasticache::answer;
 pub use member::Member;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
@@ -35,6 +36,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use routeconf::Sources;
+
+use order::order;
 
 /// How a source is asked for what follows its name.
 type Ask = fn(&str, &Discovery) -> io::Result<Answer>;
@@ -175,27 +178,15 @@ impl Discovery {
     fn kept(&self, source: &str) -> Option<Vec<Member>> {
         let text = fs::read_to_string(self.path(source)?).ok()?;
         let servers: Option<Vec<Member>> = text.lines().map(Member::of_line).collect();
-        servers.filter(|servers| !servers.is_empty())
+        let mut servers = servers.filter(|servers| !servers.is_empty())?;
+        // Whoever wrote them may have had another order.
+        order(&mut servers);
+        Some(servers)
     }
 
     fn path(&self, source: &str) -> Option<PathBuf> {
         Some(self.folder.as_ref()?.join(format!("{}.servers", file_name(source))))
     }
-}
-
-/// Brings members into the order that placement depends upon, each once. Whatever the order of an
-/// answer, keys stay where they are; and where a server is replaced by one of the same name, the
-/// others stay in their places.
-fn order(members: &mut Vec<Member>) {
-    if members.iter().all(|member| member.name.is_some()) {
-        members.sort_by(|one, other| {
-            (&one.name, one.port, &one.host).cmp(&(&other.name, other.port, &other.host))
-        });
-    } else {
-        members.sort();
-    }
-    let mut seen = BTreeSet::new();
-    members.retain(|member| seen.insert(member.server()));
 }
 
 /// The source as the name of a file, different for different sources: bytes that file names do not
@@ -244,6 +235,8 @@ impl<F: Sources> Sources for Discovered<'_, F> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// Those that `holdall check` and `holdall explain` know without asking them.
@@ -265,21 +258,6 @@ mod tests {
         assert_eq!(again.kept("dns:other:7"), None);
         assert!(again.servers("dns:no.such.name.invalid:7").is_err());
         fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
-    fn members_are_in_the_order_of_their_names_if_all_have_one() {
-        let ordered = |lines: &[&str]| {
-            let mut members: Vec<_> =
-                lines.iter().map(|line| Member::of_line(line).unwrap()).collect();
-            order(&mut members);
-            members.iter().map(Member::server).collect::<Vec<_>>()
-        };
-        assert_eq!(ordered(&["10.0.0.9:1 a", "10.0.0.2:1 b"]), ["10.0.0.9:1", "10.0.0.2:1"]);
-        assert_eq!(ordered(&["10.0.0.9:2 a", "10.0.0.9:1 a"]), ["10.0.0.9:1", "10.0.0.9:2"]);
-        assert_eq!(ordered(&["10.0.0.9:1 a", "10.0.0.2:1"]), ["10.0.0.2:1", "10.0.0.9:1"]);
-        let twice = ["10.0.0.9:1 a", "10.0.0.1:1 b", "10.0.0.9:1 c"];
-        assert_eq!(ordered(&twice), ["10.0.0.9:1", "10.0.0.1:1"]);
     }
 
     /// What a hash needs of them.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 /// A server: where it is, and perhaps the name that its certificate has. No part has a character
 /// that JSON would escape, or a space.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Member {
     pub(crate) host: String,
     pub(crate) port: u16,
