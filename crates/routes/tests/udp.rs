@@ -167,6 +167,38 @@ fn gets_go_by_udp_and_everything_else_by_tcp() {
     assert_eq!((udp_lost, udp_reordered), (0, 0));
 }
 
+/// UDP and TCP are two ways to the server.
+#[test]
+fn a_get_does_not_overtake_what_its_client_has_asked_before() {
+    let link = Link::new();
+    let mut rig = link.rig(LONG);
+    assert_eq!(rig.store(Command::Set, "other", "o"), Outcome::Stored);
+    for turn in 0..100 {
+        let value = format!("v{turn}");
+        // The first meta command waits until it is known that the server takes it.
+        let op = if turn % 2 == 0 { Command::MetaSet } else { Command::Set };
+        let set = Request { value: value.as_bytes(), ..Request::new(op, b"k") };
+        let tickets = [
+            rig.submit(&set),
+            rig.submit(&Request::new(Command::Get, b"k")),
+            rig.submit(&Request::new(Command::Get, b"other")),
+            rig.submit(&Request::new(Command::Delete, b"k")),
+            rig.submit(&Request::new(Command::Gets, b"k")),
+        ];
+        let [_, got, other, deleted, after] = tickets.map(|ticket| rig.reply(ticket));
+        assert_eq!(got.value, value.as_bytes(), "turn {turn}");
+        assert_eq!(other.value, b"o");
+        assert_eq!((deleted.outcome, after.outcome), (Outcome::Deleted, Outcome::NotFound));
+    }
+    let flush = rig.submit(&Request::new(Command::FlushAll, b""));
+    let other = rig.submit(&Request::new(Command::Get, b"other"));
+    assert_eq!(rig.reply(flush).outcome, Outcome::Ok);
+    assert_eq!(rig.reply(other).outcome, Outcome::NotFound);
+    // Gets of keys to which nothing is done go by UDP all the same, but for the one in whose turn
+    // everything waited for the probe.
+    assert_eq!(totals(&rig).udp_asked, 99);
+}
+
 #[test]
 fn what_the_link_does_is_counted_as_it_is() {
     let link = Link::new();

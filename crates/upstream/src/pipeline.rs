@@ -9,6 +9,8 @@
 //! order and leaves the misses out, so a value for `b` says that `a` is a miss.
 //!
 //! A server that is spoken to in packets ([`packets`]) gets the same questions by the same laws.
+//! The methods of [`Pipeline`] are many because each question and each answer changes most of its
+//! fields: the bytes to send, the questions, their keys and how many of them are no gets.
 //!
 //! # Laws
 //!
@@ -46,6 +48,9 @@ const SMALL_VALUE_BYTES: usize = 4096;
 
 /// Bytes of answered questions' keys that are kept before they are dropped.
 const KEYS_SLACK: usize = 4096;
+
+/// Questions without an answer that are searched for a key at the most.
+const SEARCHED_MAX: usize = 64;
 
 /// The server said something that is no answer to what it was asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -121,6 +126,8 @@ pub(crate) struct Pipeline {
     open_keys: u32,
     open_op: Option<Command>,
     asked: VecDeque<Asked>,
+    /// How many of them are no plain gets.
+    others: u32,
     /// Keys of `asked`, each with its meta words, one behind the other from `keys_start`.
     keys: Vec<u8>,
     keys_start: usize,
@@ -187,7 +194,7 @@ impl Pipeline {
     /// Asks for a pool; the answer goes to `ticket`.
     #[inline(always)]
     pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, now_us: u64) {
-        let is_get = matches!(request.op, Command::Get | Command::Gets);
+        let is_get = is_plain_get(request.op);
         let joins = is_get && self.open_op == Some(request.op) && self.open_keys < LINE_KEYS_MAX;
         if self.packets.is_some() {
             return self.ask_packet(request, joins, ticket, pool, now_us);
@@ -292,6 +299,22 @@ impl Pipeline {
         let (op, place) = (request.op, Place::Last);
         let asked = Asked { ticket, at_us, op, key_len, pool, place, opcode, words_len };
         self.asked.push_back(asked);
+        self.others += u32::from(!is_plain_get(op));
+    }
+
+    /// A question that may change the item of this key has no answer yet. Of many questions, that
+    /// is taken to be so.
+    pub(crate) fn may_change(&self, key: &[u8]) -> bool {
+        if self.others == 0 || self.asked.len() > SEARCHED_MAX {
+            return self.others > 0;
+        }
+        let mut start = self.keys_start;
+        self.asked.iter().any(|asked| {
+            let asked_key = self.keys.get(start..asked.key_end(start)).unwrap_or_default();
+            start = asked.end(start);
+            let is_its = asked.op == Command::FlushAll || short::equal(asked_key, key);
+            is_its && !is_plain_get(asked.op)
+        })
     }
 
     /// The command that was asked last.
@@ -635,6 +658,7 @@ impl Pipeline {
     #[inline]
     fn pop(&mut self) -> Option<Asked> {
         let asked = self.asked.pop_front()?;
+        self.others -= u32::from(!is_plain_get(asked.op));
         self.keys_start += usize::from(asked.key_len) + usize::from(asked.words_len);
         if self.keys_start == self.keys.len() {
             self.keys.clear();
@@ -645,6 +669,12 @@ impl Pipeline {
         }
         Some(asked)
     }
+}
+
+/// A get that shares lines, and changes nothing.
+#[inline]
+const fn is_plain_get(op: Command) -> bool {
+    matches!(op, Command::Get | Command::Gets)
 }
 
 /// Whether this may answer a line that announces a context: it is empty of meaning, or an error,

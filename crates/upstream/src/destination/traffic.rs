@@ -18,7 +18,8 @@ const RESERVED_MAX: usize = 1 << 20;
 const LATENCY_SPAN: u64 = 64;
 
 impl Destination {
-    /// Asks a get by UDP, if that is to be had now.
+    /// Asks a get by UDP, if that is to be had now. It must not overtake what may change its item:
+    /// its client may have sent that before.
     pub(super) fn ask_by_udp(
         &mut self,
         request: &Request<'_>,
@@ -26,7 +27,8 @@ impl Destination {
         pool: u16,
         now_us: u64,
     ) -> bool {
-        if !matches!(request.op, Command::Get | Command::Gets) {
+        let is_plain = matches!(request.op, Command::Get | Command::Gets);
+        if !is_plain || self.asking.waits() || self.pipeline.may_change(request.key) {
             return false;
         }
         if self.datagrams.is_none() {

@@ -17,7 +17,6 @@ use crate::reply::{Outcome, Reply};
 use crate::request::Request;
 use crate::sink::{ReplyObserver, Ticket};
 use narrow::to_u32;
-use proto::Command;
 
 /// What a pipeline of packets knows beside.
 #[derive(Debug, Default)]
@@ -51,7 +50,7 @@ impl Pipeline {
         let count = to_u32(self.asked.len());
         packets.open_at = self.out.len();
         let opcode = packet::write(&mut self.out, request, packets.first.wrapping_add(count));
-        let is_get = matches!(request.op, Command::Get | Command::Gets);
+        let is_get = super::is_plain_get(request.op);
         self.open_keys = if joins { self.open_keys + 1 } else { u32::from(is_get) };
         self.open_op = is_get.then_some(request.op);
         if let Some(ends) = self.ends.as_mut().filter(|_| request.op.has_value()) {
