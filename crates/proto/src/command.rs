@@ -107,8 +107,8 @@ impl Command {
         Self::ALL.into_iter().filter(|command| !command.is_meta() && *command != Self::Version)
     }
 
-    /// The command by which routes choose: for a meta command the classic one that it resembles,
-    /// otherwise the command itself.
+    /// For a meta command the classic one that it resembles, whatever its words say; otherwise the
+    /// command itself.
     #[inline]
     #[must_use]
     pub const fn classic(self) -> Self {

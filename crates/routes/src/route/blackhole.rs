@@ -6,16 +6,50 @@ use routeconf::ast::{Condition, RequestField};
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use upstream::Request;
+use proto::meta::Options;
+use proto::text::Words;
+use upstream::{Command, Request};
 
 /// Whether a request's field is this.
 fn is(field: RequestField, request: &Request<'_>, value: &str) -> bool {
+    let numbers = match field {
+        RequestField::Exptime | RequestField::Flags | RequestField::Number => Numbers::of(request),
+        RequestField::Key | RequestField::Value => Numbers::default(),
+    };
     match field {
-        RequestField::Number => value.parse() == Ok(request.number),
-        RequestField::Exptime => value.parse() == Ok(request.exptime),
-        RequestField::Flags => value.parse() == Ok(request.flags),
+        RequestField::Number => value.parse() == Ok(numbers.number),
+        RequestField::Exptime => value.parse() == Ok(numbers.exptime),
+        RequestField::Flags => value.parse() == Ok(numbers.flags),
         RequestField::Key => request.key == value.as_bytes(),
         RequestField::Value => request.value == value.as_bytes(),
+    }
+}
+
+/// The numbers of a request, which meta commands have among their words.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// The cas unique, the token, or by how much to count.
+    number: u64,
+    exptime: i64,
+    flags: u32,
+}
+
+impl Numbers {
+    fn of(request: &Request<'_>) -> Self {
+        if !request.op.is_meta() {
+            let Request { number, exptime, flags, .. } = *request;
+            return Self { number, exptime, flags };
+        }
+        // Words that cannot be read are refused by the server.
+        let Ok((options, _)) = Options::parse(Words::new(request.words)) else {
+            return Self::default();
+        };
+        let number = match request.op {
+            Command::MetaArithmetic => options.delta.unwrap_or(1),
+            _ => options.lease.or(options.compare_cas).unwrap_or(0),
+        };
+        let (exptime, flags) = (options.exptime, options.client_flags);
+        Self { number, exptime: exptime.unwrap_or(0), flags: flags.unwrap_or(0) }
     }
 }
 

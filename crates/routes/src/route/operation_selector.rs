@@ -2,9 +2,11 @@
 
 use super::{RouteRef, Select};
 use crate::context::Context;
+use proto::meta::Options;
+use proto::text::Words;
 use upstream::{Command, CommandClass, Request};
 
-/// Chooses by the command. Meta commands count as their classic ones ([`Command::classic`]).
+/// Chooses by the command. A meta command counts as the classic one that does what its words say.
 #[derive(Debug)]
 pub struct OperationSelectorRoute {
     /// Routes by command, none of them a meta command.
@@ -19,7 +21,7 @@ impl Select for OperationSelectorRoute {
     }
 
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let command = request.op.classic();
+        let command = classic(request);
         let found = self.policies.iter().find(|(policy, _)| *policy == command);
         found.map_or(&self.default, |(_, route)| route)
     }
@@ -43,5 +45,78 @@ impl Select for RoutingGroupRoute {
         let class = request.op.class();
         let found = self.policies.iter().find(|(policy, _)| *policy == class);
         found.map_or(&self.default, |(_, route)| route)
+    }
+}
+
+/// The classic command that does what the request does. Packets of the binary protocol come as meta
+/// commands, too.
+fn classic(request: &Request<'_>) -> Command {
+    let classic = request.op.classic();
+    if !request.op.is_meta() {
+        return classic;
+    }
+    let Ok((options, mode)) = Options::parse(Words::new(request.words)) else { return classic };
+    let mode = mode.and_then(|mode| mode.first());
+    let is_tied = options.lease.is_some();
+    match request.op {
+        Command::MetaArithmetic if matches!(mode, Some(b'D' | b'-')) => Command::Decr,
+        Command::MetaGet if is_tied => Command::LeaseGet,
+        Command::MetaGet => match (options.exptime.is_some(), options.value, options.wants_cas) {
+            (true, false, _) => Command::Touch,
+            (true, true, true) => Command::Gats,
+            (true, true, false) => Command::Gat,
+            (false, _, true) => Command::Gets,
+            (false, _, false) => Command::Get,
+        },
+        Command::MetaSet if is_tied => Command::LeaseSet,
+        Command::MetaSet => match mode {
+            Some(b'A') => Command::Append,
+            Some(b'P') => Command::Prepend,
+            _ if options.compare_cas.is_some() => Command::Cas,
+            Some(b'E') => Command::Add,
+            Some(b'R') => Command::Replace,
+            _ => Command::Set,
+        },
+        _ => classic,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_which_classic_command_a_meta_command_is() {
+        let of = |op, words: &str| {
+            classic(&Request { words: words.as_bytes(), ..Request::new(op, b"k") }).name()
+        };
+        let rows = [
+            (Command::MetaSet, "", "set"),
+            (Command::MetaSet, "c F1 T9 MS", "set"),
+            (Command::MetaSet, "c F1 T9 ME", "add"),
+            (Command::MetaSet, "c F1 T9 MR", "replace"),
+            (Command::MetaSet, "c MA", "append"),
+            (Command::MetaSet, "c MP C5", "prepend"),
+            (Command::MetaSet, "c F1 T9 MS C5", "cas"),
+            (Command::MetaSet, "G7", "lease-set"),
+            (Command::MetaArithmetic, "v c D1 MI N0 J0", "incr"),
+            (Command::MetaArithmetic, "v c D1 M+", "incr"),
+            (Command::MetaArithmetic, "v c D1 MD", "decr"),
+            (Command::MetaArithmetic, "M-", "decr"),
+            (Command::MetaGet, "v f", "get"),
+            (Command::MetaGet, "v f c b", "gets"),
+            (Command::MetaGet, "v T9", "gat"),
+            (Command::MetaGet, "v f c T9 b", "gats"),
+            (Command::MetaGet, "f c T9 b", "touch"),
+            (Command::MetaGet, "v G", "lease-get"),
+            (Command::MetaDelete, "C5", "delete"),
+            (Command::MetaDebug, "", "metaget"),
+            // The server refuses it.
+            (Command::MetaSet, "C", "set"),
+            (Command::Add, "", "add"),
+        ];
+        for (op, words, name) in rows {
+            assert_eq!(of(op, words), name, "{op:?} {words}");
+        }
     }
 }
