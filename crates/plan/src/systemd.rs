@@ -175,7 +175,8 @@ MemoryDenyWriteExecute=true
 NoNewPrivileges=true
 PrivateDevices=true
 PrivateTmp=true
-ProcSubset=pid
+# The program tells reboots by /proc/sys, and its own start by /proc/stat.
+ProcSubset=all
 ProtectClock=true
 ProtectControlGroups=true
 ProtectHome=true

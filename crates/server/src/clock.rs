@@ -52,10 +52,10 @@ impl Clock {
         TimeNote { boot_id: self.boot_id, boot_ms, unix_secs, secs: self.secs() }
     }
 
-    /// True if a note was made in this run of the operating system.
+    /// True if a note is known to have been made in this run of the operating system.
     #[must_use]
     pub fn is_of_this_boot(note: &TimeNote) -> bool {
-        note.boot_id == Moment::now().boot_id
+        Moment::now().is_in_boot_of(note)
     }
 
     /// Seconds at `now`; never below 2.
@@ -108,7 +108,8 @@ impl Clock {
 
 impl Moment {
     fn now() -> Self {
-        // Where there is no such file, 0: then only the clock of the wall is believed.
+        // Where there is no such file, 0: then only the clock of the wall is believed, and a file
+        // that was not closed in order is of an unknown boot.
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot_id = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0);
         Self { boot_id, ..Self::without_boot_id() }
@@ -123,9 +124,14 @@ impl Moment {
         Self { boot_id: 0, boot_ms: u64::try_from(ms).unwrap_or(0), unix_secs: unix }
     }
 
+    /// True if this and the note are known to be of one run of the operating system.
+    fn is_in_boot_of(&self, note: &TimeNote) -> bool {
+        self.boot_id == note.boot_id && self.boot_id != 0
+    }
+
     /// The second of the clock that made the note, now.
     fn secs_after(&self, note: &TimeNote) -> u32 {
-        let passed = if self.boot_id == note.boot_id && self.boot_id != 0 {
+        let passed = if self.is_in_boot_of(note) {
             self.boot_ms.saturating_sub(note.boot_ms) / 1000
         } else {
             self.unix_secs.saturating_sub(note.unix_secs)
@@ -187,6 +193,17 @@ mod tests {
         let clock = Clock::resume(&TimeNote { secs: 500, ..Clock::start().note() });
         assert!((500..=501).contains(&clock.secs()));
         assert!(Clock::is_of_this_boot(&clock.note()));
+    }
+
+    #[test]
+    fn an_unknown_boot_is_never_this_one() {
+        let note = |boot_id| TimeNote { boot_id, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
+        let now = |boot_id| Moment { boot_id, boot_ms: 13_900, unix_secs: 1_000_000 };
+        for (then, boot_id, want) in [(7, 7, true), (7, 8, false), (7, 0, false), (0, 7, false)] {
+            assert_eq!(now(boot_id).is_in_boot_of(&note(then)), want, "{then}, {boot_id}");
+        }
+        assert!(!now(0).is_in_boot_of(&note(0)));
+        assert!(!Clock::is_of_this_boot(&note(0)));
     }
 
     /// Over a restart of the process the clock of the wall may be set at will.

@@ -171,6 +171,7 @@ fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
 
     // The units are the same in all packages.
     if manager.name == DPKG.name {
+        kept::host_id(&container)?;
         kept::run(&container)?;
         rollout::run(&container)?;
     }

@@ -43,6 +43,18 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The proxy's number of its host is the same inside of its unit and outside.
+pub(super) fn host_id(container: &Container) -> Result<(), Failure> {
+    let inside = container.run(&ask(5000, "get __mcrouter__.hostid\\r\\n"))?;
+    let question = ask(5009, "get __mcrouter__.hostid\\r\\n");
+    let outside = container.run(&format!(
+        "holdall route -f /etc/holdall/routes.json -p 5009 --asynclog-disable \
+         >/dev/null 2>&1 & process=$!; ({}); {question}; kill $process; wait",
+        until("(: </dev/tcp/127.0.0.1/5009) 2>/dev/null")
+    ))?;
+    expect("the number of the host", &inside, &outside)
+}
+
 /// The units of `holdall plan`, while no other unit runs as their user.
 fn planned(container: &Container) -> Result<(), Failure> {
     container.run(&format!(
@@ -57,7 +69,7 @@ fn planned(container: &Container) -> Result<(), Failure> {
     get(container, "the item through the planned router", 5001)?;
     container.run(
         "systemctl disable --now --quiet holdall-cache holdall-route && cd /etc/systemd/system \
-         && rm holdall-cache.service holdall-route.service /etc/sysusers.d/holdall.conf \
+         && rm holdall-cache.service holdall-route.service && rm -r /etc/sysusers.d \
          && rm -r /dev/shm/planned /root/plan && systemctl daemon-reload \
          && mv /root/routes.json /etc/holdall",
     )?;

@@ -38,6 +38,9 @@ ExecStart=/usr/bin/holdall route -f /etc/holdall/routes.json -p 5000 \
     --async-dir /var/lib/holdall/spool --metrics 127.0.0.1:9151
 ";
 
+/// A number on the page of metrics that takes `/proc/stat`.
+const HOST: &str = "grep -a -m 1 -c '^process_start_time_seconds [1-9]'";
+
 /// Gives each unit its sockets, and restarts it under load.
 pub(super) fn run(container: &Container) -> Result<(), Failure> {
     container.run("echo 'metrics = \"127.0.0.1:9150\"' >>/etc/holdall/server.toml")?;
@@ -64,6 +67,8 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
         );
         let answer = container.run(&page)?;
         expect("readiness by systemd's socket", &answer, "HTTP/1.1 200 OK\r\n")?;
+        let numbers = page.replace("/readyz", "/metrics").replace("head -n 1", HOST);
+        expect("what the unit sees of the host", &container.run(&numbers)?, "1\n")?;
     }
     let datagram = "exec 3<>/dev/udp/127.0.0.1/11211; \
         printf '\\0\\1\\0\\0\\0\\1\\0\\0version\\r\\n' >&3; timeout 10 head -c 16 <&3 | tail -c 8";

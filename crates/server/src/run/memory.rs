@@ -69,7 +69,8 @@ fn from_file(
         Found::Crashed(note) if Clock::is_of_this_boot(&note) => Clock::resume(&note),
         Found::Crashed(_) => {
             // What reached the disk, and in which order, nobody knows.
-            file.discard("the machine went down while a server used it".to_owned());
+            let why = "the machine went down while a server used it, or its boot id is unknown";
+            file.discard(why.to_owned());
             Clock::start()
         }
     };
