@@ -5,7 +5,7 @@ use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use options::file::Fault;
-use options::{Environment, Style, file, parse};
+use options::{Environment, Invocation, Style, file, parse};
 use serde_json::{Value, json};
 
 /// A file that was read, and its faults.
@@ -17,43 +17,56 @@ pub struct Checked {
     pub text: String,
     /// Everything that is wrong, in the order of the text.
     pub faults: Vec<Fault>,
+    /// Lines that the server takes, and that have no effect.
+    pub warnings: Vec<Fault>,
 }
 
 /// Checks the text of a file: TOML where the name ends so, else memcached's format.
 #[must_use]
 pub fn check(name: &str, text: String) -> Checked {
-    let faults = match Path::new(name).extension() {
-        Some(ending) if ending == "toml" => file::check(&text),
-        _ => in_memcacheds_format(name, &text).into_iter().collect(),
+    let (faults, warnings) = match Path::new(name).extension() {
+        Some(ending) if ending == "toml" => (file::check(&text), Vec::new()),
+        _ => in_memcacheds_format(name, &text),
     };
-    Checked { name: name.to_owned(), text, faults }
+    Checked { name: name.to_owned(), text, faults, warnings }
 }
 
-/// The server stops at the first fault of such a file, and says its line.
-fn in_memcacheds_format(name: &str, text: &str) -> Option<Fault> {
+/// Faults and warnings. The server stops at the first fault of such a file, and says its line.
+fn in_memcacheds_format(name: &str, text: &str) -> (Vec<Fault>, Vec<Fault>) {
     let arguments = ["--config", name].map(OsString::from);
-    let refusal = parse(Style::Holdall, arguments, &Environment::default()).err()?;
-    let placed = refusal.message.strip_prefix(name).and_then(|rest| rest.strip_prefix(':'));
-    let placed = placed.and_then(|rest| rest.split_once(": "));
-    let placed = placed.and_then(|(line, message)| Some((line.parse::<usize>().ok()?, message)));
-    let Some((line, message)) = placed else {
-        return Some(Fault { span: 0..0, message: refusal.message, hint: None });
-    };
-    let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    match parse(Style::Holdall, arguments, &Environment::default()) {
+        Err(refusal) => {
+            let whole = || Fault { span: 0..0, message: refusal.message.clone(), hint: None };
+            (vec![placed(name, text, &refusal.message).unwrap_or_else(whole)], Vec::new())
+        }
+        // Others are of this command's surroundings, not of the file.
+        Ok(Invocation::Run { warnings, .. }) => {
+            let of_file = warnings.iter().filter_map(|warning| placed(name, text, warning));
+            (Vec::new(), of_file.collect())
+        }
+        Ok(Invocation::Print(_)) => (Vec::new(), Vec::new()),
+    }
+}
+
+/// The finding of a message that begins with the file's name and a line; `None` of others.
+fn placed(name: &str, text: &str, message: &str) -> Option<Fault> {
+    let (line, message) = message.strip_prefix(name)?.strip_prefix(':')?.split_once(": ")?;
+    let before = line.parse::<usize>().ok()?.checked_sub(1)?;
+    let start: usize = text.split_inclusive('\n').take(before).map(str::len).sum();
     let length = text[start..].lines().next().map_or(0, str::len);
-    let message = message.to_owned();
-    Some(Fault { span: start..start + length, message, hint: None })
+    Some(Fault { span: start..start + length, message: message.to_owned(), hint: None })
 }
 
 impl Checked {
-    /// The faults for people, each with its line underlined.
+    /// Faults and warnings for people, each with its line underlined.
     #[must_use]
     pub fn for_people(&self, has_colours: bool) -> String {
         let renderer = if has_colours { Renderer::styled() } else { Renderer::plain() };
-        let one = |fault: &Fault| {
+        let one = |(level, fault): (&Level<'static>, &Fault)| {
             let place = AnnotationKind::Primary.span(fault.span.clone());
             let source = Snippet::source(self.text.as_str()).path(self.name.as_str());
-            let mut group = Level::ERROR
+            let mut group = level
+                .clone()
                 .primary_title(fault.message.as_str())
                 .element(source.annotation(place));
             if let Some(hint) = &fault.hint {
@@ -61,15 +74,17 @@ impl Checked {
             }
             renderer.render(&[group]) + "\n"
         };
-        self.faults.iter().map(one).collect()
+        let faults = self.faults.iter().map(|fault| (&Level::ERROR, fault));
+        faults.chain(self.warnings.iter().map(|one| (&Level::WARNING, one))).map(one).collect()
     }
 
-    /// The faults for programs.
+    /// Faults and warnings for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let one = |fault: &Fault| {
+        let one = |(level, fault): (&str, &Fault)| {
             let (line, column) = files::place(&self.text, fault.span.start);
             json!({
+                "severity": level,
                 "file": self.name,
                 "line": line,
                 "column": column,
@@ -77,6 +92,7 @@ impl Checked {
                 "hint": fault.hint,
             })
         };
-        self.faults.iter().map(one).collect()
+        let faults = self.faults.iter().map(|fault| ("error", fault));
+        faults.chain(self.warnings.iter().map(|one| ("warning", one))).map(one).collect()
     }
 }

@@ -125,6 +125,8 @@ fn check_files(files: &[String], as_json: bool) -> u8 {
         let checked = check(name, text);
         if !checked.faults.is_empty() {
             status = BROKEN;
+        } else if !checked.warnings.is_empty() {
+            status = status.max(DIFFERENT);
         }
         match checked.to_json() {
             Value::Array(faults) if as_json => all.extend(faults),

@@ -58,6 +58,28 @@ fn values_out_of_range_end_with_64() {
 }
 
 /// A run that fails has not cost the result of the one before, and a report not its input.
+/// The server takes such files, and its log warns of what they do not do.
+#[test]
+fn settings_without_effect_end_with_1() {
+    let scratch = Scratch::new();
+    let file = scratch.text("memcached.conf");
+    for (text, lines) in [
+        ("-m 64\nlogfile /var/log/memcached.log\n-o hashpower=16\n", &[2, 3][..]),
+        ("PORT=\"11211\"\nUSER=\"memcached\"\n", &[1, 2]),
+    ] {
+        fs::write(&file, text).unwrap();
+        ends(&["config", "check", &file], 1);
+        let found = stdout(&run(&["config", "check", "--json", &file]));
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        let found = found.as_array().unwrap();
+        assert!(found.iter().all(|one| one["severity"] == "warning"), "{found:?}");
+        let at: Vec<_> = found.iter().filter_map(|one| one["line"].as_u64()).collect();
+        assert_eq!(at, lines);
+    }
+    fs::write(&file, "-m 64\n").unwrap();
+    ends(&["config", "check", &file], 0);
+}
+
 #[test]
 fn a_file_stays_until_there_is_another_one() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

@@ -185,7 +185,10 @@ impl Layers {
                 .and_then(|matches| refuse(Style::Holdall, &matches).map(|()| matches))
                 .map_err(place)?;
             let mut scratch = Draft::new(Style::Holdall);
-            apply(Style::Memcached, &matches, &mut scratch, warnings).map_err(place)?;
+            let mut of_line = Vec::new();
+            apply(Style::Memcached, &matches, &mut scratch, &mut of_line).map_err(place)?;
+            let number = line.number;
+            warnings.extend(of_line.iter().map(|warning| format!("{name}:{number}: {warning}")));
             draft.options.takeover |= scratch.options.takeover;
             let origin = Origin::File { file: name.to_owned(), line: line.number };
             for mut given in of_matches(&matches, &self.known, &origin) {
