@@ -29,10 +29,18 @@ pub(super) fn exposed(scene: &Scene<'_>, found: &mut Vec<Finding>) {
                 Level::Warning,
                 format!("{} runs as root", server.shown()),
                 "a fault in it is a fault in the whole host",
-                "start it with -u memcache, or by the unit of the package",
+                format!(
+                    "start it with -u {}, or by the unit of its package",
+                    user_of(&server.name)
+                ),
             ));
         }
     }
+}
+
+/// The user that the package of a server makes.
+fn user_of(server: &str) -> &'static str {
+    if server == "memcached" { "memcache" } else { "holdall" }
 }
 
 /// Keys and users that everybody may read.
