@@ -95,6 +95,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
+    if let Some(why) = conflict(&arguments) {
+        note(&why);
+        return ExitCode::from(usage::EXIT_USAGE);
+    }
     run(&arguments).map_or_else(
         |error| {
             note(&format!("{error:#}"));
@@ -104,10 +108,15 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     )
 }
 
+/// The reason why these flags do not go together.
+fn conflict(arguments: &Args) -> Option<String> {
+    let is_exposed = arguments.users.is_none() && !arguments.listen.ip().is_loopback();
+    let why =
+        || format!("--listen {}: other hosts could look: give --users as well", arguments.listen);
+    is_exposed.then(why)
+}
+
 fn run(arguments: &Args) -> Result<()> {
-    if arguments.users.is_none() && !arguments.listen.ip().is_loopback() {
-        bail!("--listen {}: other hosts could look: give --users as well", arguments.listen);
-    }
     let mut words = arguments.addresses.clone();
     if words.is_empty() && arguments.topology.is_none() {
         words.push("127.0.0.1".to_owned());
@@ -193,7 +202,9 @@ mod tests {
     fn refusal(words: &[&str]) -> String {
         let line = [&["holdall console"], words].concat();
         match Args::try_parse_from(line) {
-            Ok(arguments) => run(&arguments).unwrap_err().to_string(),
+            Ok(arguments) => {
+                conflict(&arguments).unwrap_or_else(|| run(&arguments).unwrap_err().to_string())
+            }
             Err(error) => error.to_string(),
         }
     }

@@ -52,6 +52,7 @@ fn values_out_of_range_end_with_64() {
         &["bench", "study", "pavlik", "--servers", "nosuch"],
         &["bench", "hitrate", "--servers", "holdall", "--requests", "99", "--warm-up", "99"],
         &["doctor", "--nic", "nosuch0"],
+        &["console", "--listen", "0.0.0.0:0"],
     ] {
         ends(arguments, 64);
     }
