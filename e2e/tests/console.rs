@@ -310,9 +310,14 @@ fn every_role_serves_a_page_about_itself() {
     let _source = std::net::TcpStream::connect(events).unwrap();
     look(of_invalidator, "2");
 
+    let words = [server.addr().to_string(), status.to_string()];
+    let (_console, all) = console(&words.each_ref().map(String::as_str));
+    browse(&[&all, "--invalidator", "here"]);
+
     // However it ends, its page ends, too.
     invalidator.kill();
     ends(of_invalidator);
+    browse(&[&all, "--invalidator", "away"]);
     router.kill();
     ends(of_router);
     server.kill();

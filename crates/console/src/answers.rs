@@ -100,26 +100,31 @@ impl Answers {
         Ok(change.shown())
     }
 
-    /// What invalidators say of clusters, and servers of stale values, leases and flushes.
+    /// What invalidators say of clusters, and servers of stale values, leases and flushes. An
+    /// invalidator that is away has the reason, and the clusters that it named last; a member that
+    /// never answered may be one.
     fn invalidation(&self) -> Value {
-        let (mut invalidators, mut servers) = (Vec::new(), Vec::new());
+        let (mut invalidators, mut servers, mut unknown) = (Vec::new(), Vec::new(), 0);
         for member in self.tier.members() {
-            let Some(now) = member.now.filter(|_| member.error.is_none()) else { continue };
+            let Some(now) = member.now else {
+                unknown += 1;
+                continue;
+            };
             let address = &member.target.address;
             match now.role {
-                Role::Invalidator => {
-                    invalidators.push(json!({"address": address, "clusters": clusters(&now)}));
-                }
-                Role::Server => {
+                Role::Invalidator => invalidators.push(json!({
+                    "address": address, "error": member.error, "clusters": clusters(&now),
+                })),
+                Role::Server if member.error.is_none() => {
                     let named =
                         STALENESS.iter().filter_map(|name| Some((*name, now.number(name)?)));
                     let stats: BTreeMap<&str, f64> = named.collect();
                     servers.push(json!({"address": address, "stats": stats}));
                 }
-                Role::Proxy => {}
+                Role::Proxy | Role::Server => {}
             }
         }
-        json!({"invalidators": invalidators, "servers": servers})
+        json!({"invalidators": invalidators, "servers": servers, "unknown": unknown})
     }
 
     /// The advice on the tier, from the last two answers with everything.

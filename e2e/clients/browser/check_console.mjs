@@ -3,8 +3,8 @@
 // are printed and never judged.
 //
 // Usage: node check_console.mjs URL --hostile KEY --proxy ADDRESS [--minutes N] [--shots FOLDER], or URL --login USER:PASSWORD --flush PREFIX, or URL --login
-// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS, or URL --measure MEMBERS; the browser is CHROMIUM, or /usr/bin/chromium.
-// CONSOLE_ROUNDS is the number of loads that are measured.
+// USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS, or URL --invalidator here|away, or URL --measure MEMBERS; the browser is CHROMIUM, or
+// /usr/bin/chromium. CONSOLE_ROUNDS is the number of loads that are measured.
 
 import { strict as assert } from "node:assert";
 import { createRequire } from "node:module";
@@ -43,6 +43,8 @@ try {
     await change(word("--drain"), word("--add"));
   } else if (words.includes("--beside")) {
     await beside(Number(word("--beside")));
+  } else if (words.includes("--invalidator")) {
+    await invalidator(word("--invalidator") === "away");
   } else if (words.includes("--measure")) {
     await drawAlone(Number(word("--measure")));
     await measure();
@@ -79,6 +81,17 @@ async function beside(members) {
     assert.deepEqual(said, []);
     await page.close();
   }
+}
+
+/** The view of invalidation says of the cluster `east` how its invalidator is. */
+async function invalidator(isAway) {
+  const { page, said } = await open(1400, "light");
+  await show(page, "invalidation");
+  await page.waitForFunction((isAway) => [...document.querySelectorAll("#clusters tbody tr")].some(
+    ({ cells }) => cells[0].textContent === "east" && (cells[2].textContent === "away") === isAway), isAway);
+  check(!isAway || (await page.textContent("#clusters tbody tr td:last-child")).length > 1, "an outage without a reason");
+  assert.deepEqual(said, []);
+  await page.close();
 }
 
 /** A page that has had a tick, and what it says on the console. */
@@ -225,6 +238,11 @@ async function findUnanswered() {
     await page.waitForFunction(said, `${view}-says`);
     checks += 1;
   }
+  await page.route("**/api/invalidation", (route) => route.fulfill({ status: 503, contentType: "text/plain", body: "it is ending" }));
+  await show(page, "invalidation");
+  await page.waitForFunction(() => [...document.querySelectorAll("#clusters p, #stale p")].every(
+    ({ hidden, textContent }) => !hidden && textContent === "This could not be asked: it is ending"));
+  checks += 1;
   await page.close();
 }
 

@@ -87,22 +87,44 @@ const invalidation = {
   },
 
   async refresh() {
-    const found = await ask("/api/invalidation").catch(() => null);
-    if (found === null) return;
+    const found = await ask("/api/invalidation").catch((failed) => ({ error: failed.message }));
+    if (found.error === undefined) {
+      this.showClusters(found);
+      this.showServers(found.servers);
+    } else {
+      // What was true before may not be any more.
+      this.clusters.fill([], unanswered(found.error));
+      this.stale.fill([], unanswered(found.error));
+    }
+    this.showMigrations();
+  },
+
+  showClusters({ invalidators, unknown }) {
     const of = (fields, name) => Number(fields[name] ?? NaN);
-    this.clusters.fill(found.invalidators.flatMap(({ address, clusters }) => Object.entries(clusters).map(([name, fields]) => [
-      name, address,
-      of(fields, "connected") === 0 ? { text: "no", kind: "bad" } : { text: "yes", kind: "good" },
+    const connected = [{ text: "no", kind: "bad" }, { text: "yes", kind: "good" }];
+    const away = (address, error, clusters) => (clusters.length > 0 ? clusters : [NONE]).map((name) =>
+      [name, address, { text: "away", kind: "bad" }, NONE, { text: NONE }, NONE, NONE, error]);
+    const none = unknown > 0
+      ? `No invalidator is among the members that answer. ${counted(unknown, "member")} never did.`
+      : "No invalidator is among the members: name the address of its status.";
+    this.clusters.fill(invalidators.flatMap(({ address, error, clusters }) => (error ? away(address, error, Object.keys(clusters)) : Object.entries(clusters).map(([name, fields]) => [
+      name, address, connected[of(fields, "connected")] ?? { text: NONE },
       shown("seconds", of(fields, "lag_ms") / 1e3),
       { text: shown("seconds", of(fields, "canary_ms") / 1e3), kind: of(fields, "canary_late") > 0 ? "bad" : "" },
       shown("count", of(fields, "waiting")), shown("bytes", of(fields, "spool_bytes")), fields.last_error ?? NONE,
-    ])), "No invalidator is among the members: name the address of its status.");
+    ]))), none);
+  },
+
+  showServers(servers) {
     const names = ["stale_hits", "stale_items", "lease_issued", "lease_waits", "lease_set_rejected", "holdoffs", "prefixes_invalidated"];
-    const told = found.servers.filter(({ stats }) => Object.keys(stats).length > 0);
+    const told = servers.filter(({ stats }) => Object.keys(stats).length > 0);
     const sum = (name) => told.reduce((all, { stats }) => all + (stats[name] ?? 0), 0);
     const all = told.length > 1 ? [[`all ${told.length}`, ...names.map((name) => shown("count", sum(name)))]] : [];
     this.stale.fill([...all, ...told.map(({ address, stats }) => [address, ...names.map((name) => shown("count", stats[name]))])],
       "No server tells them.");
+  },
+
+  showMigrations() {
     const now = Date.now() / 1000;
     const date = (time) => new Date(time * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
     this.migrations.fill((routes.found?.migrations ?? []).map(({ from, to, start_seconds: start, interval_seconds: interval }) => {
