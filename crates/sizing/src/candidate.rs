@@ -168,12 +168,15 @@ impl Tier<'_> {
     /// alone, each of them may waste more of its memory than a larger one.
     fn room(&self, servers: f64) -> Result<(f64, f64), StoreError> {
         let memory = self.hits.memory_bytes;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
-        let items = memory / self.sizes.item_bytes((memory / servers) as u64)?;
-        let as_stored = items * self.sizes.stored_bytes();
-        // A running server knows better how densely the items lie that it keeps.
-        let kept = self.kept.memory.map(|(present, kept)| memory * kept / present);
-        Ok((items, kept.unwrap_or(as_stored)))
+        let of_one = self.sizes.item_bytes(whole_bytes(memory / servers))?;
+        let items = memory / of_one;
+        let Some((present, kept)) = self.kept.memory else {
+            return Ok((items, items * self.sizes.stored_bytes()));
+        };
+        // A running server knows better how densely the items lie that it keeps. A smaller one
+        // keeps fewer in the same memory.
+        let density = kept / present * self.sizes.item_bytes(whole_bytes(present))? / of_one;
+        Ok((items, memory * density))
     }
 
     /// Gets a second at which the server that has most of them can take no more.
@@ -224,6 +227,11 @@ fn samples(limit: f64, threads: u32) -> f64 {
 fn limit(items: f64, threads: u32) -> f64 {
     // Samples grow with the limit, in steps and by a small part of it.
     (0..4).fold(items, |limit, _| items + samples(limit, threads))
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
+fn whole_bytes(bytes: f64) -> u64 {
+    bytes as u64
 }
 
 /// At least one whole server; what is off by rounding alone needs no other.
