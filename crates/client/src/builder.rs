@@ -18,7 +18,7 @@ use crate::driver_guard;
 use crate::inbox::{Inbox, Limits};
 use crate::own_sources::{OwnSources, SourceSettings};
 use crate::watch::{self, Planned};
-use routes::{Core, Plan, Spooler, Target, TreeFlags, host_id};
+use routes::{Core, Plan, Spooler, TreeFlags, host_id};
 use upstream::system::now;
 use upstream::{Login, Registry, Settings, Tls, Upstream, Window};
 
@@ -278,7 +278,7 @@ impl Builder {
     pub fn build(self) -> Result<Client, BuildError> {
         let sources = OwnSources::new(&self.sources);
         let sources = sources.map_err(|error| BuildError(error.to_string()))?;
-        let planned = self.plan(&[], &sources.discovery)?;
+        let planned = self.plan(None, &sources.discovery)?;
         let (plan, window) = (Arc::clone(&planned.plan), self.window);
         let registry = Registry::default();
         let count = u32::try_from(self.threads.clamp(1, 64)).unwrap_or(1);
@@ -337,11 +337,10 @@ impl Builder {
         self.discovery_period
     }
 
-    /// The configuration, understood. Servers that are `known` keep their addresses while their
-    /// names are not found.
+    /// The configuration, understood, which follows the one that has been in use.
     pub(crate) fn plan(
         &self,
-        known: &[Target],
+        before: Option<&Plan>,
         discovery: &Discovery,
     ) -> Result<Planned, BuildError> {
         if self.discovery_period < PERIOD_LEAST {
@@ -385,7 +384,9 @@ impl Builder {
         let flags = TreeFlags { workers, ..TreeFlags::default() };
         let mut plan = Plan::new(loaded.config, settings, flags)
             .map_err(|flaws| BuildError(flaws.join("\n")))?;
-        plan.remember(known);
+        if let Some(before) = before {
+            plan.succeed(before);
+        }
         Ok(Planned { is_dynamic: has_sources || plan.has_names(), plan: Arc::new(plan) })
     }
 
@@ -412,7 +413,7 @@ fn watch(
     let replace =
         move |plan: &Arc<Plan>| weak.upgrade().is_some_and(|inner| inner.replace(plan).is_ok());
     let asked = Arc::clone(&sources);
-    let plan = move |known: &[Target]| builder.plan(known, &asked.discovery).ok();
+    let plan = move |before: &Plan| builder.plan(Some(before), &asked.discovery).ok();
     watch::start(&inner.watch, period, sources, planned, plan, replace)
 }
 
@@ -432,9 +433,9 @@ impl Client {
     /// The faults of the new routes; everything stays as it was then.
     pub fn replace_routes(&self, builder: &Builder) -> Result<(), BuildError> {
         let failed = |error: &dyn fmt::Display| BuildError(error.to_string());
-        let (known, sources) = self.inner.watch.in_use();
+        let (before, sources) = self.inner.watch.in_use();
         let sources = sources.with_settings(&builder.sources).map_err(|error| failed(&error))?;
-        let planned = builder.plan(&known, &sources.discovery)?;
+        let planned = builder.plan(before.as_deref(), &sources.discovery)?;
         self.inner.replace(&planned.plan).map_err(|error| failed(&error))?;
         watch(&self.inner, builder.clone(), sources, &planned).map_err(|error| failed(&error))
     }
@@ -488,7 +489,7 @@ mod tests {
     fn names(builder: Builder) -> Vec<String> {
         let plan = builder
             .tls(upstream::TlsOptions::default())
-            .plan(&[], &Discovery::default())
+            .plan(None, &Discovery::default())
             .unwrap()
             .plan;
         plan.targets().into_iter().map(|target| target.settings.server_name).collect()
@@ -502,7 +503,7 @@ mod tests {
         let wrong = servers().server_name("no name").tls(upstream::TlsOptions::default());
         assert!(
             wrong
-                .plan(&[], &Discovery::default())
+                .plan(None, &Discovery::default())
                 .unwrap_err()
                 .to_string()
                 .contains("cannot have this name")

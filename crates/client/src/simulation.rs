@@ -67,7 +67,7 @@ impl World {
         let names = (0..servers).map(|number| address(number).to_string());
         let builder = Builder::default().servers(names).timeout(timeout).connect_timeout(timeout);
         let builder = if rng.one_in(3) { builder.binary() } else { builder };
-        let planned = builder.plan(&[], &Discovery::default()).expect("a plan");
+        let planned = builder.plan(None, &Discovery::default()).expect("a plan");
         let (registry, now) = (Registry::default(), system::now());
         let upstream = Upstream::new(0, registry.clone(), now).expect("a poller");
         let core = Core::new(upstream, 7, seed, |upstream| planned.plan.tree(upstream));

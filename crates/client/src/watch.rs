@@ -55,26 +55,26 @@ impl State {
 }
 
 impl Watch {
-    /// The servers of the configuration in use, with their addresses, and its sources.
-    pub(crate) fn in_use(&self) -> (Vec<Target>, Arc<OwnSources>) {
+    /// The configuration in use, and its sources.
+    pub(crate) fn in_use(&self) -> (Option<Arc<Plan>>, Arc<OwnSources>) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.targets.clone(), Arc::clone(&state.sources))
+        (state.plan.clone(), Arc::clone(&state.sources))
     }
 }
 
 /// A configuration that can be made again, and a client that takes it.
 trait Watched: Send + Sync {
-    fn plan(&self, known: &[Target]) -> Option<Planned>;
+    fn plan(&self, before: &Plan) -> Option<Planned>;
     fn replace(&self, plan: &Arc<Plan>) -> bool;
 }
 
 impl<P, R> Watched for (P, R)
 where
-    P: Fn(&[Target]) -> Option<Planned> + Send + Sync,
+    P: Fn(&Plan) -> Option<Planned> + Send + Sync,
     R: Fn(&Arc<Plan>) -> bool + Send + Sync,
 {
-    fn plan(&self, known: &[Target]) -> Option<Planned> {
-        self.0(known)
+    fn plan(&self, before: &Plan) -> Option<Planned> {
+        self.0(before)
     }
 
     fn replace(&self, plan: &Arc<Plan>) -> bool {
@@ -83,8 +83,8 @@ where
 }
 
 /// Watches the servers of `planned`, which `sources` have named and which is in use from now on, in
-/// place of any other's. Every `period`, `plan` makes the configuration again, of the servers so
-/// far. If that is another, `replace` takes it, and returns whether it could.
+/// place of any other's. Every `period`, `plan` makes the configuration again, which follows
+/// the one in use. If that is another, `replace` takes it, and returns whether it could.
 ///
 /// # Errors
 ///
@@ -94,7 +94,7 @@ pub(crate) fn start(
     period: Duration,
     sources: Arc<OwnSources>,
     planned: &Planned,
-    plan: impl Fn(&[Target]) -> Option<Planned> + Send + Sync + 'static,
+    plan: impl Fn(&Plan) -> Option<Planned> + Send + Sync + 'static,
     replace: impl Fn(&Arc<Plan>) -> bool + Send + Sync + 'static,
 ) -> io::Result<()> {
     let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,14 +118,14 @@ pub(crate) fn start(
 
 /// Asks once. What fails changes nothing.
 fn look(watch: &Weak<Watch>) {
-    let (watched, generation, known) = {
+    let (watched, generation, before) = {
         let Some(watch) = watch.upgrade() else { return };
         let state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.watched.clone(), state.generation, state.targets.clone())
+        (state.watched.clone(), state.generation, state.plan.clone())
     };
     // No lock is held, and the client may end, while sources are asked.
-    let Some(watched) = watched else { return };
-    let Some(planned) = watched.plan(&known) else { return };
+    let Some((watched, before)) = watched.zip(before) else { return };
+    let Some(planned) = watched.plan(&before) else { return };
     let Some(watch) = watch.upgrade() else { return };
     let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
     let fresh = planned.plan.targets();

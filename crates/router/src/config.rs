@@ -99,11 +99,11 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The present configuration. Servers that are `known` keep their addresses while their names
-    /// are not found. The files that it imports, or tries to, are added to `seen`.
+    /// The present configuration, which follows the one that has been in use. The files that it
+    /// imports, or tries to, are added to `seen`.
     pub(crate) fn read(
         &self,
-        known: &[Target],
+        before: Option<&Plan>,
         seen: &mut Seen,
     ) -> Result<Configuration, ConfigError> {
         let path = match self.source {
@@ -111,7 +111,7 @@ impl Reader<'_> {
             Source::Text(_) => Path::new(""),
         };
         let files = Looking { files: FileSources::beside(path), seen };
-        understand(self, &text(self.source)?, files, known)
+        understand(self, &text(self.source)?, files, before)
     }
 
     /// The one that was kept. What the command line says is not taken from there.
@@ -120,7 +120,7 @@ impl Reader<'_> {
             Source::File(_) => Arc::clone(&kept.main),
             Source::Text(text) => text.as_str().into(),
         };
-        understand(self, &text, kept, &[])
+        understand(self, &text, kept, None)
     }
 }
 
@@ -128,7 +128,7 @@ fn understand(
     reader: &Reader<'_>,
     text: &Arc<str>,
     files: impl Sources,
-    known: &[Target],
+    before: Option<&Plan>,
 ) -> Result<Configuration, ConfigError> {
     let Reader { source, options, tls, discovery, counted } = *reader;
     let name = match source {
@@ -148,7 +148,9 @@ fn understand(
     let flags = options.routing.tree(options.num_proxies);
     let mut plan =
         Plan::new(loaded.config, options.settings(tls)?, flags).map_err(ConfigError::Unusable)?;
-    plan.remember(known);
+    if let Some(before) = before {
+        plan.succeed(before);
+    }
     let fails = |why| format!("warning: {why}; what is asked of it fails until its name is found");
     warnings.extend(plan.not_found().into_iter().map(fails));
     plan.count_pools(counted.clone());

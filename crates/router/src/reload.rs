@@ -45,7 +45,7 @@ pub(crate) fn first(
     log: &impl Fn(&str),
 ) -> Result<(Configuration, bool), FirstError> {
     let options = reader.options;
-    let config = match reader.read(&[], seen) {
+    let config = match reader.read(None, seen) {
         Ok(configuration) => {
             if options.validate_config != Some(Validate::Exit) {
                 keep(options, &configuration.snapshot, log);
@@ -180,7 +180,7 @@ fn take(
     let (options, tls) = (&shared.options, tls.as_ref());
     let mut seen = seen_before(source, options);
     let reader = Reader { source, options, tls, discovery, counted };
-    let read = reader.read(&watched.targets, &mut seen).and_then(|read| {
+    let read = reader.read(Some(&watched.plan), &mut seen).and_then(|read| {
         let is_same = read.listens == watched.listens;
         if is_same { Ok(read) } else { Err(ConfigError::ListensMoved) }
     });

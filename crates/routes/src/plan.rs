@@ -9,6 +9,7 @@ mod failover;
 mod flags;
 mod peers;
 mod pool;
+mod succession;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -102,16 +103,6 @@ impl Plan {
             })
         } else {
             Err(flaws)
-        }
-    }
-
-    /// Gives servers whose names are not found now the addresses that they had before.
-    pub fn remember(&mut self, before: &[Target]) {
-        let has_address = |target: &&Target| !matches!(target.address, Address::NotFound(_));
-        for target in before.iter().filter(has_address) {
-            if self.not_found.remove(&target.name).is_some() {
-                self.addresses.insert(target.name.clone(), target.address.clone());
-            }
         }
     }
 

@@ -191,7 +191,7 @@ impl FailoverRoute {
         request: Request<'_>,
     ) -> OwnedReply {
         if request.op == Command::LeaseSet
-            && let Some((child, number)) = pairs.take(request.number, cx.unix_secs())
+            && let Some((child, number)) = pairs.take(request.key, request.number, cx.unix_secs())
             && let Some(child) = self.children.get(child)
         {
             cx.traffic().event(Event::LeaseSetRedirected);
@@ -200,7 +200,7 @@ impl FailoverRoute {
         let (child, mut reply) = self.tried(cx, request).await;
         let is_token = reply.outcome == Outcome::Lease && reply.number > HOT_MISS;
         if is_token && (child > 0 || LeasePairs::is_ours(reply.number)) {
-            reply.number = pairs.add(child, reply.number, cx.unix_secs());
+            reply.number = pairs.add(request.key, child, reply.number, cx.unix_secs());
         }
         reply
     }

@@ -3,9 +3,13 @@
 //!
 //! A client is given a token of ours, mcrouter's magic number above and a count below; the child
 //! and its own token are kept for ten seconds. Workers share them, since a client may have several
-//! connections.
+//! connections, and so do configurations that follow each other.
+//!
+//! The same token may be another's: of a proxy that was here before, or of one beside this one. So
+//! counts begin at random, and a token is taken for its own key alone.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use narrow::to_u32;
@@ -21,12 +25,14 @@ const KEPT_SECS: u64 = 10;
 const KEPT_MAX: usize = 65_536;
 
 /// The children that gave leases, by the tokens that clients hold.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LeasePairs {
+    /// Of keys, with a seed that clients do not know.
+    hashes: RandomState,
     pairs: Mutex<Pairs>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pairs {
     /// The count of the oldest.
     first: u32,
@@ -35,14 +41,32 @@ struct Pairs {
 
 #[derive(Clone, Copy, Debug)]
 struct Pair {
+    /// Of the key.
+    hash: u64,
+    /// By its place. Where a new configuration has another child there, that one's server refuses
+    /// the token, which it did not give.
     child: usize,
     token: u64,
     at_secs: u64,
 }
 
+impl Default for LeasePairs {
+    fn default() -> Self {
+        let hashes = RandomState::new();
+        let first = low_half(hashes.hash_one(MAGIC));
+        Self { hashes, pairs: Mutex::new(Pairs { first, pairs: VecDeque::new() }) }
+    }
+}
+
+/// The count of a token; of a random number a shorter one.
+const fn low_half(token: u64) -> u32 {
+    (token & !MAGIC_BITS) as u32
+}
+
 impl LeasePairs {
-    /// The token for the client.
-    pub(super) fn add(&self, child: usize, token: u64, now_secs: u64) -> u64 {
+    /// The token for the client, which is good for this key.
+    pub(super) fn add(&self, key: &[u8], child: usize, token: u64, now_secs: u64) -> u64 {
+        let hash = self.hashes.hash_one(key);
         let mut inner = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = |pair: &Option<Pair>| {
             pair.is_none_or(|pair| pair.at_secs.saturating_add(KEPT_SECS) < now_secs)
@@ -53,7 +77,7 @@ impl LeasePairs {
         }
         let count = to_u32(inner.pairs.len());
         let number = inner.first.wrapping_add(count);
-        inner.pairs.push_back(Some(Pair { child, token, at_secs: now_secs }));
+        inner.pairs.push_back(Some(Pair { hash, child, token, at_secs: now_secs }));
         MAGIC | u64::from(number)
     }
 
@@ -62,15 +86,15 @@ impl LeasePairs {
         token & MAGIC_BITS == MAGIC
     }
 
-    /// The child and its token, once.
-    pub(super) fn take(&self, token: u64, now_secs: u64) -> Option<(usize, u64)> {
+    /// The child and its token, once. A token that was given for another key stays.
+    pub(super) fn take(&self, key: &[u8], token: u64, now_secs: u64) -> Option<(usize, u64)> {
         if !Self::is_ours(token) {
             return None;
         }
+        let hash = self.hashes.hash_one(key);
         let mut inner = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = u32::try_from(token & !MAGIC_BITS).ok()?;
-        let index = number.wrapping_sub(inner.first) as usize;
-        let pair = inner.pairs.get_mut(index)?.take()?;
+        let index = low_half(token).wrapping_sub(inner.first) as usize;
+        let pair = inner.pairs.get_mut(index)?.take_if(|pair| pair.hash == hash)?;
         let is_young = pair.at_secs.saturating_add(KEPT_SECS) >= now_secs;
         is_young.then_some((pair.child, pair.token))
     }
@@ -78,19 +102,32 @@ impl LeasePairs {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn a_token_is_taken_once_and_within_its_time() {
         let pairs = LeasePairs::default();
-        let (one, two) = (pairs.add(1, 100, 50), pairs.add(2, MAGIC | 7, 50));
-        assert_eq!(pairs.take(100, 50), None);
-        assert_eq!(pairs.take(two, 60), Some((2, MAGIC | 7)));
-        assert_eq!(pairs.take(two, 60), None);
-        assert_eq!(pairs.take(one, 61), None);
-        let three = pairs.add(3, 5, 70);
+        let (one, two) = (pairs.add(b"a", 1, 100, 50), pairs.add(b"b", 2, MAGIC | 7, 50));
+        assert_eq!(pairs.take(b"a", 100, 50), None);
+        assert_eq!(pairs.take(b"b", two, 60), Some((2, MAGIC | 7)));
+        assert_eq!(pairs.take(b"b", two, 60), None);
+        assert_eq!(pairs.take(b"a", one, 61), None);
+        let three = pairs.add(b"c", 3, 5, 70);
         assert_eq!(pairs.pairs.lock().unwrap().pairs.len(), 1, "old ones are forgotten");
-        assert_eq!(pairs.take(three, 70), Some((3, 5)));
-        assert_eq!(pairs.take(MAGIC | 0xffff, 70), None);
+        assert_eq!(pairs.take(b"c", three, 70), Some((3, 5)));
+        assert_eq!(pairs.take(b"c", MAGIC | 0xffff, 70), None);
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_key_alone() {
+        let pairs = LeasePairs::default();
+        let token = pairs.add(b"a", 1, 100, 50);
+        assert_eq!(pairs.take(b"b", token, 50), None);
+        assert_eq!(pairs.take(b"a", token, 50), Some((1, 100)));
+        let first = |_| LeasePairs::default().add(b"a", 1, 100, 50);
+        let begun: BTreeSet<u64> = (0..8).map(first).collect();
+        assert!(begun.len() > 1, "counts begin at random");
     }
 }

@@ -1,0 +1,81 @@
+//! Parts that a configuration takes over from the one before it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use upstream::Address;
+
+use super::Plan;
+
+impl Plan {
+    /// Follows the configuration that was in use. Servers whose names are not found now keep the
+    /// addresses that they had, and leases that were given are good as long as they would have
+    /// been.
+    pub fn succeed(&mut self, before: &Self) {
+        self.remember(&before.addresses);
+        for (name, pairs) in &mut self.pairs {
+            if let Some(known) = before.pairs.get(name) {
+                *pairs = Arc::clone(known);
+            }
+        }
+    }
+
+    fn remember(&mut self, before: &BTreeMap<String, Address>) {
+        let has_address = |address: &Address| !matches!(address, Address::NotFound(_));
+        for (name, address) in before.iter().filter(|(_, address)| has_address(address)) {
+            if self.not_found.remove(name).is_some() {
+                self.addresses.insert(name.clone(), address.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use routeconf::{MemorySources, Params, load};
+    use upstream::Settings;
+
+    use super::*;
+    use crate::TreeFlags;
+
+    fn plan(text: &str) -> Plan {
+        let (params, mut none) = (Params::new("/././"), MemorySources::default());
+        let loaded = load("test.json", text, &params, &mut none).unwrap();
+        Plan::new(loaded.config, Settings::default(), TreeFlags::default()).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_was_found_before_stays_where_it_was() {
+        let unknown = "pod.invalid:11211";
+        let text = format!(r#"{{"pools": {{"A": {{"servers": ["{unknown}"]}}}}, "route": "A"}}"#)
+            .replace(r#""route": "A""#, r#""route": "PoolRoute|A""#);
+        let (mut now, mut before) = (plan(&text), plan(&text));
+        now.succeed(&before);
+        assert_eq!(now.not_found().len(), 1);
+        let found = SocketAddr::from(([127, 0, 0, 2], 11211));
+        before.addresses.insert(unknown.to_owned(), found.into());
+        now.succeed(&before);
+        assert_eq!((now.not_found().len(), now.targets()), (0, before.targets()));
+    }
+
+    #[test]
+    fn leases_outlive_a_configuration() {
+        let text = |name: &str, timeout: u64| {
+            format!(
+                r#"{{"pools": {{"A": {{"servers": ["127.0.0.1:1"], "server_timeout": {timeout}}}}},
+                     "route": {{"type": "FailoverRoute", "children": ["PoolRoute|A"],
+                                "name": "{name}", "enable_lease_pairing": true}}}}"#
+            )
+        };
+        let before = plan(&text("a", 10));
+        let mut now = plan(&text("a", 20));
+        now.succeed(&before);
+        assert!(Arc::ptr_eq(&now.pairs["a"], &before.pairs["a"]));
+        let mut other = plan(&text("b", 10));
+        other.succeed(&before);
+        assert_eq!(other.pairs.keys().collect::<Vec<_>>(), ["b"]);
+        assert!(!Arc::ptr_eq(&other.pairs["b"], &before.pairs["a"]));
+    }
+}
