@@ -12,16 +12,21 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use routes::AsideBudget;
 
 /// Bytes that a client may hold as long as others hold more.
 pub(crate) const SMALL_BYTES: usize = 16 * 1024;
 
 /// Bytes that every client may hold, whatever others hold.
 pub(crate) const LEAST_BYTES: usize = 1024;
+
+/// The part of the account that routes may hold behind the replies of clients.
+const ASIDE_SHARE: usize = 4;
 
 /// A client: its worker, and the number of its queue there.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -36,6 +41,8 @@ pub(crate) struct Budget {
     max: usize,
     /// Relaxed, as the other counts: whoever sees one late acts upon it a turn later.
     held: AtomicUsize,
+    /// What routes hold behind replies: part of the account, and of no client.
+    asides: Arc<AsideBudget>,
     /// Clients that must go, and whose workers do not know it yet.
     untold: AtomicUsize,
     /// It is full, and nobody holds more than [`SMALL_BYTES`].
@@ -67,12 +74,19 @@ impl Budget {
     /// An account of `max` bytes.
     pub(crate) fn new(max: usize) -> Self {
         let (held, untold) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { max, held, untold, is_tight: AtomicBool::new(false), clients: Mutex::default() }
+        let (asides, is_tight) =
+            (Arc::new(AsideBudget::new(max / ASIDE_SHARE)), AtomicBool::new(false));
+        Self { max, held, asides, untold, is_tight, clients: Mutex::default() }
     }
 
-    /// Bytes that clients hold.
+    /// Bytes that clients hold, and copies behind their replies.
     pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed) + self.asides.held()
+    }
+
+    /// What routes may hold behind replies.
+    pub(crate) const fn asides(&self) -> &Arc<AsideBudget> {
+        &self.asides
     }
 
     /// Clients hold `delta` bytes more, or fewer.

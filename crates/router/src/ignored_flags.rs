@@ -97,7 +97,6 @@ const VALUES: &[(&str, &str)] = &[
     ("--service-name", "the names of files begin with 'mcrouter'"),
     ("--ssl-service-identity", "mcrouter's open build ignores it as well"),
     ("--stats-async-queue-length", "statistics are written by a thread of their own"),
-    ("--target-max-shadow-requests", "shadows count as requests"),
     ("--tcp-listen-backlog", "it is 1024"),
     ("--tcp-rto-min", "the system's settings apply"),
     ("--tcp-zero-copy-threshold", "large values are sent like all others"),

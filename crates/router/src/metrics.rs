@@ -142,6 +142,8 @@ fn page(shared: &Shared) -> Page {
     let current = shared.current();
     // Relaxed: a count, which orders nothing else.
     let failures = shared.config.failures.load(Ordering::Relaxed);
+    let copy_bytes = shared.budget.asides().held() as u64;
+    let copies_dropped = shared.registry.traffic().event(Event::CopyDropped);
     let (age, config_age) = (shared.started.elapsed().as_secs(), current.since.elapsed().as_secs());
     for (name, kind, value, help) in [
         ("uptime_seconds", Kind::Gauge, age, "Time since the start."),
@@ -160,6 +162,8 @@ fn page(shared: &Shared) -> Page {
         ),
         ("client_read_bytes_total", Kind::Counter, stats.bytes_read, "Bytes from clients."),
         ("client_written_bytes_total", Kind::Counter, stats.bytes_written, "Bytes to clients."),
+        ("copy_bytes", Kind::Gauge, copy_bytes, "Memory of copies that no client waits for."),
+        ("copies_dropped_total", Kind::Counter, copies_dropped, "Copies for which was no room."),
         ("config_age_seconds", Kind::Gauge, config_age, "Time since a configuration was taken."),
         ("config_failures_total", Kind::Counter, failures, "Configurations that were refused."),
     ] {

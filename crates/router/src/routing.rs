@@ -56,6 +56,11 @@ pub struct RoutingFlags {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub target_max_inflight_requests: u32,
 
+    /// Limit of shadows' requests from a worker to one server of a pool; more are dropped; 0 is no
+    /// limit
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub target_max_shadow_requests: u32,
+
     /// With --window: limit of waiting requests, in each worker; 0 means 100,000
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub proxy_max_throttled_requests: usize,
@@ -107,6 +112,7 @@ impl RoutingFlags {
             group_remote_errors: self.group_remote_errors,
             disable_shard_split_route: self.disable_shard_split_route,
             target_max_inflight: self.target_max_inflight_requests,
+            target_max_shadows: self.target_max_shadow_requests,
             distances: Distances {
                 within_cluster: some_millis(self.within_cluster_timeout_ms),
                 cross_cluster: some_millis(self.cross_cluster_timeout_ms),
@@ -116,7 +122,7 @@ impl RoutingFlags {
     }
 
     /// Every option and its value.
-    pub(crate) fn values(&self) -> [(&'static str, u64); 16] {
+    pub(crate) fn values(&self) -> [(&'static str, u64); 17] {
         [
             ("send_invalid_route_to_default", u64::from(self.send_invalid_route_to_default)),
             ("allow_only_gets", u64::from(self.allow_only_gets)),
@@ -129,6 +135,7 @@ impl RoutingFlags {
             ("disable_tko_tracking", u64::from(self.disable_tko_tracking)),
             ("connect_timeout_retries", u64::from(self.connect_timeout_retries)),
             ("target_max_inflight_requests", u64::from(self.target_max_inflight_requests)),
+            ("target_max_shadow_requests", u64::from(self.target_max_shadow_requests)),
             ("proxy_max_throttled_requests", self.proxy_max_throttled_requests as u64),
             ("waiting_request_timeout_ms", self.waiting_request_timeout_ms),
             ("within_cluster_timeout_ms", self.within_cluster_timeout_ms),

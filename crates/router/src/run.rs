@@ -337,6 +337,7 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
     let seed = RandomState::new().build_hasher().finish();
     let core = Core::new(upstream, host_id(), seed, |upstream| (current.build)(upstream));
     let core = core.expect("a descriptor for the worker's poller");
+    core.share_asides(Arc::clone(shared.budget.asides()));
     if let Some(deletes) = shared.deletes.get() {
         core.keep_deletes(deletes.clone()).expect("a descriptor for the worker's mailbox");
     }

@@ -75,6 +75,7 @@ fn core(first: SocketAddr, servers: u16, window: Option<Window>) -> Core {
                 label: "".into(),
                 asynclog: None,
                 keeps_prefix: false,
+                shadows: Default::default(),
             })
         });
         let root = Arc::new(Selecting(ByNumber(routes.collect())));

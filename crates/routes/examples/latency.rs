@@ -49,6 +49,7 @@ impl Way {
                 label: address.to_string().into(),
                 asynclog: None,
                 keeps_prefix: false,
+                shadows: Default::default(),
             });
             Tree { root, destinations: vec![id] }
         });

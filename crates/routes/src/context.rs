@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use crate::asides::{Asides, Charge, Need};
 use crate::deletes::{Deletes, Mailbox};
 use crate::task::Tasks;
 use crate::timer::Timers;
@@ -33,6 +34,7 @@ pub struct Context {
     pub(crate) upstream: SendRefCell<Upstream>,
     traffic: Arc<Traffic>,
     pub(crate) tasks: Tasks,
+    pub(crate) asides: Arc<Asides>,
     waits: SendRefCell<Waits>,
     /// The queue of failed deletes, and the mailbox for their outcomes.
     deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
@@ -81,6 +83,7 @@ impl Context {
             traffic: Arc::clone(upstream.traffic()),
             upstream: SendRefCell::new(upstream),
             tasks: Tasks::default(),
+            asides: Arc::default(),
             waits: SendRefCell::default(),
             deletes: OnceLock::new(),
             finished: SendRefCell::default(),
@@ -152,8 +155,43 @@ impl Context {
     }
 
     /// Runs `task` beside the one that calls.
-    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(Box::pin(task));
+    }
+
+    /// Runs `task` behind the reply to the request that causes it; without room for its bytes, that
+    /// request waits for it.
+    pub(crate) fn spawn_aside(
+        &self,
+        bytes: usize,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        match self.asides.charge(bytes, Need::MustBeDone) {
+            Some(charge) => self.spawn_charged(charge, task),
+            None => self.asides.wait_for(task),
+        }
+    }
+
+    /// Room for a copy that may be missing; without room it is counted as dropped.
+    pub(crate) fn copy_room(&self, bytes: usize) -> Option<Charge> {
+        let charge = self.asides.charge(bytes, Need::MayBeMissing);
+        if charge.is_none() {
+            self.traffic.event(Event::CopyDropped);
+        }
+        charge
+    }
+
+    /// Runs `task` behind the reply to the request that causes it, in room that it has.
+    pub(crate) fn spawn_charged(
+        &self,
+        charge: Charge,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let asides = Arc::clone(&self.asides);
+        self.spawn(async move {
+            asides.with_late(task).await;
+            drop(charge);
+        });
     }
 
     /// A number below `bound` (0 for 0): xorshift64*, for choices that nobody gains from guessing.

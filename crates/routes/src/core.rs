@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use crate::asides::AsideBudget;
 use crate::context::{Context, Split, TASK_TICKET};
 use crate::deletes::{Deletes, Mailbox};
 use crate::join;
@@ -78,6 +79,12 @@ impl Core {
         Ok(())
     }
 
+    /// From here on, what routes do behind a reply takes of this budget, which other workers may
+    /// share. Without one, a worker has one of 64 MiB.
+    pub fn share_asides(&self, budget: Arc<AsideBudget>) {
+        self.cx.asides.share(budget);
+    }
+
     /// Takes a new tree; requests that run in the old one end there.
     pub fn replace(&mut self, build: impl FnOnce(&mut Upstream) -> Tree) {
         let tree = Arc::new(build(&mut self.cx.upstream.borrow_mut()));
@@ -121,7 +128,7 @@ impl Core {
         self.start(async move {
             let (trail, began_us) = (Trail::default(), cx.now_us());
             let asked = Request { trail: Some(&trail), ..request.get() };
-            let mut reply = tree.root.route(&cx, asked).await;
+            let mut reply = cx.asides.with_late(tree.root.route(&cx, asked)).await;
             if asked.tells_kept && trail.is_kept() {
                 // Whatever a route made of it, also of the replies of other servers.
                 reply = OwnedReply {

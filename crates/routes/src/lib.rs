@@ -13,6 +13,7 @@
 //! failed deletes and repeats them.
 #![forbid(unsafe_code)]
 
+mod asides;
 mod context;
 mod core;
 mod deletes;
@@ -26,6 +27,7 @@ mod simulation;
 mod task;
 mod timer;
 
+pub use asides::AsideBudget;
 pub use context::{Asking, Context, Sleep};
 pub use core::{Core, Submitted, Tree};
 pub use deletes::{DeleteCounts, Deletes, Spooler, Target};

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use narrow::to_u32;
 use upstream::SendRefCell;
 
-type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The tasks of one worker.
 #[derive(Default)]

@@ -32,8 +32,13 @@ fn told() -> (Scripted, Sender<()>, Receiver<()>) {
 fn tree(upstream: &mut upstream::Upstream, address: SocketAddr) -> Tree {
     let id = upstream.destination(&address.into(), &patient());
     let label = address.to_string().into();
-    let root: RouteRef =
-        Arc::new(DestinationRoute { id, label, asynclog: None, keeps_prefix: false });
+    let root: RouteRef = Arc::new(DestinationRoute {
+        id,
+        label,
+        asynclog: None,
+        keeps_prefix: false,
+        shadows: Default::default(),
+    });
     Tree { root, destinations: vec![id] }
 }
 

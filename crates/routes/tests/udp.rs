@@ -294,6 +294,7 @@ fn no_more_than_the_window_is_outstanding() {
                     label: "".into(),
                     asynclog: None,
                     keeps_prefix: false,
+                    shadows: Default::default(),
                 })
             });
             let children = routes.collect();

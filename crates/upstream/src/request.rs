@@ -41,6 +41,8 @@ pub struct Request<'a> {
     pub listener: u16,
     /// Another server has failed before, or the answer is nobody's (a shadow): counted by itself.
     pub is_aside: bool,
+    /// The answer is nobody's: of a shadow.
+    pub is_shadow: bool,
     /// Goes also to a server that has values which are known to be old.
     pub takes_old: bool,
     /// Another server is asked after a failure: one that has values which are known to be old
@@ -60,7 +62,7 @@ impl<'a> Request<'a> {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, listener) = (false, None, 0, false, 0);
         let tells_kept = false;
-        let (is_aside, takes_old, fails_over) = (false, false, false);
+        let (is_aside, is_shadow, takes_old, fails_over) = (false, false, false, false);
         let (trail, trace) = (None, None);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
         Self {
@@ -79,6 +81,7 @@ impl<'a> Request<'a> {
             tells_kept,
             listener,
             is_aside,
+            is_shadow,
             takes_old,
             fails_over,
             trail,
@@ -93,8 +96,8 @@ impl<'a> Request<'a> {
     where
         'a: 'b,
     {
-        let Self { hashed, client, prefix, unkept, listener, is_aside, fails_over, trace, .. } =
-            *self;
+        let Self { hashed, client, prefix, unkept, listener, .. } = *self;
+        let Self { is_aside, is_shadow, fails_over, trace, .. } = *self;
         // Where all of the key is hashed, all of the other is.
         let is_all = hashed.is_some_and(|len| usize::from(len) == self.key.len());
         let hashed = if is_all { u8::try_from(key.len()).ok() } else { hashed };
@@ -105,6 +108,7 @@ impl<'a> Request<'a> {
             unkept,
             listener,
             is_aside,
+            is_shadow,
             fails_over,
             trace,
             ..Request::new(op, key)
@@ -122,11 +126,16 @@ impl<'a> Request<'a> {
         before_hash_stop(self.key)
     }
 
+    /// Bytes of key, prefix, words and value together.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.key.len() + self.prefix.len() + self.words.len() + self.value.len()
+    }
+
     /// A copy of everything that it borrows.
     #[must_use]
     pub fn to_owned(&self) -> OwnedRequest {
-        let parts = [self.key, self.prefix, self.words, self.value];
-        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        let mut bytes = Vec::with_capacity(self.bytes());
         bytes.extend_from_slice(self.key);
         bytes.extend_from_slice(self.prefix);
         bytes.extend_from_slice(self.words);
@@ -142,6 +151,7 @@ impl<'a> Request<'a> {
             tells_kept: self.tells_kept,
             listener: self.listener,
             is_aside: self.is_aside,
+            is_shadow: self.is_shadow,
             takes_old: self.takes_old,
             fails_over: self.fails_over,
             ..Request::new(self.op, b"")
@@ -235,6 +245,7 @@ mod tests {
             client: 9,
             listener: 1,
             is_aside: true,
+            is_shadow: true,
             takes_old: true,
             prefix: b"/a/b/",
             unkept: true,

@@ -100,6 +100,8 @@ pub enum Event {
     SpooledWell,
     /// The time that this took in sum, in microseconds.
     SpooledUs,
+    /// A copy that nobody waits for was dropped, since others held too much.
+    CopyDropped,
     /// A pool began to ask servers that are knocked out.
     FailOpenEntered,
     /// It ended that.

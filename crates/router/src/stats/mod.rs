@@ -167,6 +167,8 @@ impl Shared {
         lines.put(Kind::Own, "num_clients_moved", stats.moved);
         lines.put(Kind::Own, "num_clients_dropped", stats.slow_kicks);
         lines.put(Kind::Own, "client_memory", self.budget.held());
+        lines.put(Kind::Own, "copy_memory", self.budget.asides().held());
+        lines.put(Kind::Own, "copies_dropped", traffic.event(Event::CopyDropped));
         let reports = self.registry.report();
         let tls: Vec<&Report> = reports.iter().filter(|report| report.is_encrypted).collect();
         let all: Vec<&Report> = reports.iter().collect();

@@ -68,6 +68,9 @@ pub struct TreeFlags {
     /// `--target-max-inflight-requests`: requests of a worker at one place of a pool at once, the
     /// others wait; 0: any number.
     pub target_max_inflight: u32,
+    /// `--target-max-shadow-requests`: shadows' requests of a worker at one place of a pool at
+    /// once, more are dropped; 0: any number.
+    pub target_max_shadows: u32,
     /// Times by distance.
     pub distances: Distances,
 }

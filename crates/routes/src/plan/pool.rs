@@ -9,7 +9,7 @@ use super::Builder;
 use super::copies_and_limits::{outstanding_limit, slow_warm_up};
 use crate::route::{
     BucketizeRoute, CountedRoute, DestinationRoute, EjectRoute, ErrorRoute, HashRoute, NullRoute,
-    RouteRef, Selecting,
+    RouteRef, Selecting, ShadowLimit,
 };
 use narrow::to_u32;
 use upstream::{Ejection, Failure};
@@ -36,7 +36,8 @@ impl Builder<'_> {
         let id = self.upstream.destination_in(address, &settings, &pool.name);
         self.destinations.push(id);
         let asynclog = asynclog.map(str::to_owned);
-        let target = DestinationRoute { id, label: label.into(), asynclog, keeps_prefix };
+        let shadows = ShadowLimit::new(self.plan.flags.target_max_shadows);
+        let target = DestinationRoute { id, label: label.into(), asynclog, keeps_prefix, shadows };
         match self.plan.counted.get(&pool.name) {
             None => Arc::new(target),
             Some(counts) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, RouteRef};
 use crate::context::Context;
-use upstream::{OwnedReply, Request};
+use upstream::{CommandClass, OwnedReply, Request};
 
 /// The answers of `children`, to come.
 pub(super) fn ask<'a>(
@@ -15,12 +15,34 @@ pub(super) fn ask<'a>(
     children.iter().map(|child| child.route(cx, request)).collect()
 }
 
-/// Asks `children` behind the caller's back.
+/// Asks `children` behind the caller's back. Where there is no room for that, a shadow misses it,
+/// unless it is a delete, and for everything else the client waits.
 pub(super) fn ask_aside(children: &[RouteRef], cx: &Arc<Context>, request: &Request<'_>) {
+    let may_be_missing = request.is_shadow && request.op.class() != CommandClass::Delete;
     for child in children {
-        let (child, request, context) = (Arc::clone(child), request.to_owned(), Arc::clone(cx));
-        cx.spawn(async move { drop(child.route(&context, request.get()).await) });
+        if may_be_missing {
+            copy_aside(child, cx, request);
+        } else {
+            cx.spawn_aside(request.bytes(), owned(child, cx, request));
+        }
     }
+}
+
+/// Asks `child` behind the caller's back for what may be missing: without room, it is not asked.
+pub(super) fn copy_aside(child: &RouteRef, cx: &Arc<Context>, request: &Request<'_>) {
+    if let Some(charge) = cx.copy_room(request.bytes()) {
+        cx.spawn_charged(charge, owned(child, cx, request));
+    }
+}
+
+/// Asks `child`; what is needed for that is copied at once.
+fn owned(
+    child: &RouteRef,
+    cx: &Arc<Context>,
+    request: &Request<'_>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (child, request, context) = (Arc::clone(child), request.to_owned(), Arc::clone(cx));
+    async move { drop(child.route(&context, request.get()).await) }
 }
 
 /// The worse of two replies, the first if they are equally bad.

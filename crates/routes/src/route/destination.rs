@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
-use upstream::{Command, DestinationId, Failure, OwnedReply, Request};
+use upstream::{
+    Command, CommandClass, DestinationId, Event, Failure, OwnedReply, Request, SendCell,
+};
 
 /// Asks one server.
 #[derive(Debug)]
@@ -18,6 +20,42 @@ pub struct DestinationRoute {
     pub asynclog: Option<String>,
     /// The server sees keys with the routing prefix that they had.
     pub keeps_prefix: bool,
+    /// The requests of shadows that it may have at once.
+    pub shadows: ShadowLimit,
+}
+
+/// A bound on the requests of shadows that one place of a pool has at once, in each worker. The
+/// default is none.
+#[derive(Debug, Default)]
+pub struct ShadowLimit {
+    max: u32,
+    pending: SendCell<u32>,
+}
+
+impl ShadowLimit {
+    /// `max` at once; 0: any number.
+    #[must_use]
+    pub const fn new(max: u32) -> Self {
+        Self { max, pending: SendCell::new(0) }
+    }
+
+    /// A place, if there is one.
+    fn pass(&self) -> Option<ShadowPlace<'_>> {
+        let pending = self.pending.get();
+        if self.max > 0 && pending >= self.max {
+            return None;
+        }
+        self.pending.set(pending.saturating_add(1));
+        Some(ShadowPlace(self))
+    }
+}
+
+struct ShadowPlace<'a>(&'a ShadowLimit);
+
+impl Drop for ShadowPlace<'_> {
+    fn drop(&mut self) {
+        self.0.pending.set(self.0.pending.get().saturating_sub(1));
+    }
 }
 
 impl DestinationRoute {
@@ -30,6 +68,21 @@ impl DestinationRoute {
             return None;
         }
         self.asynclog.as_deref()
+    }
+
+    /// Asks the server. A shadow's request is dropped beyond the limit, but no delete: without it
+    /// the server would keep what is old.
+    fn ask<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        if !request.is_shadow || request.op.class() == CommandClass::Delete {
+            return Box::pin(cx.ask(self.id, request));
+        }
+        Box::pin(async move {
+            let Some(_place) = self.shadows.pass() else {
+                cx.traffic().event(Event::CopyDropped);
+                return Failure::LocalError.into();
+            };
+            cx.ask(self.id, request).await
+        })
     }
 }
 
@@ -56,7 +109,7 @@ impl Route for DestinationRoute {
             });
         }
         let Some(pool) = self.kept_as(cx, &request) else {
-            return Box::pin(cx.ask(self.id, request));
+            return self.ask(cx, request);
         };
         Box::pin(async move {
             let reply = cx.ask(self.id, request).await;

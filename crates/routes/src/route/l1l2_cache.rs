@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proto::meta::Options;
 use proto::text::Words;
 
-use super::all::ask_aside;
+use super::all::copy_aside;
 use super::big_value::refused;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
@@ -57,9 +57,8 @@ impl L1L2CacheRoute {
         if near.outcome != Outcome::NotFound {
             return far;
         }
-        let l1 = std::slice::from_ref(&self.l1);
         match far.outcome {
-            Outcome::Found => ask_aside(l1, cx, &self.copy(&request, &far)),
+            Outcome::Found => copy_aside(&self.l1, cx, &self.copy(&request, &far)),
             Outcome::NotFound if self.miss_period != 0 => {
                 let noted = Request {
                     flags: NOTED_MISS,
@@ -67,7 +66,7 @@ impl L1L2CacheRoute {
                     value: NOTED_VALUE,
                     ..request.beside(Command::Add, request.key)
                 };
-                ask_aside(l1, cx, &noted);
+                copy_aside(&self.l1, cx, &noted);
             }
             _ => {}
         }
@@ -122,11 +121,14 @@ impl L1L2CacheRoute {
     fn fetch(&self, cx: &Arc<Context>, request: &Request<'_>, op: Command) {
         let (l1, l2) = (Arc::clone(&self.l1), Arc::clone(&self.l2));
         let (context, exptime) = (Arc::clone(cx), self.upgrading_exptime);
+        let Some(charge) = cx.copy_room(request.bytes()) else { return };
         let request = request.to_owned();
-        cx.spawn(async move {
+        cx.spawn_charged(charge, async move {
             let request = request.get();
             let far = l2.route(&context, request.beside(Command::Get, request.key)).await;
-            if far.outcome == Outcome::Found {
+            if far.outcome == Outcome::Found
+                && let Some(_room) = context.copy_room(far.value.len())
+            {
                 let (flags, value) = (far.flags, &far.value[..]);
                 let store = Request { flags, exptime, value, ..request.beside(op, request.key) };
                 drop(l1.route(&context, store).await);

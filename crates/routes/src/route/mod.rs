@@ -80,7 +80,7 @@ pub use big_value::BigValueRoute;
 pub use blackhole::BlackholeRoute;
 pub use bucketize::BucketizeRoute;
 pub use counted::CountedRoute;
-pub use destination::DestinationRoute;
+pub use destination::{DestinationRoute, ShadowLimit};
 pub use eject::EjectRoute;
 pub use error::ErrorRoute;
 pub use failover::{FailoverErrors, FailoverLimit, FailoverRoute};

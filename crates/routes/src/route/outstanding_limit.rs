@@ -14,6 +14,10 @@ use upstream::{SendCell, SendRefCell};
 /// Requests that wait at the most; more are [`Failure::Busy`].
 const WAITING_MAX: usize = 100_000;
 
+/// Bytes of their values at the most, as of what a server has not taken yet
+/// (`Settings::unsent_bytes_max`).
+const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Bounds the requests of a worker that are outstanding at once.
 #[derive(Debug)]
 pub struct OutstandingLimitRoute {
@@ -29,6 +33,8 @@ pub struct Semaphore {
     free: SendCell<u32>,
     /// The requests that wait, oldest first. A ticket that is called has a place already.
     waiting: SendRefCell<VecDeque<Arc<Waiter>>>,
+    /// Bytes of their values.
+    waiting_bytes: SendCell<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -41,22 +47,27 @@ impl Semaphore {
     /// `limit` at once.
     #[must_use]
     pub fn new(limit: u32) -> Self {
-        Self { free: SendCell::new(limit), waiting: SendRefCell::default() }
+        let (free, waiting) = (SendCell::new(limit), SendRefCell::default());
+        Self { free, waiting, waiting_bytes: SendCell::new(0) }
     }
 
     /// A place, when it is one's turn; `None` if too many wait.
-    async fn pass(&self, cx: &Context, class: CommandClass) -> Option<Place<'_>> {
+    async fn pass(&self, cx: &Context, request: &Request<'_>) -> Option<Place<'_>> {
         if self.free.get() > 0 {
             self.free.set(self.free.get() - 1);
             return Some(Place { semaphore: self });
         }
         let waiter = Arc::new(Waiter::default());
-        if self.waiting.borrow().len() >= WAITING_MAX {
+        let bytes = request.value.len();
+        let waiting_bytes = self.waiting_bytes.get().saturating_add(bytes);
+        let is_full = bytes > 0 && waiting_bytes > WAITING_BYTES_MAX;
+        if is_full || self.waiting.borrow().len() >= WAITING_MAX {
             return None;
         }
+        self.waiting_bytes.set(waiting_bytes);
         let (ahead, began_us) = (self.waiting.borrow().len() as u64, cx.now_us());
         self.waiting.borrow_mut().push_back(Arc::clone(&waiter));
-        let turn = Turn { semaphore: self, waiter };
+        let turn = Turn { semaphore: self, waiter, bytes };
         poll_fn(|task| {
             if turn.waiter.is_called.get() {
                 return Poll::Ready(());
@@ -66,7 +77,7 @@ impl Semaphore {
         })
         .await;
         turn.waiter.is_called.set(false);
-        count(cx.traffic(), class, ahead, cx.now_us().saturating_sub(began_us));
+        count(cx.traffic(), request.op.class(), ahead, cx.now_us().saturating_sub(began_us));
         Some(Place { semaphore: self })
     }
 
@@ -99,10 +110,13 @@ fn count(traffic: &Traffic, class: CommandClass, ahead: u64, us: u64) {
 struct Turn<'a> {
     semaphore: &'a Semaphore,
     waiter: Arc<Waiter>,
+    bytes: usize,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        let waiting_bytes = &self.semaphore.waiting_bytes;
+        waiting_bytes.set(waiting_bytes.get().saturating_sub(self.bytes));
         self.semaphore.waiting.borrow_mut().retain(|other| !Arc::ptr_eq(other, &self.waiter));
         if self.waiter.is_called.get() {
             self.semaphore.leave();
@@ -127,7 +141,7 @@ impl Route for OutstandingLimitRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
-            let passed = self.semaphore.pass(cx, request.op.class()).await;
+            let passed = self.semaphore.pass(cx, &request).await;
             let Some(_place) = passed else { return Failure::Busy.into() };
             let reply: OwnedReply = self.target.route(cx, request).await;
             reply

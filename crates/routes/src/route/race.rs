@@ -14,13 +14,15 @@ pub(super) struct Race<'a> {
     /// That of the client's request, and that of the routes, which may outlive it.
     trails: Option<(&'a Trail, Arc<Trail>)>,
     answers: Vec<Answer<'static>>,
+    /// Of the largest request.
+    bytes: usize,
 }
 
 impl<'a> Race<'a> {
     /// A race between nobody, on behalf of `request`.
     pub(super) fn new(cx: &'a Arc<Context>, request: &Request<'a>) -> Self {
         let trails = request.trail.map(|trail| (trail, Arc::default()));
-        Self { cx, trails, answers: Vec::new() }
+        Self { cx, trails, answers: Vec::new(), bytes: 0 }
     }
 
     /// A race between these.
@@ -35,6 +37,7 @@ impl<'a> Race<'a> {
 
     /// `route` is asked when the next reply is waited for.
     pub(super) fn ask(&mut self, route: &RouteRef, request: &Arc<OwnedRequest>) {
+        self.bytes = self.bytes.max(request.bytes());
         let (route, request) = (Arc::clone(route), Arc::clone(request));
         let cx = Arc::clone(self.cx);
         let trail = self.trails.as_ref().map(|(_, trail)| Arc::clone(trail));
@@ -69,11 +72,12 @@ impl<'a> Race<'a> {
         reply
     }
 
-    /// Nobody waits any more: the others go on by themselves.
+    /// Nobody waits any more, if there is room: the others go on by themselves.
     pub(super) fn leave(self) {
         let answers = self.answers;
         if !answers.is_empty() {
-            self.cx.spawn(async move { drop(join::all(answers).await) });
+            let bytes = self.bytes.saturating_mul(answers.len());
+            self.cx.spawn_aside(bytes, async move { drop(join::all(answers).await) });
         }
     }
 }

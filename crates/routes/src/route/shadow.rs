@@ -70,14 +70,18 @@ impl ShadowRoute {
     ) -> OwnedReply {
         let reply = self.child.route(cx, request).await;
         if reply.outcome == Outcome::Stored {
-            let aside = aside(&request);
-            let set = Request { op: Command::Set, number: 0, ..aside };
+            let set = Request { op: Command::Set, number: 0, ..shadowed(request) };
             for shadow in shadows {
                 ask_aside(std::slice::from_ref(&shadow.target), cx, &set);
             }
         }
         reply
     }
+}
+
+/// The request as a shadow has it: no other server takes it from there.
+const fn shadowed(request: Request<'_>) -> Request<'_> {
+    Request { is_aside: true, is_shadow: true, fails_over: false, ..request }
 }
 
 impl Route for ShadowRoute {
@@ -100,7 +104,7 @@ impl Route for ShadowRoute {
             let shadows = shadows.collect();
             return Box::pin(self.lease_set(cx, request, shadows));
         }
-        let aside = aside(&request);
+        let aside = shadowed(request);
         for shadow in shadows {
             ask_aside(std::slice::from_ref(&shadow.target), cx, &aside);
         }
@@ -111,9 +115,4 @@ impl Route for ShadowRoute {
         let shadows = self.shadows.iter().map(|shadow| &shadow.target);
         std::iter::once(&self.child).chain(shadows).cloned().collect()
     }
-}
-
-/// The request as a shadow gets it: no other server takes it from there.
-const fn aside<'a>(request: &Request<'a>) -> Request<'a> {
-    Request { is_aside: true, fails_over: false, ..*request }
 }

@@ -28,8 +28,11 @@ impl StagingRoute {
     /// After a hit: the new cluster gets the item, unless it has it.
     fn follow(&self, cx: &Arc<Context>, request: &Request<'_>, found: OwnedReply) {
         let (warm, staging) = (Arc::clone(&self.warm), Arc::clone(&self.staging));
+        // The next get tries again.
+        let bytes = request.bytes() + found.value.len();
+        let Some(charge) = cx.copy_room(bytes) else { return };
         let (context, request) = (Arc::clone(cx), request.to_owned());
-        cx.spawn(async move {
+        cx.spawn_charged(charge, async move {
             let request = request.get();
             if ttl::of(&staging, &context, &request).await != Ttl::Absent {
                 return;

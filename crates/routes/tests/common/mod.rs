@@ -66,6 +66,7 @@ impl Servers<'_> {
             label,
             asynclog: Some("pool".to_owned()),
             keeps_prefix: false,
+            shadows: Default::default(),
         })
     }
 }
