@@ -1,6 +1,7 @@
 //! Units and configurations for hosts with systemd: a folder for each host.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::Files;
 use crate::PlanError;
@@ -105,13 +106,24 @@ fn cache_unit(topology: &Topology, address: &str, group: &str) -> String {
     let mut extra = String::new();
     if let Some(file) = &cache.memory_file {
         let _ = write!(start, " -e {}", file.display());
-        // What is below /dev can be written to as it is.
-        if let Some(folder) = file.parent().filter(|_| !file.starts_with("/dev")) {
-            let _ = writeln!(extra, "ReadWritePaths={}", folder.display());
-        }
+        extra = file.parent().map(writable).unwrap_or_default();
     }
     let what = format!("{} cache server of {group}", topology.name);
     unit(&what, &start, &extra, cache.port)
+}
+
+/// The lines that make a folder writable for a unit.
+fn writable(folder: &Path) -> String {
+    match folder.strip_prefix("/run") {
+        // systemd makes it at each boot, and does not empty it when the unit fails or stops.
+        Ok(name) if name != Path::new("") => format!(
+            "RuntimeDirectory={}\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n",
+            name.display()
+        ),
+        // What is below /dev can be written to as it is.
+        _ if folder.starts_with("/dev") => String::new(),
+        _ => format!("ReadWritePaths={}\n", folder.display()),
+    }
 }
 
 fn route_unit(topology: &Topology, region: &Region, cluster: &Cluster, address: &str) -> String {

@@ -88,6 +88,11 @@ fn units_are_as_confined_as_those_of_the_packages() {
     assert!(unit.contains("\nReadWritePaths=/var/cache/holdall\n"), "{unit}");
     assert!(unit.contains("\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n"), "{unit}");
     assert!(unit.contains("\nPrivateUsers=false\n"), "{unit}");
+    // A boot empties /run.
+    let unit = at("/run/holdall/items", "11211");
+    let folder = "\nRuntimeDirectory=holdall\nRuntimeDirectoryMode=0700\n\
+                  RuntimeDirectoryPreserve=yes\n";
+    assert!(unit.contains(folder) && !unit.contains("ReadWritePaths="), "{unit}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ print(client.get("kept"), client.get("by"))'"#;
 const RPM: Manager = Manager {
     name: "rpm",
     install: "rpm -i --nodeps FILE && systemctl start holdall",
-    upgrade: "rpm -U --nodeps FILE",
+    upgrade: "rpm -U --nodeps --replacepkgs FILE",
     // It keeps what an operator has changed.
     remove: "rpm -e --nodeps holdall && rm -r /etc/holdall",
 };
@@ -168,6 +168,8 @@ fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
     container.run(
         "systemd-analyze security --no-pager --threshold=15 holdall-route holdall-invalidate >/dev/null",
     )?;
+
+    kept::refused(&container, &manager.upgrade.replace("FILE", &file("new")))?;
 
     // The units are the same in all packages.
     if manager.name == DPKG.name {

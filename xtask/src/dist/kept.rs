@@ -1,7 +1,7 @@
-//! Items under the service manager: restarts and killed processes leave them, by the units of a
-//! package and of `holdall plan`.
+//! Items under the service manager: restarts, killed processes and refused settings leave them, by
+//! the units of a package and of `holdall plan`.
 
-use super::container::{Container, ask, expect, until};
+use super::container::{Container, ask, drop_in, expect, until};
 use crate::failure::Failure;
 
 /// The settings of the packages' server.
@@ -24,6 +24,9 @@ name = "a"
 servers = ["127.0.0.1"]
 "#;
 
+/// systemd gives up soon, however long a start takes.
+const FEW_STARTS: &str = "[Unit]\nStartLimitIntervalSec=600\nStartLimitBurst=2\n";
+
 /// What a get of the item answers.
 const VALUE: &str = "VALUE kept 7 5\r\nvalue\r\nEND\r\n";
 
@@ -40,7 +43,34 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     ))?;
     planned(container)?;
     container.run("systemctl reset-failed holdall; systemctl start holdall")?;
-    Ok(())
+    get(container, "the item in the folder of the unit", 11211)
+}
+
+/// Upgrades over settings that the server refuses. The running server goes on, and when it ends, a
+/// start with the settings mended finds the items. The proxy, whose settings are right, is started
+/// again.
+pub(super) fn refused(container: &Container, upgrade: &str) -> Result<(), Failure> {
+    let process = "systemctl show -P MainPID holdall";
+    let proxy = "systemctl show -P MainPID holdall-route";
+    let (before, proxy_before) = (container.run(process)?, container.run(proxy)?);
+    container.run(&format!("sed -i s/^conn_limit/con_limit/ {SETTINGS}"))?;
+    let told = container.run(&format!("({upgrade}) 2>&1"))?;
+    if !told.contains("con_limit") {
+        return Err(Failure::Release(format!("the upgrade named no refused setting: {told}")));
+    }
+    expect("the process after that upgrade", &container.run(process)?, &before)?;
+    if container.run(proxy)? == proxy_before {
+        return Err(Failure::Release("the upgrade left the old proxy running".to_owned()));
+    }
+    get(container, "the item after that upgrade", 11211)?;
+    container.run(&drop_in("holdall", "refused", FEW_STARTS))?;
+    container.run("systemctl reset-failed holdall; ! systemctl restart holdall")?;
+    container.run(&until("systemctl is-failed -q holdall"))?;
+    container.run(&format!(
+        "sed -i s/^con_limit/conn_limit/ {SETTINGS} && rm -r /etc/systemd/system/holdall.service.d \
+         && systemctl daemon-reload && systemctl reset-failed holdall && systemctl start holdall"
+    ))?;
+    get(container, "the item after refused starts", 11211)
 }
 
 /// The proxy's number of its host is the same inside of its unit and outside.
