@@ -57,8 +57,9 @@ const RPM: Manager = Manager {
     name: "rpm",
     install: "rpm -i --nodeps FILE && systemctl start holdall",
     upgrade: "rpm -U --nodeps --replacepkgs FILE",
-    // It keeps what an operator has changed.
-    remove: "rpm -e --nodeps holdall && rm -r /etc/holdall",
+    // It keeps what an operator has changed, what waits to be sent, and the user who owns both.
+    remove: "touch /var/lib/holdall/kept && rpm -e --nodeps holdall && rm /var/lib/holdall/kept \
+        && rm -r /etc/holdall /var/lib/holdall && userdel holdall",
 };
 
 /// Installs what makes the packages and tries them.
