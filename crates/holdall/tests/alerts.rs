@@ -1,5 +1,6 @@
 //! Alerts, dashboards and native histograms in a real Prometheus, which scrapes real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
+#![allow(clippy::print_stdout, reason = "who waits long sees for which alerts")]
 
 mod common;
 
@@ -194,6 +195,37 @@ impl Prometheus {
         firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// Waits until no alert fires. Where no trouble is, those may that wait for more than a scrape
+    /// that is late, and do not wait here.
+    fn wait_for_no_alert(&self) {
+        let patient = patient_alerts();
+        let mut firing = BTreeSet::new();
+        wait_for_long("the end of every alert", || {
+            let now = self.firing();
+            assert!(now.is_subset(&patient), "without a trouble: {now:?}");
+            if now != firing {
+                println!("firing: {now:?}");
+                firing = now;
+            }
+            firing.is_empty()
+        });
+    }
+
+    /// Waits until each alert has fired.
+    fn wait_for_every_alert(&self) {
+        let mut missing = alerts();
+        let mut seen = BTreeSet::new();
+        wait_for_long("every alert", || {
+            seen.extend(self.firing());
+            let left = missing.len();
+            missing.retain(|name| !seen.contains(name));
+            if missing.len() < left {
+                println!("missing: {missing:?}");
+            }
+            missing.is_empty()
+        });
+    }
+
     /// Waits until each target was scraped this often with success.
     fn wait_for_scrapes(&self, targets: usize, least: u32) {
         wait_for_long("scrapes", || {
@@ -371,7 +403,9 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     fs::write(folder.path("users"), "app:secret\n").unwrap();
     let users = folder.path("users");
     let few = Process::serve(&["-c", "40", "-t", "1"]);
-    let full = Process::serve(&["-M", "-m", "2"]);
+    let settings = folder.path("server.toml");
+    fs::write(&settings, "disable_evictions = true\nmemory_limit = 2\n").unwrap();
+    let full = Process::serve(&["--config", settings.to_str().unwrap()]);
     // Under the test's own user, who alone may lower its limits.
     let closed = Process::serve(&["-u", "root", "-Y", users.to_str().unwrap()]);
     let behind = Process::serve(&[]);
@@ -385,18 +419,7 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
         front.ask("set a 0 0 1\r\n1\r\nget a\r\n");
     }
     prometheus.wait_for_scrapes(scraped.len(), 8);
-    // On a busy machine a scrape may be late, for which alerts wait that do not wait here.
-    let patient = patient_alerts();
-    let mut firing = BTreeSet::new();
-    wait_for_long("the end of every alert", || {
-        let now = prometheus.firing();
-        assert!(now.is_subset(&patient), "without a trouble: {now:?}");
-        if now != firing {
-            println!("firing: {now:?}");
-            firing = now;
-        }
-        firing.is_empty()
-    });
+    prometheus.wait_for_no_alert();
     show(&prometheus, "serve");
     show(&prometheus, "route");
 
@@ -410,6 +433,7 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     fail_logins(&closed, 12);
     limit_descriptors(&closed, open);
     fs::write(config, "{").unwrap();
+    fs::write(settings, "memry_limit = 2\n").unwrap();
     drop(behind);
     for _ in 0..50 {
         front.ask("get a\r\n");
@@ -425,17 +449,9 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     let lost = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gone = Process::new(Command::new("true"), lost, lost);
     prometheus.scrape(&[&few, &full, &closed, &front, &blind, &idle, &short, &gone]);
-    let mut missing = alerts();
-    let mut seen = BTreeSet::new();
-    wait_for_long("every alert", || {
-        seen.extend(prometheus.firing());
-        let left = missing.len();
-        missing.retain(|name| !seen.contains(name));
-        if missing.len() < left {
-            println!("missing: {missing:?}");
-        }
-        missing.is_empty()
-    });
+    prometheus.wait_for_every_alert();
+    let refused = "ALERTS{alertname=\"HoldallConfigurationRefused\",alertstate=\"firing\"}";
+    wait_for_long("a server's and a proxy's files", || prometheus.query(refused).len() == 2);
     show(&prometheus, "invalidate");
     drop((held, transaction));
 }

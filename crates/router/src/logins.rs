@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use access::{Auth, AuthWorker, FileError, Files, Job, Source, Working};
-use metrics::supervisor;
+use metrics::{LastReload, supervisor};
 use thiserror::Error;
 
 use crate::options::LoginFlags;
@@ -28,6 +28,8 @@ pub(crate) struct Logins {
     /// Clients that speak packets may (`-S`).
     pub(crate) has_sasl: bool,
     counts: [AtomicU64; Count::NAMES.len()],
+    /// How users and rights were read last.
+    pub(crate) read: LastReload,
 }
 
 /// Something that is counted, by its place in [`Count::NAMES`].
@@ -92,6 +94,7 @@ impl Logins {
             has_text: flags.auth_file.is_some(),
             has_sasl: flags.enable_sasl,
             counts: Default::default(),
+            read: LastReload::default(),
         }))
     }
 
@@ -108,6 +111,7 @@ impl Logins {
         let logins = Arc::clone(self);
         self.worker.start(move || {
             let read = logins.auth.reload(|warning| log(&format!("warning: {warning}")));
+            logins.read.note(read.is_ok());
             match &read {
                 Ok(()) => log("users and rights have been read again"),
                 Err(error) => log(&format!("users and rights stay as they were: {error}")),

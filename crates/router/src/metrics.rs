@@ -169,6 +169,7 @@ fn page(shared: &Shared) -> Page {
     ] {
         page.single(name, kind, help, value);
     }
+    reloads(&mut page, shared);
     let listeners = shared.control.get().map(net::Control::listener_stats).unwrap_or_default();
     metrics::listeners(&mut page, listeners.iter().map(net::ListenerStats::named));
     replies(&mut page, shared);
@@ -179,6 +180,14 @@ fn page(shared: &Shared) -> Page {
     }
     metrics::process(&mut page, "route");
     page
+}
+
+/// How the files that are read again were read last.
+fn reloads(page: &mut Page, shared: &Shared) {
+    let mut parts = vec![("routes", &shared.config.read)];
+    parts.extend(shared.logins.iter().map(|logins| ("users", &logins.read)));
+    parts.extend(shared.certificates.get().map(|read| ("certificates", read)));
+    metrics::reloads(page, &parts);
 }
 
 /// Answers to clients, by what came of the request in the end.

@@ -143,6 +143,7 @@ pub(crate) fn reload(
         watched.seen = now;
         asked = Instant::now();
         let taken = take(shared, &mut watched, is_changed || is_refused);
+        shared.config.read.note(taken.is_ok());
         is_refused = taken.is_err() && (is_changed || is_refused);
         match taken {
             Ok(None) => told.clear(),

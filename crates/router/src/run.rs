@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::metrics::{Console, End, RunningConsole, reachable, supervisor};
+use ::metrics::{Console, End, LastReload, RunningConsole, reachable, supervisor};
 use discovery::Discovery;
 use net::{
     Consolidation, Control, Handle, Inherited, Placement, Sockets, TlsAcceptor, TlsError, TlsMode,
@@ -121,7 +121,7 @@ pub fn run(
         targets: configuration.targets,
         listens: configuration.listens,
     };
-    let certificates = Certificates { acceptor, servers: tls };
+    let certificates = Certificates::new(acceptor, tls, &shared);
     let (control, end) = (handle.control().clone(), shown.end(DRAIN_PATIENCE * 2));
     let log = move |line: &str| log(line);
     let watcher = watch(&shared, watched, signals, certificates, (control, end), files, log)
@@ -309,18 +309,34 @@ struct Certificates {
 }
 
 impl Certificates {
-    fn reload(&self, log: &impl Fn(&str)) {
+    /// Those of listeners and of servers. Metrics show from now on how they are read.
+    fn new(
+        acceptor: Option<Arc<TlsAcceptor>>,
+        servers: Option<upstream::Tls>,
+        shared: &Shared,
+    ) -> Self {
+        if acceptor.is_some() || servers.is_some() {
+            // Nobody else sets it.
+            let _ = shared.certificates.set(LastReload::default());
+        }
+        Self { acceptor, servers }
+    }
+
+    /// Reads them again. True if all can be used.
+    fn reload(&self, log: &impl Fn(&str)) -> bool {
         let acceptor = self.acceptor.as_ref();
         let acceptor =
             acceptor.map(|acceptor| acceptor.reload().map_err(|error| error.to_string()));
         let servers = self.servers.as_ref();
         let servers = servers.map(|servers| servers.reload().map_err(|error| error.to_string()));
-        for result in acceptor.into_iter().chain(servers) {
+        let results: Vec<_> = acceptor.into_iter().chain(servers).collect();
+        for result in &results {
             match result {
                 Ok(()) => log("the certificates have been read again"),
                 Err(error) => log(&format!("the certificates stay as they were: {error}")),
             }
         }
+        results.iter().all(Result::is_ok)
     }
 }
 
@@ -364,10 +380,10 @@ fn watch(
     files: Option<Files>,
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> io::Result<signal_hook::iterator::Handle> {
-    let (handle, logins) = (signals.handle(), shared.logins.clone());
+    let (handle, shared) = (signals.handle(), Arc::clone(shared));
     let log = Arc::new(log);
     let reload = {
-        let (shared, handle, log) = (Arc::clone(shared), handle.clone(), Arc::clone(&log));
+        let (shared, handle, log) = (Arc::clone(&shared), handle.clone(), Arc::clone(&log));
         move || reload(&shared, watched, &handle, &*log)
     };
     let is_over = {
@@ -375,7 +391,7 @@ fn watch(
         move || handle.is_closed()
     };
     let tell = Arc::clone(&log);
-    periodic::start(shared, files, is_over, move |line: &str| tell(line))?;
+    periodic::start(&shared, files, is_over, move |line: &str| tell(line))?;
     if !shared.options.disable_reload_configs {
         thread::Builder::new().name("config".to_owned()).spawn(reload)?;
     }
@@ -385,8 +401,9 @@ fn watch(
             match signal {
                 SIGHUP => {
                     supervisor::reloading();
-                    certificates.reload(&*log);
-                    match &logins {
+                    let are_good = certificates.reload(&*log);
+                    shared.certificates.get().iter().for_each(|read| read.note(are_good));
+                    match &shared.logins {
                         Some(logins) => logins.reload(),
                         None => supervisor::reloaded(),
                     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use discovery::Member;
+use metrics::LastReload;
 use routes::{Deletes, Tree};
 use upstream::{Address, Registry, Upstream};
 use watch::hub::Watchers;
@@ -83,6 +84,8 @@ pub(crate) struct Shared {
     pub(crate) listeners: Listeners,
     /// The users of clients, where they have to log in.
     pub(crate) logins: Option<Arc<Logins>>,
+    /// How certificates were read last, where there are any.
+    pub(crate) certificates: OnceLock<LastReload>,
     /// Verbosity of stderr: at 1, servers that are knocked out or come back are logged, too.
     pub(crate) verbosity: AtomicU32,
     generation: AtomicU64,
@@ -100,6 +103,7 @@ pub(crate) struct ConfigState {
     pub(crate) last_attempt: AtomicU64,
     /// Unix seconds.
     pub(crate) last_success: AtomicU64,
+    pub(crate) read: LastReload,
 }
 
 impl fmt::Debug for Shared {
@@ -122,6 +126,7 @@ impl Shared {
         config.attempts.store(1, Ordering::Relaxed);
         config.from_disk.store(u64::from(is_kept), Ordering::Relaxed);
         config.failures.store(u64::from(is_kept), Ordering::Relaxed);
+        config.read.note(!is_kept);
         config.last_attempt.store(unix_secs(), Ordering::Relaxed);
         config.last_success.store(unix_secs(), Ordering::Relaxed);
         Self {
@@ -142,6 +147,7 @@ impl Shared {
             config,
             listeners,
             logins: logins.map(Arc::new),
+            certificates: OnceLock::new(),
             generation: AtomicU64::new(1),
             current: Mutex::new(read.taken(1, now)),
         }

@@ -161,7 +161,7 @@ impl Reload {
         let warnings = RefCell::new(Vec::new());
         let warn = |warning: Warning<'_>| warnings.borrow_mut().push(warning.to_string());
         let Some(read) = self.entry.reload(part, &self.shared.engine, warn) else { return Ok(()) };
-        self.shared.reloads.note(part, read.is_ok());
+        self.shared.reloads.of(part).note(read.is_ok());
         let is_news = match &read {
             Ok(()) => {
                 failed.forget(part);
@@ -183,7 +183,7 @@ impl Reload {
     fn settings(&self, failed: &mut Failed) {
         let Some(live) = &self.live else { return };
         let read = live.reload();
-        self.shared.reloads.note(Part::Settings, read == Ok(true));
+        self.shared.reloads.of(Part::Settings).note(read == Ok(true));
         match read {
             Ok(_) => failed.forget(Part::Settings),
             Err(why) => {

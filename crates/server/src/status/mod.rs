@@ -71,7 +71,10 @@ impl Pages for Status {
         exporter::write(&mut page, &numbers);
         page.set_prefix("holdall_");
         own::write(&mut page, &numbers);
-        own::write_reloads(&mut page, &self.shared.reloads, &self.shared.reloaded_parts());
+        let parts = self.shared.reloaded_parts().into_iter();
+        let parts: Vec<_> =
+            parts.map(|part| (part.label(), self.shared.reloads.of(part))).collect();
+        metrics::reloads(&mut page, &parts);
         let listeners = self.control.listener_stats();
         metrics::listeners(&mut page, listeners.iter().map(net::ListenerStats::named));
         subjects::write(&mut page, &self.shared);

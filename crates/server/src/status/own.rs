@@ -3,26 +3,11 @@
 use metrics::{Kind, Page};
 
 use super::numbers::{Numbers, Row};
-use crate::reloads::{Part, Reloads};
 use Kind::{Counter, Gauge};
 
 /// Writes them; the prefix is `holdall_`.
 pub(super) fn write(page: &mut Page, numbers: &Numbers) {
     Numbers::write(page, OWN, &numbers.general);
-}
-
-/// How the files were read again, by Prometheus's names for it; `parts` are those that there are.
-pub(super) fn write_reloads(page: &mut Page, reloads: &Reloads, parts: &[Part]) {
-    let name = "config_last_reload_successful";
-    page.family(name, Gauge, "1 if the files could be used when they were read last.");
-    for &part in parts {
-        page.sample(name, &[("part", part.label())], reloads.of(part).0);
-    }
-    let name = "config_last_reload_success_timestamp_seconds";
-    page.family(name, Gauge, "Unix time at which the files could be used last.");
-    for &part in parts {
-        page.sample(name, &[("part", part.label())], reloads.of(part).1);
-    }
 }
 
 const fn row(stat: &'static str, name: &'static str, kind: Kind, help: &'static str) -> Row {
