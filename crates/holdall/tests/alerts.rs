@@ -282,6 +282,17 @@ fn show(prometheus: &Prometheus, name: &str) {
     }
 }
 
+/// The page of alerts names no metric that nobody gives.
+fn runbooks_name_what_there_is(prometheus: &Prometheus) {
+    let known = prometheus.api("/api/v1/metadata").unwrap();
+    let page = fs::read_to_string(file("docs/alerts.md")).unwrap();
+    for word in page.split('`').skip(1).step_by(2) {
+        if ["memcached_", "holdall_", "process_"].iter().any(|prefix| word.starts_with(prefix)) {
+            assert!(known.get(word).is_some(), "docs/alerts.md: nobody gives {word}");
+        }
+    }
+}
+
 /// A proxy in front of `server`, and the file of its configuration.
 fn proxy(server: &Process, folder: &Scratch) -> (Process, PathBuf) {
     let config = folder.path("routes.json");
@@ -380,6 +391,23 @@ fn fail_logins(server: &Process, count: usize) {
     }
 }
 
+/// Stops one worker of the process, until the result is dropped.
+fn hang_worker(process: &Process) -> Process {
+    let tasks = PathBuf::from(format!("/proc/{}/task", process.child.id()));
+    let is_worker = |task: &PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("worker-"))
+    };
+    let tasks = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap().path());
+    let worker = tasks.into_iter().find(is_worker).unwrap();
+    let script = "import ctypes, sys, time\n\
+        for request in 0x4206, 0x4207:  # PTRACE_SEIZE, PTRACE_INTERRUPT\n    \
+            assert ctypes.CDLL(None).ptrace(request, int(sys.argv[1]), None, None) == 0\n\
+        time.sleep(3600)\n";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(worker.file_name().unwrap());
+    Process::new(command, local(), local())
+}
+
 /// How many file descriptors the process has open, this scrape's own among them.
 fn open_descriptors(process: &Process) -> u32 {
     let page = page(process.operators, "/metrics").unwrap();
@@ -410,9 +438,13 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     let closed = Process::serve(&["-u", "root", "-Y", users.to_str().unwrap()]);
     let behind = Process::serve(&[]);
     let (front, config) = proxy(&behind, &folder);
+    let (routes, users) = (folder.path("guarded.json"), users.to_str().unwrap());
+    fs::copy(&config, &routes).unwrap();
+    let guarded = proxy_of(&routes, &["--asynclog-disable", "-Y", users]);
+    let stuck = Process::serve(&[]);
     let little_log = ["max_slot_wal_keep_size=48MB", "wal_keep_size=0"];
     let (database, short) = followed(&little_log, &folder, &behind, "");
-    let scraped = [&few, &full, &closed, &behind, &front, &short];
+    let scraped = [&few, &full, &closed, &behind, &front, &short, &guarded, &stuck];
     let prometheus = Prometheus::eager(&scraped);
     prometheus.wait_for_scrapes(scraped.len(), 2);
     for _ in 0..50 {
@@ -431,6 +463,8 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     // Counted first: the server may still have the connections of the logins afterwards.
     let open = open_descriptors(&closed);
     fail_logins(&closed, 12);
+    fail_logins(&guarded, 12);
+    let hung = hang_worker(&stuck);
     limit_descriptors(&closed, open);
     fs::write(config, "{").unwrap();
     fs::write(settings, "memry_limit = 2\n").unwrap();
@@ -448,12 +482,16 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
     shut(&database);
     let lost = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gone = Process::new(Command::new("true"), lost, lost);
-    prometheus.scrape(&[&few, &full, &closed, &front, &blind, &idle, &short, &gone]);
+    let troubled = [&few, &full, &closed, &front, &guarded, &stuck];
+    prometheus.scrape(&[&troubled[..], &[&blind, &idle, &short, &gone]].concat());
     prometheus.wait_for_every_alert();
-    let refused = "ALERTS{alertname=\"HoldallConfigurationRefused\",alertstate=\"firing\"}";
-    wait_for_long("a server's and a proxy's files", || prometheus.query(refused).len() == 2);
+    for name in ["HoldallConfigurationRefused", "HoldallLoginsFail"] {
+        let firing = format!("ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}}");
+        wait_for_long("a server and a proxy", || prometheus.query(&firing).len() == 2);
+    }
     show(&prometheus, "invalidate");
-    drop((held, transaction));
+    runbooks_name_what_there_is(&prometheus);
+    drop((hung, held, transaction));
 }
 
 /// Native histograms come in messages, which Prometheus asks for where it keeps such histograms.

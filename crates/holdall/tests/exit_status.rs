@@ -58,7 +58,6 @@ fn values_out_of_range_end_with_64() {
     }
 }
 
-/// A run that fails has not cost the result of the one before, and a report not its input.
 /// The server takes such files, and its log warns of what they do not do.
 #[test]
 fn settings_without_effect_end_with_1() {
@@ -81,6 +80,7 @@ fn settings_without_effect_end_with_1() {
     ends(&["config", "check", &file], 0);
 }
 
+/// A run that fails has not cost the result of the one before, and a report not its input.
 #[test]
 fn a_file_stays_until_there_is_another_one() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

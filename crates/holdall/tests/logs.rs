@@ -142,6 +142,29 @@ fn faults_of_a_peer_are_one_line_a_second() {
     assert!(!log.contains('\u{1b}'), "{log:?}");
 }
 
+/// At the default level, of a server and of a proxy.
+#[test]
+fn a_refused_login_is_a_line_with_the_address() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("users"), "app:secret\n").unwrap();
+    let users = scratch.text("users");
+    let route = r#"{"route": "NullRoute"}"#;
+    let proxy = ["route", "--config", route, "-p", "0", "-Y", &users];
+    for mut command in [holdall(&["serve", "-p", "-1", "-Y", &users]), holdall(&proxy)] {
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let _started = Started(child);
+        let listening = lines.find(|line| line.contains("listening on ")).unwrap();
+        let address = listening.rsplit("127.0.0.1:").next().unwrap();
+        let port: String = address.chars().take_while(char::is_ascii_digit).collect();
+        let mut wire = testkit::Wire::connect(([127, 0, 0, 1], port.parse().unwrap()).into());
+        wire.send(b"set auth 0 0 9\r\napp wrong\r\n");
+        let line = lines.find(|line| line.contains("login")).unwrap();
+        assert!(line.contains("warning: ") && line.contains("127.0.0.1:"), "{line}");
+        assert!(line.ends_with(": a login was refused"), "{line}");
+    }
+}
+
 #[test]
 fn the_proxy_logs_in_the_same_way() {
     let route =

@@ -85,13 +85,27 @@ impl Turns {
     /// Takes the present numbers, one of each thread; the threads are to be woken after this.
     #[must_use]
     pub fn look(&self, turns: &[u64]) -> Check {
-        self.look_at(turns, Instant::now())
+        Self::check(&self.stuck(turns, Instant::now()))
     }
 
-    fn look_at(&self, turns: &[u64], now: Instant) -> Check {
+    /// The number of threads that hang, by the same look.
+    #[must_use]
+    pub fn hung(&self, turns: &[u64]) -> usize {
+        self.stuck(turns, Instant::now()).len()
+    }
+
+    fn check(stuck: &[(usize, u64)]) -> Check {
+        let first = stuck.first();
+        let fault =
+            first.map(|(index, secs)| format!("worker {index} has not turned for {secs} s"));
+        Check::new("workers", fault)
+    }
+
+    /// The threads that hang, and for how many seconds each.
+    fn stuck(&self, turns: &[u64], now: Instant) -> Vec<(usize, u64)> {
         let mut seen = self.seen.lock();
         seen.resize(turns.len(), (u64::MAX, now));
-        let mut stuck = None;
+        let mut stuck = Vec::new();
         for (index, (count, (known, since))) in turns.iter().zip(seen.iter_mut()).enumerate() {
             if known != count {
                 (*known, *since) = (*count, now);
@@ -99,11 +113,10 @@ impl Turns {
             }
             let secs = now.saturating_duration_since(*since);
             if secs >= TURN_PATIENCE {
-                let text = format!("worker {index} has not turned for {} s", secs.as_secs());
-                stuck.get_or_insert(text);
+                stuck.push((index, secs.as_secs()));
             }
         }
-        Check::new("workers", stuck)
+        stuck
     }
 }
 
@@ -139,15 +152,15 @@ mod tests {
     fn a_thread_that_does_not_turn_is_stuck_after_a_while_and_well_when_it_turns_again() {
         let (turns, begin) = (Turns::default(), Instant::now());
         let at = |secs: u64, counts: &[u64]| {
-            turns.look_at(counts, begin + Duration::from_secs(secs)).fault
+            let stuck = turns.stuck(counts, begin + Duration::from_secs(secs));
+            (stuck.len(), Turns::check(&stuck).fault)
         };
-        assert_eq!(at(0, &[5, 5]), None);
+        assert_eq!(at(0, &[5, 5]), (0, None));
         // A long pause between looks is no fault: the threads were woken at the first.
-        assert_eq!(at(100, &[6, 6]), None);
-        assert_eq!(at(109, &[7, 6]), None);
-        let fault = at(110, &[7, 6]).unwrap();
-        assert_eq!(fault, "worker 1 has not turned for 10 s");
-        assert_eq!(at(111, &[8, 7]), None);
+        assert_eq!(at(100, &[6, 6]), (0, None));
+        assert_eq!(at(109, &[7, 6]), (0, None));
+        assert_eq!(at(110, &[7, 6]), (1, Some("worker 1 has not turned for 10 s".to_owned())));
+        assert_eq!(at(111, &[8, 7]), (0, None));
     }
 
     #[test]

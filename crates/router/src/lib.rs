@@ -19,6 +19,7 @@ mod logins;
 mod metrics;
 mod new_file;
 pub mod options;
+mod outages;
 mod periodic;
 mod reload;
 mod routing;

@@ -131,6 +131,11 @@ impl Logins {
         self.counts[count as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// What was counted since the start.
+    pub(crate) fn counted(&self, count: Count) -> u64 {
+        self.counts[count as usize].load(Ordering::Relaxed)
+    }
+
     /// What was counted since the start, by name.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let values = self.counts.iter().map(|count| count.load(Ordering::Relaxed));

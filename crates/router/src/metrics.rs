@@ -67,8 +67,8 @@ impl Shown {
             }
         };
         let exporter = telemetry.map(|telemetry| {
-            let (shared, log) = (Arc::clone(shared), Arc::clone(log));
-            telemetry.start(move || page(&shared), move |line| log(line))
+            let (shared, log, turns) = (Arc::clone(shared), Arc::clone(log), Turns::default());
+            telemetry.start(move || page(&shared, &turns), move |line| log(line))
         });
         let exporter =
             exporter.transpose().map_err(|error| Failure::transient("no exporter", &error))?;
@@ -104,7 +104,7 @@ impl fmt::Debug for Status {
 
 impl Pages for Status {
     fn metrics(&self) -> Page {
-        page(&self.shared)
+        page(&self.shared, &self.turns)
     }
 
     fn live(&self) -> Vec<Check> {
@@ -136,7 +136,7 @@ fn workers(shared: &Shared, turns: &Turns) -> Check {
 }
 
 /// The numbers of this moment.
-fn page(shared: &Shared) -> Page {
+fn page(shared: &Shared, turns: &Turns) -> Page {
     let mut page = Page::new("holdall_route_");
     let stats = shared.control.get().map(net::Control::stats).unwrap_or_default();
     let current = shared.current();
@@ -169,10 +169,16 @@ fn page(shared: &Shared) -> Page {
     ] {
         page.single(name, kind, help, value);
     }
+    if let Some(control) = shared.control.get() {
+        let hung = turns.hung(&control.turns());
+        control.wake();
+        page.single("threads_hung", Kind::Gauge, "Workers that do not turn any more.", hung);
+    }
     reloads(&mut page, shared);
     let listeners = shared.control.get().map(net::Control::listener_stats).unwrap_or_default();
     metrics::listeners(&mut page, listeners.iter().map(net::ListenerStats::named));
     replies(&mut page, shared);
+    logins(&mut page, shared);
     servers(&mut page, shared);
     durations(&mut page, shared);
     if let Some(export_counts) = shared.export_counts.get() {
@@ -188,6 +194,18 @@ fn reloads(page: &mut Page, shared: &Shared) {
     parts.extend(shared.logins.iter().map(|logins| ("users", &logins.read)));
     parts.extend(shared.certificates.get().map(|read| ("certificates", read)));
     metrics::reloads(page, &parts);
+}
+
+/// The logins of clients, where they have to log in.
+fn logins(page: &mut Page, shared: &Shared) {
+    let Some(logins) = &shared.logins else { return };
+    for (count, name, help) in [
+        (crate::logins::Count::Login, "logins_total", "Logins tried."),
+        (crate::logins::Count::LoginRefused, "login_errors_total", "Logins refused."),
+        (crate::logins::Count::Denied, "access_denied_total", "Requests without the right."),
+    ] {
+        page.single(name, Kind::Counter, help, logins.counted(count));
+    }
 }
 
 /// Answers to clients, by what came of the request in the end.
@@ -224,6 +242,8 @@ fn servers(page: &mut Page, shared: &Shared) {
     let is_up = |report: &Report| !matches!(report.state, State::SoftTko | State::HardTko);
     let help = "1 while the server is asked; 0 while it is knocked out.";
     each("server_up", Kind::Gauge, help, &|report| vec![("", u64::from(is_up(report)))]);
+    let help = "Times that the server was knocked out.";
+    each("server_knockouts_total", Kind::Counter, help, &|report| vec![("", report.tko_count)]);
     let help = "Requests that wait for a reply.";
     each("requests_inflight", Kind::Gauge, help, &|report| vec![("", report.totals.pending)]);
     let help = "Requests sent.";

@@ -229,7 +229,8 @@ pub struct Options {
         default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub asynclog_hold_gets: bool,
 
-    /// Verbosity on stderr; 1 or more also logs servers that go down and come back
+    /// Verbosity on stderr; at 1 or more each time is logged that a server goes down or comes back,
+    /// without it one a second for each server
     #[arg(short, long, value_name = "N", default_value_t = 0)]
     pub verbosity: u32,
 

@@ -2,18 +2,16 @@
 //! statistics files, keeps the saved configuration fresh, and logs servers that go down and come
 //! back.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use upstream::{Address, State};
-
 use crate::dump::{Dump, TOUCH_PERIOD};
 use crate::history::{Moment, PERIOD};
 use crate::latency::COLLECT_PERIOD;
+use crate::outages::Outages;
 use crate::shared::Shared;
 use crate::stats::files::Files;
 use crate::stats::is_due;
@@ -35,7 +33,7 @@ pub(crate) fn start(
     let shared = Arc::clone(shared);
     let look = move || {
         let (mut noted, mut collected, mut written) = (Some(Instant::now()), None, None);
-        let (mut servers, mut told) = (BTreeMap::new(), String::new());
+        let (mut outages, mut told) = (Outages::default(), String::new());
         let every = Duration::from_millis(shared.options.stats_logging_interval);
         let (dump, mut touched) = (Dump::of(&shared.options), Some(Instant::now()));
         while !is_over() {
@@ -61,27 +59,10 @@ pub(crate) fn start(
                 dump.touch();
             }
             // Relaxed: the level stands alone.
-            if shared.verbosity.load(Ordering::Relaxed) > 0 {
-                tell_servers(&shared, &mut servers, &log);
-            }
+            let is_verbose = shared.verbosity.load(Ordering::Relaxed) > 0;
+            outages.look(&shared.registry.report(), is_verbose, Instant::now(), &log);
             thread::sleep(TICK);
         }
     };
     thread::Builder::new().name("observer".to_owned()).spawn(look).map(drop)
-}
-
-/// Tells of servers that were knocked out, or came back, since the last look.
-fn tell_servers(shared: &Shared, before: &mut BTreeMap<Address, bool>, log: &impl Fn(&str)) {
-    let reports = shared.registry.report();
-    let now: BTreeMap<Address, bool> = reports
-        .into_iter()
-        .map(|report| (report.address, matches!(report.state, State::SoftTko | State::HardTko)))
-        .collect();
-    for (address, is_out) in &now {
-        if before.get(address).copied().unwrap_or(false) != *is_out {
-            let what = if *is_out { "is knocked out" } else { "is back" };
-            log(&format!("the server {address} {what}"));
-        }
-    }
-    *before = now;
 }

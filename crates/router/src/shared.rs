@@ -86,7 +86,7 @@ pub(crate) struct Shared {
     pub(crate) logins: Option<Arc<Logins>>,
     /// How certificates were read last, where there are any.
     pub(crate) certificates: OnceLock<LastReload>,
-    /// Verbosity of stderr: at 1, servers that are knocked out or come back are logged, too.
+    /// Verbosity of stderr: at 1, every server that is knocked out or comes back is logged.
     pub(crate) verbosity: AtomicU32,
     generation: AtomicU64,
     current: Mutex<Current>,

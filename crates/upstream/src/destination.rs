@@ -327,7 +327,8 @@ impl Destination {
         let late_count = self.pipeline.fail(late_us, late, other, words, failing);
         match end {
             End::Broken(_) => add(&self.counters.broken, 1),
-            End::Connect(_) | End::Refused(..) => self.unreachable(),
+            End::Connect(failure) => self.unreachable(failure.sentence()),
+            End::Refused(why, _) => self.unreachable(why),
             End::Gone => {}
             End::Timeout => {
                 add(&self.counters.timeouts, u64::from(late_count));

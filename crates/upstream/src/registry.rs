@@ -67,6 +67,8 @@ pub struct Report {
     pub state: State,
     /// Knockouts so far.
     pub tko_count: u64,
+    /// The reason of the last one; empty without any.
+    pub tko_reason: String,
     /// Of all workers.
     pub totals: Totals,
 }
@@ -177,6 +179,7 @@ impl Registry {
                 is_encrypted,
                 state: health.map_or(State::New, |health| health.state()),
                 tko_count: health.map_or(0, |health| health.tko_count()),
+                tko_reason: health.map_or_else(String::new, |health| health.why()),
                 totals,
             }
         });

@@ -3,8 +3,8 @@
 //! Several timeouts in a row, or one failed connection, knock a server out: its requests fail at
 //! once. One worker then sends `version` from time to time, and the first reply ends the knockout.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::traffic::{Event, Traffic};
 
@@ -40,6 +40,8 @@ pub struct Health {
     prober: AtomicU32,
     /// Knockouts so far.
     tko_count: AtomicU64,
+    /// The reason of the last one.
+    why: Mutex<String>,
     /// It has deletes to come, and is not to be asked for values until then.
     is_dirty: AtomicBool,
 }
@@ -81,6 +83,12 @@ impl Health {
         self.tko_count.load(Ordering::Relaxed)
     }
 
+    /// The reason why it was knocked out last; empty if it never was.
+    #[must_use]
+    pub fn why(&self) -> String {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// It answered.
     #[inline]
     pub fn answered(&self) {
@@ -98,18 +106,19 @@ impl Health {
     pub fn timed_out(&self, count: u32, limit: u32) {
         let before = self.timeouts.fetch_add(count, Ordering::Relaxed);
         if limit > 0 && before.saturating_add(count) >= limit && !self.is_tko() {
-            self.knock_out(State::SoftTko);
+            self.knock_out(State::SoftTko, format!("{limit} timeouts in a row"));
         }
     }
 
-    /// It could not be connected to.
-    pub fn unreachable(&self) {
+    /// It could not be connected to, for this reason.
+    pub fn unreachable(&self, why: &str) {
         if !self.is_tko() {
-            self.knock_out(State::HardTko);
+            self.knock_out(State::HardTko, why.to_owned());
         }
     }
 
-    fn knock_out(&self, state: State) {
+    fn knock_out(&self, state: State, why: String) {
+        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
         self.state.store(state as u8, Ordering::Relaxed);
         self.tko_count.fetch_add(1, Ordering::Relaxed);
     }
@@ -181,11 +190,11 @@ mod tests {
         assert!(!health.is_tko());
         health.timed_out(1, 3);
         assert_eq!((health.state(), health.tko_count()), (State::SoftTko, 1));
-        health.unreachable();
+        health.unreachable("away");
         assert_eq!((health.state(), health.tko_count()), (State::SoftTko, 1));
         health.answered();
         assert_eq!(health.state(), State::Up);
-        health.unreachable();
+        health.unreachable("away");
         assert_eq!((health.state(), health.tko_count()), (State::HardTko, 2));
     }
 
@@ -212,7 +221,7 @@ mod tests {
         let tracker = FailOpen::new(pool.clone(), 2, 3);
         let opens = |out: usize| {
             for (index, health) in pool.iter().enumerate() {
-                if index < out { health.unreachable() } else { health.answered() }
+                if index < out { health.unreachable("away") } else { health.answered() }
             }
             tracker.is_open(&Traffic::default())
         };

@@ -265,6 +265,7 @@ impl Front {
                 if let Some(logins) = &self.shared.logins {
                     logins.count(Count::LoginRefused);
                 }
+                session.fault(format_args!("a login was refused"));
                 self.answer_later(session, since, format.refused())
             }
             // Only packets are answered by one, and `sasl` has done it.

@@ -146,7 +146,7 @@ fn refuse(
     output: &mut Output<'_>,
 ) -> Step {
     cx.engine.count(Counter::AuthErrors);
-    cx.shared.log.detail(format_args!("a login from {} was refused", session.peer));
+    cx.shared.log.fault(&session.peer, format_args!("a login was refused"));
     let answer = format.refused();
     answer_later(cx, session, pending, answer, since, output)
 }

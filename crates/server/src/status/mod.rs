@@ -17,7 +17,7 @@ mod subjects;
 use std::fmt;
 use std::sync::Arc;
 
-use metrics::{Check, Health, Page, Pages, Turns};
+use metrics::{Check, Health, Kind, Page, Pages, Turns};
 use net::Control;
 
 use crate::admin::Context;
@@ -71,6 +71,9 @@ impl Pages for Status {
         exporter::write(&mut page, &numbers);
         page.set_prefix("holdall_");
         own::write(&mut page, &numbers);
+        let hung = self.turns.hung(&self.control.turns());
+        self.control.wake();
+        page.single("threads_hung", Kind::Gauge, "Workers that do not turn any more.", hung);
         let parts = self.shared.reloaded_parts().into_iter();
         let parts: Vec<_> =
             parts.map(|part| (part.label(), self.shared.reloads.of(part))).collect();

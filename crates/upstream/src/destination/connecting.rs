@@ -55,7 +55,7 @@ impl Destination {
         let guard = Guard::new(tls, login);
         let (Ok(socket), Ok(guard)) = (Socket::connect(&self.address), guard) else {
             add(&self.counters.failed, 1);
-            self.unreachable();
+            self.unreachable(Failure::ConnectError.sentence());
             self.plan_probe(now_us);
             self.tell_failure(now_us);
             return Err(Failure::ConnectError);
@@ -124,10 +124,10 @@ impl Destination {
         }
     }
 
-    /// It could not be connected to.
-    pub(super) fn unreachable(&self) {
+    /// It could not be connected to, for this reason.
+    pub(super) fn unreachable(&self, why: &str) {
         if self.settings.knocks_out {
-            self.health.unreachable();
+            self.health.unreachable(why);
         }
     }
 
