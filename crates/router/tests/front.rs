@@ -444,26 +444,37 @@ fn packets_are_translated_and_their_answers_too() {
     assert_eq!(answer(&mut stream).1, 4, "invalid arguments");
 }
 
+/// memcached reads them so in packets, and in text takes them for the past.
 #[test]
-fn a_clients_minus_one_in_a_packet_never_expires() {
+fn times_from_2038_on_in_packets_are_to_come() {
     let server = Server::memcached(&[]);
     let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
-    let in_2106 = [0xff; 4];
+    let minus_one = [0xff; 4];
+    let times = [minus_one, [0x80, 0, 0, 0], [0x80, 0x1e, 0x84, 0x80], [0xff, 0xff, 0xff, 0xfe]];
     for address in [server.addr(), proxy.address] {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        for key in [&b"plain"[..], b"with space"] {
+        for (time, key) in times.iter().flat_map(|time| [(time, "plain"), (time, "with space")]) {
+            let key = key.as_bytes();
             let mut ask = |packet: Vec<u8>| {
                 stream.write_all(&packet).unwrap();
                 let (_, status, _, body) = answer(&mut stream);
                 (status, body)
             };
             let hit = (0, b"\0\0\0\x05value".to_vec());
-            assert_eq!(ask(packet(SET, key, &[0, 0, 0, 5, 255, 255, 255, 255], b"value", 0)).0, 0);
-            assert_eq!(ask(packet(GET, key, b"", b"", 0)), hit);
-            assert_eq!(ask(packet(GAT, key, &in_2106, b"", 0)), hit);
-            assert_eq!(ask(packet(TOUCH, key, &in_2106, b"", 0)).0, 0);
-            assert_eq!(ask(packet(GET, key, b"", b"", 0)), hit);
+            let born = [&[0; 8][..], &7_u64.to_be_bytes(), time].concat();
+            if *time != minus_one {
+                let seven = (0, 7_u64.to_be_bytes().to_vec());
+                ask(packet(DELETE, key, b"", b"", 0));
+                assert_eq!(ask(packet(INCREMENT, key, &born, b"", 0)), seven, "{time:?}");
+                assert_eq!(ask(packet(GET, key, b"", b"", 0)).1, b"\0\0\0\x007", "{time:?}");
+            }
+            let stored = [&[0, 0, 0, 5][..], time].concat();
+            assert_eq!(ask(packet(SET, key, &stored, b"value", 0)).0, 0);
+            assert_eq!(ask(packet(GET, key, b"", b"", 0)), hit, "{time:?}");
+            assert_eq!(ask(packet(GAT, key, time, b"", 0)), hit, "{time:?}");
+            assert_eq!(ask(packet(TOUCH, key, time, b"", 0)).0, 0);
+            assert_eq!(ask(packet(GET, key, b"", b"", 0)), hit, "{time:?}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! characters, which no line of text can carry, goes as base64, in meta commands.
 
 use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use net::{Flow, Input};
 use proto::binary::{self, Header, Parsed, Status, Then, reply};
@@ -208,10 +209,21 @@ fn get_op(words: &mut Vec<u8>, base64: bool, exptime: Option<u32>, flags: &[u8])
     Command::MetaGet
 }
 
-/// A packet's expiry time as text can say it. The greatest number is a client's -1: a time in
-/// 2106 to who reads packets, and the past to a memcached that reads it as text.
-const fn expiry(exptime: u32) -> u32 {
-    if exptime == u32::MAX { 0 } else { exptime }
+/// The last time that memcached reads as one in text, on 2038-01-19: greater numbers are negative
+/// to it, which is the past. In a packet it reads them as they are.
+const TEXT_MAX: u32 = u32::MAX >> 1;
+
+/// A packet's expiry time as text can say it.
+fn expiry(exptime: u32) -> u32 {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    if exptime <= TEXT_MAX { exptime } else { expiry_at(exptime, now()) }
+}
+
+/// A time that memcached would take for the past is never. The greatest number is a client's -1.
+/// After 2038, every time is one of those: then servers have to know them.
+const fn expiry_at(exptime: u32, now_secs: u64) -> u32 {
+    let is_future = now_secs <= TEXT_MAX as u64;
+    if exptime == u32::MAX || exptime > TEXT_MAX && is_future { 0 } else { exptime }
 }
 
 /// The words of a meta command for what the packet asks.
@@ -236,7 +248,7 @@ fn write_words(words: &mut Vec<u8>, packet: &binary::Request<'_>, base64: bool) 
             let letter = if decrement { 'D' } else { 'I' };
             word(words, format_args!("v c D{delta} M{letter}"));
             if let Some(exptime) = exptime {
-                word(words, format_args!("N{exptime} J{initial}"));
+                word(words, format_args!("N{} J{initial}", expiry(exptime)));
             }
         }
         _ => {}
@@ -269,4 +281,25 @@ fn stats(heap: &mut Vec<u8>, header: &Header, lines: &[u8]) {
         reply::write_stat(heap, header, name, value.trim_ascii_start());
     }
     reply::write_stat(heap, header, b"", b"");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_from_2038_on_are_never_until_then() {
+        let (in_2026, in_2040) = (1_800_000_000, 2_210_000_000);
+        for (exptime, until_2038, since) in [
+            (0, 0, 0),
+            (100, 100, 100),
+            (0x7fff_ffff, 0x7fff_ffff, 0x7fff_ffff),
+            (0x8000_0000, 0, 0x8000_0000),
+            (0xffff_fffe, 0, 0xffff_fffe),
+            (0xffff_ffff, 0, 0),
+        ] {
+            assert_eq!(expiry_at(exptime, in_2026), until_2038, "{exptime}");
+            assert_eq!(expiry_at(exptime, in_2040), since, "{exptime}");
+        }
+    }
 }
