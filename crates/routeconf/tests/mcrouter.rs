@@ -399,6 +399,7 @@ fn errors_say_where_and_what_else() {
         (with_pools("7"), "m.json:2:67: error: a route is an object, a list or a string, not an integer"),
         (r#"{"pools": {"A": {"servers": ["host"]}}, "route": "PoolRoute|A"}"#.into(), "m.json:1:30: error: the server 'host' has no port (write 'host:11211')\nm.json:1:30: error: there is no pool 'A'"),
         (r#"{"pools": {"A": {"servers": ["h:1:caret"]}}, "route": "NullRoute"}"#.into(), "m.json:1:30: error: the protocol 'caret' is Meta's own; no open server speaks it (write 'ascii')"),
+        (r#"{"pools": {"A\nB": {"servers": ["h:1"]}}, "route": {"type": "PoolRoute", "pool": "A\nB"}}"#.into(), "m.json:1:20: error: the pool 'A\u{fffd}B' has a control character in its name"),
         (r#"{"pools": {}}"#.into(), "m.json:1:1: error: the configuration has no 'route' and no 'routes'"),
         (r#"{"named_handles": {"a": {"type": "AllSyncRoute", "children": ["b"]}, "b": "a"}, "route": "a"}"#.into(), "m.json:1:75: error: the route handle 'a' is made of itself"),
         (r#"[]"#.into(), "m.json:1:1: error: a configuration is an object, not a list"),

@@ -87,6 +87,10 @@ fn errors_say_where() {
     for (text, error) in [
         ("", "n.yml:1:1: error: the file is empty"),
         ("a: b", "n.yml:1:4: error: the pool 'a' is settings by name, not a string"),
+        (
+            "\"a\\nb\":\n  listen: x\n  servers: [ 'h:1:1' ]",
+            "n.yml:2:3: error: the pool 'a\u{fffd}b' has a control character in its name",
+        ),
         ("a:\n  listen: x", "n.yml:2:3: error: the pool 'a' needs 'servers'"),
         ("a:\n  servers: [ 'h:1:1' ]", "n.yml:2:3: error: the pool 'a' needs 'listen'"),
         (

@@ -190,7 +190,7 @@ mod tests {
         fs::write(&file, text).unwrap();
         let words = ["key", "--config", file.to_str().unwrap()].map(str::to_owned);
         let said = explain(words.into_iter());
-        assert!(said.out.contains("A\u{fffd}[31m"), "{said:?}");
+        assert!(said.err.contains("A\u{fffd}[31m"), "{said:?}");
         assert!(!said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'), "{said:?}");
     }
 }

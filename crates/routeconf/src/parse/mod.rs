@@ -25,6 +25,7 @@ use crate::json::{Node, Value};
 use crate::source::{At, Diagnostic, Fallible, Files, Severity, Sources, fail};
 use fields::Fields;
 
+pub(crate) use pools::check_pool_name;
 pub(crate) use server::port_of;
 
 /// Routes in a configuration, at most.

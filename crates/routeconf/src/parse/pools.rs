@@ -114,6 +114,7 @@ impl Builder<'_> {
     }
 
     fn build_pool(&mut self, name: &str, node: &Node) -> Fallible<Pool> {
+        check_pool_name(name, node.at)?;
         let fields = Fields::new(node, format!("the pool '{name}'"))?;
         let defaults = server_defaults(&fields)?;
         fields.need("servers")?;
@@ -190,6 +191,14 @@ impl Builder<'_> {
         fields.finish(&mut self.findings);
         Ok(Member::Server(server))
     }
+}
+
+/// Refuses a name that would end the line of statistics that it stands in.
+pub(crate) fn check_pool_name(name: &str, at: At) -> Fallible<()> {
+    if name.contains(char::is_control) {
+        return fail(at, format!("the pool '{name}' has a control character in its name"));
+    }
+    Ok(())
 }
 
 fn server_defaults(fields: &Fields<'_>) -> Fallible<ServerDefaults> {

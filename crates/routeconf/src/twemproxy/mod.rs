@@ -12,7 +12,7 @@ use crate::ast::{
 };
 use crate::count::count;
 use crate::json::{Map, Node};
-use crate::parse::port_of;
+use crate::parse::{check_pool_name, port_of};
 use crate::source::{At, Diagnostic, Fallible, Files, fail};
 
 const KEYS: [&str; 19] = [
@@ -92,6 +92,7 @@ fn pool(
             format!("the pool '{name}' is settings by name, not {}", node.value.kind()),
         );
     };
+    check_pool_name(name, node.at)?;
     let settings = Settings { map, at: node.at, name };
     findings.extend(settings.unknown());
     findings.extend(settings.unused());
