@@ -21,6 +21,13 @@ use policies::{autoscaler, disruption_budget, servers_network};
 /// Pods of a cluster's router, where the topology says nothing.
 const ROUTERS: u32 = 2;
 
+/// MiB of a router's pod.
+const ROUTER_MB: u32 = 256;
+
+/// MiB of it that clients may make the router hold. The rest is for the program, the values that
+/// servers are sending, and what the kernel keeps for connections.
+const ROUTER_CLIENTS_MB: u32 = ROUTER_MB / 2;
+
 /// MiB of a server's pod beyond `-m`: 3 percent, and what the program needs.
 const fn pod_mb(memory_mb: u32) -> u32 {
     memory_mb + memory_mb.div_ceil(33) + 64
@@ -245,13 +252,7 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
         pod["volumes"] = json!([{ "name": "items", "emptyDir": memory }]);
         pod["securityContext"] = json!({ "fsGroup": 65532 });
     }
-    // Two servers on one machine would be lost together.
-    pod["topologySpreadConstraints"] = json!([{
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": { "matchLabels": labels(name) },
-    }]);
+    pod["topologySpreadConstraints"] = spread(name);
     pod["containers"] = json!([container]);
     json!({
         "apiVersion": "apps/v1",
@@ -267,6 +268,16 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
     })
 }
 
+/// Pods of one name stand on several machines: two on one would be lost together.
+fn spread(name: &str) -> Value {
+    json!([{
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": { "matchLabels": labels(name) },
+    }])
+}
+
 fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str) -> Value {
     let router = &topology.router;
     let arguments = [
@@ -275,6 +286,8 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str) -> Va
         "--listen-addresses=0.0.0.0".to_owned(),
         format!("--port={}", router.port),
         format!("--num-proxies={}", router.threads),
+        // Above the pod's limit the kernel would end the router before it closes a client.
+        format!("--client-memory-max={}", u64::from(ROUTER_CLIENTS_MB) << 20),
         format!("--route-prefix={prefix}"),
         "--async-dir=/var/lib/holdall".to_owned(),
     ];
@@ -283,7 +296,7 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str) -> Va
         &Program {
             arguments: &[&arguments[..], &operated()].concat(),
             ports: &[("main", router.port), ("metrics", METRICS_PORT)],
-            memory_mb: 256,
+            memory_mb: ROUTER_MB,
             threads: router.threads,
         },
     );
@@ -302,6 +315,7 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str) -> Va
                 "spec": {
                     "terminationGracePeriodSeconds": GRACE_SECS,
                     "securityContext": { "fsGroup": 65532 },
+                    "topologySpreadConstraints": spread(name),
                     "containers": [container],
                     "volumes": [
                         { "name": "routes", "configMap": { "name": routes } },

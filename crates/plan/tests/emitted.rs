@@ -210,6 +210,35 @@ fn of_kind<'m>(manifests: &'m [Value], kind: &str) -> Vec<&'m Value> {
     manifests.iter().filter(|manifest| manifest["kind"] == kind).collect()
 }
 
+/// Clients that do not read are closed before the kernel ends the router for what it holds.
+#[test]
+fn a_router_holds_less_than_its_pod_may() {
+    let made = manifests(PODS);
+    let routers = of_kind(&made, "Deployment");
+    assert_eq!(routers.len(), 2);
+    for router in routers {
+        let container = &router["spec"]["template"]["spec"]["containers"][0];
+        let limit = container["resources"]["limits"]["memory"].as_str().unwrap();
+        let limit: u64 = limit.strip_suffix("Mi").unwrap().parse().unwrap();
+        let arguments = arguments_of(container);
+        let held = arguments.iter().find_map(|word| word.strip_prefix("--client-memory-max="));
+        let held: u64 = held.unwrap().parse().unwrap();
+        assert!((limit - 64) << 20 > held, "{held} bytes in {limit} MiB");
+    }
+}
+
+#[test]
+fn pods_of_one_name_are_spread_over_nodes() {
+    let made = manifests(PODS);
+    let sets = of_kind(&made, "StatefulSet").into_iter().chain(of_kind(&made, "Deployment"));
+    for set in sets.filter(|set| set["metadata"]["name"] != "shop-east-invalidator") {
+        let pod = &set["spec"]["template"];
+        let spread = &pod["spec"]["topologySpreadConstraints"][0];
+        assert_eq!(spread["topologyKey"], "kubernetes.io/hostname", "{}", set["metadata"]["name"]);
+        assert_eq!(spread["labelSelector"]["matchLabels"], pod["metadata"]["labels"]);
+    }
+}
+
 #[test]
 fn only_pods_of_holdall_reach_the_servers() {
     let made = manifests(PODS);
