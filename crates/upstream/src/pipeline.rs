@@ -9,8 +9,6 @@
 //! order and leaves the misses out, so a value for `b` says that `a` is a miss.
 //!
 //! A server that is spoken to in packets ([`packets`]) gets the same questions by the same laws.
-//! The methods of [`Pipeline`] are many because each question and each answer changes most of its
-//! fields: the bytes to send, the questions, their keys and how many of them are no gets.
 //!
 //! # Laws
 //!
@@ -20,10 +18,12 @@
 //!    be anybody's.
 //! 3. Nothing is asked twice.
 
+mod order;
 mod packets;
 
 use std::collections::VecDeque;
 
+pub(crate) use order::{is_plain_get, may_change};
 use packets::Packets;
 use proto::answer::{self, Answer, Parsed, Value};
 use proto::reply::CRLF;
@@ -48,9 +48,6 @@ const SMALL_VALUE_BYTES: usize = 4096;
 
 /// Bytes of answered questions' keys that are kept before they are dropped.
 const KEYS_SLACK: usize = 4096;
-
-/// Questions without an answer that are searched for a key at the most.
-const SEARCHED_MAX: usize = 64;
 
 /// The server said something that is no answer to what it was asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -300,21 +297,6 @@ impl Pipeline {
         let asked = Asked { ticket, at_us, op, key_len, pool, place, opcode, words_len };
         self.asked.push_back(asked);
         self.others += u32::from(!is_plain_get(op));
-    }
-
-    /// A question that may change the item of this key has no answer yet. Of many questions, that
-    /// is taken to be so.
-    pub(crate) fn may_change(&self, key: &[u8]) -> bool {
-        if self.others == 0 || self.asked.len() > SEARCHED_MAX {
-            return self.others > 0;
-        }
-        let mut start = self.keys_start;
-        self.asked.iter().any(|asked| {
-            let asked_key = self.keys.get(start..asked.key_end(start)).unwrap_or_default();
-            start = asked.end(start);
-            let is_its = asked.op == Command::FlushAll || short::equal(asked_key, key);
-            is_its && !is_plain_get(asked.op)
-        })
     }
 
     /// The command that was asked last.
@@ -669,12 +651,6 @@ impl Pipeline {
         }
         Some(asked)
     }
-}
-
-/// A get that shares lines, and changes nothing.
-#[inline]
-const fn is_plain_get(op: Command) -> bool {
-    matches!(op, Command::Get | Command::Gets)
 }
 
 /// Whether this may answer a line that announces a context: it is empty of meaning, or an error,

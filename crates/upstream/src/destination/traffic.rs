@@ -6,10 +6,11 @@ use super::{Destination, End, Link};
 use crate::counters::{add, get, set};
 use crate::datagrams::Datagrams;
 use crate::guard::CHUNK_BYTES;
+use crate::pipeline::{is_plain_get, may_change};
 use crate::reply_stats::{Failing, ReplyStats, Server};
 use crate::request::Request;
 use crate::sink::{Sink, Ticket};
-use proto::{Command, Failure};
+use proto::Failure;
 
 /// Bytes reserved for a reply that has only begun, at the most.
 const RESERVED_MAX: usize = 1 << 20;
@@ -27,8 +28,10 @@ impl Destination {
         pool: u16,
         now_us: u64,
     ) -> bool {
-        let is_plain = matches!(request.op, Command::Get | Command::Gets);
-        if !is_plain || self.asking.waits() || self.pipeline.may_change(request.key) {
+        if !is_plain_get(request.op)
+            || self.asking.waits()
+            || may_change(&self.pipeline, request.key)
+        {
             return false;
         }
         if self.datagrams.is_none() {
