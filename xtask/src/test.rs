@@ -34,6 +34,9 @@ const WAITING: [&str; 14] = [
 /// How many tests of such a file run at once, whatever the number of processors.
 const WAITING_AT_ONCE: &str = "--test-threads=3";
 
+/// Tests of times that another program measured. They run while nothing else does.
+const MEASURING: &str = "bench_latency";
+
 /// What the README promises: installs what is missing, then runs everything, and `more` beside it.
 ///
 /// Tests against live servers start the static binary of the packages, so that what is tested is
@@ -48,7 +51,8 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     // They start no program of ours, so they need not wait for the binary.
     let units = Beside::tests("unit tests", with_tools(cargo(units)));
     let binary = dist::binary(steps, Beside::other("tests, compiled", compiled).then(units))?;
-    let targets = targets().map_err(Failure::path(root()))?;
+    let mut targets = targets().map_err(Failure::path(root()))?;
+    targets.remove(MEASURING);
     let (waiting, others): (Vec<_>, Vec<_>) =
         targets.iter().partition(|name| WAITING.contains(&name.as_str()));
     let of = |names: &[&String]| {
@@ -62,6 +66,8 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
         vec![Beside::tests("tests that wait", wait), Beside::tests("tests", of(&others))];
     together.extend(more);
     steps.run_together(together)?;
+    let measuring = cargo(["test", "--workspace", "--locked", "--test", MEASURING]);
+    steps.run_tests("tests that measure", packaged(measuring, &binary))?;
     instructions(steps, &binary)?;
     // Those that compile fill the processors while the others wait. They do not run beside the
     // tests above, though those wait, too: beside four processes with the policy `SCHED_IDLE`, one

@@ -7,7 +7,6 @@ mod certificates;
 mod faults;
 mod other_programs;
 mod stages;
-mod truth;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,17 +1,23 @@
-//! Servers whose delays are known: what is reported must be what was injected.
+//! `holdall bench` against servers whose delays are known: it must report what was injected.
+//!
+//! `cargo xtask test` runs this file while nothing else runs.
 //!
 //! On a busy machine every latency has more in it than was injected. What is added does not grow
 //! with what is injected, but whatever the generator does wrong would: so each test is made at one
 //! scale and, where it does not hold, again with times four and sixteen times as long. It fails
 //! when it holds at none.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::measured;
+use bench::result::RunResult;
+use e2e::folder::Folder;
+use testkit::server::holdall_path;
 
 const SCALES: [u32; 3] = [1, 4, 16];
 
@@ -25,6 +31,18 @@ fn holds_at_some_scale(test: impl Fn(u32) -> Result<(), String>) {
         }
     }
     panic!("{}", complaints.join("\n"));
+}
+
+/// The result of a run of `holdall bench` with these words, parted by spaces.
+#[track_caller]
+fn measured(words: &str) -> RunResult {
+    let folder = Folder::new("bench-latency");
+    let file = folder.path().join("result.json");
+    let mut command = Command::new(holdall_path());
+    command.arg("bench").args(words.split_whitespace()).arg("--json").arg(&file);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    RunResult::read(&std::fs::read_to_string(&file).unwrap()).unwrap()
 }
 
 fn must(holds: bool, words: String) -> Result<(), String> {
@@ -49,14 +67,21 @@ fn server(
     (address, injected)
 }
 
-fn serve(stream: &TcpStream, delay: &dyn Fn(u32) -> Duration, seen: &Mutex<Vec<f64>>) {
+fn serve(mut stream: &TcpStream, delay: &dyn Fn(u32) -> Duration, seen: &Mutex<Vec<f64>>) {
     let _ = stream.set_nodelay(true);
-    for (count, line) in (0..).zip(BufReader::new(stream).lines().map_while(Result::ok)) {
-        assert!(line.starts_with("get key:"), "{line}");
-        let begun = Instant::now();
-        thread::sleep(delay(count));
-        seen.lock().unwrap().push(begun.elapsed().as_secs_f64() * 1e6);
-        if (&*stream).write_all(b"END\r\n").is_err() {
+    let mut count = 0;
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+        let reply: &[u8] = if line == "version" {
+            b"VERSION 1\r\n"
+        } else {
+            assert!(line.starts_with("get key:"), "{line}");
+            let begun = Instant::now();
+            thread::sleep(delay(count));
+            seen.lock().unwrap().push(begun.elapsed().as_secs_f64() * 1e6);
+            count += 1;
+            b"END\r\n"
+        };
+        if stream.write_all(reply).is_err() {
             return;
         }
     }
@@ -89,7 +114,7 @@ fn injected_delays_are_measured_within_three_percent() {
         let load = "--ratio 0:1 -c 100 --arrival fixed --warm-up 0";
         let rate = 600.0 / f64::from(scale);
         let words = format!("run -s {address} {load} --rate {rate} --time {}", 4 * scale);
-        let result = measured("delays", &words);
+        let result = measured(&words);
         let mut injected = injected.lock().unwrap().clone();
         injected.sort_by(f64::total_cmp);
         // Every request that was due was sent, and no other; of each thread one may be due at the
@@ -118,8 +143,8 @@ fn a_stall_shows_in_the_open_loop_alone() {
             if into < stall { stall - into } else { scale * Duration::from_micros(500) }
         });
         let load = format!("run -s {address} --ratio 0:1 -c 4 --warm-up 0 --time {}", 3 * scale);
-        let closed = measured("stall-closed", &load);
-        let open = measured("stall-open", &format!("{load} --rate {}", 1000 / scale));
+        let closed = measured(&load);
+        let open = measured(&format!("{load} --rate {}", 1000 / scale));
         let p99 =
             |latency: &bench::result::Latency| latency.percentile(99.0) / 1000.0 / f64::from(scale);
         let [closed, service] = [&closed.gets.latency, &open.gets.service].map(p99);
@@ -134,7 +159,7 @@ fn a_stall_shows_in_the_open_loop_alone() {
 fn a_rate_that_is_not_served_shows_as_waiting() {
     let (address, _) = server(|_| Duration::from_millis(20));
     let load = "--ratio 0:1 -c 2 --rate 200 --arrival fixed --warm-up 0 --time 1";
-    let result = measured("rate", &format!("run -s {address} {load}"));
+    let result = measured(&format!("run -s {address} {load}"));
     // Two connections with 20 ms each answer a hundred a second at the most; the others wait, and
     // their waiting counts.
     assert_eq!(result.gets.requests + result.unanswered, 200);
