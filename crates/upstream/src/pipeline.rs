@@ -1,8 +1,8 @@
 //! The requests of one connection that are not answered, in order; no socket, no clock.
 //!
 //! ```text
-//!     ask -> out (bytes to send) + asked (who wants which answer, oldest first)
-//!     bytes received -> proto::answer -> the oldest asked -> its ticket
+//!     ask -> out (bytes to send) + questions (who wants which answer, oldest first)
+//!     bytes received -> proto::answer -> the oldest question -> its ticket
 //! ```
 //!
 //! Gets that meet in the same turn go out as one line, `get a b c`. The server answers the hits in
@@ -18,24 +18,24 @@
 //!    be anybody's.
 //! 3. Nothing is asked twice.
 
-mod order;
 mod packets;
+mod questions;
 
 use std::collections::VecDeque;
 
-pub(crate) use order::{is_plain_get, may_change};
 use packets::Packets;
 use proto::answer::{self, Answer, Parsed, Value};
 use proto::reply::CRLF;
 use proto::text::Words;
 use proto::{KeyBuf, base64};
+pub(crate) use questions::is_plain_get;
+use questions::{Place, Question, Questions};
 
 use crate::dialect::{self, Dialect, Heard};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
 use crate::sink::{PROBE, ReplyObserver, Ticket};
 use crate::wire;
-use narrow::{to_u8, to_u16};
 use proto::{Command, Failure};
 use spans::OpenSpan;
 
@@ -45,9 +45,6 @@ const LINE_KEYS_MAX: u32 = 64;
 
 /// Bytes of a value for which nobody asks whether there is memory.
 const SMALL_VALUE_BYTES: usize = 4096;
-
-/// Bytes of answered questions' keys that are kept before they are dropped.
-const KEYS_SLACK: usize = 4096;
 
 /// The server said something that is no answer to what it was asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,54 +59,12 @@ pub(crate) enum Broken {
     Unsolicited,
 }
 
-#[derive(Debug)]
-struct Asked {
-    ticket: Ticket,
-    at_us: u64,
-    op: Command,
-    key_len: u8,
-    /// The number of the pool for which it was asked.
-    pool: u16,
-    place: Place,
-    /// As a packet: the command's number.
-    opcode: u8,
-    /// Bytes of meta words behind the key.
-    words_len: u16,
-}
-
-/// The place of a question on its line.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
-    /// A get that others follow.
-    Within,
-    /// Its line ends with it.
-    Last,
-    /// It is traced, and alone on its line. Its span is the oldest of those under way.
-    Traced,
-}
-
 /// The span of a question under way.
 #[derive(Debug)]
 struct Traced {
     span: OpenSpan,
     /// The answer to the line before it, which announced its context, is still to come.
     awaits_mark: bool,
-}
-
-impl Asked {
-    fn ends_line(&self) -> bool {
-        self.place != Place::Within
-    }
-
-    /// The end of a key that begins at `start`.
-    fn key_end(&self, start: usize) -> usize {
-        start + usize::from(self.key_len)
-    }
-
-    /// The end of the words behind it.
-    fn end(&self, start: usize) -> usize {
-        self.key_end(start) + usize::from(self.words_len)
-    }
 }
 
 /// Requests in, bytes out; bytes in, replies out.
@@ -122,12 +77,7 @@ pub(crate) struct Pipeline {
     /// line.
     open_keys: u32,
     open_op: Option<Command>,
-    asked: VecDeque<Asked>,
-    /// How many of them are no plain gets.
-    others: u32,
-    /// Keys of `asked`, each with its meta words, one behind the other from `keys_start`.
-    keys: Vec<u8>,
-    keys_start: usize,
+    questions: Questions,
     /// The last value of a line has come, its END has not.
     awaits_end: bool,
     /// Where in `out` requests with a value end, if anybody wants to know: see [`Self::mark_ends`].
@@ -147,7 +97,7 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// Questions that have no answer yet.
     pub(crate) fn len(&self) -> usize {
-        self.asked.len()
+        self.questions.len()
     }
 
     /// In lines, over a connection.
@@ -162,12 +112,12 @@ impl Pipeline {
 
     /// Nothing more is to come.
     pub(crate) fn is_empty(&self) -> bool {
-        self.asked.is_empty() && !self.awaits_end
+        self.questions.is_empty() && !self.awaits_end
     }
 
     /// When the oldest question was asked, in microseconds.
     pub(crate) fn oldest_us(&self) -> Option<u64> {
-        self.asked.front().map(|asked| asked.at_us)
+        self.questions.oldest().map(|asked| asked.at_us)
     }
 
     /// Bytes that have not been taken by the socket.
@@ -188,6 +138,11 @@ impl Pipeline {
         len <= SMALL_VALUE_BYTES || self.out.try_reserve(len + SMALL_VALUE_BYTES).is_ok()
     }
 
+    /// The questions without an answer.
+    pub(crate) fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
     /// Asks for a pool; the answer goes to `ticket`.
     #[inline(always)]
     pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, now_us: u64) {
@@ -200,13 +155,13 @@ impl Pipeline {
             self.open_keys += 1;
             self.out.push(b' ');
             short::append(&mut self.out, request.key);
-            if let Some(last) = self.asked.back_mut() {
+            if let Some(last) = self.questions.newest_mut() {
                 last.place = Place::Within;
             }
         } else {
             self.begin_line(request, is_get);
         }
-        self.note(request, ticket, pool, now_us, 0);
+        self.questions.push(request, ticket, pool, now_us, 0);
     }
 
     /// Writes a request, or the begin of a line of gets.
@@ -243,7 +198,7 @@ impl Pipeline {
         }
         self.ask(request, ticket, pool, at_us);
         self.end_line();
-        if let Some(asked) = self.asked.back_mut() {
+        if let Some(asked) = self.questions.newest_mut() {
             asked.place = Place::Traced;
         }
         self.traced.push_back(Traced { span, awaits_mark });
@@ -272,7 +227,7 @@ impl Pipeline {
             ends.push_back(start + dialect::PROBE_BLOCK_END);
         }
         self.probing = Some(Heard::default());
-        self.note(&Request::new(Command::Version, b""), PROBE, 0, at_us, 0);
+        self.questions.push(&Request::new(Command::Version, b""), PROBE, 0, at_us, 0);
     }
 
     /// Takes what precedes the last answer to the probe.
@@ -282,34 +237,17 @@ impl Pipeline {
         if heard { Ok(()) } else { Err(Broken::Mismatch) }
     }
 
-    /// Keeps a question until it is answered; its line ends with it.
-    #[inline(always)]
-    fn note(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, at_us: u64, opcode: u8) {
-        short::append(&mut self.keys, request.key);
-        // Keys are 250 bytes at the most (`dialect`), words a line.
-        let key_len = to_u8(request.key.len());
-        let mut words_len = 0;
-        if request.op.is_meta() {
-            self.keys.extend_from_slice(request.words);
-            words_len = to_u16(request.words.len());
-        }
-        let (op, place) = (request.op, Place::Last);
-        let asked = Asked { ticket, at_us, op, key_len, pool, place, opcode, words_len };
-        self.asked.push_back(asked);
-        self.others += u32::from(!is_plain_get(op));
-    }
-
     /// The command that was asked last.
     pub(crate) fn last_op(&self) -> Option<Command> {
-        self.asked.back().map(|asked| asked.op)
+        self.questions.newest().map(|asked| asked.op)
     }
 
     /// Asks all questions of `other` instead, and forgets them here.
     pub(crate) fn ask_again(&mut self, other: &mut Self, now_us: u64) {
-        while let Some(asked) = self.asked.front() {
+        while let Some(asked) = self.questions.oldest() {
             let (op, ticket, pool) = (asked.op, asked.ticket, asked.pool);
-            other.ask(&Request::new(op, self.oldest_key()), ticket, pool, now_us);
-            self.pop();
+            other.ask(&Request::new(op, self.questions.oldest_key()), ticket, pool, now_us);
+            self.questions.pop();
         }
     }
 
@@ -381,7 +319,7 @@ impl Pipeline {
         sink: &mut impl ReplyObserver,
     ) -> u32 {
         let mut count_late = 0;
-        while let Some(oldest) = self.asked.front() {
+        while let Some(oldest) = self.questions.oldest() {
             let is_late = oldest.at_us <= late_us;
             count_late += u32::from(is_late);
             self.finish(&Reply::failed(if is_late { late } else { other }, words), sink);
@@ -400,7 +338,7 @@ impl Pipeline {
             let is_end = matches!(answer, Answer::End | Answer::ServerError(_));
             return if is_end { Ok(()) } else { Err(Broken::Mismatch) };
         }
-        let Some(oldest) = self.asked.front() else { return Err(Broken::Unsolicited) };
+        let Some(oldest) = self.questions.oldest() else { return Err(Broken::Unsolicited) };
         let op = oldest.op;
         if oldest.place == Place::Traced && self.takes_mark() {
             return is_mark(answer);
@@ -446,7 +384,7 @@ impl Pipeline {
 
     /// Others follow the oldest question on its line.
     fn shares_line(&self) -> bool {
-        self.asked.front().is_some_and(|oldest| !oldest.ends_line())
+        self.questions.oldest().is_some_and(|oldest| !oldest.ends_line())
     }
 
     /// What is left of the oldest line is asked again, one key a line: a server refuses a line for
@@ -454,11 +392,11 @@ impl Pipeline {
     /// Gets change nothing.
     fn ask_apart(&mut self) {
         let mut ends_line = false;
-        while !ends_line && let Some(asked) = self.asked.front() {
+        while !ends_line && let Some(asked) = self.questions.oldest() {
             ends_line = asked.ends_line();
             let (op, ticket, pool, at_us) = (asked.op, asked.ticket, asked.pool, asked.at_us);
-            let key = self.oldest_key().to_vec();
-            self.pop();
+            let key = self.questions.oldest_key().to_vec();
+            self.questions.pop();
             self.end_line();
             self.ask(&Request::new(op, &key), ticket, pool, at_us);
         }
@@ -521,13 +459,13 @@ impl Pipeline {
                 Reply { value, words: meta.flags.line(), ..plain(Outcome::Meta(meta.code)) }
             }
             (Answer::Lease { key, token, flags, value }, Command::LeaseGet) => {
-                if *key != self.oldest_key() {
+                if *key != self.questions.oldest_key() {
                     return Err(Broken::Mismatch);
                 }
                 Reply { key, flags: *flags, number: *token, value, ..plain(Outcome::Lease) }
             }
             (Answer::MetaInfo { key, facts }, Command::MetaInfo) => {
-                if *key != self.oldest_key() {
+                if *key != self.questions.oldest_key() {
                     return Err(Broken::Mismatch);
                 }
                 Reply { key, words: facts, ..plain(Outcome::MetaInfo) }
@@ -550,11 +488,11 @@ impl Pipeline {
         sink: &mut impl ReplyObserver,
     ) -> Result<(), Broken> {
         // Nothing is a miss before it is known whose value this is.
-        let Some(misses) = self.misses_before(found.key) else { return Err(Broken::Mismatch) };
-        let wants_cas = self
-            .asked
-            .front()
-            .is_some_and(|oldest| matches!(oldest.op, Command::Gets | Command::Gats));
+        let Some(misses) = self.questions.misses_before(found.key) else {
+            return Err(Broken::Mismatch);
+        };
+        let op = self.questions.oldest().map(|oldest| oldest.op);
+        let wants_cas = matches!(op, Some(Command::Gets | Command::Gats));
         if wants_cas != found.cas.is_some() {
             return Err(Broken::Mismatch);
         }
@@ -572,24 +510,6 @@ impl Pipeline {
         Ok(())
     }
 
-    /// How many questions of the oldest line stand before the first with this key; `None` if there
-    /// is none on it.
-    #[inline]
-    fn misses_before(&self, key: &[u8]) -> Option<usize> {
-        let mut start = self.keys_start;
-        for (index, asked) in self.asked.iter().enumerate() {
-            let end = start + usize::from(asked.key_len);
-            if self.keys.get(start..end).is_some_and(|asked| short::equal(asked, key)) {
-                return Some(index);
-            }
-            if asked.ends_line() {
-                return None;
-            }
-            start = end;
-        }
-        None
-    }
-
     /// Gives this answer to all that is left of the oldest line.
     fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) {
         while let Some(ends_line) = self.finish(reply, sink) {
@@ -599,18 +519,11 @@ impl Pipeline {
         }
     }
 
-    fn oldest_key(&self) -> &[u8] {
-        let end = self.asked.front().map_or(0, |asked| asked.key_end(self.keys_start));
-        self.keys.get(self.keys_start..end).unwrap_or_default()
-    }
-
     /// Whether the key and the opaque that a meta reply tells, as far as it does, are those of the
     /// oldest question.
     fn is_of_oldest(&self, begins_with_key: bool, mut told: Words<'_>) -> bool {
-        let Some(oldest) = self.asked.front() else { return false };
-        let key = self.oldest_key();
-        let (key_end, end) = (oldest.key_end(self.keys_start), oldest.end(self.keys_start));
-        let mut asked = Words::new(self.keys.get(key_end..end).unwrap_or_default());
+        let Some((_, key, words)) = self.questions.with_keys().next() else { return false };
+        let mut asked = Words::new(words);
         if begins_with_key {
             return told.next().is_some_and(|word| is_key(word, key));
         }
@@ -625,31 +538,16 @@ impl Pipeline {
     /// question.
     #[inline]
     fn finish(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) -> Option<bool> {
-        let oldest = self.asked.front()?;
-        let &Asked { ticket, at_us, op, pool, place, .. } = oldest;
+        let oldest = self.questions.oldest()?;
+        let &Question { ticket, at_us, op, pool, place, .. } = oldest;
         let ends_line = oldest.ends_line();
         if place == Place::Traced {
             end_span(&mut self.traced, op, reply.outcome);
         }
-        sink.on_reply(op, self.oldest_key(), pool, at_us, reply);
-        self.pop();
+        sink.on_reply(op, self.questions.oldest_key(), pool, at_us, reply);
+        self.questions.pop();
         sink.answer(ticket, reply);
         Some(ends_line)
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<Asked> {
-        let asked = self.asked.pop_front()?;
-        self.others -= u32::from(!is_plain_get(asked.op));
-        self.keys_start += usize::from(asked.key_len) + usize::from(asked.words_len);
-        if self.keys_start == self.keys.len() {
-            self.keys.clear();
-            self.keys_start = 0;
-        } else if self.keys_start > KEYS_SLACK && self.keys_start > self.keys.len() / 2 {
-            self.keys.drain(..self.keys_start);
-            self.keys_start = 0;
-        }
-        Some(asked)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Destination, End, Link};
 use crate::counters::{add, get, set};
 use crate::datagrams::Datagrams;
 use crate::guard::CHUNK_BYTES;
-use crate::pipeline::{is_plain_get, may_change};
+use crate::pipeline::is_plain_get;
 use crate::reply_stats::{Failing, ReplyStats, Server};
 use crate::request::Request;
 use crate::sink::{Sink, Ticket};
@@ -30,7 +30,7 @@ impl Destination {
     ) -> bool {
         if !is_plain_get(request.op)
             || self.asking.waits()
-            || may_change(&self.pipeline, request.key)
+            || self.pipeline.questions().may_change(request.key)
         {
             return false;
         }

@@ -40,14 +40,14 @@ impl Pipeline {
         now_us: u64,
     ) {
         let Some(packets) = &mut self.packets else { return };
-        if joins && let Some(last) = self.asked.back_mut() {
+        if joins && let Some(last) = self.questions.newest_mut() {
             (last.opcode, last.place) = (GETKQ, Place::Within);
             if let Some(opcode) = self.out.get_mut(packets.open_at + 1) {
                 *opcode = GETKQ;
             }
         }
         // Each request takes memory, of which there is not enough for 2^32.
-        let count = to_u32(self.asked.len());
+        let count = to_u32(self.questions.len());
         packets.open_at = self.out.len();
         let opcode = packet::write(&mut self.out, request, packets.first.wrapping_add(count));
         let is_get = super::is_plain_get(request.op);
@@ -56,7 +56,7 @@ impl Pipeline {
         if let Some(ends) = self.ends.as_mut().filter(|_| request.op.has_value()) {
             ends.push_back(self.out.len());
         }
-        self.note(request, ticket, pool, now_us, opcode);
+        self.questions.push(request, ticket, pool, now_us, opcode);
     }
 
     /// [`Self::receive`] for packets.
@@ -88,21 +88,14 @@ impl Pipeline {
         response: &Response<'_>,
         sink: &mut impl ReplyObserver,
     ) -> Result<(), Broken> {
-        if self.asked.is_empty() {
+        if self.questions.is_empty() {
             return Err(Broken::Unsolicited);
         }
-        let (place, start) = self.asked_by(response).ok_or(Broken::Mismatch)?;
         let mut scratch = self.packets.as_mut().map(|packets| std::mem::take(&mut packets.scratch));
         let scratch = scratch.get_or_insert_default();
-        let Some(asked) = self.asked.get(place) else { return Err(Broken::Mismatch) };
-        let question = packet::Question {
-            op: asked.op,
-            opcode: asked.opcode,
-            key: self.keys.get(start..asked.key_end(start)).unwrap_or_default(),
-            words: self.keys.get(asked.key_end(start)..asked.end(start)).unwrap_or_default(),
-        };
+        let (misses, question) = self.asked_by(response).ok_or(Broken::Mismatch)?;
         let reply = packet::read(&question, response, scratch).ok_or(Broken::Mismatch)?;
-        for _ in 0..place {
+        for _ in 0..misses {
             self.finish_packet(&Reply::of(Outcome::NotFound), sink);
         }
         self.finish_packet(&reply, sink);
@@ -112,21 +105,19 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The question that has this answer, how many stand before it, and where its key begins.
-    /// `None` if it is not asked, or if one before it must be answered first.
-    fn asked_by(&self, response: &Response<'_>) -> Option<(usize, usize)> {
+    /// How many questions stand before the one that has this answer, and it. `None` if it is not
+    /// asked, or if one before it must be answered first.
+    fn asked_by(&self, response: &Response<'_>) -> Option<(usize, packet::Question<'_>)> {
         let first = self.packets.as_ref()?.first;
-        let place = usize::try_from(response.opaque.wrapping_sub(first)).ok()?;
-        let asked = self.asked.get(place).filter(|asked| asked.opcode == response.opcode)?;
-        debug_assert!(asked.ends_line() || asked.opcode == GETKQ, "only gets share a line");
-        let mut start = self.keys_start;
-        for before in self.asked.iter().take(place) {
-            if before.opcode != GETKQ {
-                return None;
-            }
-            start = before.end(start);
+        let misses = usize::try_from(response.opaque.wrapping_sub(first)).ok()?;
+        let mut questions = self.questions.with_keys();
+        if !questions.by_ref().take(misses).all(|(before, ..)| before.opcode == GETKQ) {
+            return None;
         }
-        Some((place, start))
+        let (asked, key, words) = questions.next()?;
+        debug_assert!(asked.ends_line() || asked.opcode == GETKQ, "only gets share a line");
+        let question = packet::Question { op: asked.op, opcode: asked.opcode, key, words };
+        (asked.opcode == response.opcode).then_some((misses, question))
     }
 
     fn finish_packet(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) {

@@ -214,21 +214,6 @@ fn a_failure_answers_everybody_once() {
     assert!(pipeline.is_empty() && pipeline.unsent() == 0);
 }
 
-/// Thousands of questions, answered in pieces: the keys' buffer stays as long as what is
-/// outstanding.
-#[test]
-fn keys_of_answered_questions_are_dropped() {
-    let (mut pipeline, mut got) = (Pipeline::default(), Got::default());
-    for ticket in 0..10_000 {
-        pipeline.ask(&Request::new(Command::Delete, &[b'k'; 250]), ticket, 0, 1);
-        if ticket >= 10 {
-            pipeline.receive(b"DELETED\r\n", 0, &mut got).unwrap();
-        }
-    }
-    assert!(pipeline.keys.len() < 2 * (KEYS_SLACK + 11 * 250) + 250, "{}", pipeline.keys.len());
-    assert_eq!(got.0.len(), 9_990);
-}
-
 /// A pipeline to a server that was seen to take this, with a get before, a traced get, and a get
 /// behind; what it sends, and the queue of its spans.
 fn with_traced_get(seen: Dialect) -> (Pipeline, String, Arc<Spans>) {
