@@ -303,6 +303,26 @@ fn an_invalidator_that_does_not_start_says_where_in_json() {
     assert_eq!(place(&with_file, &[]), (2, missing));
 }
 
+/// Without a database, and without the secrets that the service manager hands to the unit alone.
+#[test]
+fn a_configuration_of_the_invalidator_is_checked_offline() {
+    let scratch = Scratch::new();
+    let toml = scratch.text("invalidate.toml");
+    let good = "checkpoint = \"checkpoint\"\n[source]\nkind = \"postgresql\"\n\
+        servers = [\"127.0.0.1:1\"]\nuser = \"u\"\npassword_file = \"/no/such/file\"\n\
+        database = \"d\"\nslot = \"s\"\npublication = \"p\"\n[keys.tables]\n\"a.b\" = \"{id}\"\n\
+        [[cluster]]\nname = \"east\"\nrouters = [\"127.0.0.1:1\"]\n";
+    let check = |text: &str| {
+        fs::write(&toml, text).unwrap();
+        run(&["invalidate", "check", "--config", &toml, "--offline"])
+    };
+    let checked = check(good);
+    assert_eq!((checked.status.code(), &*stdout(&checked)), (Some(0), "ok\n"), "{checked:?}");
+    let refused = check(&good.replace("user", "usr"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains(&format!("{toml}:5:1")), "{}", stderr(&refused));
+}
+
 /// Less address space than `-m` reserves.
 #[test]
 fn no_memory_for_the_cache_ends_with_71() {

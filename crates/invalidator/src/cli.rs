@@ -38,6 +38,7 @@ Examples:
   holdall invalidate setup --config invalidate.toml --user admin --password-file FILE
                                                   prepares the database
   holdall invalidate check --config invalidate.toml     says what is missing in the database's settings
+  holdall invalidate check --config invalidate.toml --offline   reads the file alone
   holdall invalidate run --config invalidate.toml       follows the log until a signal ends it
   holdall invalidate run --config invalidate.toml --since mariadb-gtid:0-1-4711
                                                   deletes again what changed since then
@@ -96,6 +97,9 @@ enum Command {
         /// Prints JSON.
         #[arg(long)]
         json: bool,
+        /// Reads the configuration file alone, and asks no database.
+        #[arg(long)]
+        offline: bool,
     },
     /// Prints the numbers of the running invalidator.
     Status {
@@ -220,7 +224,9 @@ async fn command(command: Command) -> Result<Done, Failure> {
             flush::now(&config.network()?, &config.plan()?, &prefixes, &clusters).await?
         }
         Command::Setup(options) => setup::setup(&Config::read(&options.config)?, &options).await?,
-        Command::Check { config, json } => return check(&Config::read(&config)?, json).await,
+        Command::Check { config, json, offline } => {
+            return check(&Config::read(&config)?, json, offline).await;
+        }
         Command::Status { config, json } => {
             let config = Config::read(&config)?;
             let address = config.status.ok_or_else(|| Refusal::of_configuration(NO_STATUS))?;
@@ -245,9 +251,10 @@ fn beside(text: &str, config: &Config) -> Result<RunningConsole, Failure> {
     Ok(running.map_err(|error| format!("--console: it cannot be started: {error}"))?)
 }
 
-async fn check(config: &Config, as_json: bool) -> Result<Done, Failure> {
+async fn check(config: &Config, as_json: bool, is_offline: bool) -> Result<Done, Failure> {
     let plan = config.plan()?;
     let findings = match config.source.kind {
+        _ if is_offline => Ok(Vec::new()),
         Kind::MariaDb | Kind::MySql => {
             let settings = config.mysql()?;
             MysqlSource::new(settings, plan.rules).check().await

@@ -7,6 +7,18 @@ use crate::failure::Failure;
 /// The settings of the packages' server.
 const SETTINGS: &str = "/etc/holdall/server.toml";
 
+/// An invalidator that is sent lines, so there is no database.
+const CHANGES: &str = r#"checkpoint = "/var/lib/holdall/lines"
+[source]
+kind = "ndjson"
+listen = "127.0.0.1:7000"
+[keys.tables]
+"a.b" = "{id}"
+[[cluster]]
+name = "here"
+routers = ["127.0.0.1:5000"]
+"#;
+
 /// A host with a cache server and a router, beside those of the packages.
 const TOPOLOGY: &str = r#"name = "check"
 [cache]
@@ -46,19 +58,32 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     get(container, "the item in the folder of the unit", 11211)
 }
 
-/// Upgrades over settings that the server refuses. The running server goes on, and when it ends, a
-/// start with the settings mended finds the items. The proxy, whose settings are right, is started
-/// again.
+/// Upgrades over settings that the server and the invalidator refuse. Both go on, and when the
+/// server ends, a start with the settings mended finds the items. The proxy, whose settings are
+/// right, is started again.
 pub(super) fn refused(container: &Container, upgrade: &str) -> Result<(), Failure> {
     let process = "systemctl show -P MainPID holdall";
     let proxy = "systemctl show -P MainPID holdall-route";
+    let invalidator = "systemctl show -P MainPID holdall-invalidate";
+    container.run(&format!(
+        "cat >/etc/holdall/invalidate.toml <<'END'\n{CHANGES}END\nsystemctl start holdall-invalidate"
+    ))?;
     let (before, proxy_before) = (container.run(process)?, container.run(proxy)?);
-    container.run(&format!("sed -i s/^conn_limit/con_limit/ {SETTINGS}"))?;
+    let invalidator_before = container.run(invalidator)?;
+    container.run(&format!(
+        "sed -i s/^conn_limit/con_limit/ {SETTINGS} \
+         && sed -i s/^listen/lisen/ /etc/holdall/invalidate.toml"
+    ))?;
     let told = container.run(&format!("({upgrade}) 2>&1"))?;
-    if !told.contains("con_limit") {
+    if !told.contains("con_limit") || !told.contains("lisen") {
         return Err(Failure::Release(format!("the upgrade named no refused setting: {told}")));
     }
     expect("the process after that upgrade", &container.run(process)?, &before)?;
+    expect("the invalidator after it", &container.run(invalidator)?, &invalidator_before)?;
+    container.run(
+        "systemctl stop holdall-invalidate && systemctl reset-failed holdall-invalidate; \
+         rm -r /etc/holdall/invalidate.toml /var/lib/holdall/lines*",
+    )?;
     if container.run(proxy)? == proxy_before {
         return Err(Failure::Release("the upgrade left the old proxy running".to_owned()));
     }
