@@ -273,7 +273,7 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
         let log = place.launch().under(&strace).succeed(&server).unwrap_err().to_string();
         assert!(!log.contains("listening on"), "{log}");
         probe(&mut server, how);
-        assert!(server.log().contains("serving on"), "{how}: {}", server.log());
+        assert!(server.log().contains("this server continues"), "{how}: {}", server.log());
     }
     // And it can still be succeeded.
     let mut next = place.launch().succeed(&server).unwrap();
@@ -291,7 +291,7 @@ fn a_signal_is_not_taken_for_the_other_sides_failure() {
     fill(&server);
     place.launch().under(&failing()).succeed(&server).unwrap_err();
     server.assert_alive("a successor that fails");
-    assert!(server.log().contains("serving on"), "{}", server.log());
+    assert!(server.log().contains("this server continues"), "{}", server.log());
     let mut next = place.launch().under(&interrupted).succeed(&server).unwrap();
     let (is_well, log) = server.wait();
     assert!(is_well, "{log}");
@@ -321,7 +321,7 @@ fn a_server_that_is_told_to_end_while_it_hands_over_ends_at_last() {
         server.signal(Signal::TERM);
     });
     let (is_well, log) = server.wait();
-    assert!(is_well && log.contains("serving on"), "{log}");
+    assert!(is_well && log.contains("this server continues"), "{log}");
     let next = place.start();
     let log = next.log();
     assert!(log.contains(&format!("took over {KEYS} items")), "{log}");
@@ -433,7 +433,7 @@ fn another_user_is_handed_nothing() {
         });
         other.join().unwrap()
     });
-    assert_eq!(answer, "another user's server does not give way");
+    assert_eq!(answer, "the running server belongs to another user");
     server.assert_alive("a request of another user");
     let mut next = place.launch().args(&["-u", "nobody"]).succeed(&server).unwrap();
     let (is_well, log) = server.wait();
@@ -466,7 +466,7 @@ fn there_must_be_a_server_to_take_over() {
     let other = Server::holdall(&[]);
     drop(gone);
     let log = place.launch().succeed(&other).unwrap_err().to_string();
-    assert!(log.contains("no server can be asked"), "{log} ({port})");
+    assert!(log.contains("cannot connect to the running server"), "{log} ({port})");
     let holdall = testkit::server::holdall_path();
     let output =
         std::process::Command::new(holdall).args(["serve", "--takeover"]).output().unwrap();

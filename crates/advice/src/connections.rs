@@ -31,7 +31,8 @@ fn slow(member: &Member) -> Option<Advice> {
         rank: Rank::Worth,
         rule: "clients-do-not-read",
         members: vec![member.address.clone()],
-        finding: "Clients ask for more than they read, and are closed for others.".to_owned(),
+        finding: "Clients request more than they read; the server closes them to protect others."
+            .to_owned(),
         evidence: format!("slow_kicks grew by {closed}"),
         command: "'stats conns' names them; smaller multigets, or a larger -m".to_owned(),
         weight: 20.0,

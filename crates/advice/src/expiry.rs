@@ -18,9 +18,9 @@ fn times_without_effect(member: &Member) -> Option<Advice> {
         rank: Rank::Note,
         rule: "expiry-times-never-matter",
         members: vec![member.address.clone()],
-        finding: "Items leave by eviction long before they expire.".to_owned(),
+        finding: "Items are evicted long before they expire.".to_owned(),
         evidence: format!("{evicted} evicted, {expired} expired since the start"),
-        command: "shorter times where old values hurt; else none are needed".to_owned(),
+        command: "use shorter expiry times if old values are harmful; otherwise expiry times are unnecessary".to_owned(),
         weight: 3.0,
     })
 }

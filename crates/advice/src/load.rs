@@ -93,7 +93,7 @@ fn cold(servers: &[&Member]) -> Vec<Advice> {
         rank: Rank::Worth,
         rule: "cold-server",
         members: vec![member.address.clone()],
-        finding: "The server is cold: the database answers what it will know later.".to_owned(),
+        finding: "The server is cold: reads go to the database until it is filled.".to_owned(),
         evidence: format!(
             "hit ratio {ratio:.3}, {usual:.3} of the others; up for {:.0} s",
             member.number("uptime")

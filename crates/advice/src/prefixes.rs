@@ -43,7 +43,7 @@ fn part(member: &Member) -> Option<Advice> {
         rule: "pool-of-its-own",
         members: vec![member.address.clone()],
         finding: format!(
-            "The keys of {}: change and push out those of {}:, which stay: part them.",
+            "The keys of {}: change and evict those of {}:, which do not change. Use separate pools.",
             changing.name, steady.name
         ),
         evidence: format!(

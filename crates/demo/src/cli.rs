@@ -27,7 +27,7 @@ use crate::script::{Script, parse};
 #[derive(Debug, Parser)]
 #[command(name = "holdall demo", version, about, after_help = EXAMPLES, args_override_self = true)]
 struct Arguments {
-    /// Whose servers hold the truth; their programs must be installed
+    /// The database system; its programs must be installed
     #[arg(long, value_enum, default_value_t = Kind::Mariadb)]
     database: Kind,
 
@@ -43,7 +43,7 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     rows: u32,
 
-    /// How unequally rows are read: the exponent of Zipf's law
+    /// Skew of the reads over rows: the exponent of Zipf's law
     #[arg(long, value_name = "S", default_value_t = 0.9, value_parser = skew)]
     skew: f64,
 
@@ -51,7 +51,7 @@ struct Arguments {
     #[arg(long)]
     no_markers: bool,
 
-    /// The time there and back between the regions, as in 80ms
+    /// Round-trip time between the regions, for example 80ms
     #[arg(long, value_name = "MS", default_value = "0ms", value_parser = round_trip)]
     distance: Duration,
 

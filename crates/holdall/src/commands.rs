@@ -46,16 +46,16 @@ const COMMANDS: [Command; 23] = [
         "migrate",
         MIGRATE,
     ),
-    command("route", "the proxy before many servers", "route", ROUTE),
+    command("route", "the proxy in front of many servers", "route", ROUTE),
     command("check", "says what is wrong with a proxy's configuration", "route", ROUTE),
-    command("explain", "shows the way of a key through a proxy's configuration", "route", ROUTE),
+    command("explain", "shows how a proxy's configuration routes a key", "route", ROUTE),
     command(
         "invalidate",
-        "deletes cached keys as the database's log tells",
+        "deletes the cached keys of rows that change in a database",
         "invalidate",
         INVALIDATE,
     ),
-    command("watch", "shows live what a server or a proxy is asked", "serve", SERVE || ROUTE),
+    command("watch", "shows the requests to a server or a proxy live", "serve", SERVE || ROUTE),
     command(
         "spool",
         "shows the deletes that a proxy keeps for servers that are away",
@@ -65,13 +65,18 @@ const COMMANDS: [Command; 23] = [
     command("bench", "measures memcached, Redis and Valkey servers", "bench", BENCH),
     command(
         "demo",
-        "runs two regions with databases and users here, to be seen and broken",
+        "runs a two-region deployment on this machine, in which you can cause failures",
         "demo",
         DEMO,
     ),
     command("plan", "sizes a tier; makes units and manifests from one topology file", "plan", PLAN),
-    command("doctor", "says what on this host costs speed, memory or safety", "doctor", DOCTOR),
-    command("top", "shows live how every member of a tier is", "tools", TOOLS),
+    command(
+        "doctor",
+        "finds settings of this host that cost speed, memory or safety",
+        "doctor",
+        DOCTOR,
+    ),
+    command("top", "shows the state of all servers and proxies live", "tools", TOOLS),
     command("console", "shows live on a web page how a tier is", "console", CONSOLE),
     command("ping", "asks servers whether they answer", "tools", TOOLS),
     command("latency", "measures round trips to a server", "tools", TOOLS),
@@ -101,7 +106,7 @@ const NAMES: [(&str, &str); 4] = [
 
 /// What every build has.
 const ALWAYS: [(&str, &str); 3] = [
-    ("version", "what this program is: version, commit, features"),
+    ("version", "prints the version, the commit and the features"),
     ("completions", "prints the completions for bash, zsh or fish"),
     ("man", "writes the manual's pages into a folder"),
 ];

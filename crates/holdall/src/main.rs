@@ -238,7 +238,9 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         // What is said of the start has been written by then.
         match logging::Writer::start(name) {
             Ok(writer) => log_writer = Some(writer),
-            Err(error) => log(&format!("log lines may delay clients: no thread: {error}")),
+            Err(error) => {
+                log(&format!("cannot start the log thread ({error}); log lines may delay clients"))
+            }
         }
     };
     let end = router::run::run(options, log, started);

@@ -302,7 +302,7 @@ fn a_dump_that_is_not_whole_or_none_is_an_error() {
     }
     for (text, wanted) in [
         ("hello\n", "its first line"),
-        ("holdall-dump 1\nkey=a exp=-1 flags=0 bytes=99999999999\n", "a line that is none"),
+        ("holdall-dump 1\nkey=a exp=-1 flags=0 bytes=99999999999\n", "unknown line"),
         ("holdall-dump 1\nkey=a exp=-1 flags=0 bytes=1\nxy\nEND 1\n", "within a value"),
         ("holdall-dump 1\nkey=a exp=-1 flags=0 bytes=1\nx\nEND 2\n", "it has 1 items and says 2"),
     ] {

@@ -61,7 +61,7 @@ fn what_can_change_does_on_sighup_and_the_rest_is_named() {
     }
     fs::write(scratch.path("server.toml"), "port = -1\nmemory_limit = \"2x\"\n").unwrap();
     running.signal(Signal::HUP);
-    wait_for("the refusal", || running.log().contains("settings: as they were, because "));
+    wait_for("the refusal", || running.log().contains("settings: unchanged: "));
     assert!(running.log().contains("server.toml:2:16: memory_limit: "), "{}", running.log());
     assert_eq!(shown(&running, "maxbytes"), "134217728");
 }
@@ -198,7 +198,7 @@ fn a_broken_file_changes_nothing_and_is_told_in_metrics() {
     let started_at = metric("success_timestamp_seconds");
     assert!(started_at > 1e9, "{started_at}");
     fs::write(scratch.path("server.toml"), format!("{good}memory_limit = 65\n")).unwrap();
-    wait_for("the refusal", || running.log().contains("settings: as they were, because "));
+    wait_for("the refusal", || running.log().contains("settings: unchanged: "));
     wait_for("the gauge", || metric("successful") == 0.0);
     assert_eq!(metric("success_timestamp_seconds"), started_at);
     assert_eq!(shown(&running, "maxbytes"), "67108864");
@@ -228,12 +228,12 @@ fn a_file_that_could_not_be_read_is_tried_again() {
     wait_for("the start", || running.log().contains("listening on"));
     let usual = set_files_max(&running, Some(0));
     fs::write(scratch.path("users"), "two:second\n").unwrap();
-    wait_for("the refusal", || running.log().contains("users and rights: as they were, because "));
+    wait_for("the refusal", || running.log().contains("users and rights: unchanged: "));
     // It is tried some times more.
     std::thread::sleep(std::time::Duration::from_secs(3));
     set_files_max(&running, usual);
     wait_for("the change", || running.log().contains("users and rights: read again"));
-    assert_eq!(running.log().matches("as they were").count(), 1, "{}", running.log());
+    assert_eq!(running.log().matches("unchanged: ").count(), 1, "{}", running.log());
 }
 
 /// One that was there before must not be locked out by a file that is being written.

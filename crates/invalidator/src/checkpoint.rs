@@ -35,7 +35,7 @@ pub enum CheckpointError {
     },
     /// The file is not what was written.
     #[error(
-        "checkpoint {}: {why}; where deletes ended is not known: start with --since POSITION; or with --since now, and then empty the caches by `holdall invalidate flush`",
+        "checkpoint {}: {why}; the last delivered position is unknown: start with --since POSITION; or with --since now, and then empty the caches by `holdall invalidate flush`",
         path.display()
     )]
     Damaged {

@@ -73,8 +73,8 @@ enum Command {
         #[arg(long, hide = true, default_value_t)]
         after_panics: History,
     },
-    /// Empties every cluster now. After a jump of the position do it when `run` reads again, not
-    /// before.
+    /// Empties every cluster now. After you change the position, run it only when `run` reads the
+    /// log again.
     Flush {
         /// The configuration file.
         #[arg(long)]
@@ -86,8 +86,8 @@ enum Command {
         #[arg(long = "cluster")]
         clusters: Vec<String>,
     },
-    /// Prepares the database: rights, publication and slot, the canary's table, an event trigger.
-    /// Done twice it changes nothing.
+    /// Prepares the database: rights, publication and slot, the canary's table, an event trigger. A
+    /// second run changes nothing.
     Setup(setup::Options),
     /// Asks every database server whether its log carries what the rules need; ends with 1 if not.
     Check {

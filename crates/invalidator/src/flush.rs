@@ -19,7 +19,7 @@ pub enum FlushError {
     #[error("there is no cluster '{0}'")]
     UnknownCluster(String),
     /// No key can begin with this.
-    #[error("'{0}' is no begin of a key")]
+    #[error("'{0}' cannot be the beginning of a key")]
     NotAPrefix(String),
     /// Some clusters failed: a line for each cluster.
     #[error("{0}")]

@@ -170,7 +170,7 @@ fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<(From, Option<Fl
         (true, OnGap::Flush(flush)) => Some(flush.clone()),
         (true, OnGap::Stop) => {
             return Err(Ended::Lacking(
-                "the last run ended because the log lacked changes".to_owned(),
+                "the last run stopped because changes were missing from the log".to_owned(),
             ));
         }
     };
@@ -293,7 +293,7 @@ impl<S: DiskQueue> Follower<'_, S> {
                 return Ok(());
             }
             from = self.dispatcher.passed.clone().unwrap_or(from);
-            (self.log)(&format!("{error}; reading again from {from}"));
+            (self.log)(&format!("{error}; restarting from position {from}"));
             // A connection that is made and breaks at once, again and again, must not be made
             // without a rest.
             pause = if began.elapsed() < self.plan.limits.retry_max {

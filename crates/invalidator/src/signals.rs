@@ -128,7 +128,7 @@ impl Reload {
             log(&format!("SIGHUP: the configuration stays as it was: {why}"));
             return false;
         }
-        log("SIGHUP: beginning again by the configuration, at the saved position");
+        log("SIGHUP: restarting with the new configuration at the saved position");
         supervisor::reloading();
         self.is_reloading.store(true, Relaxed);
         true

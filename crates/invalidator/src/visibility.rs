@@ -220,7 +220,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
         }
         let place = self.held[at].position.as_ref().map(ToString::to_string).unwrap_or_default();
         (self.log)(&format!(
-            "{place}: the database does not tell whether others see this change yet; such deletes are sent at once, and again after {:?}",
+            "{place}: cannot check whether other sessions see this change yet; its deletes are sent now and again after {:?}",
             self.limits.repeat_after
         ));
     }

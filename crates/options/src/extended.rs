@@ -87,7 +87,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "transient_ttl",
         Value::Required("secs"),
         super::TRANSIENT_SECS_TEXT,
-        "an item with so little life left is freed in the second in which it expires; 0 for none; at most 3600",
+        "free an item with at most this remaining lifetime in the second in which it expires; 0 disables this; at most 3600",
         transient_secs,
     ),
     own(
@@ -164,7 +164,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "strict",
         Value::None,
         "",
-        "close a connection behind a storage line without a length, or a value longer than its own",
+        "close a connection after a storage line without a length, or after a value longer than its stated length",
         |draft, _| {
             draft.options.strict = true;
             Ok(())
@@ -218,7 +218,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "watcher_logbuf_size",
         Value::Required("KiB"),
         "256",
-        "unsent log lines that a watcher may owe",
+        "limit of unsent log lines for each watcher",
         |draft, text| {
             draft.options.watcher_buffer_bytes = number::number::<usize>(text, 1..=1 << 20)? << 10;
             Ok(())
@@ -321,7 +321,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "drop_privileges",
         Value::None,
         "off",
-        "once it runs, the process may call little of the system (seccomp)",
+        "restrict the running process to few system calls (seccomp)",
         |draft, _| {
             draft.options.drop_privileges = true;
             Ok(())

@@ -505,7 +505,7 @@ const PROCESS: &[Flag] = &[
         long: "drain",
         argument: Some("secs"),
         default: "0",
-        help: "after SIGTERM say not ready at /readyz, and serve for so long before connections are closed",
+        help: "after SIGTERM, report not ready at /readyz and keep serving for this long before closing connections",
         meaning: Meaning::Used(|draft, text| {
             draft.options.drain = Duration::from_secs(number::number(text, 0..=DRAIN_SECS_MAX)?);
             Ok(())

@@ -76,7 +76,10 @@ fn insert(open: &mut Open, node: Node) -> Fallible<()> {
         Open::Mapping { members, key, .. } => match key.take() {
             None => {
                 let Some(name) = node.as_str() else {
-                    return fail(node.at, format!("a name is due here, not {}", node.value.kind()));
+                    return fail(
+                        node.at,
+                        format!("expected a name here, not {}", node.value.kind()),
+                    );
                 };
                 *key = Some((name.into(), node.at));
             }

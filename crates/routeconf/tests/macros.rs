@@ -160,7 +160,11 @@ fn wrong_calls_say_what_is_wrong() {
         "there is no macro 'adds', in macro 'show' at m.json:6:104 (did you mean @add?)",
     );
     fails("", r#""@add(@int(1))""#, "'add' takes 2 arguments, not 1");
-    fails("", r#""@add(@int(1),x)""#, "an integer is due, not a string, in macro 'add' at m.json:");
+    fails(
+        "",
+        r#""@add(@int(1),x)""#,
+        "expected an integer, not a string, in macro 'add' at m.json:",
+    );
     fails("", r#""@div(@int(1),@int(0))""#, "'div' has no result in 64 bits");
     fails("", r#""@add(@int(9223372036854775807),@int(1))""#, "'add' has no result in 64 bits");
     fails("", r#""%nope%""#, "there is no parameter 'nope'");

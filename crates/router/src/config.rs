@@ -151,7 +151,7 @@ fn understand(
     if let Some(before) = before {
         plan.succeed(before);
     }
-    let fails = |why| format!("warning: {why}; what is asked of it fails until its name is found");
+    let fails = |why| format!("warning: {why}; its requests fail until the name resolves");
     warnings.extend(plan.not_found().into_iter().map(fails));
     plan.count_pools(counted.clone());
     if let Some(path) = &options.runtime_vars_file {

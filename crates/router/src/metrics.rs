@@ -172,7 +172,7 @@ fn page(shared: &Shared, turns: &Turns) -> Page {
     if let Some(control) = shared.control.get() {
         let hung = turns.hung(&control.turns());
         control.wake();
-        page.single("threads_hung", Kind::Gauge, "Workers that do not turn any more.", hung);
+        page.single("threads_hung", Kind::Gauge, "Workers whose event loop has stopped.", hung);
     }
     reloads(&mut page, shared);
     let listeners = shared.control.get().map(net::Control::listener_stats).unwrap_or_default();

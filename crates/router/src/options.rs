@@ -128,10 +128,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     pub max_conns: usize,
 
-    /// Memory that all clients together may make the proxy hold, in bytes: replies that they do not
-    /// take, requests that are on their way in, and values that wait for servers. Above it, the
-    /// connections go that hold longest and most: one that holds 16 KiB or less only when nobody
-    /// holds more, and none that holds 1 KiB or less
+    /// Limit of the memory that all clients together use, in bytes: unread replies, incoming
+    /// requests, and values that wait for servers. Above it, the proxy closes the connections that
+    /// have held the most memory for the longest time. It closes a connection with 16 KiB or less
+    /// only if no other holds more, and never one with 1 KiB or less
     #[arg(long, value_name = "BYTES", default_value_t = 512 << 20)]
     pub client_memory_max: usize,
 
@@ -229,8 +229,8 @@ pub struct Options {
         default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub asynclog_hold_gets: bool,
 
-    /// Verbosity on stderr; at 1 or more each time is logged that a server goes down or comes back,
-    /// without it one a second for each server
+    /// Verbosity on stderr. 0 logs at most one state change per second for each server; 1 or more
+    /// logs every state change
     #[arg(short, long, value_name = "N", default_value_t = 0)]
     pub verbosity: u32,
 

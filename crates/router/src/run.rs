@@ -333,7 +333,7 @@ impl Certificates {
         for result in &results {
             match result {
                 Ok(()) => log("the certificates have been read again"),
-                Err(error) => log(&format!("the certificates stay as they were: {error}")),
+                Err(error) => log(&format!("certificates: unchanged: {error}")),
             }
         }
         results.iter().all(Result::is_ok)

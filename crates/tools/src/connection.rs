@@ -172,7 +172,11 @@ impl Connection {
         read.map_err(|error| self.failed(error))?;
         if line.pop() != Some(b'\n') {
             let kind = io::ErrorKind::UnexpectedEof;
-            let why = if line.is_empty() { "closed the connection" } else { "sent half a line" };
+            let why = if line.is_empty() {
+                "closed the connection"
+            } else {
+                "the connection ended in the middle of a line (does the port expect TLS?)"
+            };
             return Err(self.failed(io::Error::new(kind, why)));
         }
         Ok(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(&line)).into_owned())

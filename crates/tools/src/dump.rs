@@ -157,7 +157,7 @@ impl Restored {
 pub struct Pace {
     /// Items a second at the most; 0: as fast as the server takes them.
     pub per_second: u64,
-    /// Keys that are there keep their values.
+    /// Does not overwrite existing keys.
     pub add: bool,
 }
 
@@ -188,8 +188,8 @@ pub fn restore(
             }
             return Ok(restored);
         }
-        let item = Head::parse(&head)
-            .ok_or_else(|| Error::Dump(format!("a line that is none of it: {head:?}")))?;
+        let item =
+            Head::parse(&head).ok_or_else(|| Error::Dump(format!("unknown line: {head:?}")))?;
         let value = item.value(dump)?;
         read += 1;
         if item.expires.is_some_and(|at| at <= now_unix()) {

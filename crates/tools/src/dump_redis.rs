@@ -51,7 +51,7 @@ pub fn dump_redis(
         }
         turns += 1;
         if next == cursor {
-            return Err(from.endless(format!("it answered cursor {cursor} by the same")));
+            return Err(from.endless(format!("SCAN returned the same cursor {cursor} again")));
         }
         if turns >= turns_max {
             return Err(from.endless(format!("{turns} turns for a database of {size} keys")));
@@ -191,7 +191,10 @@ mod tests {
     fn a_listing_that_does_not_end_is_an_error() {
         let refused = |dbsize, next| dump(dbsize, next).unwrap_err().to_string();
         let same = refused(":2\r\n", |_| 7);
-        assert!(same.ends_with(": SCAN does not end: it answered cursor 7 by the same"), "{same}");
+        assert!(
+            same.ends_with(": SCAN does not end: SCAN returned the same cursor 7 again"),
+            "{same}"
+        );
         // In a circle, and to new places without end.
         for next in [|scans| scans % 2 + 1, |scans| scans] {
             let many = refused(":2\r\n", next);

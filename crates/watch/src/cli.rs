@@ -19,9 +19,9 @@ use crate::view;
 /// Shows live what servers and proxies are asked: operations, pools, servers, keys, with hit ratios
 /// and latencies.
 ///
-/// It is their `watch` command read and summed up. A busy proxy tells a sample (about 2,000
-/// requests a second and worker), and says for how many each stands; a server tells everything, and
-/// drops what is not read in time. Rates are scaled by that.
+/// It sums up the output of their `watch` command. A busy proxy reports a sample of about 2,000
+/// requests per second and worker, with the number of requests that each one represents. A server
+/// reports every request, and drops lines that are not read in time. Rates are scaled accordingly.
 #[derive(Debug, Parser)]
 #[command(name = "holdall watch", bin_name = "holdall watch", version)]
 struct Arguments {

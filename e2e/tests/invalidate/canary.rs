@@ -118,10 +118,15 @@ fn every_hop_fails(database: &Database) {
         relayed("the log is held", "is still there", &log, Mode::Held),
         fault("the log lies", "is still there", || leave_out(database), || take_in(database)),
         relayed("the database is cut", "canary's row", &writes, Mode::Reset),
-        relayed("the database is held", "is not written within", &writes, Mode::Held),
+        relayed(
+            "the database is held",
+            "writing the canary's row took longer than",
+            &writes,
+            Mode::Held,
+        ),
         fault(
             "commits are not visible",
-            "is not written within",
+            "writing the canary's row took longer than",
             || database.hold_commits(),
             || database.release_commits(),
         ),

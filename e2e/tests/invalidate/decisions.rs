@@ -77,7 +77,10 @@ fn changes_that_the_log_lacked_are_remembered_after_the_end() {
     fill(&server, &["user:1"]);
     invalidator.spawn(&[]);
     let said = invalidator.ended();
-    assert!(said.contains("the last run ended because the log lacked changes"), "{said}");
+    assert!(
+        said.contains("the last run stopped because changes were missing from the log"),
+        "{said}"
+    );
     invalidator.start(&["--on-gap", "flush"]);
     until_absent(&server, &["user:1"], &["user:1"], &invalidator);
 }

@@ -150,7 +150,7 @@ fn campaign(database: Database) -> String {
     let said = |words: &str| log.matches(words).count();
     println!(
         "the log's connection was lost {} times, and {} gaps were flushed",
-        said("reading again from"),
+        said("restarting from position"),
         said("every cluster is flushed")
     );
     format!(

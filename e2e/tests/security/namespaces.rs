@@ -126,7 +126,7 @@ fn a_file_that_cannot_be_used_stops_the_start() {
     let folder = Folder::new();
     for (text, want) in [
         ("prefix a: max-ttl=1h\n", "namespaces: line 1: 'max-ttl=1h': write a number of seconds"),
-        ("user me\n", "namespaces: line 1: there is no user without a login, by -Y or -S"),
+        ("user me\n", "namespaces: line 1: `user` lines need logins: set -Y or -S"),
     ] {
         let option = format!("namespaces={}", folder.write("namespaces", text));
         let output = Command::new(testkit::server::holdall_path())

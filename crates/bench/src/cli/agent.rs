@@ -9,10 +9,10 @@ use clap::Args;
 use crate::agents;
 use crate::terminal;
 
-/// Waits for `holdall bench run --agents`, and sends what it says.
+/// Waits for `holdall bench run --agents`, and sends the load that it requests.
 ///
-/// Whoever reaches the address can have this host send load anywhere: listen on a network that you
-/// trust.
+/// Anyone who can reach this address can make this host send load to any target. Listen only on a
+/// trusted network.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct AgentArgs {

@@ -20,10 +20,10 @@ use crate::terminal;
 /// difference by chance.
 ///
 /// Each side is one run or several, with commas. Of five runs and more on both sides the runs are
-/// compared, otherwise the seconds of the runs, which know less of each other's weather: two runs
-/// of one server may differ by more than their seconds do. Of sweeps over one thing, points of one
-/// place are compared. Loads that differ are a doubt, and no reason to stop: they may be what is
-/// compared.
+/// compared, otherwise the seconds of the runs are compared. That is less reliable, because two
+/// runs of one server may differ by more than the seconds of one run. Of sweeps over one thing,
+/// points of one place are compared. Different loads cause a warning, not an error, because the
+/// load may be the subject of the comparison.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct CompareArgs {

@@ -56,7 +56,7 @@ pub(super) struct RunArgs {
     /// warm-up.
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with_all = ["time", "warm_up"], value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Tell the seconds in which this bound did not hold, for example p99<1ms.
+    /// Report the seconds in which this bound was exceeded, for example p99<1ms.
     #[arg(long, value_name = "BOUND")]
     sla: Option<Sla>,
     /// Hosts that run `holdall bench agent`, with commas: each has the threads and connections, all
@@ -134,7 +134,7 @@ pub(super) struct LoadArgs {
     /// Speak TLS, with servers that have a certificate of an authority in this file (PEM).
     #[arg(long, value_name = "FILE", conflicts_with = "tls_insecure")]
     tls_ca: Option<PathBuf>,
-    /// Speak TLS, and believe any certificate.
+    /// Use TLS, and accept any certificate.
     #[arg(long)]
     tls_insecure: bool,
     /// Certificate to show to servers (PEM), with --tls-key.

@@ -11,7 +11,7 @@ use super::output;
 use crate::stages::measure;
 use crate::terminal;
 
-/// Says where the time of a get goes, by the guide's eight stages.
+/// Divides the time of a get into the guide's eight stages.
 ///
 /// As in Intel's Configuration and Deployment Guide For Memcached, section 4.3.3. The client's
 /// kernel stamps each request and reply (SO_TIMESTAMPING), and the server tells its own times;

@@ -38,7 +38,7 @@ pub(super) struct StudyArgs {
     /// Without it, all that are installed.
     #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = PossibleValuesParser::new(servers::KNOWN), hide_possible_values = true)]
     servers: Option<Vec<String>>,
-    /// Everything once, and short: shows that it works, and nothing of the servers.
+    /// Runs each step once and briefly. This tests the setup; it does not measure the servers.
     #[arg(long)]
     quick: bool,
     /// Seconds of each measurement, where they are not to be the study's (10).

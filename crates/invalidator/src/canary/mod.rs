@@ -109,7 +109,7 @@ impl<N: Network, W: CanaryWriter> Canary<N, W> {
         let refused = match wrote {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(format!("the canary's row cannot be written: {error}")),
-            Err(_) => Some(format!("the canary's row is not written within {:?}", self.every)),
+            Err(_) => Some(format!("writing the canary's row took longer than {:?}", self.every)),
         };
         for cluster in orders {
             let order = match &refused {

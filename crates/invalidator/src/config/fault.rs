@@ -96,7 +96,7 @@ pub enum Fault {
     #[error(transparent)]
     Template(#[from] BadTemplate),
     /// No key can begin with a prefix.
-    #[error("delivery.prefixes: '{0}' is no begin of a key")]
+    #[error("delivery.prefixes: '{0}' cannot be the beginning of a key")]
     Prefix(String),
     /// Keys may begin with anything.
     #[error(
@@ -172,7 +172,7 @@ pub enum Fault {
     #[error("canary.name: '{0}' must have letters, digits, '-', '_' and '.' alone")]
     CanaryName(String),
     /// No key can begin with a prefix.
-    #[error("canary.prefixes: '{0}' is no begin of a key, or too long for one")]
+    #[error("canary.prefixes: '{0}' is too long for a key, or cannot be the beginning of one")]
     CanaryPrefix(String),
     /// The group's name is too long or has other letters.
     #[error("standby.group: '{0}' must have 1 to 48 letters, digits, '-', '_' and '.' alone")]

@@ -40,7 +40,7 @@ impl Notes {
     pub(super) fn missed(&self, why: &str) {
         let mut lists = self.0.lock();
         if !std::mem::replace(&mut lists.is_blind, true) {
-            lists.new.push(format!("what the log lacks cannot be checked for now: {why}"));
+            lists.new.push(format!("cannot check the log for missing changes now: {why}"));
         }
     }
 
@@ -73,7 +73,7 @@ mod tests {
         let notes = Notes::default();
         notes.missed("a");
         notes.missed("b");
-        assert_eq!(notes.take(), ["what the log lacks cannot be checked for now: a"]);
+        assert_eq!(notes.take(), ["cannot check the log for missing changes now: a"]);
         notes.missed("a");
         assert!(notes.take().is_empty());
         notes.found("s", &[]);
@@ -81,6 +81,6 @@ mod tests {
         notes.found("s", &[]);
         assert!(notes.take().is_empty());
         notes.missed("c");
-        assert_eq!(notes.take(), ["what the log lacks cannot be checked for now: c"]);
+        assert_eq!(notes.take(), ["cannot check the log for missing changes now: c"]);
     }
 }

@@ -299,7 +299,7 @@ mod tests {
             assert_eq!(recheck.last().age().as_secs(), age);
             said.push(notes.take());
         }
-        let missed = "what the log lacks cannot be checked for now: no answer within 30s";
+        let missed = "cannot check the log for missing changes now: no answer within 30s";
         assert_eq!(said.concat(), [missed]);
         assert_eq!(said[1], [missed], "after 90 s");
     }

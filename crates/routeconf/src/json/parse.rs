@@ -87,13 +87,13 @@ impl Parser<'_, '_> {
             return fail(at, format!("more than {DEPTH_MAX} levels of lists and objects"));
         }
         let value = match self.peek() {
-            None => return fail(at, "the file ends where a value is due"),
+            None => return fail(at, "the file ends where a value is expected"),
             Some('{') => return self.object(depth),
             Some('[') => return self.array(depth),
             Some('"') => Value::String(self.string()?),
             Some('-' | '0'..='9') => self.number()?,
             Some('a'..='z' | 'A'..='Z' | '_') => self.word()?,
-            Some(other) => return fail(at, format!("a value is due, not {other:?}")),
+            Some(other) => return fail(at, format!("expected a value, not {other:?}")),
         };
         Ok(Node { value, at })
     }
@@ -125,7 +125,7 @@ impl Parser<'_, '_> {
                 return Node::object(members, at);
             }
             if self.peek() != Some('"') {
-                return self.missing("a name in quotes or '}'", "object", at);
+                return self.missing("a quoted name or '}'", "object", at);
             }
             let name_at = self.at;
             let name = self.string()?;
@@ -153,7 +153,7 @@ impl Parser<'_, '_> {
         };
         let (line, column) = (start.line, start.column);
         let what = format!("the {what} of line {line}, column {column}");
-        fail(self.at, format!("{wanted} is due in {what}, not {found}"))
+        fail(self.at, format!("expected {wanted} in {what}, not {found}"))
     }
 
     /// Behind the opening quote up to the closing one.
@@ -285,21 +285,21 @@ mod tests {
     #[test]
     fn errors_say_where() {
         for (text, error) in [
-            ("", "1:1 the file ends where a value is due"),
-            ("{\n \"a\" 1}", "2:6 ':' is due in the object of line 1, column 1, not '1'"),
+            ("", "1:1 the file ends where a value is expected"),
+            ("{\n \"a\" 1}", "2:6 expected ':' in the object of line 1, column 1, not '1'"),
             (
                 "{\"a\": 1 \"b\": 2}",
-                "1:9 ',' or '}' is due in the object of line 1, column 1, not '\"'",
+                "1:9 expected ',' or '}' in the object of line 1, column 1, not '\"'",
             ),
-            ("[1 2]", "1:4 ',' or ']' is due in the list of line 1, column 1, not '2'"),
-            ("[", "1:2 the file ends where a value is due"),
+            ("[1 2]", "1:4 expected ',' or ']' in the list of line 1, column 1, not '2'"),
+            ("[", "1:2 the file ends where a value is expected"),
             (
                 "{",
-                "1:2 a name in quotes or '}' is due in the object of line 1, column 1, not the end of the file",
+                "1:2 expected a quoted name or '}' in the object of line 1, column 1, not the end of the file",
             ),
             (
                 "{a: 1}",
-                "1:2 a name in quotes or '}' is due in the object of line 1, column 1, not 'a'",
+                "1:2 expected a quoted name or '}' in the object of line 1, column 1, not 'a'",
             ),
             ("\"a\n\"", "1:1 this string is not closed on its line"),
             ("/* a", "1:1 this comment is not closed"),

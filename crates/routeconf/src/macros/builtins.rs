@@ -91,21 +91,21 @@ pub(super) const BUILTINS: &[Builtin] = &[
 fn int(node: &Node) -> Fallible<i64> {
     match node.value {
         Value::Int(number) => Ok(number),
-        _ => fail(node.at, format!("an integer is due, not {}", node.value.kind())),
+        _ => fail(node.at, format!("expected an integer, not {}", node.value.kind())),
     }
 }
 
 fn truth(node: &Node) -> Fallible<bool> {
     match node.value {
         Value::Bool(truth) => Ok(truth),
-        _ => fail(node.at, format!("a boolean is due, not {}", node.value.kind())),
+        _ => fail(node.at, format!("expected a boolean, not {}", node.value.kind())),
     }
 }
 
 fn text(node: &Node) -> Fallible<&str> {
     match node.as_str() {
         Some(text) => Ok(text),
-        None => fail(node.at, format!("a string is due, not {}", node.value.kind())),
+        None => fail(node.at, format!("expected a string, not {}", node.value.kind())),
     }
 }
 
@@ -246,7 +246,7 @@ pub(super) fn size_of(node: &Node) -> Fallible<usize> {
         Value::Object(map) => Ok(map.members().len()),
         Value::String(text) => Ok(text.len()),
         other => {
-            fail(node.at, format!("an object, a list or a string is due, not {}", other.kind()))
+            fail(node.at, format!("expected an object, a list or a string, not {}", other.kind()))
         }
     }
 }

@@ -70,7 +70,7 @@ fn arguments(mut text: &str, at: At) -> Fallible<Vec<&str>> {
                 return Ok(found);
             }
             let Some(next) = behind.find(',') else {
-                return fail(at, format!("a comma is due behind the closing bracket in '{text}'"));
+                return fail(at, format!("expected a comma after the closing bracket in '{text}'"));
             };
             comma = close + 1 + next;
         }

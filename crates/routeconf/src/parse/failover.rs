@@ -225,7 +225,7 @@ impl Builder<'_> {
 
     fn failures(&mut self, node: &Node) -> Fallible<Vec<Failure>> {
         let Some(items) = node.as_array() else {
-            return fail(node.at, format!("a list of results is due, not {}", node.value.kind()));
+            return fail(node.at, format!("expected a list of results, not {}", node.value.kind()));
         };
         let mut failures = Vec::new();
         for item in items {

@@ -243,7 +243,7 @@ impl<'s> Builder<'s> {
         let routes = self.routes(node)?;
         match routes[..] {
             [route] => Ok(route),
-            _ => fail(node.at, format!("one route is due here, not {}", routes.len())),
+            _ => fail(node.at, format!("expected one route here, not {}", routes.len())),
         }
     }
 

@@ -1,4 +1,4 @@
-//! `PoolRoute`, and pools where a list of routes is due.
+//! `PoolRoute`, and pools where a list of routes is expected.
 
 use std::sync::Arc;
 

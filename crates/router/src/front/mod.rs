@@ -360,10 +360,10 @@ impl Service for Front {
     fn close(&mut self, session: Session, reason: CloseReason) {
         match reason {
             CloseReason::NoLogin => {
-                session.fault(format_args!("closed, since it did not log in in time"));
+                session.fault(format_args!("closed: it did not log in in time"));
             }
             CloseReason::SlowClient => {
-                session.fault(format_args!("closed, since it does not take its replies"));
+                session.fault(format_args!("closed: it does not read its replies"));
             }
             _ => {}
         }

@@ -61,7 +61,7 @@ pub(crate) fn cache_memlimit(context: &Context<'_>, mut words: Words<'_>) -> Ans
     match context.shared.engine.store().set_memory_limit(megabytes << 20) {
         Ok(()) => reply::OK,
         Err(LimitError::TooLarge { .. }) => {
-            b"MEMLIMIT_ADJUST_FAILED no address space was reserved for so much at start\r\n"
+            b"MEMLIMIT_ADJUST_FAILED the limit exceeds the address space reserved at start\r\n"
         }
         Err(LimitError::InUse { .. }) => {
             b"MEMLIMIT_ADJUST_FAILED more is in use that cannot be evicted\r\n"

@@ -31,7 +31,7 @@ enum Mistake {
     NoName(&'static str),
     #[error("'{0}' has more bytes than a key may have, 250")]
     LongPrefix(String),
-    #[error("there is no user without a login, by -Y or -S")]
+    #[error("`user` lines need logins: set -Y or -S")]
     NoLogins,
     #[error("'{0}' has a line already; write its limits there")]
     Twice(String),
@@ -211,6 +211,6 @@ mod tests {
             assert!(refusal.starts_with(want), "{refusal}");
         }
         let refusal = rules("user a", false).unwrap_err().to_string();
-        assert_eq!(refusal, "line 1: there is no user without a login, by -Y or -S");
+        assert_eq!(refusal, "line 1: `user` lines need logins: set -Y or -S");
     }
 }

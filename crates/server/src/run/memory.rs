@@ -119,6 +119,6 @@ fn failed(error: &StoreError) -> Failure {
         StoreError::File(error) => Failure::os(format!("-e: {error}")),
         StoreError::Limit(error) => Failure::os(format!("-m: {error}")),
         error => Failure::os(format!("-m: cannot make the cache: {error}"))
-            .hint("ask for less, or raise the limits of the process and of the system on memory"),
+            .hint("lower -m, or raise the memory limits of the process and the system"),
     }
 }

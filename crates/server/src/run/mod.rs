@@ -274,7 +274,9 @@ impl Server {
         // What is said of the start has been written by then.
         let log_writer = self.log.start_writer();
         if let Err(error) = &log_writer {
-            self.log.warning(format_args!("log lines may delay clients: no thread: {error}"));
+            self.log.warning(format_args!(
+                "cannot start the log thread ({error}); log lines may delay clients"
+            ));
         }
 
         handle.join();
@@ -499,7 +501,7 @@ fn lacks_right(error: &io::Error) -> bool {
 }
 
 /// Advice for files of users, rights and certificates.
-const FILES_HINT: &str = "the file is read with the rights that the server is started with";
+const FILES_HINT: &str = "the file is read as the user who starts the server";
 
 /// Threads beside the workers that use the store: the cleaner, and whoever dumps keys.
 const SPARE_PARTICIPANTS: usize = 8;

@@ -195,7 +195,7 @@ impl Reload {
     }
 
     fn as_it_was(&self, part: Part, why: &dyn fmt::Display) {
-        self.log.warning(format_args!("{}: as they were, because {why}", part.title()));
+        self.log.warning(format_args!("{}: unchanged: {why}", part.title()));
     }
 
     /// Held while files are read, so that one reading comes after the other.

@@ -406,9 +406,9 @@ impl Service for Worker {
 
     fn close(&mut self, session: Session, reason: CloseReason) {
         let fault = match reason {
-            CloseReason::NoLogin => Some("closed, since it did not log in in time"),
-            CloseReason::SlowClient => Some("closed, since it does not take its replies"),
-            CloseReason::InputOverflow => Some("closed, since its request is too long"),
+            CloseReason::NoLogin => Some("closed: it did not log in in time"),
+            CloseReason::SlowClient => Some("closed: it does not read its replies"),
+            CloseReason::InputOverflow => Some("closed: its request is too long"),
             _ => None,
         };
         if let Some(what) = fault {

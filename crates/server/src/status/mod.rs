@@ -73,7 +73,7 @@ impl Pages for Status {
         own::write(&mut page, &numbers);
         let hung = self.turns.hung(&self.control.turns());
         self.control.wake();
-        page.single("threads_hung", Kind::Gauge, "Workers that do not turn any more.", hung);
+        page.single("threads_hung", Kind::Gauge, "Workers whose event loop has stopped.", hung);
         let parts = self.shared.reloaded_parts().into_iter();
         let parts: Vec<_> =
             parts.map(|part| (part.label(), self.shared.reloads.of(part))).collect();

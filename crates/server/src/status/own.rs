@@ -56,7 +56,12 @@ pub(super) const OWN: &[Row] = &[
     row("lease_sets", "lease_sets_total", Counter, "Values stored with a token."),
     row("lease_set_rejected", "lease_sets_rejected_total", Counter, "Values whose token was void."),
     row("lease_released", "leases_released_total", Counter, "Tokens given back without a value."),
-    row("lease_waits", "lease_waits_total", Counter, "Readers that were told to wait."),
+    row(
+        "lease_waits",
+        "lease_waits_total",
+        Counter,
+        "Readers that had to wait for another reader's fill.",
+    ),
     row(
         "lease_keys_lost",
         "lease_keys_lost_total",

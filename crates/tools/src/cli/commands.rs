@@ -72,7 +72,7 @@ Examples:
   holdall keys 10.0.0.1 --prefix user: | wc -l
   holdall keys 10.0.0.1 --json --limit 10
 
-Bytes of a key that are no visible ASCII are shown as \\x1b."
+Bytes of a key that are not printable ASCII are escaped, for example as \\x1b."
 )]
 pub(super) struct KeysArgs {
     /// Server: HOST, HOST:PORT or unix:PATH
@@ -144,10 +144,10 @@ Examples:
   holdall dump 10.0.0.1 --prefix session: | zstd >sessions.zst
   holdall dump redis://10.0.0.5:6379/0 -o strings.dump
 
-The order of eviction stays as it is. What changes meanwhile may be in the dump before or after the
-change. Values that clients are to renew (marked stale, or made empty for the first that asks) are
-left out, and their clients keep the right to renew them. Of Redis and Valkey, strings are dumped.
-holdall restore stores a dump."
+The dump does not change the order of eviction. It may have the old or the new state of an item that
+changes during the dump. It leaves out values that clients are to renew (marked stale, or made empty
+for the first that asks), and their clients keep the right to renew them. Of Redis and Valkey, it
+has the strings. holdall restore stores a dump."
 )]
 pub(super) struct DumpArgs {
     /// Server: HOST, HOST:PORT, unix:PATH or redis://HOST:PORT/DATABASE

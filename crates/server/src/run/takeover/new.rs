@@ -34,11 +34,13 @@ impl Predecessor {
         let path = successor_socket(memory_file);
         let channel = Channel::connect(&path).map_err(|error| {
             let path = path.display();
-            failed(format!("no server can be asked at {path}: {error}"))
+            failed(format!("cannot connect to the running server at {path}: {error}"))
         })?;
         if !channel.is_with(user) {
             let path = path.display();
-            return Err(failed(format!("{path}: whoever listens there is another user's process")));
+            return Err(failed(format!(
+                "{path}: the process that listens there belongs to another user"
+            )));
         }
         let predecessor = Self { channel };
         predecessor.say(&format!("{HELLO} {settings:016x}"))?;
@@ -92,7 +94,9 @@ impl Predecessor {
     fn hear(&self) -> Result<Message, Failure> {
         match self.channel.receive(STEP_PATIENCE) {
             Ok(Some(message)) => Ok(message),
-            Ok(None) => Err(failed("the running server is gone, or gave up".to_owned())),
+            Ok(None) => {
+                Err(failed("the running server ended or cancelled the takeover".to_owned()))
+            }
             Err(error) => Err(lost(&error)),
         }
     }

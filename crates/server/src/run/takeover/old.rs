@@ -122,7 +122,9 @@ impl SuccessorListener {
         let outcome = match successor.hand_over(store, clock, ticket, &log) {
             Ok(()) => Ok(HandedOver::Done),
             Err(reason) if successor.is_gone() => {
-                log.warning(format_args!("the successor failed ({reason}): serving on"));
+                log.warning(format_args!(
+                    "the new server failed ({reason}); this server continues"
+                ));
                 let sockets = self.shared.sockets.try_clone();
                 sockets.map(|sockets| HandedOver::Failed(sockets, ticket))
             }
@@ -170,7 +172,7 @@ impl Shared {
         if !channel.is_with(geteuid()) {
             // A socket that is closed with something unread in it is reset, and the answer is lost.
             let _ = channel.receive(OTHERS_PATIENCE);
-            let _ = channel.send("another user's server does not give way", &[]);
+            let _ = channel.send("the running server belongs to another user", &[]);
             return Err(Refused::OtherUser);
         }
         let hello = hear(channel)?.text;

@@ -7,7 +7,7 @@ use std::io;
 pub(super) enum Refused {
     #[error("another user asked")]
     OtherUser,
-    #[error("a successor of another version asked")]
+    #[error("the new server has another version")]
     OtherVersion,
     #[error("a successor with other settings asked")]
     OtherSettings,
