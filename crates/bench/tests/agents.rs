@@ -135,7 +135,7 @@ fn an_agent_stops_when_its_coordinator_does_and_serves_the_next() {
     let mut stream = TcpStream::connect(&names[0]).unwrap();
     let spec_json = serde_json::to_string(&spec(address, Pace::Closed, 600.0)).unwrap();
     for message in [
-        &format!("{{\"prepare\":{{\"version\":1,\"spec\":{spec_json}}}}}"),
+        &format!("{{\"prepare\":{{\"version\":2,\"spec\":{spec_json}}}}}"),
         "\"connect\"",
         "\"go\"",
     ] {

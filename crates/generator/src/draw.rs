@@ -7,6 +7,7 @@ use rand_distr::{Distribution, Exp1};
 use super::keys::{BadParameter, Keys};
 use super::spec::{Arrival, Ratio, Spec};
 use super::wire::Op;
+use crate::number::fits;
 
 /// Draws from what a run's spec allows.
 #[derive(Debug)]
@@ -52,16 +53,41 @@ impl Draw {
     /// servers.
     #[inline]
     pub(super) fn keys(&mut self, op: Op, target: usize) -> &[u64] {
+        let first = self.key();
+        let first = self.own(first, target as u64);
+        self.keys_after(op, first)
+    }
+
+    /// A key of any server.
+    #[inline]
+    pub(super) fn key(&mut self) -> u64 {
+        self.keys.next(&mut self.rng)
+    }
+
+    /// The server of a key.
+    #[inline]
+    pub(super) fn target(&self, key: u64) -> usize {
+        fits(key % self.servers)
+    }
+
+    /// The keys of a request whose first one is drawn: the others are of the same server.
+    #[inline]
+    pub(super) fn keys_after(&mut self, op: Op, first: u64) -> &[u64] {
         self.drawn.clear();
-        for _ in 0..if op == Op::Get { self.multiget } else { 1 } {
-            let key = self.keys.next(&mut self.rng);
-            let key = if self.servers == 1 { key } else { self.own(key, target as u64) };
-            self.drawn.push(key);
+        self.drawn.push(first);
+        let target = self.target(first) as u64;
+        for _ in 1..if op == Op::Get { self.multiget } else { 1 } {
+            let key = self.key();
+            self.drawn.push(self.own(key, target));
         }
         &self.drawn
     }
 
+    #[inline]
     fn own(&self, key: u64, target: u64) -> u64 {
+        if self.servers == 1 {
+            return key;
+        }
         let own = key - key % self.servers + target;
         if own < self.key_count { own } else { target.min(self.key_count - 1) }
     }

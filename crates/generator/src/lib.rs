@@ -10,6 +10,7 @@
 mod closed;
 mod conn;
 mod draw;
+mod due;
 pub mod keys;
 pub mod number;
 mod open;

@@ -23,7 +23,8 @@ pub struct Record {
     pub sets: OpRecord,
     /// Gets and sets, cut into seconds.
     pub seconds: Vec<Second>,
-    /// Open loop: how late a request left though its connection was free, in nanoseconds.
+    /// Open loop: how late a request left though a connection to its server was free when it was
+    /// due, in nanoseconds.
     #[serde(with = "super::packed")]
     pub lag: Histogram<u64>,
     /// Requests that had no reply when the run ended; in the open loop their waiting counts as
@@ -56,8 +57,11 @@ pub(super) struct Moment {
 /// The record of one kind of request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpRecord {
-    /// Requests answered.
+    /// Requests answered; in the open loop those that were due in the measurement, whenever they
+    /// were answered.
     pub requests: u64,
+    /// Requests answered within the measurement, whenever they were due.
+    pub in_time: u64,
     /// Keys in them.
     pub keys: u64,
     /// Keys found.
@@ -81,7 +85,8 @@ pub struct OpRecord {
 pub struct Second {
     /// Requests answered in it.
     pub requests: u64,
-    /// Their latency, in nanoseconds, to two digits.
+    /// Latency, in nanoseconds, to two digits: of those requests, in the open loop of those that
+    /// were due in it.
     #[serde(with = "super::packed")]
     pub latency: Histogram<u32>,
 }
@@ -123,6 +128,7 @@ impl Default for OpRecord {
     fn default() -> Self {
         Self {
             requests: 0,
+            in_time: 0,
             keys: 0,
             hits: 0,
             refused: 0,
@@ -145,7 +151,8 @@ impl Record {
 
     /// Keeps `count` requests that are alike and were answered alike, if they belong to the
     /// measurement: in the closed loop by the time of the reply, in the open loop by the time at
-    /// which they were due, whenever they were answered.
+    /// which they were due, whenever they were answered. Those answered within the measurement are
+    /// the throughput, and counted apart.
     ///
     /// They are counted when one comes that is unlike, or by [`Record::settle`]: the replies of a
     /// turn mostly answer requests of one earlier turn, and histograms lie far apart in memory.
@@ -178,6 +185,20 @@ impl Record {
         &mut self.seconds[index]
     }
 
+    /// Counts requests of the open loop that never had a reply: they were due `into` nanoseconds
+    /// after the measurement's start, and waited at least for so long.
+    pub(super) fn waited(&mut self, op: Op, into: u64, nanos: u64, count: u32) {
+        self.of(op).latency.saturating_record_n(nanos, u64::from(count));
+        self.second(into).latency.saturating_record_n(nanos, count);
+    }
+
+    /// Has an entry for each of so many seconds, also for those in which nothing was answered.
+    pub(super) fn cover(&mut self, seconds: u64) {
+        if let Some(last) = seconds.checked_sub(1) {
+            self.second(last.saturating_mul(1_000_000_000));
+        }
+    }
+
     /// Adds what another thread or host saw in the same run.
     pub fn merge(&mut self, other: &Self) {
         self.gets.merge(&other.gets);
@@ -207,6 +228,7 @@ impl Record {
 impl OpRecord {
     fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
+        self.in_time += other.in_time;
         self.keys += other.keys;
         self.hits += other.hits;
         self.refused += other.refused;

@@ -27,6 +27,9 @@ pub struct Outcome {
     pub record: Record,
     /// Seconds that were measured; fewer than asked for when the run was cut short.
     pub seconds: f64,
+    /// Seconds from the beginning of the warm-up to the last reply: an open loop goes on after the
+    /// measurement until what was due in it is answered.
+    pub elapsed: f64,
     /// Share of its time that the busiest generator thread was on a processor, 0 to 1.
     pub busiest: f64,
     /// The open loop fell so far behind that it gave up: the servers do not take this rate.
@@ -107,12 +110,12 @@ impl Ready {
     pub fn run(self, progress: &Progress) -> Result<Outcome> {
         let spec = &self.spec;
         let wire = Wire::new(spec);
-        let nanos = |seconds: f64| nanos(Duration::from_secs_f64(seconds.max(0.0)));
-        let begin = nanos(spec.warm_up);
-        let measure = (begin, begin + nanos(spec.seconds));
+        let of_seconds = |seconds: f64| nanos(Duration::from_secs_f64(seconds.max(0.0)));
+        let begin = of_seconds(spec.warm_up);
+        let measure = (begin, begin + of_seconds(spec.seconds));
         let security = &self.security;
         let run = Run { spec, wire: &wire, security, started: Instant::now(), measure, progress };
-        let mut outcome = Outcome::default();
+        let (mut outcome, mut elapsed) = (Outcome::default(), Duration::ZERO);
         for part in spread(&run, self.conns, false)? {
             outcome.record.merge(&part.record);
             outcome.is_overloaded |= part.is_overloaded;
@@ -121,10 +124,13 @@ impl Ready {
             if let Some(failure) = part.failure {
                 outcome.failure = Some(format!("{failure:#}"));
             }
-            let measured =
-                part.elapsed.as_secs_f64().min(spec.warm_up + spec.seconds) - spec.warm_up;
-            outcome.seconds = outcome.seconds.max(measured.max(0.0));
+            elapsed = elapsed.max(part.elapsed);
         }
+        // Whole nanoseconds, so that a measurement of three seconds has three.
+        let measured = nanos(elapsed).min(measure.1).saturating_sub(measure.0);
+        let measured = Duration::from_nanos(measured);
+        outcome.record.cover(measured.as_secs());
+        (outcome.seconds, outcome.elapsed) = (measured.as_secs_f64(), elapsed.as_secs_f64());
         Ok(outcome)
     }
 }
@@ -134,6 +140,7 @@ impl Outcome {
     pub fn merge(&mut self, other: &Self, who: &str) {
         self.record.merge(&other.record);
         self.seconds = self.seconds.max(other.seconds);
+        self.elapsed = self.elapsed.max(other.elapsed);
         self.busiest = self.busiest.max(other.busiest);
         self.is_overloaded |= other.is_overloaded;
         if let Some(failure) = &other.failure {

@@ -238,11 +238,11 @@ impl<'a> Worker<'a> {
         let is_open = self.run.spec.pace != Pace::Closed;
         for conn in &self.conns {
             for request in conn.waiting.iter().filter(|r| r.intended >= self.run.measure.0) {
-                let count = u64::from(request.count);
-                self.record.unanswered += count;
+                self.record.unanswered += u64::from(request.count);
                 if is_open {
+                    let into = request.intended - self.run.measure.0;
                     let waited = now.saturating_sub(request.intended);
-                    self.record.of(request.op).latency.saturating_record_n(waited, count);
+                    self.record.waited(request.op, into, waited, request.count);
                 }
             }
         }

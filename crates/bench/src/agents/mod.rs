@@ -36,7 +36,7 @@ pub use coordinator::{Gathered, run};
 pub use serve::serve;
 
 /// Rises when a message changes its meaning.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The longest message: an outcome has two histograms, and one for each second.
 const MESSAGE_BYTES_MAX: u64 = 256 << 20;

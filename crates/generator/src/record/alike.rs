@@ -41,15 +41,18 @@ impl Alike {
     /// Adds these to what was seen, if they belong to the measurement.
     pub(super) fn count_in(&self, record: &mut Record) {
         let (moment, times) = (self.moment, u64::from(self.count));
-        let at = if moment.is_open { self.intended } else { moment.now };
         let (begin, end) = moment.measure;
+        // How much is answered is a matter of when it is answered.
+        if (begin..end).contains(&moment.now) {
+            record.second(moment.now - begin).requests += times;
+            record.of(self.op).in_time += times;
+        }
+        let at = if moment.is_open { self.intended } else { moment.now };
         if !(begin..end).contains(&at) {
             return;
         }
         let latency = moment.now.saturating_sub(self.intended);
-        let second = record.second(at - begin);
-        second.requests += times;
-        second.latency.saturating_record_n(latency, self.count);
+        record.second(at - begin).latency.saturating_record_n(latency, self.count);
         let op = record.of(self.op);
         op.requests += times;
         op.keys += u64::from(self.keys) * times;
