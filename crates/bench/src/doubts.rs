@@ -22,9 +22,9 @@ pub(crate) fn by_point(
     all.into_iter().map(named).collect()
 }
 
-/// What a doubt is about. Percentages differ from point to point; the words before them do not.
-fn kind(doubt: &str) -> &str {
-    doubt.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default()
+/// The subject of a doubt. Numbers differ from point to point; the words around them do not.
+fn kind(doubt: &str) -> String {
+    doubt.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect()
 }
 
 #[cfg(test)]
@@ -38,12 +38,14 @@ mod tests {
         };
         let points = [
             of("1", &["only 5 % were found", "only 7 % were found"]),
-            of("2", &["a thread waited 30 % of the time"]),
-            of("4", &["only 6 % were found"]),
+            of("2", &["a thread waited 30 % of the time", "9 requests were refused"]),
+            of("4", &["only 6.5 % were found", "3 values were wrong"]),
         ];
         let expected = [
             "At 1, 4 connections: only 5 % were found",
             "At 2 connections: a thread waited 30 % of the time",
+            "At 2 connections: 9 requests were refused",
+            "At 4 connections: 3 values were wrong",
         ];
         assert_eq!(by_point("connections", points.clone()), expected);
         assert_eq!(by_point("", points)[1], "At 2: a thread waited 30 % of the time");
