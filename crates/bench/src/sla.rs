@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use generator::parse_error::ParseError;
 use generator::record::{OpRecord, Second};
+use generator::spec::Pace;
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,8 @@ struct Term {
 pub struct Violations {
     /// The bound.
     pub sla: String,
-    /// The seconds that were judged: those in which a request was answered.
+    /// The seconds that were judged: all of a closed loop, and those of an open loop in which a
+    /// request was due.
     pub judged: usize,
     /// Those in which the bound broke, from 1.
     pub broken: Vec<usize>,
@@ -35,12 +37,13 @@ pub struct Violations {
 
 impl Violations {
     /// Judges each second of a run. Their distributions have two digits, so a latency within 1 % of
-    /// the bound may be judged either way.
+    /// the bound may be judged either way. In a closed loop each connection always waits for a
+    /// reply, so a second without any broke every bound.
     #[must_use]
-    pub fn of(sla: &Sla, seconds: &[Second]) -> Self {
+    pub fn of(sla: &Sla, pace: Pace, seconds: &[Second]) -> Self {
         let judged = || {
             let numbered = (1..).zip(seconds);
-            numbered.filter(|(_, second)| !second.latency.is_empty())
+            numbered.filter(|(_, second)| pace == Pace::Closed || !second.latency.is_empty())
         };
         let broken = judged().filter(|(_, second)| !sla.holds_of(&second.latency));
         Self {
@@ -213,6 +216,7 @@ impl fmt::Display for Sla {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use generator::spec::Arrival;
 
     fn record(nanos: &[u64]) -> OpRecord {
         let mut op = OpRecord::default();
@@ -256,15 +260,19 @@ mod tests {
     }
 
     #[test]
-    fn seconds_that_break_a_bound_are_counted_and_empty_ones_are_not_judged() {
+    fn seconds_that_break_a_bound_are_counted_and_a_silent_closed_loop_breaks_all() {
         let second = |nanos: Option<u64>| {
             let mut latency = Histogram::<u32>::new_with_max(60_000_000_000, 2).unwrap();
             nanos.into_iter().for_each(|nanos| latency.record(nanos).unwrap());
             Second { requests: latency.len(), latency }
         };
         let seconds = [second(Some(500_000)), second(Some(5_000_000)), second(None)];
-        let found = Violations::of(&"p99<1ms".parse().unwrap(), &seconds);
+        let sla = "p99<1ms".parse().unwrap();
+        let open = Pace::Open { rate: 0.5, arrival: Arrival::Fixed };
+        let found = Violations::of(&sla, open, &seconds);
         assert_eq!((found.judged, found.broken.as_slice()), (2, &[2][..]));
         assert_eq!(found.to_string(), "p99<1ms broke in 1 of 2 seconds: 2");
+        let found = Violations::of(&sla, Pace::Closed, &seconds);
+        assert_eq!(found.to_string(), "p99<1ms broke in 2 of 3 seconds: 2, 3");
     }
 }

@@ -322,7 +322,8 @@ fn measure_by(spec: &Spec, agents: &[String], sla: Option<&Sla>) -> Result<RunRe
     let cpu = before.zip(CpuTimes::now()).map(|(before, after)| after - before);
     let mut result = RunResult::new(spec, &gathered.outcome, (cpu, series), started)?;
     result.server_versions = server_versions;
-    result.violations = sla.map(|sla| Violations::of(sla, &gathered.outcome.record.seconds));
+    let seconds = &gathered.outcome.record.seconds;
+    result.violations = sla.map(|sla| Violations::of(sla, spec.pace, seconds));
     if interrupt::happened() {
         result.failure.get_or_insert_with(|| INTERRUPTED.to_owned());
     }
