@@ -54,7 +54,7 @@ const MEASURES: [Measure; 3] = [
         |run| run.total.rate,
         |run| {
             #[allow(clippy::cast_precision_loss, reason = "counts of one second")]
-            let rate = whole_seconds(run).iter().map(|second| second.requests as f64);
+            let rate = run.whole_series().iter().map(|second| second.requests as f64);
             rate.collect()
         },
     ),
@@ -62,22 +62,15 @@ const MEASURES: [Measure; 3] = [
         "p50, microseconds",
         false,
         |run| run.total.latency.percentile(50.0),
-        |run| whole_seconds(run).iter().filter_map(|second| second.p50).collect(),
+        |run| run.whole_series().iter().filter_map(|second| second.p50).collect(),
     ),
     (
         "p99, microseconds",
         false,
         |run| run.total.latency.percentile(99.0),
-        |run| whole_seconds(run).iter().filter_map(|second| second.p99).collect(),
+        |run| run.whole_series().iter().filter_map(|second| second.p99).collect(),
     ),
 ];
-
-/// The seconds that were measured from end to end: the last may be a part.
-fn whole_seconds(run: &RunResult) -> &[crate::result::SecondResult] {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a run")]
-    let whole = run.seconds as usize;
-    &run.series[..whole.min(run.series.len())]
-}
 
 /// The runs of both sides, at each place that both have.
 fn pairs<'s>(
@@ -99,8 +92,8 @@ pub fn unpaired(base: &Side, other: &Side) -> Vec<Place> {
     of_base.chain(of_other).copied().flatten().collect()
 }
 
-/// Reasons to doubt the comparison: loads that differ, places that one side alone has, seconds
-/// without answers, and those to doubt each side.
+/// Reasons to doubt the comparison: loads that differ, places that one side alone has, and those to
+/// doubt each side.
 #[must_use]
 pub fn doubts(base: &Side, other: &Side) -> Vec<String> {
     let mut doubts = Vec::new();
@@ -117,7 +110,6 @@ pub fn doubts(base: &Side, other: &Side) -> Vec<String> {
     if !alone.is_empty() {
         doubts.push(format!("one side alone has {}", alone.join(", ")));
     }
-    doubts.extend([base, other].into_iter().filter_map(Side::unanswered));
     doubts.extend(base.doubts());
     doubts.extend(other.doubts());
     doubts
@@ -172,19 +164,6 @@ impl Line {
 }
 
 impl Side {
-    /// The number of seconds without answers, if there are any.
-    fn unanswered(&self) -> Option<String> {
-        let seconds = || self.points.iter().flat_map(|(_, runs)| runs).flat_map(whole_seconds);
-        let silent = seconds().filter(|second| second.requests == 0).count();
-        (silent > 0).then(|| {
-            format!(
-                "{}: nothing was answered in {silent} of {} seconds, which have no p50 and p99",
-                self.name,
-                seconds().count()
-            )
-        })
-    }
-
     /// Reasons to doubt it.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
@@ -235,7 +214,7 @@ mod tests {
         let doubts = doubts(&sound, &stalled);
         assert_eq!(
             doubts,
-            ["stalled: nothing was answered in 6 of 11 seconds, which have no p50 and p99"]
+            ["stalled: nothing was answered in 6 of 11 seconds, which have no latency"]
         );
     }
 

@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::AgentResult;
 use crate::host::{CpuTimes, Host};
-use crate::sampler::{CpuSeries, Side};
+use crate::sampler::CpuSeries;
 use crate::sla::Violations;
 use generator::record::OpRecord;
 use generator::spec::{Pace, Spec};
 use generator::{Outcome, packed};
+
+mod run_doubts;
 
 /// The schema that the file names.
 pub const SCHEMA: &str = "holdall-bench-run";
@@ -41,9 +43,13 @@ pub struct RunResult {
     pub server_versions: Vec<(String, String)>,
     /// Seconds that were measured.
     pub seconds: f64,
+    /// Seconds from the beginning of the warm-up to the last reply, if they are known: an open loop
+    /// goes on after the measurement until what was due in it is answered.
+    #[serde(default)]
+    pub elapsed: Option<f64>,
     /// The reason why the run ended early, if it did: the figures are of the time before.
     pub failure: Option<String>,
-    /// The servers did not take the rate of the open loop.
+    /// The open loop gave up because too many requests waited for a free connection.
     pub overloaded: bool,
     /// Requests of all kinds.
     pub total: OpResult,
@@ -81,9 +87,10 @@ pub struct RunResult {
 /// Requests of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpResult {
-    /// Answered requests.
+    /// Answered requests; in an open loop those that were due in the measurement, whenever they
+    /// were answered.
     pub requests: u64,
-    /// Answered requests a second.
+    /// Requests answered in the measurement, per second.
     pub rate: f64,
     /// Keys in them.
     pub keys: u64,
@@ -121,9 +128,10 @@ pub struct Latency {
 /// One second.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SecondResult {
-    /// Requests answered.
+    /// Requests answered in it.
     pub requests: u64,
-    /// Median latency, in microseconds; `None` where nothing was answered.
+    /// Median latency, in microseconds: of those requests, in an open loop of those that were due
+    /// in it; `None` where there is none.
     #[serde(deserialize_with = "positive")]
     pub p50: Option<f64>,
     /// 99th percentile, in microseconds.
@@ -144,8 +152,8 @@ fn positive<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<f64>, 
 pub struct GeneratorResult {
     /// Share of its time that the busiest thread was on a processor.
     pub busiest_thread: f64,
-    /// Open loop: 99th percentile of how late requests left although a connection was free, in
-    /// microseconds.
+    /// Open loop: 99th percentile of how late requests left although a connection was free when
+    /// they were due, in microseconds.
     pub lag_p99: f64,
 }
 
@@ -189,6 +197,7 @@ impl RunResult {
             host: Host::here(),
             server_versions: Vec::new(),
             seconds: outcome.seconds,
+            elapsed: Some(outcome.elapsed),
             failure: outcome.failure.clone(),
             overloaded: outcome.is_overloaded,
             total: op(&record.total(), misses)?,
@@ -231,104 +240,45 @@ impl RunResult {
     pub fn hit_percent(&self) -> Option<f64> {
         self.gets.hit_percent()
     }
-
-    /// Reasons to doubt the figures, in plain words.
-    #[must_use]
-    pub fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
-        if let Some(failure) = &self.failure {
-            doubts.push(format!("the run ended early: {failure}"));
-        }
-        if self.total.requests == 0 {
-            doubts.push("no request was answered: there are no latencies".to_owned());
-        }
-        doubts.extend(self.doubts_of_conditions());
-        if self.wrong > 0 {
-            doubts.push(format!("{} values were not what had been stored", self.wrong));
-        }
-        if self.lost > 0 {
-            doubts.push(format!("{} UDP requests were lost; they are in no latency", self.lost));
-        }
-        if self.overloaded {
-            doubts.push("the servers did not take this rate; the generator gave up".to_owned());
-        }
-        if self.total.refused > 0 {
-            doubts.push(format!("{} requests were refused", self.total.refused));
-        }
-        let is_open = self.spec.pace != Pace::Closed;
-        if !is_open && self.generator.busiest_thread > 0.95 {
-            doubts.push(format!(
-                "a generator thread was busy {:.0} % of the time: the generator may be the limit; use more --threads or hosts",
-                self.generator.busiest_thread * 100.0
-            ));
-        }
-        let median = self.total.latency.percentile(50.0);
-        if is_open && self.generator.lag_p99 > median.max(100.0) {
-            doubts.push(format!(
-                "1 % of the requests left more than {:.0} us late by the generator's own doing; use more --threads or hosts",
-                self.generator.lag_p99
-            ));
-        }
-        doubts
-    }
 }
 
 /// Seconds below which a run has no shares of time, and nothing happens so often a second: a tick
 /// of the kernel's clock.
 const SECONDS_MIN: f64 = 0.01;
 
-/// Share of its time for which a thread may wait for a processor before its figures are doubted.
-const WAIT_MAX: f64 = 0.25;
-
 impl RunResult {
+    /// Seconds from the beginning of the warm-up to the last reply; older results do not say how
+    /// long the last replies took.
+    #[must_use]
+    pub fn whole_seconds(&self) -> f64 {
+        self.elapsed.unwrap_or(self.seconds + self.spec.warm_up)
+    }
+
     /// Context switches of the machine a second, its warm-up included; `None` where the kernel does
     /// not tell, or the run ended at once.
     #[must_use]
     pub fn switches_rate(&self) -> Option<f64> {
         let cpu = self.cpu.filter(|_| self.seconds >= SECONDS_MIN)?;
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-        Some(cpu.switches as f64 / (self.seconds + self.spec.warm_up))
+        Some(cpu.switches as f64 / self.whole_seconds())
     }
 
-    /// Reasons to doubt the figures whatever they are: gets that mostly missed, and a machine that
-    /// is too busy.
-    pub(crate) fn doubts_of_conditions(&self) -> Vec<String> {
-        let missed = self.hit_percent().filter(|hit_percent| *hit_percent < 50.0);
-        let missed = missed.map(|hit_percent| {
-            format!(
-                "only {hit_percent:.1} % of the keys were found, and a miss costs less than a hit; --preload stores them first"
-            )
-        });
-        missed.into_iter().chain(self.starved()).collect()
-    }
-
-    /// Whose threads were ready to run and had no processor, and for how long.
-    fn starved(&self) -> Vec<String> {
-        let Some(series) = self.cpu_series.as_ref().filter(|_| self.seconds >= SECONDS_MIN) else {
-            return Vec::new();
-        };
-        let sides = [(Side::Generator, "the generator"), (Side::Server, "a server")];
-        let waits = sides.map(|(side, name)| {
-            let threads = series.threads.iter().filter(|thread| thread.side == side);
-            (threads.map(|thread| thread.whole.waited_us).max().unwrap_or_default(), name)
-        });
-        #[allow(clippy::cast_precision_loss, reason = "times of one run")]
-        let shares = waits.map(|(wait, name)| (wait as f64 / 1e6 / self.seconds, name));
-        let starved = shares.into_iter().filter(|(share, _)| *share > WAIT_MAX);
-        let words = starved.map(|(share, name)| {
-            format!(
-                "a thread of {name} waited {:.0} % of the time for a processor: the machine is too busy for these figures",
-                share * 100.0
-            )
-        });
-        words.collect()
+    /// The seconds that were measured from end to end: the last may be a part.
+    pub(crate) fn whole_series(&self) -> &[SecondResult] {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "seconds of a run"
+        )]
+        let whole = self.seconds as usize;
+        &self.series[..whole.min(self.series.len())]
     }
 }
 
 impl OpResult {
     fn new(op: &OpRecord, misses: u64, seconds: f64, is_open: bool) -> Result<Self> {
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-        let rate = op.requests as f64 / seconds.max(1e-9);
+        let rate = op.in_time as f64 / seconds.max(1e-9);
         Ok(Self {
             requests: op.requests,
             rate,
@@ -345,6 +295,15 @@ impl OpResult {
 }
 
 impl OpResult {
+    /// Something that was counted of the answered requests, per second: as much for each as there
+    /// is on average.
+    #[must_use]
+    pub fn per_second(&self, count: u64) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
+        let each = count as f64 / self.requests.max(1) as f64;
+        each * self.rate
+    }
+
     /// Share of the keys asked for that were found, in percent; `None` where none was asked for.
     #[must_use]
     pub fn hit_percent(&self) -> Option<f64> {
@@ -398,38 +357,20 @@ fn micros(nanos: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::run_doubts::tests::result;
     use super::*;
-    use crate::sampler::ThreadSeries;
-    use crate::thread_use::ThreadUse;
-
-    /// A second without an answer, in which a thread of the server waited for so long.
-    fn result(waited_us: u64) -> RunResult {
-        let whole =
-            ThreadUse { name: String::new(), tid: 1, user: 0, system: 0, switches: 0, waited_us };
-        let thread = ThreadSeries { side: Side::Server, whole, slices: Vec::new() };
-        let series =
-            CpuSeries { machine: Vec::new(), processors: Vec::new(), threads: vec![thread] };
-        let outcome = Outcome { seconds: 1.0, ..Outcome::default() };
-        RunResult::new(&Spec::default(), &outcome, (None, Some(series)), 0)
-            .unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    #[test]
-    fn no_answer_and_a_busy_machine_are_doubts() {
-        let said = |waited_us, words: &str| {
-            result(waited_us).doubts().iter().any(|doubt| doubt.contains(words))
-        };
-        assert!(said(0, "no request was answered"));
-        assert!(said(500_000, "a thread of a server waited 50 % of the time for a processor"));
-        assert!(!said(100_000, "for a processor"));
-    }
 
     #[test]
     fn a_run_that_ends_at_once_has_no_rate_of_switches() {
         let cpu = Some(CpuTimes { switches: 240, ..CpuTimes::default() });
         let mut result = RunResult { cpu, ..result(1_000_000) };
         result.spec.warm_up = 1.0;
+        // A result that does not say how long it took as a whole, and one whose last replies took
+        // four seconds.
+        result.elapsed = None;
         assert_eq!(result.switches_rate(), Some(120.0));
+        result.elapsed = Some(6.0);
+        assert_eq!(result.switches_rate(), Some(40.0));
         result.seconds = 0.0;
         assert_eq!(result.switches_rate(), None);
         assert!(!result.doubts().iter().any(|doubt| doubt.contains("for a processor")));

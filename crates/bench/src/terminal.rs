@@ -115,7 +115,7 @@ pub fn summary(result: &RunResult) -> String {
     );
     if result.connects > 0 {
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-        let rate = result.connects as f64 / (result.seconds + spec.warm_up).max(1e-9);
+        let rate = result.connects as f64 / result.whole_seconds().max(1e-9);
         let _ = writeln!(text, "connections made anew: {rate:.0} a second");
     }
     for agent in &result.agents {
@@ -183,9 +183,9 @@ fn row(text: &mut String, name: &str, op: &OpResult) {
 
 /// Bytes each way.
 fn volume(text: &mut String, result: &RunResult) {
-    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-    let megabytes = |bytes: u64| bytes as f64 / 1e6 / result.seconds.max(1e-9);
-    let [sent, received] = [result.total.sent_bytes, result.total.received_bytes].map(megabytes);
+    let total = &result.total;
+    let megabytes = |bytes: u64| total.per_second(bytes) / 1e6;
+    let [sent, received] = [total.sent_bytes, total.received_bytes].map(megabytes);
     let _ = writeln!(text, "\nsent {sent:.1} MB a second, received {received:.1} MB a second");
 }
 

@@ -171,17 +171,23 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
         bail!("at {at:.0}: {failure}");
     }
     let total = outcome.record.total();
-    // Requests that were due and never answered kept no bound.
-    let held = sla.holds(&total) && !outcome.is_overloaded && outcome.record.unanswered == 0;
-    #[allow(clippy::cast_precision_loss, reason = "counts and times of one run")]
+    let result = RunResult::new(&spec, &outcome, (None, series), run::now())?;
+    // Requests that were due and never answered kept no bound, and a rate that is not reached keeps
+    // it only until enough requests wait.
+    let is_reached = !outcome.is_overloaded && result.missed_rate().is_none();
+    let held = sla.holds(&total) && is_reached && outcome.record.unanswered == 0;
     let repeat = Repeat {
         held,
-        rate: total.requests as f64 / outcome.seconds.max(1e-9),
-        mean: total.latency.mean() / 1000.0,
-        p99: total.latency.value_at_percentile(99.0) as f64 / 1000.0,
-        doubts: RunResult::new(&spec, &outcome, (None, series), run::now())?.doubts_of_conditions(),
+        rate: result.total.rate,
+        mean: result.total.latency.mean,
+        p99: result.total.latency.percentile(99.0),
+        doubts: result.doubts_of_conditions(),
     };
-    let verdict = if held { "held" } else { "broke" };
+    let verdict = match (held, is_reached) {
+        (true, _) => "held",
+        (false, true) => "broke",
+        (false, false) => "broke, the rate was not reached",
+    };
     terminal::print(&format!(
         "{:>12.0} {:12} {:>10.0} requests a second, {}: {verdict}\n",
         at,

@@ -226,7 +226,7 @@ fn row(point: &Point) -> String {
         #[allow(clippy::cast_precision_loss, reason = "ticks of one measurement")]
         let share = |ticks: u64| {
             let per_second = rustix::param::clock_ticks_per_second() as f64;
-            ticks as f64 / per_second / (result.seconds + result.spec.warm_up) * 100.0
+            ticks as f64 / per_second / result.whole_seconds().max(1e-9) * 100.0
         };
         let _ = write!(
             text,

@@ -190,9 +190,10 @@ pub(super) fn switches_by_point(sweep: &SweepResult) -> Result<Option<Figure>> {
     }))
 }
 
-/// Seconds in which processor time and switches were counted: the warm-up is among them.
+/// Seconds in which processor time and switches were counted: the warm-up is among them, and so is
+/// the time after the measurement in which an open loop waits for its last replies.
 fn covered(point: &Point) -> f64 {
-    (point.result.seconds + point.result.spec.warm_up).max(1e-9)
+    point.result.whole_seconds().max(1e-9)
 }
 
 /// The CPU time of the server's threads, if the sweep started it.

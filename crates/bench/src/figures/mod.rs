@@ -105,7 +105,8 @@ impl Drawable {
 fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mut lines = vec![("from the intended sending", by_nines(&run.total.latency.histogram()?))];
-    if run.spec.pace != generator::spec::Pace::Closed {
+    let is_open = run.spec.pace != generator::spec::Pace::Closed;
+    if is_open {
         lines.push(("from the actual sending", by_nines(&run.total.service.histogram()?)));
     }
     figures.push(Figure {
@@ -139,7 +140,12 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
         ];
         figures.push(Figure {
             title: "Latency over time".into(),
-            caption: "Of the requests that were answered in each second.".into(),
+            caption: if is_open {
+                "Of the requests that were due in each second."
+            } else {
+                "Of the requests that were answered in each second."
+            }
+            .into(),
             svg: chart::lines("seconds", "latency", &lines, chart::Axes::latency(false), None)?,
         });
     }

@@ -28,7 +28,7 @@ const TICKS: u32 = 5;
 pub(crate) fn write(prefix: &Path, number: usize, run: &RunResult) -> Result<()> {
     let period = Period {
         begin: UNIX_EPOCH + Duration::from_secs(run.started),
-        length: Duration::from_secs_f64(run.seconds.max(0.0)),
+        length: Duration::from_secs_f64((run.whole_seconds() - run.spec.warm_up).max(0.0)),
     };
     for (name, op) in [("FULL_RUN", &run.total), ("SET", &run.sets), ("GET", &run.gets)] {
         let micros = micros(&op.latency.histogram()?)?;

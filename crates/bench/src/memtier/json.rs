@@ -94,7 +94,8 @@ fn configuration(result: &RunResult) -> Value {
 }
 
 fn stats(result: &RunResult, percentiles: &[f64]) -> Result<Value> {
-    let total = seconds_ms(result.seconds);
+    // As long as it took to answer what is counted.
+    let total = seconds_ms(result.whole_seconds() - result.spec.warm_up);
     let start = result.started * 1000;
     let series: Map<String, Value> = result
         .series
@@ -112,7 +113,7 @@ fn stats(result: &RunResult, percentiles: &[f64]) -> Result<Value> {
             (second.to_string(), slice)
         })
         .collect();
-    let operation = |op| operation(op, result.seconds, percentiles);
+    let operation = |op| operation(op, percentiles);
     let mut totals = operation(&result.total)?;
     totals["Time-Serie"] = Value::Object(series);
     Ok(json!({
@@ -139,10 +140,9 @@ fn seconds_ms(seconds: f64) -> u64 {
     ms
 }
 
-fn operation(op: &OpResult, seconds: f64, percentiles: &[f64]) -> Result<Value> {
+fn operation(op: &OpResult, percentiles: &[f64]) -> Result<Value> {
     let latency = &op.latency;
-    #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-    let each = |count: u64| count as f64 / seconds.max(1e-9);
+    let each = |count: u64| op.per_second(count);
     #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
     let accumulated = latency.mean / 1000.0 * op.requests as f64;
     let whole = latency.histogram()?;

@@ -73,8 +73,7 @@ pub(crate) fn of(
 
 fn rows(run: &RunResult, percentiles: &[f64]) -> Result<Vec<Row>> {
     let row = |name, op: &OpResult, asks: bool| -> Result<Row> {
-        #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-        let each = |count: u64| count as f64 / run.seconds.max(1e-9);
+        let each = |count: u64| op.per_second(count);
         let histogram = op.latency.histogram()?;
         Ok(Row {
             name,
