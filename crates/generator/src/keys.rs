@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::scatter::scatter;
+use super::permutation::Permutation;
 use super::sizes::{KeySize, uniform_of};
 use crate::parse_error::ParseError;
 use crate::serde_text;
@@ -46,10 +46,15 @@ pub struct Keys {
 #[derive(Clone, Debug)]
 enum Source {
     Uniform,
-    Sequential { next: u64 },
+    Sequential {
+        next: u64,
+    },
     Gaussian(Normal<f64>),
-    Zipf(Zipf<f64>),
-    Hot { share: f64 },
+    /// Ranks, and the key of each.
+    Zipf(Zipf<f64>, Permutation),
+    Hot {
+        share: f64,
+    },
 }
 
 /// A pattern has a parameter that its distribution does not allow.
@@ -79,7 +84,9 @@ impl Keys {
                 let deviation = if deviation == 0.0 { n / 6.0 } else { deviation };
                 Source::Gaussian(Normal::new(n / 2.0, deviation)?)
             }
-            Pattern::Zipf { exponent } => Source::Zipf(Zipf::new(n, exponent)?),
+            Pattern::Zipf { exponent } => {
+                Source::Zipf(Zipf::new(n, exponent)?, Permutation::of(count))
+            }
             Pattern::Hot { share } => Source::Hot { share },
         };
         Ok(Self { count, source })
@@ -103,8 +110,9 @@ impl Keys {
                     break whole(key);
                 }
             },
-            // Ranks are scattered, so that neighbours in the key space are not alike in popularity.
-            Source::Zipf(zipf) => scatter(whole(zipf.sample(rng)) - 1) % self.count,
+            // Ranks are permuted, so that neighbours in the key space are not alike in popularity,
+            // and no two ranks share a key.
+            Source::Zipf(zipf, keys) => keys.at(whole(zipf.sample(rng)) - 1),
             Source::Hot { share } => {
                 if rng.random::<f64>() < *share {
                     0
@@ -292,9 +300,58 @@ mod tests {
         let middle = share(&draws("gaussian", 6000, 100_000), |key| (2000..4000).contains(&key));
         assert!((0.67..0.70).contains(&middle), "one deviation around the middle: {middle}");
         // Of 1000 keys with exponent 1, the first has 1/H(1000) = 0.1336 of the draws.
-        let first = scatter(0) % 1000;
+        let first = Permutation::of(1000).at(0);
         let top = share(&draws("zipf:1", 1000, 200_000), |key| key == first);
         assert!((0.128..0.139).contains(&top), "{top}");
+    }
+
+    /// Chi-square of the draws against Zipf's law, with a cell for each rank that is expected ten
+    /// times, and one for all others; and the degrees of freedom.
+    fn chi_square_of_zipf(exponent: f64, count: u64, n: usize) -> (f64, f64) {
+        let mut seen = vec![0.0; usize::try_from(count).unwrap()];
+        for key in draws(&format!("zipf:{exponent}"), count, n) {
+            seen[usize::try_from(key).unwrap()] += 1.0;
+        }
+        #[allow(clippy::cast_precision_loss, reason = "small counts")]
+        let (weight, n) = (|rank: u64| ((rank + 1) as f64).powf(-exponent), n as f64);
+        let sum: f64 = (0..count).map(weight).sum();
+        let keys = Permutation::of(count);
+        let (mut square, mut cells, mut rest) = (0.0, 0.0, (0.0, 0.0));
+        for rank in 0..count {
+            let expected = n * weight(rank) / sum;
+            let met: f64 = seen[usize::try_from(keys.at(rank)).unwrap()];
+            if expected < 10.0 {
+                rest = (rest.0 + expected, rest.1 + met);
+                continue;
+            }
+            square += (met - expected).powi(2) / expected;
+            cells += 1.0;
+        }
+        if rest.0 > 0.0 {
+            (square, cells) = (square + (rest.1 - rest.0).powi(2) / rest.0, cells + 1.0);
+        }
+        (square, cells - 1.0)
+    }
+
+    #[test]
+    fn zipf_is_the_distribution_of_that_name() {
+        for (exponent, count, n) in [
+            (0.0, 1000, 200_000),
+            (0.99, 1000, 200_000),
+            (1.0, 10, 100_000),
+            (0.99, 100_000, 300_000),
+            (2.0, 1000, 100_000),
+        ] {
+            let (square, freedom) = chi_square_of_zipf(exponent, count, n);
+            // Four standard deviations above the mean: chance passes it once in ten thousand seeds.
+            let most = freedom + 4.0 * (2.0 * freedom).sqrt();
+            assert!(square < most, "zipf:{exponent} of {count}: {square} of {freedom}");
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_the_keys() {
+        assert_eq!(draws("zipf", 1000, 100), draws("zipf", 1000, 100));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod number;
 mod open;
 pub mod packed;
 pub mod parse_error;
+mod permutation;
 pub mod record;
 mod run;
 pub mod scatter;
