@@ -178,12 +178,15 @@ impl Collector {
         }
     }
 
-    /// Begins anew, but for the trials: they decide what the server does.
+    /// Begins anew, but for the trials, which decide what the server does, and for the order of
+    /// keys, without which the miss-ratio curve would be wrong until every key was read again.
     pub fn forget(&mut self, now: &Snapshot) {
         let nothing = Self::new(Config { trial: 0, ..self.config }, now);
         let (config, before) = (self.config, std::mem::replace(self, nothing));
         self.config = config;
         self.trials = before.trials;
+        self.miss_ratio = before.miss_ratio;
+        self.miss_ratio.restart();
     }
 
     /// The amount that it keeps.

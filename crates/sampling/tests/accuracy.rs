@@ -38,12 +38,26 @@ fn server(keys: usize, memory_bytes: f64) -> Server {
 }
 
 /// At half, one, two and four times the memory the curve is within two points of an exact LRU.
-fn check_curve(name: &str, memory: u64, mut next: impl FnMut(&mut Rng, u64) -> u64) {
+fn check_curve(name: &str, memory: u64, next: impl FnMut(&mut Rng, u64) -> u64) {
+    check_curve_after_reset(name, memory, None, next);
+}
+
+/// The same, of the reads since the statistics were reset at request `reset`.
+fn check_curve_after_reset(
+    name: &str,
+    memory: u64,
+    reset: Option<u64>,
+    mut next: impl FnMut(&mut Rng, u64) -> u64,
+) {
     let mut server = server(4096, memory as f64);
     let mut caches: Vec<Lru> =
         [memory / 2, memory, 2 * memory, 4 * memory].into_iter().map(Lru::new).collect();
     let mut rng = Rng::with_seed(0x1234_5678_9abc_def1);
     for number in 0..1_000_000u64 {
+        if reset == Some(number) {
+            server.reset();
+            caches.iter_mut().for_each(|cache| (cache.hits, cache.reads) = (0, 0));
+        }
         let key = next(&mut rng, number);
         let worker = rng.usize(..4);
         let hits: Vec<bool> =
@@ -82,6 +96,12 @@ fn the_miss_ratio_curve_of_a_zipf_trace_is_within_two_points() {
 #[test]
 fn the_miss_ratio_curve_of_a_trace_with_churn_is_within_two_points() {
     check_curve("churn", 20_000_000, |rng, number| number / 20 + zipf(rng, 200_000));
+}
+
+#[test]
+fn the_miss_ratio_curve_of_a_full_cache_is_right_after_a_reset() {
+    let next = |rng: &mut Rng, _| zipf(rng, 200_000);
+    check_curve_after_reset("reset", 8 << 20, Some(700_000), next);
 }
 
 /// A loop over more keys than fit: nothing hits below its size, everything above.

@@ -185,6 +185,13 @@ impl MissRatio {
         self.actual.scale(factor);
     }
 
+    /// Counts anew. The order of the keys stays: without it, the next read of each evicted key
+    /// would count as one that misses at every size.
+    pub(crate) fn restart(&mut self) {
+        self.scale(0.0);
+        self.actual = Actual::default();
+    }
+
     /// Keys above `threshold` are not reported any more.
     pub fn lower(&mut self, threshold: u64) {
         if threshold >= self.threshold {

@@ -61,6 +61,13 @@ impl Server {
         }
     }
 
+    /// As `stats reset` does.
+    pub(crate) fn reset(&mut self) {
+        self.logs.iter_mut().for_each(Log::clear);
+        self.collector.forget(&self.now);
+        self.threshold = u64::MAX;
+    }
+
     pub(crate) fn collect(&mut self) {
         for log in &mut self.logs {
             self.collector.take(log);
