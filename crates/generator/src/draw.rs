@@ -17,6 +17,8 @@ pub(super) struct Draw {
     key_count: u64,
     servers: u64,
     ratio: Ratio,
+    /// The place of the next request in the ratio, where that is sent in turn.
+    turn: Option<u32>,
     multiget: usize,
     drawn: Vec<u64>,
 }
@@ -35,6 +37,7 @@ impl Draw {
             key_count: spec.keys,
             servers: spec.targets.len() as u64,
             ratio: spec.ratio,
+            turn: spec.ratio_in_turn.then_some(0),
             multiget: spec.multiget,
             drawn: Vec::with_capacity(spec.multiget),
         })
@@ -45,7 +48,11 @@ impl Draw {
         if self.ratio.sets == 0 {
             return Op::Get;
         }
-        let part = self.rng.random_range(0..self.ratio.sets + self.ratio.gets);
+        let parts = self.ratio.sets + self.ratio.gets;
+        let part = match &mut self.turn {
+            Some(turn) => std::mem::replace(turn, (*turn + 1) % parts),
+            None => self.rng.random_range(0..parts),
+        };
         if part < self.ratio.sets { Op::Set } else { Op::Get }
     }
 
@@ -101,5 +108,21 @@ impl Draw {
                 gap * mean
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_in_turn_is_kept_exactly() {
+        let ratio = Ratio { sets: 1, gets: 10 };
+        let spec = Spec { ratio, ratio_in_turn: true, ..Spec::default() };
+        let mut draw = Draw::new(&spec, 0).unwrap();
+        let sets = (0..55).filter(|_| draw.op() == Op::Set).count();
+        assert_eq!(sets, 5);
+        let mut draw = Draw::new(&spec, 0).unwrap();
+        assert!(draw.op() == Op::Set && (0..10).all(|_| draw.op() == Op::Get));
     }
 }

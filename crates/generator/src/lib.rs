@@ -7,6 +7,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 mod closed;
 mod conn;
 mod draw;

@@ -30,6 +30,10 @@ pub struct Spec {
     pub multiget: usize,
     /// Sets to gets.
     pub ratio: Ratio,
+    /// Each thread sends the ratio's sets and then its gets, again and again; else chance decides
+    /// on each request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ratio_in_turn: bool,
     /// Number of keys.
     pub keys: u64,
     /// The number in the first key's name.
@@ -179,6 +183,7 @@ impl Default for Spec {
             pipeline: 1,
             multiget: 1,
             ratio: Ratio { sets: 1, gets: 10 },
+            ratio_in_turn: false,
             keys: 100_000,
             first_key: 0,
             key_prefix: "key:".to_owned(),

@@ -78,7 +78,8 @@ fn measured(invocation: &Invocation) -> Result<ExitCode> {
             hdr_files::write(prefix, number, run)?;
         }
     }
-    let json = json::of(&results, invocation.requests, &invocation.percentiles)?;
+    let (runs, requests) = (invocation.runs, invocation.requests);
+    let json = json::of(&results, runs, requests, &invocation.percentiles)?;
     output::keep(json_file, &json)?;
     let is_partial = results.iter().any(|result| result.failure.is_some() || result.wrong > 0);
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })

@@ -27,6 +27,7 @@ use crate::sampler::Sampler;
 use crate::server_version;
 use crate::sla::{Sla, Violations};
 use crate::terminal;
+use generator::bounds::{COUNT_MAX, KEYS_MAX, RATES, SECONDS_MAX, is_key_prefix};
 use generator::keys::Pattern;
 use generator::sizes::{KeySize, ValueSize};
 use generator::spec::{Arrival, Pace, Protocol, Ratio, Spec, Target, Tls};
@@ -98,7 +99,7 @@ pub(super) struct LoadArgs {
     #[arg(long, default_value = "1:10", value_name = "SETS:GETS")]
     ratio: Ratio,
     /// Number of keys.
-    #[arg(short, long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    #[arg(short, long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
     keys: u64,
     /// What keys begin with.
     #[arg(long, default_value = "key:", value_parser = key_prefix)]
@@ -173,9 +174,6 @@ Examples:
   holdall bench run -s cache1 --agents gen1:11999,gen2:11999   by two generator hosts, added up
 
 Exit status: 0 measured; 1 no server could be reached; 2 the run ended early and what it saw is printed; 64 wrong usage; 130 interrupted, with what was seen until then.";
-
-/// The longest run.
-const SECONDS_MAX: f64 = 1e6;
 
 impl LoadArgs {
     /// When the requests of an open loop are due.
@@ -260,7 +258,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     terminal::print(&terminal::summary(&result));
     output::keep_with(file, &result, result.doubts())?;
     let is_partial = result.failure.is_some() || result.wrong > 0;
-    output::keep(memtier, &json::of(&[result], None, &json::PERCENTILES)?)?;
+    output::keep(memtier, &json::of(&[result], 1, None, &json::PERCENTILES)?)?;
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
 }
 
@@ -370,14 +368,14 @@ pub(super) fn watched<T: Send>(
 
 pub(super) fn count(text: &str) -> Result<usize> {
     match text.parse() {
-        Ok(count @ 1..=100_000) => Ok(count),
+        Ok(count @ 1..=COUNT_MAX) => Ok(count),
         _ => bail!("a number from 1 to 100000 is wanted"),
     }
 }
 
 fn rate(text: &str) -> Result<f64> {
     match text.parse::<f64>() {
-        Ok(rate) if (0.1..=1e9).contains(&rate) => Ok(rate),
+        Ok(rate) if RATES.contains(&rate) => Ok(rate),
         _ => bail!("a number of requests a second, from 0.1 to 1e9, is wanted"),
     }
 }
@@ -390,7 +388,7 @@ pub(super) fn seconds(text: &str) -> Result<f64> {
 }
 
 fn key_prefix(text: &str) -> Result<String> {
-    if text.len() > 200 || text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+    if !is_key_prefix(text) {
         bail!("at most 200 bytes, no spaces or control characters");
     }
     Ok(text.to_owned())

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use generator::bounds::OutOfBounds;
 use generator::parse_error::ParseError;
 
 /// The first fault of a command line.
@@ -69,6 +70,9 @@ pub enum FlagError {
     /// A value that `holdall bench run` has, too, cannot be read.
     #[error(transparent)]
     Parse(#[from] ParseError),
+    /// The load has a value that `holdall bench run` does not take either.
+    #[error(transparent)]
+    Bounds(#[from] OutOfBounds),
     /// Flags are missing, out of range, or exclude each other: a sentence about them.
     #[error("{0}")]
     Misused(&'static str),

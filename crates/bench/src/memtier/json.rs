@@ -17,15 +17,21 @@ const MICROS_MAX: u64 = 60_000_000;
 /// The percentiles that memtier lists by default.
 pub const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
-/// Runs as memtier writes them: one under `ALL STATS`, several under `RUN #n RESULTS`.
+/// Runs as memtier writes them: one under `ALL STATS`, several under `RUN #n RESULTS`. `runs` were
+/// asked for.
 ///
 /// # Errors
 ///
 /// When a histogram of a result is damaged.
-pub fn of(results: &[RunResult], requests: Option<u64>, percentiles: &[f64]) -> Result<Value> {
+pub fn of(
+    results: &[RunResult],
+    runs: usize,
+    requests: Option<u64>,
+    percentiles: &[f64],
+) -> Result<Value> {
     let mut all = Map::new();
     if let Some(first) = results.first() {
-        all.insert("configuration".into(), configuration(first));
+        all.insert("configuration".into(), configuration(first, runs));
         let mut information = json!({
             "Threads": first.spec.threads,
             "Connections per thread": first.spec.connections,
@@ -48,7 +54,7 @@ pub fn of(results: &[RunResult], requests: Option<u64>, percentiles: &[f64]) -> 
     Ok(Value::Object(all))
 }
 
-fn configuration(result: &RunResult) -> Value {
+fn configuration(result: &RunResult, runs: usize) -> Value {
     let spec = &result.spec;
     let (mut server, mut port, mut socket) = (String::new(), 0, String::new());
     match spec.targets.first() {
@@ -66,7 +72,9 @@ fn configuration(result: &RunResult) -> Value {
     };
     let rate = match spec.pace {
         Pace::Closed => 0.0,
-        Pace::Open { rate, .. } => rate,
+        // Its limit is that of a connection.
+        #[allow(clippy::cast_precision_loss, reason = "connections of a run")]
+        Pace::Open { rate, .. } => rate / (spec.threads * spec.connections) as f64,
     };
     json!({
         "server": server,
@@ -74,10 +82,10 @@ fn configuration(result: &RunResult) -> Value {
         "unix socket": socket,
         "protocol": protocol,
         "tls": spec.tls.is_some().to_string(),
-        "run_count": 1,
+        "run_count": runs,
         "clients": spec.connections,
         "threads": spec.threads,
-        "test_time": spec.seconds,
+        "test_time": if spec.requests > 0 { 0.0 } else { spec.seconds },
         "ratio": spec.ratio.to_string(),
         "pipeline": spec.pipeline,
         "data_size": spec.value_size.to_string(),

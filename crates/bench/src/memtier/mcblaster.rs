@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{FlagError, Invocation, Parsed, Program, json};
+use generator::bounds::{KEYS_MAX, RATES, SECONDS_MAX};
 use generator::sizes::ValueSize;
 use generator::spec::{Arrival, Pace, Protocol, Ratio, Spec};
 
@@ -45,9 +46,6 @@ pub(super) const FLAGS: [Flag; 15] = [
     ('n', None, Refused, "small segments held back"),
     ('s', Some("BYTES"), Refused, "buffers of sockets"),
 ];
-
-/// As long as it takes until somebody interrupts it.
-const SECONDS_MAX: f64 = 1e6;
 
 /// Reads mcblaster's command line, without the program's name.
 ///
@@ -124,6 +122,7 @@ fn spec(given: &BTreeMap<char, String>, host: &str) -> Result<Spec, FlagError> {
     let connections = number(given, 'c', 1usize)?;
     let keys = number(given, 'k', 1u64)?;
     let bytes = number(given, 'z', 100usize)?;
+    // As long as it takes until somebody interrupts it, unless said.
     let seconds = number(given, 'd', SECONDS_MAX)?;
     let gets: u32 = number(given, 'r', 0)?;
     let sets: u32 = number(given, if given.contains_key(&'W') { 'W' } else { 'w' }, 0)?;
@@ -136,7 +135,8 @@ fn spec(given: &BTreeMap<char, String>, host: &str) -> Result<Spec, FlagError> {
     }
     let is_in_range = (1..=10_000).contains(&threads)
         && (1..=100_000).contains(&connections)
-        && keys > 0
+        && (1..=KEYS_MAX).contains(&keys)
+        && RATES.contains(&rate)
         && (0.0..=SECONDS_MAX).contains(&seconds);
     if !is_in_range {
         return Err(FlagError::Misused("a number is out of range"));

@@ -1,10 +1,12 @@
 //! Translates memtier_benchmark's flags into a load of this generator.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::flags::{Gathered, gather, help};
 use super::{FlagError, Invocation, Parsed, Program};
+use generator::bounds::{COUNT_MAX, KEYS_MAX, RATES, SECONDS_MAX};
 use generator::keys::Pattern;
 use generator::sizes::{KeySize, ValueSize};
 use generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Spec, Target, Tls};
@@ -43,37 +45,65 @@ impl Gathered {
         }
     }
 
+    /// A number within bounds, which `form` describes.
+    fn within<N: std::str::FromStr + PartialOrd>(
+        &self,
+        name: &str,
+        default: N,
+        bounds: RangeInclusive<N>,
+        form: &'static str,
+    ) -> Result<N, FlagError> {
+        match self.text(name) {
+            None => Ok(default),
+            Some(text) => match text.parse() {
+                Ok(number) if bounds.contains(&number) => Ok(number),
+                _ => Err(FlagError::value(&format!("--{name}"), text, form)),
+            },
+        }
+    }
+
+    fn count(&self, name: &str, default: usize) -> Result<usize, FlagError> {
+        self.within(name, default, 1..=COUNT_MAX, "a number from 1 to 100000")
+    }
+
     fn invocation(mut self) -> Result<Invocation, FlagError> {
         self.take_uri()?;
         let threads: usize = self.number("threads", 4)?;
         let clients: usize = self.number("clients", 50)?;
         let (first, last) =
             (self.number("key-minimum", 0u64)?, self.number("key-maximum", 10_000_000u64)?);
-        if !(1..=10_000).contains(&threads) || !(1..=100_000).contains(&clients) || first > last {
+        if !(1..=10_000).contains(&threads)
+            || !(1..=COUNT_MAX).contains(&clients)
+            || first > last
+            || last - first >= KEYS_MAX
+        {
             return Err(FlagError::Misused(
                 "--threads, --clients or the range of keys is out of range",
             ));
         }
-        let (seconds, requests) = self.how_long(last - first + 1, threads * clients)?;
+        let ratio = self.text("ratio").unwrap_or("1:10").parse::<Ratio>()?;
+        let letter = self.pattern_letter(ratio);
+        let (seconds, requests) = self.how_long(last - first + 1, threads * clients, &letter)?;
         let protocol = self.protocol()?;
         let spec = Spec {
             targets: vec![self.target()?],
             protocol,
             threads,
             connections: clients,
-            pipeline: self.number("pipeline", 1)?,
-            multiget: self.number("multi-key-get", 1usize)?.max(1),
-            ratio: self.text("ratio").unwrap_or("1:10").parse::<Ratio>()?,
+            pipeline: self.count("pipeline", 1)?,
+            multiget: self.count("multi-key-get", 1)?,
+            ratio,
+            ratio_in_turn: true,
             keys: last - first + 1,
             first_key: first,
             key_prefix: self.text("key-prefix").unwrap_or("memtier-").to_owned(),
             key_size: KeySize::Plain,
-            pattern: self.pattern()?,
+            pattern: self.pattern(&letter)?,
             value_size: self.sizes()?,
             ttl: self.ttl()?,
             verify: self.has("data-verify"),
             pace: self.pace(threads * clients)?,
-            seconds: seconds.unwrap_or(1e6),
+            seconds: seconds.unwrap_or(SECONDS_MAX),
             requests: requests.unwrap_or(0),
             reconnect: self.number("reconnect-interval", 0)?,
             tls: self.tls()?,
@@ -84,6 +114,7 @@ impl Gathered {
             seed: if self.has("randomize") { u64::from(std::process::id()) } else { 1 },
             ..Spec::default()
         };
+        spec.check()?;
         Ok(Invocation {
             spec,
             requests,
@@ -101,19 +132,25 @@ impl Gathered {
     }
 
     /// Seconds, or requests of each connection.
-    fn how_long(&self, keys: u64, conns: usize) -> Result<(Option<f64>, Option<u64>), FlagError> {
+    fn how_long(
+        &self,
+        keys: u64,
+        conns: usize,
+        pattern: &str,
+    ) -> Result<(Option<f64>, Option<u64>), FlagError> {
         if self.has("test-time") {
             if self.has("requests") {
                 return Err(FlagError::Misused("--requests and --test-time exclude each other"));
             }
-            return Ok((Some(self.number("test-time", 0.0)?), None));
+            let form = "a number of seconds from 0.001 to 1000000";
+            return Ok((Some(self.within("test-time", 0.0, 1e-3..=SECONDS_MAX, form)?), None));
         }
         if self.text("requests") != Some("allkeys") {
-            return Ok((None, Some(self.number("requests", 10_000)?)));
+            let form = "a number of requests from 1 on";
+            return Ok((None, Some(self.within("requests", 10_000, 1..=u64::MAX, form)?)));
         }
         // Each connection by itself, but for the pattern that divides the keys among them.
-        let is_divided = self.text("key-pattern") == Some("P:P");
-        Ok((None, Some(if is_divided { keys.div_ceil(conns as u64) } else { keys })))
+        Ok((None, Some(if pattern == "P" { keys.div_ceil(conns as u64) } else { keys })))
     }
 
     /// `redis[s]://[[USER:]PASSWORD@]HOST[:PORT]` stands for four other flags, and wins over them.
@@ -223,17 +260,28 @@ impl Gathered {
         }
     }
 
-    fn pattern(&mut self) -> Result<Pattern, FlagError> {
+    /// The pattern of all keys: the gets', or the sets' where no gets are sent.
+    fn pattern_letter(&mut self, ratio: Ratio) -> String {
         let text = self.text("key-pattern").unwrap_or("R:R").to_owned();
         let (sets, gets) = text.split_once(':').unwrap_or((&text, &text));
-        if sets != gets {
+        if ratio.gets == 0 {
+            return sets.to_owned();
+        }
+        if sets != gets && ratio.sets > 0 {
             self.warnings.push(format!("--key-pattern {text}: sets go by the gets' pattern, too"));
         }
-        match gets {
+        gets.to_owned()
+    }
+
+    fn pattern(&self, letter: &str) -> Result<Pattern, FlagError> {
+        let with = |name: &str, flag: &str, default: &str| {
+            Ok(format!("{name}:{}", self.text(flag).unwrap_or(default)).parse()?)
+        };
+        match letter {
             "R" => Ok(Pattern::Uniform),
             "S" | "P" => Ok(Pattern::Sequential),
-            "G" => Ok(Pattern::Gaussian { deviation: self.number("key-stddev", 0.0)? }),
-            "Z" => Ok(Pattern::Zipf { exponent: self.number("key-zipf-exp", 1.0)? }),
+            "G" => with("gaussian", "key-stddev", "0"),
+            "Z" => with("zipf", "key-zipf-exp", "1"),
             other => Err(FlagError::value("--key-pattern", other, "one of R, S, P, G, Z")),
         }
     }
@@ -276,11 +324,15 @@ impl Gathered {
     }
 
     fn pace(&self, connections: usize) -> Result<Pace, FlagError> {
-        let each: f64 = self.number("rate-limiting", 0.0)?;
+        let Some(text) = self.text("rate-limiting") else { return Ok(Pace::Closed) };
         #[allow(clippy::cast_precision_loss, reason = "connections of a run")]
-        let rate = each * connections as f64;
+        let rate = text.parse::<f64>().unwrap_or(f64::NAN) * connections as f64;
+        if !RATES.contains(&rate) {
+            let form = "a number of requests per second, of all connections from 0.1 to 1e9";
+            return Err(FlagError::value("--rate-limiting", text, form));
+        }
         // A limit there is a rate here, at which requests are due whatever the replies: see
         // docs/bench.md.
-        Ok(if rate > 0.0 { Pace::Open { rate, arrival: Arrival::Fixed } } else { Pace::Closed })
+        Ok(Pace::Open { rate, arrival: Arrival::Fixed })
     }
 }

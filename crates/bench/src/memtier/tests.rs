@@ -210,6 +210,52 @@ fn what_is_unknown_or_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn numbers_that_no_run_takes_are_refused_as_wrong_usage() {
+    for line in [
+        "--test-time inf",
+        "--test-time 1e30",
+        "--test-time -5",
+        "--test-time nan",
+        "--test-time 0",
+        "-n 0",
+        "--pipeline 0",
+        "--multi-key-get 0",
+        "--rate-limiting -5",
+        "--rate-limiting nan",
+        "--rate-limiting 0",
+        "--rate-limiting 1e12",
+        "--key-maximum 18446744073709551615",
+        "--key-minimum 1 --key-maximum 18446744073709551615",
+        "--key-pattern Z:Z --key-zipf-exp nan",
+        "--key-pattern G:G --key-stddev -1",
+        "--key-prefix=a\rb",
+    ] {
+        let words = line.split(' ').map(str::to_owned);
+        let error = parse(words).map(|_| ()).expect_err(line);
+        assert!(error.is_usage(), "{line}: {error}");
+    }
+    for line in ["-p 1 -r 5 -d nan h", "-p 1 -r 5 -k 2000000000000 h", "-p 1 -r 4000000000 h"] {
+        let error = parse_mcblaster(line.split(' ').map(str::to_owned)).map(|_| ());
+        assert!(error.expect_err(line).is_usage(), "{line}");
+    }
+}
+
+#[test]
+fn sets_alone_go_by_their_own_pattern() {
+    let only = memtier("--ratio 1:0 --key-pattern P:R -n allkeys --key-maximum 9999").unwrap();
+    assert_eq!((only.spec.pattern, only.warnings.len()), (Pattern::Sequential, 0));
+    // Ten thousand keys, divided among 200 connections.
+    assert_eq!(only.requests, Some(50));
+    let only = memtier("--ratio 1:0 --key-pattern S:R").unwrap();
+    assert_eq!((only.spec.pattern, only.warnings.len()), (Pattern::Sequential, 0));
+    let both = memtier("--ratio 1:1 --key-pattern S:R").unwrap();
+    assert_eq!((both.spec.pattern, both.warnings.len()), (Pattern::Uniform, 1));
+    assert!(both.spec.ratio_in_turn, "sets and gets take turns");
+    let gets = memtier("--ratio 0:1 --key-pattern S:R").unwrap();
+    assert_eq!((gets.spec.pattern, gets.warnings.len()), (Pattern::Uniform, 0));
+}
+
+#[test]
 fn every_flag_of_mcblaster_has_an_effect_or_is_told_by_name() {
     let base = "-p 1 -r 5 127.0.0.1";
     for (letter, value, what, words) in mcblaster::FLAGS {
