@@ -2,7 +2,7 @@
 //! the others.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ fn agents(count: usize) -> Vec<String> {
     let one = |_| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        thread::spawn(move || serve(&listener, |_| {}));
+        thread::spawn(move || serve(&listener, &[], |_| {}));
         address
     };
     (0..count).map(one).collect()
@@ -152,8 +152,102 @@ fn an_agent_stops_when_its_coordinator_does_and_serves_the_next() {
     assert_eq!(gathered.outcome.failure, None);
     // An interrupt is passed on, and what was seen until then comes back.
     let progress = Progress::default();
-    progress.stop.store(true, Ordering::Relaxed);
     let long = spec(address, Pace::Closed, 600.0);
-    let gathered = run(&long, &names, &progress, || {}).unwrap();
+    let stop = || progress.stop.store(true, Ordering::Relaxed);
+    let gathered = run(&long, &names, &progress, stop).unwrap();
     assert!(gathered.outcome.seconds < 60.0);
+}
+
+/// Sends an agent a load, changed by `change`, and reads its first answer.
+fn answer_to(agent: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
+    let (address, _) = server();
+    let mut spec = serde_json::to_value(spec(address, Pace::Closed, 0.1)).unwrap();
+    change(&mut spec);
+    let stream = TcpStream::connect(agent).unwrap();
+    let message = serde_json::json!({ "prepare": { "version": 1, "spec": spec } });
+    writeln!(&stream, "{message}").unwrap();
+    BufReader::new(&stream).lines().next().unwrap().unwrap()
+}
+
+#[test]
+fn an_agent_reads_no_file_that_its_own_command_line_does_not_name() {
+    let agent = &agents(1)[0];
+    for (field, value) in [
+        ("login", serde_json::json!("/etc/hostname")),
+        ("tls", serde_json::json!({ "verified": "/etc/hostname" })),
+        ("identity", serde_json::json!(["/etc/hostname", "/etc/hostname"])),
+    ] {
+        let answer = answer_to(agent, |spec| spec[field] = value);
+        assert!(answer.starts_with("{\"failed\""), "{field}: {answer}");
+        assert!(answer.contains("--allow-file /etc/hostname"), "{field}: {answer}");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let allowing = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || serve(&listener, &["/etc/hostname".into()], |_| {}));
+    let answer = answer_to(&allowing, |spec| spec["login"] = "/etc/hostname".into());
+    assert!(answer.starts_with("{\"ready\""), "{answer}");
+}
+
+#[test]
+fn an_agent_refuses_numbers_that_no_command_line_takes() {
+    let agents = agents(1);
+    for (field, value) in [
+        ("seconds", serde_json::json!(1e300)),
+        ("warm_up", serde_json::json!(-1.0)),
+        ("connections", serde_json::json!(3_000_000)),
+    ] {
+        let answer = answer_to(&agents[0], |spec| spec[field] = value);
+        assert!(answer.starts_with("{\"failed\""), "{field}: {answer}");
+    }
+    let (address, _) = server();
+    let fine = spec(address, Pace::Closed, 0.1);
+    assert_eq!(run(&fine, &agents, &Progress::default(), || {}).unwrap().outcome.failure, None);
+}
+
+#[test]
+fn a_connection_that_says_nothing_does_not_keep_a_coordinator_waiting() {
+    let (names, (address, _)) = (agents(1), server());
+    let _silent = TcpStream::connect(&names[0]).unwrap();
+    let fine = spec(address, Pace::Closed, 0.1);
+    assert_eq!(run(&fine, &names, &Progress::default(), || {}).unwrap().outcome.failure, None);
+}
+
+/// A server that stores, slowly.
+fn slow_store() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let (mut reader, mut head, mut value) = (BufReader::new(&stream), vec![], [0; 66]);
+                // A set's line, and a value of 64 bytes with its line end.
+                while reader.read_until(b'\n', &mut head).is_ok_and(|bytes| bytes > 0)
+                    && reader.read_exact(&mut value).is_ok()
+                {
+                    thread::sleep(Duration::from_millis(1));
+                    if (&stream).write_all(b"STORED\r\n").is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn an_interrupt_while_keys_are_stored_ends_coordinator_and_agent() {
+    let (names, progress) = (agents(1), Progress::default());
+    let long = Spec { preload: true, keys: 1 << 40, ..spec(slow_store(), Pace::Closed, 1.0) };
+    thread::scope(|scope| {
+        let run = scope.spawn(|| run(&long, &names, &progress, || {}));
+        thread::sleep(Duration::from_millis(300));
+        progress.stop.store(true, Ordering::Relaxed);
+        let error = format!("{:#}", run.join().unwrap().unwrap_err());
+        assert!(error.contains("interrupted"), "{error}");
+    });
+    // The agent is free again.
+    let (address, _) = server();
+    let fine = spec(address, Pace::Closed, 0.1);
+    assert_eq!(run(&fine, &names, &Progress::default(), || {}).unwrap().outcome.failure, None);
 }

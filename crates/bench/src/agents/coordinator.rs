@@ -27,6 +27,9 @@ pub struct Gathered {
 /// An agent that is slower than the run by this much is gone.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// Storing the keys and connecting may take so long.
+const ASK_PATIENCE: Duration = Duration::from_secs(3600);
+
 struct Agent {
     name: String,
     line: Line,
@@ -54,10 +57,10 @@ pub fn run(
         all.push(prepared(name, share).with_context(|| format!("agent {name}"))?);
     }
     if let (true, Some(first)) = (spec.preload, all.first_mut()) {
-        first.ask(&Ask::Fill, true).with_context(|| format!("agent {}", first.name))?;
+        first.ask(&Ask::Fill, progress).with_context(|| format!("agent {}", first.name))?;
     }
     for agent in &mut all {
-        agent.ask(&Ask::Connect, true).with_context(|| format!("agent {}", agent.name))?;
+        agent.ask(&Ask::Connect, progress).with_context(|| format!("agent {}", agent.name))?;
     }
     for agent in &all {
         agent.line.say(&Ask::Go).with_context(|| format!("agent {}", agent.name))?;
@@ -94,7 +97,14 @@ fn prepared(name: &str, spec: Spec) -> Result<Agent> {
     let mut line = Line::new(TcpStream::connect(name).context("no connection")?)?;
     line.reader.get_ref().set_read_timeout(Some(GRACE))?;
     line.say(&Ask::Prepare { version: VERSION, spec: Box::new(spec) })?;
-    match line.hear()? {
+    let answer = line.hear().map_err(|error| match error.downcast_ref::<std::io::Error>() {
+        Some(silence) if is_silence(silence) => anyhow!(
+            "it said nothing for {} seconds: it serves another coordinator, or is no agent",
+            GRACE.as_secs()
+        ),
+        _ => error,
+    });
+    match answer? {
         Some(Say::Ready { host }) => Ok(Agent { name: name.to_owned(), line, host }),
         Some(Say::Failed { why }) => bail!(why),
         Some(_) => bail!("it answered out of order"),
@@ -103,11 +113,17 @@ fn prepared(name: &str, spec: Spec) -> Result<Agent> {
 }
 
 impl Agent {
-    /// Asks, and waits until it is done; `is_long` for what may take its time.
-    fn ask(&mut self, ask: &Ask, is_long: bool) -> Result<()> {
-        let patience = if is_long { Duration::from_secs(3600) } else { GRACE };
-        self.line.reader.get_ref().set_read_timeout(Some(patience))?;
+    /// Asks, and waits until it is done or an interrupt ends the wait.
+    fn ask(&mut self, ask: &Ask, progress: &Progress) -> Result<()> {
         self.line.say(ask)?;
+        let begun = Instant::now();
+        while !self.has_answered()? {
+            if progress.stop.load(Ordering::Relaxed) {
+                self.line.say(&Ask::Stop)?;
+                bail!("interrupted before the measurement");
+            }
+            ensure!(begun.elapsed() < ASK_PATIENCE, "it says nothing");
+        }
         match self.line.hear()? {
             Some(Say::Filled | Say::Connected) => Ok(()),
             Some(Say::Failed { why }) => bail!(why),
@@ -120,27 +136,31 @@ impl Agent {
     fn outcome(&mut self, patience: Duration, progress: &Progress) -> Result<Outcome> {
         let begun = Instant::now();
         let mut has_sent_stop = false;
-        // A message that has begun is read whole, so the wait for its first byte is apart.
-        loop {
-            self.line.reader.get_ref().set_read_timeout(Some(Duration::from_millis(100)))?;
-            match std::io::BufRead::fill_buf(&mut self.line.reader) {
-                Ok(_) => break,
-                Err(error) if is_silence(&error) => {}
-                Err(error) => return Err(error).context("receiving"),
-            }
+        while !self.has_answered()? {
             if progress.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut has_sent_stop, true)
             {
                 self.line.say(&Ask::Stop)?;
             }
             ensure!(begun.elapsed() < patience, "it says nothing");
         }
-        self.line.reader.get_ref().set_read_timeout(Some(GRACE))?;
         match self.line.hear()? {
             Some(Say::Done { outcome }) => Ok(*outcome),
             Some(Say::Failed { why }) => bail!(why),
             Some(_) => bail!("it answered out of order"),
             None => bail!("it closed the connection"),
         }
+    }
+
+    /// Waits for a moment; true if a message, which is read whole afterwards, or the end has come.
+    fn has_answered(&mut self) -> Result<bool> {
+        self.line.reader.get_ref().set_read_timeout(Some(Duration::from_millis(100)))?;
+        let has_answered = match std::io::BufRead::fill_buf(&mut self.line.reader) {
+            Ok(_) => true,
+            Err(error) if is_silence(&error) => false,
+            Err(error) => return Err(error).context("receiving"),
+        };
+        self.line.reader.get_ref().set_read_timeout(Some(GRACE))?;
+        Ok(has_answered)
     }
 }
 

@@ -11,12 +11,13 @@
 //!        connect        ->
 //!                       <- connected         all agents are connected before one begins
 //!        go             ->                   to all, as close in time as the network allows
-//!        (stop)         ->                   the run ends early
+//!        (stop)         ->                   fill or the run ends early
 //!                       <- done {outcome}
 //! ```
 //!
-//! An agent does what whoever reaches it says: it belongs on a network that one trusts, and listens
-//! on loopback unless told otherwise.
+//! An agent obeys every client that reaches it, within the bounds of a command line, and reads no
+//! file that its own command line does not name. It belongs on a network that one trusts, and
+//! listens on loopback unless told otherwise.
 
 mod coordinator;
 mod serve;

@@ -4,30 +4,36 @@
 //! for display.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::{Ask, Line, Say, VERSION};
 use crate::host::Host;
-use generator::{self, Outcome, Progress};
+use generator::spec::Spec;
+use generator::{self, Progress};
 
 /// A coordinator that says nothing for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Serves coordinators for ever; reports each one's wish to `log`.
+/// A client that has not asked for a load after so long is no coordinator: it keeps others waiting.
+const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Serves coordinators for ever, whose loads may use these `files` of this host; reports each one's
+/// wish to `log`.
 ///
 /// # Errors
 ///
 /// When no connection can be accepted any more.
-pub fn serve(listener: &TcpListener, log: impl Fn(&str)) -> Result<()> {
+pub fn serve(listener: &TcpListener, files: &[PathBuf], log: impl Fn(&str)) -> Result<()> {
     loop {
         let (stream, peer) = listener.accept().context("accepting")?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(FIRST_PATIENCE))?;
         log(&format!("{peer}: a coordinator"));
-        match Line::new(stream).and_then(|mut line| one(&mut line)) {
+        match Line::new(stream).and_then(|mut line| one(&mut line, files)) {
             Ok(requests) => log(&format!("{peer}: {requests} requests")),
             Err(error) => log(&format!("{peer}: {error:#}")),
         }
@@ -35,22 +41,29 @@ pub fn serve(listener: &TcpListener, log: impl Fn(&str)) -> Result<()> {
 }
 
 /// One coordinator's run; returns how many requests were answered.
-fn one(line: &mut Line) -> Result<u64> {
-    let spec = match line.hear()? {
-        Some(Ask::Prepare { version: VERSION, spec }) => spec,
-        Some(Ask::Prepare { version, .. }) => {
+fn one(line: &mut Line, files: &[PathBuf]) -> Result<u64> {
+    let spec = match line.hear() {
+        Ok(Some(Ask::Prepare { version: VERSION, spec })) => spec,
+        Ok(Some(Ask::Prepare { version, .. })) => {
             let why = format!("the coordinator speaks version {version}, this agent {VERSION}");
-            line.say(&Say::Failed { why: why.clone() })?;
-            bail!(why);
+            return refused(line, why);
         }
-        Some(_) | None => bail!("the coordinator did not say what to send"),
+        Ok(_) => bail!("the coordinator did not say what to send"),
+        Err(error) if is_silence(&error) => {
+            bail!("no load was asked for within {} seconds", FIRST_PATIENCE.as_secs())
+        }
+        Err(error) => return Err(error),
     };
+    if let Err(error) = may_run(&spec, files) {
+        return refused(line, format!("{error:#}"));
+    }
+    line.reader.get_ref().set_read_timeout(Some(PATIENCE))?;
     line.say(&Say::Ready { host: Host::here() })?;
     let progress = Progress::default();
     let mut ready = None;
     loop {
         let outcome = match line.hear()? {
-            Some(Ask::Fill) => generator::fill(&spec, &progress).map(|_| Say::Filled),
+            Some(Ask::Fill) => watched(line, &progress, || filled(&spec, &progress)),
             Some(Ask::Connect) => generator::connect(&spec).map(|connected| {
                 ready = Some(connected);
                 Say::Connected
@@ -70,29 +83,50 @@ fn one(line: &mut Line) -> Result<u64> {
                     return Ok(outcome.record.answered);
                 }
             }
-            Err(error) => {
-                let why = format!("{error:#}");
-                line.say(&Say::Failed { why: why.clone() })?;
-                bail!(why);
-            }
+            Err(error) => return refused(line, format!("{error:#}")),
         }
     }
 }
 
-/// Runs while the coordinator is listened to: it may stop the run, and one that goes away has
+fn refused(line: &Line, why: String) -> Result<u64> {
+    line.say(&Say::Failed { why: why.clone() })?;
+    bail!(why)
+}
+
+/// Refuses numbers that no command line takes, and files that this agent's command line did not
+/// name: their contents are sent to servers that the coordinator chooses.
+fn may_run(spec: &Spec, files: &[PathBuf]) -> Result<()> {
+    spec.check()?;
+    for file in spec.files() {
+        ensure!(
+            files.iter().any(|allowed| Path::new(allowed) == file),
+            "the agent may not read {0}: start it with --allow-file {0}",
+            file.display()
+        );
+    }
+    Ok(())
+}
+
+fn filled(spec: &Spec, progress: &Progress) -> Result<Say> {
+    generator::fill(spec, progress)?;
+    ensure!(!progress.stop.load(Ordering::Relaxed), "interrupted while storing the keys");
+    Ok(Say::Filled)
+}
+
+/// Works while the coordinator is listened to: it may stop the work, and one that goes away has
 /// stopped it.
-fn watched(
+fn watched<T: Send>(
     line: &mut Line,
     progress: &Progress,
-    work: impl FnOnce() -> Result<Outcome> + Send,
-) -> Result<Outcome> {
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     line.reader.get_ref().set_read_timeout(Some(Duration::from_millis(20)))?;
     let outcome = thread::scope(|scope| {
         let work = scope.spawn(work);
         while !work.is_finished() {
             match line.hear::<Ask>() {
                 Err(error) if is_silence(&error) => {}
-                // Whatever else is heard, or that nobody is there, ends the run.
+                // Whatever else is heard, or that nobody is there, ends the work.
                 _ => {
                     progress.stop.store(true, Ordering::Relaxed);
                     break;

@@ -1,6 +1,7 @@
 //! `holdall bench agent`: a generator host that a coordinator uses.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -19,6 +20,11 @@ pub(super) struct AgentArgs {
     /// Where to wait for coordinators, one after the other.
     #[arg(short, long, default_value = "127.0.0.1:11999", value_name = "ADDRESS:PORT")]
     listen: String,
+    /// A file of certificates, of a key or of a login that loads may use, by the name that the
+    /// coordinator gives it; may be given several times. Its contents go to servers that a
+    /// coordinator chooses.
+    #[arg(long = "allow-file", value_name = "FILE")]
+    files: Vec<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -29,6 +35,6 @@ Examples:
 pub(super) fn run(args: &AgentArgs) -> Result<ExitCode> {
     let listener = TcpListener::bind(&args.listen).with_context(|| args.listen.clone())?;
     terminal::eprint_error(&format!("listening on {}", listener.local_addr()?));
-    agents::serve(&listener, terminal::eprint_error)?;
+    agents::serve(&listener, &args.files, terminal::eprint_error)?;
     Ok(ExitCode::SUCCESS)
 }
