@@ -1,4 +1,5 @@
-//! The closed loop: a connection asks again when it was answered.
+//! The closed loop: a connection asks again when it was answered. With several servers, the next
+//! key decides which connection does ([`Clients`]).
 
 use std::os::fd::OwnedFd;
 
@@ -9,6 +10,9 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use super::clients::Clients;
+use super::conn::Conn;
+use super::spec::Spec;
 use super::wire::Op;
 use super::worker::Worker;
 
@@ -25,8 +29,11 @@ impl Worker<'_> {
     pub(super) fn closed(&mut self) -> Result<()> {
         let now = self.now();
         self.last_heard = now;
-        for at in 0..self.conns.len() {
-            self.refill(at, now)?;
+        let is_shared = self.fill.is_none() && self.run.spec.targets.len() > 1;
+        let mut clients = is_shared.then(|| Clients::new(self.run.spec, &self.conns));
+        match &mut clients {
+            Some(clients) => self.hand_out(clients, now)?,
+            None => (0..self.conns.len()).try_for_each(|at| self.refill(at, now))?,
         }
         let mut events = Vec::with_capacity((self.conns.len() + 1).clamp(2, 1024));
         // A timeout of each wait would be set and cleared for each reply, which costs more than a
@@ -37,8 +44,10 @@ impl Worker<'_> {
             let now = self.now();
             let is_over = self.is_over(now);
             for at in self.lost(now) {
-                if !is_over {
-                    self.refill(at, now)?;
+                match &mut clients {
+                    Some(clients) => clients.freed(at, &self.conns[at], 1),
+                    None if is_over => {}
+                    None => self.refill(at, now)?,
                 }
             }
             let mut has_heard = false;
@@ -50,10 +59,19 @@ impl Worker<'_> {
                 }
                 has_heard = true;
                 let at = usize::try_from(event.data.u64())?;
+                let before = clients.as_ref().map_or(0, |_| self.conns[at].in_flight());
                 self.serve(at, event.flags, now)?;
-                if !is_over {
-                    self.refill(at, now)?;
+                match &mut clients {
+                    Some(clients) => {
+                        let conn = &self.conns[at];
+                        clients.freed(at, conn, before - conn.in_flight());
+                    }
+                    None if is_over => {}
+                    None => self.refill(at, now)?,
                 }
+            }
+            if let Some(clients) = clients.as_mut().filter(|_| !is_over) {
+                self.hand_out(clients, now)?;
             }
             self.tell(now);
             let is_over = is_over || self.fill.is_some() || self.run.spec.requests > 0;
@@ -62,6 +80,21 @@ impl Worker<'_> {
             }
             self.check_silence(now, has_heard)?;
         }
+    }
+
+    /// Sends what clients ask for on the connections that have no request.
+    fn hand_out(&mut self, clients: &mut Clients, now: u64) -> Result<()> {
+        clients.ask(&mut self.draw);
+        while let Some(at) = clients.ready() {
+            self.renew(at)?;
+            let conn = &mut self.conns[at];
+            for _ in 0..room(self.run.spec, conn) {
+                let Some((op, key)) = clients.take(conn.target) else { break };
+                conn.ask(self.run.wire, op, self.draw.keys_after(op, key), now, now);
+            }
+            self.flush(at)?;
+        }
+        Ok(())
     }
 
     /// Wakes the thread now and then, also when no reply comes.
@@ -94,12 +127,9 @@ impl Worker<'_> {
                 *next += (spec.targets.len() * spec.threads) as u64;
             }
         } else {
-            let mut room = spec.pipeline as u64;
+            let mut room = room(spec, conn);
             if spec.requests > 0 {
                 room = room.min(spec.requests.saturating_sub(conn.asked));
-            }
-            if spec.reconnect > 0 && !conn.transport.is_udp() {
-                room = room.min(spec.reconnect.saturating_sub(conn.asked_here()));
             }
             for _ in 0..room {
                 let op = self.draw.op();
@@ -107,5 +137,15 @@ impl Worker<'_> {
             }
         }
         self.flush(at)
+    }
+}
+
+/// Requests that a connection takes in one batch.
+fn room(spec: &Spec, conn: &Conn) -> u64 {
+    let room = spec.pipeline as u64;
+    if spec.reconnect > 0 && !conn.transport.is_udp() {
+        room.min(spec.reconnect.saturating_sub(conn.asked_here()))
+    } else {
+        room
     }
 }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bounds;
+mod clients;
 mod closed;
 mod conn;
 mod draw;
