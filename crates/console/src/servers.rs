@@ -4,11 +4,11 @@
 //! The text is edited, read as a configuration, and compared with the one before. A change that
 //! would do anything else than was asked is refused, and the file stays as it is.
 
-use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use files::NewFile;
 use routeconf::ast::{Command, Config, Listener, Member, Pool};
 use routeconf::walk::{Question, Walker};
 use routeconf::{FileSources, Loaded, Params, load};
@@ -166,8 +166,10 @@ impl Change {
         if now != self.before {
             return Err("the file has changed meanwhile: look again".to_owned());
         }
-        replace(&beside(&self.file, "before"), &self.before, &self.file).map_err(failed)?;
-        replace(&self.file, &self.after, &self.file).map_err(failed)
+        // It says as much as the file, so the same people may read it.
+        let before = NewFile::create_like(&kept(&self.file), &self.file);
+        write(before, &self.before).map_err(failed)?;
+        write(NewFile::create(&self.file, &[]), &self.after).map_err(failed)
     }
 
     /// The share of keys without a routing prefix that another server answers after the change.
@@ -221,25 +223,25 @@ fn names(pool: &Pool) -> Vec<String> {
     pool.members.iter().map(name).collect()
 }
 
-fn beside(file: &Path, ending: &str) -> PathBuf {
+/// `FILE.before`.
+fn kept(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".");
-    name.push(ending);
+    name.push(".before");
     file.with_file_name(name)
 }
 
-/// Writes a file as a whole, with the permissions of another: a reader sees the old or the new.
-fn replace(file: &Path, text: &str, like: &Path) -> io::Result<()> {
-    let new = beside(file, "new");
-    let mut writer = File::create(&new)?;
-    writer.set_permissions(fs::metadata(like)?.permissions())?;
-    writer.write_all(text.as_bytes())?;
-    writer.sync_all()?;
-    fs::rename(&new, file)
+/// Writes a file as a whole: a reader sees the old or the new.
+fn write(new: io::Result<NewFile>, text: &str) -> io::Result<()> {
+    let mut new = new?;
+    new.write_all(text.as_bytes())?;
+    new.finish()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+
     use super::*;
 
     const TEXT: &str = r#"{"pools":{
@@ -280,6 +282,26 @@ mod tests {
         let before = folder.path().join("mcrouter.json.before");
         assert_eq!(fs::read_to_string(before).unwrap(), TEXT);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+    }
+
+    /// A proxy that runs as another user reads the file by its group.
+    #[test]
+    fn a_changed_file_keeps_its_readers_and_so_does_the_one_before() {
+        let (_folder, source) = source(TEXT);
+        let of = |path: &Path| {
+            let data = fs::metadata(path).unwrap();
+            (data.uid(), data.gid(), data.mode() & 0o7777)
+        };
+        if of(&source.file).0 == 0 {
+            chown(&source.file, Some(65534), Some(65534)).unwrap();
+        }
+        fs::set_permissions(&source.file, fs::Permissions::from_mode(0o640)).unwrap();
+        let old = of(&source.file);
+        for server in ["10.0.0.1:7", "10.0.0.2:7"] {
+            let change = Change::of(&wish("drain", server, ""), &source).unwrap();
+            change.write().unwrap();
+            assert_eq!((of(&source.file), of(&kept(&source.file))), (old, old));
+        }
     }
 
     #[test]

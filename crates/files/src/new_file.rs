@@ -1,12 +1,23 @@
 //! Files that take their names when they are whole.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{XattrFlags, fremovexattr, fsetxattr, getxattr};
+use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile};
+
+/// The attribute in which Linux keeps a file's access control list.
+const LIST: &str = "system.posix_acl_access";
+
+/// Bytes of an attribute at the most, by Linux.
+const LIST_BYTES_MAX: usize = 65_536;
+
+/// The permission of everybody to read a file.
+const READ_BY_ALL: u32 = 0o004;
 
 /// A file that is written beside the one of its name and replaces it at [`NewFile::finish`]. Until
 /// then, and if the writing fails, the old file stays as it is.
@@ -22,16 +33,32 @@ enum Kind {
 }
 
 impl NewFile {
-    /// Begins the file of this name. The new file has the permissions of the old one and, where
-    /// the system permits it, its owner.
+    /// Begins the file of this name. The new file has the owner, the group, the permissions and the
+    /// access control list of the old one. Where the system does not permit that owner or group, a
+    /// file that everybody may read gets others.
     ///
     /// # Errors
     ///
-    /// The system's refusal of a file in that folder; a name that is one of `inputs`, too.
+    /// The system's refusal of a file in that folder; a name that is one of `inputs`, too; an
+    /// owner or a group that the new file cannot have, where they may read what others may not.
     pub fn create(path: &Path, inputs: &[&Path]) -> io::Result<Self> {
         if inputs.iter().any(|input| is_same(path, input)) {
             return Err(io::Error::other("it is an input as well: name another file"));
         }
+        Self::begin(path, fs::metadata(path).ok().map(|old| (path, old)))
+    }
+
+    /// Begins a file of this name for the content of another, which has the same owner, group,
+    /// permissions and access control list as that one.
+    ///
+    /// # Errors
+    ///
+    /// As of [`NewFile::create`]; the system's where the other cannot be looked at.
+    pub fn create_like(path: &Path, other: &Path) -> io::Result<Self> {
+        Self::begin(path, Some((other, fs::metadata(other)?)))
+    }
+
+    fn begin(path: &Path, like: Option<(&Path, Metadata)>) -> io::Result<Self> {
         let old = fs::metadata(path).ok();
         if old.as_ref().is_some_and(|old| !old.is_file()) {
             return Ok(Self(Kind::Itself(File::options().write(true).open(path)?)));
@@ -42,17 +69,18 @@ impl NewFile {
         prefix.push(".");
         let here = Path::new(".");
         let folder = target.parent().filter(|folder| *folder != "").unwrap_or(here);
-        // As of any new file, less the umask.
-        let permissions = Permissions::from_mode(0o666);
+        // Until it belongs to its readers, nobody else opens it: who has it open reads all of it.
+        // Without an old file, it has what any new file has, less the umask.
+        let mode = if like.is_some() { 0o600 } else { 0o666 };
         let file = Builder::new()
             .prefix(&prefix)
             .suffix(".new")
-            .permissions(permissions)
+            .permissions(Permissions::from_mode(mode))
             .tempfile_in(folder)?;
-        if let Some(old) = old {
-            // Another owner is for root alone.
-            let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
-            file.as_file().set_permissions(old.permissions())?;
+        if let Some((path, data)) = like {
+            give(file.as_file(), &data)?;
+            file.as_file().set_permissions(data.permissions())?;
+            copy_list(file.as_file(), path)?;
         }
         Ok(Self(Kind::Beside { file, target }))
     }
@@ -87,6 +115,41 @@ impl Write for NewFile {
     }
 }
 
+/// Gives a file to the owner and the group of another.
+fn give(file: &File, like: &Metadata) -> io::Result<()> {
+    if fchown(file, Some(like.uid()), Some(like.gid())).is_ok() {
+        return Ok(());
+    }
+    // Only root gives a file to another owner; its owner gives it to a group of their own.
+    let _ = fchown(file, None, Some(like.gid()));
+    let new = file.metadata()?;
+    let is_kept = (new.uid(), new.gid()) == (like.uid(), like.gid());
+    if is_kept || like.mode() & READ_BY_ALL != 0 {
+        return Ok(());
+    }
+    let why = format!(
+        "the user {} and the group {} may read it, and could not read the new file: run this as \
+         that user with that group, or as root",
+        like.uid(),
+        like.gid()
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+/// Gives a file the access control list of another, or none if that has none.
+fn copy_list(file: &File, like: &Path) -> io::Result<()> {
+    let mut list = vec![0; LIST_BYTES_MAX];
+    match getxattr(like, LIST, list.as_mut_slice()) {
+        Ok(bytes) => fsetxattr(file, LIST, &list[..bytes], XattrFlags::empty())?,
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => {
+            // One that the folder gives to new files. Mostly there is none to remove.
+            let _ = fremovexattr(file, LIST);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
 /// True if both names lead to one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let file = |path| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
@@ -95,7 +158,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{chown, symlink};
 
     use super::*;
 
@@ -122,6 +185,83 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(names(folder.path()), ["kept"]);
+    }
+
+    /// A file of another group than new files have, and of another owner where this is root.
+    fn file_of_others(path: &Path) -> Option<(u32, u32)> {
+        fs::write(path, "old").unwrap();
+        let own = fs::metadata(path).unwrap();
+        let (uid, gid) = if own.uid() == 0 {
+            (65534, 65534)
+        } else {
+            let groups = rustix::process::getgroups().unwrap();
+            let gid = groups.iter().map(|gid| gid.as_raw()).find(|gid| *gid != own.gid())?;
+            (own.uid(), gid)
+        };
+        chown(path, Some(uid), Some(gid)).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o640)).unwrap();
+        Some((uid, gid))
+    }
+
+    #[test]
+    fn the_new_file_and_a_copy_belong_to_those_of_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("file"), folder.path().join("copy"));
+        let Some(others) = file_of_others(&path) else { return };
+        let of = |path: &Path| {
+            let data = fs::metadata(path).unwrap();
+            ((data.uid(), data.gid()), data.mode() & 0o7777)
+        };
+        fs::write(&copy, "of everybody").unwrap();
+        let new = [NewFile::create_like(&copy, &path), NewFile::create(&path, &[])];
+        for new in new {
+            let mut new = new.unwrap();
+            new.write_all(b"new").unwrap();
+            new.finish().unwrap();
+        }
+        assert_eq!((of(&path), of(&copy)), ((others, 0o640), (others, 0o640)));
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "new");
+    }
+
+    #[test]
+    fn users_of_an_access_control_list_stay_readers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "old").unwrap();
+        // Of `setfacl -m user:65534:r`: version, then kind, permission and number of each entry.
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        let none = u32::MAX;
+        let entries = [(1, 6, none), (2, 4, 65534), (4, 0, none), (16, 4, none), (32, 0, none)];
+        for (kind, permission, number) in entries {
+            list.extend(u16::to_le_bytes(kind));
+            list.extend(u16::to_le_bytes(permission));
+            list.extend(u32::to_le_bytes(number));
+        }
+        if fsetxattr(File::open(&path).unwrap(), LIST, &list, XattrFlags::empty()).is_err() {
+            return; // A file system without such lists.
+        }
+        NewFile::create(&path, &[]).unwrap().finish().unwrap();
+        let mut found = vec![0; LIST_BYTES_MAX];
+        let bytes = getxattr(&path, LIST, found.as_mut_slice()).unwrap();
+        assert_eq!(&found[..bytes], list);
+    }
+
+    /// Only root gives files away: everybody else keeps the old file with its readers.
+    #[test]
+    fn a_file_that_its_readers_could_not_read_any_more_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let new = NewFile::create_like(&path, Path::new("/etc/shadow"));
+        if fs::metadata(folder.path()).unwrap().uid() == 0 {
+            new.unwrap();
+        } else {
+            let refused = new.unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+            assert!(refused.to_string().contains("run this as that user"), "{refused}");
+            assert!(names(folder.path()).is_empty());
+        }
+        // Everybody reads it, whoever has it.
+        NewFile::create_like(&path, Path::new("/etc/passwd")).unwrap();
     }
 
     #[test]
