@@ -101,16 +101,20 @@ impl Way {
 /// Calls `ask` for each server, some at a time; the answers are in the servers' order.
 pub(crate) fn each<T: Send>(servers: &[Target], ask: impl Fn(&str) -> T + Sync) -> Vec<T> {
     let chunk = servers.len().div_ceil(ASKED_MAX).max(1);
-    let ask_all = |targets: &[Target]| -> Vec<T> {
+    let ask_all = &|targets: &[Target]| -> Vec<T> {
         targets.iter().map(|target| ask(&target.address)).collect()
     };
     thread::scope(|scope| {
-        let threads: Vec<_> =
-            servers.chunks(chunk).map(|targets| scope.spawn(|| ask_all(targets))).collect();
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.flatten().collect()
+        let begin = |targets| {
+            (targets, thread::Builder::new().spawn_scoped(scope, move || ask_all(targets)))
+        };
+        let begun: Vec<_> = servers.chunks(chunk).map(begin).collect();
+        let answers = begun.into_iter().map(|(targets, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // The system has no thread more: it takes longer.
+            Err(_) => ask_all(targets),
+        });
+        answers.flatten().collect()
     })
 }
 

@@ -1,7 +1,8 @@
 //! The HTTP server: the page, JSON, and the stream of ticks.
 //!
-//! Bounded are the connections, the streams among them, the head and the body of a request, and the
-//! time for a head. What may take long runs in threads of its own, a few at a time.
+//! Bounded are the connections, the streams among them, the head and the body of a request, the
+//! time for a head, and the time in which a client takes nothing. What may take long runs in
+//! threads of its own, a few at a time.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,8 +18,10 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use crate::admission::{Admission, Refusal};
 use crate::answers::{Answers, Missing};
@@ -43,7 +46,8 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a request's body.
 const BODY_BYTES_MAX: usize = 1024;
 
-/// The time for a request's head, and for the next request of a connection.
+/// The time for a request's head, for the next request of a connection, and for a client to take
+/// some of what was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The pause after a connection could not be accepted: descriptors have run out.
@@ -58,9 +62,11 @@ pub(crate) struct Console {
     pub(crate) admission: Admission,
     pub(crate) page: Page,
     streams: Arc<Semaphore>,
-    questions: Semaphore,
+    /// The work on a question holds a permit to its end, also when nobody waits for the answer any
+    /// more.
+    questions: Arc<Semaphore>,
     /// One action at a time: two changes of one file would undo each other.
-    actions: Semaphore,
+    actions: Arc<Semaphore>,
 }
 
 impl Console {
@@ -70,8 +76,8 @@ impl Console {
             admission,
             page: Page::new(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
-            questions: Semaphore::new(QUESTIONS_MAX),
-            actions: Semaphore::new(1),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            actions: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -119,6 +125,8 @@ pub(crate) async fn serve(listener: TcpListener, console: Arc<Console>) {
 }
 
 async fn converse(stream: TcpStream, console: Arc<Console>) {
+    // The kernel ends a connection whose client takes nothing. Where this fails, it stays open.
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(PATIENCE));
     let service = service_fn(move |request| {
         let console = Arc::clone(&console);
         async move { Ok::<_, Infallible>(answer(request, &console).await) }
@@ -197,14 +205,11 @@ fn events(console: &Console) -> Response<Body> {
 
 /// A question that may take a while.
 async fn question(path: &str, query: &str, console: &Arc<Console>) -> Response<Body> {
-    let Ok(_permit) = console.questions.acquire().await else {
-        return text(StatusCode::SERVICE_UNAVAILABLE, "the console ends");
-    };
     let pairs = form_urlencoded::parse(query.as_bytes());
     let parameters: BTreeMap<String, String> = pairs.into_owned().collect();
     let (path, console) = (path.to_owned(), Arc::clone(console));
-    let found = tokio::task::spawn_blocking(move || console.answers.of(&path, &parameters)).await;
-    match found {
+    let turns = Arc::clone(&console.questions);
+    match in_turn(turns, move || console.answers.of(&path, &parameters)).await {
         Ok(Ok(value)) => of_json(&value),
         Ok(Err(Missing::Unknown)) => text(StatusCode::NOT_FOUND, "there is nothing here"),
         Ok(Err(Missing::Wrong(why))) => text(StatusCode::BAD_REQUEST, &why),
@@ -218,16 +223,28 @@ async fn act(path: &str, body: Incoming, user: &str, console: &Arc<Console>) -> 
         return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long");
     };
     let value: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
-    let Ok(_one) = console.actions.acquire().await else {
-        return text(StatusCode::SERVICE_UNAVAILABLE, "the console ends");
-    };
     let (action, user, console) = (path.to_owned(), user.to_owned(), Arc::clone(console));
-    let done = tokio::task::spawn_blocking(move || console.act(&action, &value, &user));
-    match done.await {
+    let turns = Arc::clone(&console.actions);
+    match in_turn(turns, move || console.act(&action, &value, &user)).await {
         Ok(Ok(value)) => of_json(&value),
         Ok(Err(why)) => text(StatusCode::BAD_REQUEST, &why),
         Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the action failed"),
     }
+}
+
+/// Does what may take long when it has its turn. A client that goes away ends only the waiting:
+/// what has begun keeps its turn until it is done.
+async fn in_turn<T: Send + 'static>(
+    turns: Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    // Nobody closes the semaphore, so there is always a permit.
+    let permit = turns.acquire_owned().await;
+    let work = move || {
+        let _held = permit;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await
 }
 
 fn of_json(value: &Value) -> Response<Body> {
@@ -274,9 +291,13 @@ mod tests {
 
     /// A console without logins over a member that is away, and the runtime that serves it.
     fn console() -> (Runtime, SocketAddr) {
-        let target = Target { address: "127.0.0.1:1".to_owned(), group: "<b>/x".to_owned() };
+        console_of("127.0.0.1:1", Options::default())
+    }
+
+    fn console_of(member: &str, options: Options) -> (Runtime, SocketAddr) {
+        let target = Target { address: member.to_owned(), group: "<b>/x".to_owned() };
         let interval = Duration::from_millis(100);
-        let tier = Tier::start(vec![target], Options::default(), interval).unwrap();
+        let tier = Tier::start(vec![target], options, interval).unwrap();
         let answers = Answers { tier, config: None };
         let admission =
             Admission { names: vec![], logins: None, acts: false, token: String::new() };
@@ -368,5 +389,48 @@ mod tests {
         assert!(pages.iter().all(|(_, head)| head == "HTTP/1.1 200"));
         assert_eq!(open().1, "HTTP/1.1 503");
         assert!(get(address, "/").starts_with("HTTP/1.1 200 "));
+    }
+
+    /// What was asked for goes on when the client has gone away, so it counts until it ends.
+    #[test]
+    fn questions_are_bounded_though_nobody_waits_for_their_answers() {
+        // It accepts by its backlog and never answers.
+        let member = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        member.set_nonblocking(true).unwrap();
+        let options = Options { timeout: Duration::from_secs(600), ..Options::default() };
+        let name = member.local_addr().unwrap().to_string();
+        let (_runtime, address) = console_of(&name, options);
+        let mut asked = Vec::new();
+        for _ in 0..5 * QUESTIONS_MAX {
+            let mut client = TcpStream::connect(address).unwrap();
+            write!(client, "GET /api/key?key=a HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+            // Time in which the console asks, if it will.
+            std::thread::sleep(Duration::from_millis(20));
+            asked.extend(std::iter::from_fn(|| member.accept().ok()));
+        }
+        assert!(get(address, "/").starts_with("HTTP/1.1 200 "));
+        asked.extend(std::iter::from_fn(|| member.accept().ok()));
+        // Of these, one is of the statistics that the page shows.
+        assert!(asked.len() <= QUESTIONS_MAX + 1, "{}", asked.len());
+        assert!(asked.len() > 1, "none was asked");
+        drop((member, asked));
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_loses_its_connection() {
+        let (_runtime, address) = console();
+        let mut client = TcpStream::connect(address).unwrap();
+        let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        // Together more than the buffers of both sides have room for.
+        client.write_all(request.repeat(400).as_bytes()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let begin = std::time::Instant::now();
+        loop {
+            match client.write(b"G") {
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => break,
+                _ => std::thread::sleep(Duration::from_millis(100)),
+            }
+            assert!(begin.elapsed() < 12 * PATIENCE, "the connection is still there");
+        }
     }
 }
