@@ -9,6 +9,11 @@ use crate::connection::{Connection, Error};
 /// thousand.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 
+/// Statistics of a reading at the most, since one takes more memory than its line has bytes. A
+/// server has some thousand, and 14,336 more with all 1,024 namespaces; a proxy has some for each
+/// server.
+const STATS_MAX: usize = 50_000;
+
 /// The longest that one group may take, however often a line of it comes.
 const GROUP_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -138,7 +143,10 @@ pub fn stats_group(
 ) -> Result<(), Error> {
     connection.send(format!("{request}\r\n").as_bytes())?;
     let (begin, mut bytes) = (Instant::now(), 0);
-    while bytes <= GROUP_BYTES_MAX && begin.elapsed() < GROUP_TIME_MAX {
+    let is_within = |bytes, stats: &BTreeMap<_, _>| {
+        bytes <= GROUP_BYTES_MAX && stats.len() <= STATS_MAX && begin.elapsed() < GROUP_TIME_MAX
+    };
+    while is_within(bytes, stats) {
         let line = connection.line()?;
         bytes += line.len();
         if let Some(stat) = line.strip_prefix("STAT ") {
@@ -174,7 +182,7 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::thread;
 
@@ -209,6 +217,29 @@ mod tests {
         drop(connection);
         // What the sockets hold comes on top.
         assert!(server.join().unwrap() < 32 * GROUP_BYTES_MAX);
+    }
+
+    /// A short line takes many times its bytes in memory.
+    #[test]
+    fn an_answer_of_many_short_lines_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines: String = (0..=STATS_MAX).map(|name| format!("STAT {name}\r\n")).collect();
+            assert!(lines.len() < GROUP_BYTES_MAX);
+            stream.read_exact(&mut [0; b"stats\r\n".len()]).unwrap();
+            // The other side goes away before it has all.
+            let _ = stream.write_all((lines + "END\r\n").as_bytes());
+        });
+        let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+        let mut connection = Connection::open(&address, &options).unwrap();
+        let mut stats = BTreeMap::new();
+        let error = stats_group(&mut connection, "stats", &mut stats).unwrap_err().to_string();
+        assert!(error.contains("more, or more slowly, than a member does"), "{error}");
+        assert_eq!(stats.len(), STATS_MAX + 1);
+        drop(connection);
+        server.join().unwrap();
     }
 
     #[test]
