@@ -114,6 +114,8 @@ impl Answers {
             match now.role {
                 Role::Invalidator => invalidators.push(json!({
                     "address": address, "error": member.error, "clusters": clusters(&now),
+                    "check_age_ms": now.number("check_age_ms"),
+                    "check_late": now.number("check_late"),
                 })),
                 Role::Server if member.error.is_none() => {
                     let named =
@@ -224,6 +226,8 @@ fn rate(member: &Member, name: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
     use plan::Target;
@@ -280,6 +284,33 @@ mod tests {
         assert_eq!(
             json!(clusters(&reading)),
             json!({"a:b": {"lag_ms": "7"}, "c": {"lag_ms": "9"}})
+        );
+    }
+
+    #[test]
+    fn an_invalidator_says_when_the_log_was_checked() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let said = "STAT delivered_position 1\r\nSTAT cluster:a:lag_ms 7\r\n\
+                    STAT check_age_ms 9000\r\nSTAT check_late 1\r\nEND\r\n";
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(said.as_bytes()).unwrap();
+            // Kept open: one that is away has its last answer, too.
+            std::thread::park();
+        });
+        let target = Target { address, group: String::new() };
+        let options = Options { timeout: Duration::from_secs(600), ..Options::default() };
+        let tier = Tier::start(vec![target], options, Duration::from_millis(50)).unwrap();
+        while tier.members()[0].now.is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let found = Answers { tier, config: None }.invalidation();
+        let invalidator = &found["invalidators"][0];
+        assert_eq!(invalidator["clusters"], json!({"a": {"lag_ms": "7"}}));
+        assert_eq!(
+            (&invalidator["check_age_ms"], &invalidator["check_late"]),
+            (&json!(9000.0), &json!(1.0))
         );
     }
 

@@ -109,6 +109,9 @@ const INVALIDATOR: &[Column] = &[
     column("gaps", "gaps", Count, Sum, |of| of.now.number("gaps")),
     column("behind", "behind_bytes", Bytes, Most, |of| of.now.number("behind_bytes")),
     column("spool", "spool_bytes", Bytes, Sum, |of| of.sum("spool_bytes")),
+    wide(column("check", "check_age_seconds", Seconds, Most, |of| {
+        Some(of.now.number("check_age_ms")? / 1e3)
+    })),
     wide(ROUND_TRIP),
 ];
 
@@ -326,6 +329,8 @@ impl Readings<'_> {
             Some(format!("{away} clusters are away"))
         } else if self.most("canary_late").is_some_and(|late| late > 0.0) {
             Some("the canary is late".to_owned())
+        } else if self.now.number("check_late").is_some_and(|late| late > 0.0) {
+            Some("the check of the log is late".to_owned())
         } else {
             let gaps = self.grown(|reading| reading.number("gaps")).filter(|gaps| *gaps > 0.0)?;
             Some(format!("{gaps} gaps in the log"))

@@ -29,6 +29,7 @@ const FIGURES = {
     ["Keys a second", "count", [["keys_per_second", "found"], ["delivered_per_second", "delivered"]]],
     ["Lag behind the database", "seconds", [["lag_seconds", "lag"]]],
     ["Age of the canary", "seconds", [["canary_seconds", "canary"]]],
+    ["Age of the last check of the log", "seconds", [["check_age_seconds", "check"]]],
     ["Keys that wait", "count", [["waiting_keys", "waiting"]]],
   ],
 };

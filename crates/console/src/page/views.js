@@ -80,7 +80,7 @@ const way = {
 
 const invalidation = {
   begin() {
-    this.clusters = new Table(at("clusters"), "By invalidator", ["Cluster", "Invalidator", "Connected", ["Lag", "n"], ["Canary", "n"], ["Waiting", "n"], ["On disk", "n"], "Last error"]);
+    this.clusters = new Table(at("clusters"), "By invalidator", ["Cluster", "Invalidator", "Connected", ["Lag", "n"], ["Canary", "n"], ["Log checked", "n"], ["Waiting", "n"], ["On disk", "n"], "Last error"]);
     this.stale = new Table(at("stale"), "Since each server's start", ["Server", ["Stale hits", "n"], ["Stale items", "n"], ["Leases", "n"], ["Waits", "n"],
       ["Refused sets", "n"], ["Hold-offs", "n"], ["Flushed prefixes", "n"]]);
     this.migrations = new Table(at("migrations"), "From the proxy's configuration", ["From", "To", "Begins", "Ends", ["Done", "n"], ["", "bar"]]);
@@ -103,14 +103,16 @@ const invalidation = {
     const of = (fields, name) => Number(fields[name] ?? NaN);
     const connected = [{ text: "no", kind: "bad" }, { text: "yes", kind: "good" }];
     const away = (address, error, clusters) => (clusters.length > 0 ? clusters : [NONE]).map((name) =>
-      [name, address, { text: "away", kind: "bad" }, NONE, { text: NONE }, NONE, NONE, error]);
+      [name, address, { text: "away", kind: "bad" }, NONE, { text: NONE }, { text: NONE }, NONE, NONE, error]);
     const none = unknown > 0
       ? `No invalidator is among the members that answer. ${counted(unknown, "member")} never did.`
       : "No invalidator is among the members: name the address of its status.";
-    this.clusters.fill(invalidators.flatMap(({ address, error, clusters }) => (error ? away(address, error, Object.keys(clusters)) : Object.entries(clusters).map(([name, fields]) => [
+    const checked = (age, late) => (age === null ? { text: NONE } : { text: `${shown("seconds", age / 1e3)} ago`, kind: late > 0 ? "bad" : "" });
+    this.clusters.fill(invalidators.flatMap(({ address, error, clusters, check_age_ms: age, check_late: late }) => (error ? away(address, error, Object.keys(clusters)) : Object.entries(clusters).map(([name, fields]) => [
       name, address, connected[of(fields, "connected")] ?? { text: NONE },
       shown("seconds", of(fields, "lag_ms") / 1e3),
       { text: shown("seconds", of(fields, "canary_ms") / 1e3), kind: of(fields, "canary_late") > 0 ? "bad" : "" },
+      checked(age, late),
       shown("count", of(fields, "waiting")), shown("bytes", of(fields, "spool_bytes")), fields.last_error ?? NONE,
     ]))), none);
   },

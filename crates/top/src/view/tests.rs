@@ -11,6 +11,7 @@ use ratatui::crossterm::event::KeyCode;
 use super::draw::draw;
 use super::{Asked, Screen, Top};
 use crate::poller::Member;
+use crate::row::{Health, Row};
 use plan::Target;
 use tools::{Reading, Role};
 
@@ -70,6 +71,8 @@ fn tier() -> Vec<Member> {
         ("cluster:west:canary_ms", "500"),
         ("cluster:west:connected", "1"),
         ("gaps", "0"),
+        ("check_age_ms", "95000"),
+        ("check_late", "0"),
     ];
     invalidator.now = reading(Role::Invalidator, now, &stats);
     vec![server, away, proxy, invalidator]
@@ -101,6 +104,17 @@ fn eighty_columns_show_the_tier() {
 #[test]
 fn two_hundred_columns_show_more_of_it() {
     assert_eq!(screen(&mut top(), 200, 17), include_str!("snapshots/members_200.txt"));
+}
+
+#[test]
+fn an_invalidator_whose_check_is_late_is_in_trouble() {
+    let mut invalidator = tier().remove(3);
+    assert_eq!(Row::new(3, &invalidator).health, Health::Good);
+    let mut now = invalidator.now.as_deref().unwrap().clone();
+    now.stats.insert("check_late".to_owned(), "1".to_owned());
+    invalidator.now = Some(Arc::new(now));
+    let row = Row::new(3, &invalidator);
+    assert_eq!(row.health, Health::Trouble("the check of the log is late".to_owned()));
 }
 
 #[test]
