@@ -50,6 +50,16 @@ test("another key is a failure", async () => {
   assert.equal(await against([["VA 5 kone f0 c9\r\nright\r\n"]], early), "right");
 });
 
+test("a large value is joined once and not for each chunk", async (t) => {
+  const value = "v".repeat(8 << 20);
+  const concat = t.mock.method(Buffer, "concat");
+  const got = await against([[`VALUE one 0 ${value.length}\r\n${value}\r\nEND\r\n`]], read);
+  assert.ok(got === value);
+  const joined = concat.mock.calls.reduce((sum, call) => sum + call.result.length, 0);
+  // Once when the value is whole, and perhaps again for a last line that came behind it.
+  assert.ok(joined < 3 * value.length, `${joined} bytes were joined`);
+});
+
 test("an error in place of the end is a failure, and closes", async () => {
   const broken = "VALUE one 0 5\r\nwrong\r\nCLIENT_ERROR late\r\n";
   const connections = [[broken], ["VALUE one 0 5\r\nright\r\nEND\r\n"]];

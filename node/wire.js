@@ -9,25 +9,31 @@ const VALUE_MAX = 1 << 30;
 // A server's refusal of a request that it does not know, or has no right to.
 export class Refused extends Error {}
 
-// A reply that is not there yet.
-const MORE = Symbol("more");
+// A reply that is not there yet: it has this many bytes at the least, as far as is known.
+class More {
+  constructor(length) {
+    this.length = length;
+  }
+}
+
+const MORE_OF_LINE = new More(0);
 
 const unexpected = (line) => new Error(`an unexpected reply: ${line}`);
 
-// A line that begins at `at`: its text and where the next one begins; or MORE.
+// A line that begins at `at`: its text and where the next one begins; or More.
 function lineAt(buffer, at) {
   const end = buffer.indexOf("\n", at);
   if (end < 0) {
     if (buffer.length - at > 4096) throw new Error("a line without an end");
-    return MORE;
+    return MORE_OF_LINE;
   }
   return { text: buffer.toString("latin1", at, end).replace(/\r$/, ""), next: end + 1 };
 }
 
-// The first line of a reply, or MORE. One of an error is thrown, with the place of the next reply.
+// The first line of a reply, or More. One of an error is thrown, with the place of the next reply.
 function headOf(buffer) {
   const line = lineAt(buffer, 0);
-  if (line === MORE) return MORE;
+  if (line instanceof More) return line;
   const { text, next } = line;
   if (text.startsWith("SERVER_ERROR")) throw Object.assign(new Error(text), { next });
   if (text === "ERROR" || text.startsWith("CLIENT_ERROR")) {
@@ -36,22 +42,22 @@ function headOf(buffer) {
   return line;
 }
 
-// The value of a length that a line has told, and where it ends; or MORE.
+// The value of a length that a line has told, and where it ends; or More.
 function blockAt(buffer, at, digits) {
   const length = Number(digits);
   if (!/^\d+$/.test(digits) || length > VALUE_MAX) throw new Error(`no length: ${digits}`);
-  if (buffer.length < at + length + 2) return MORE;
+  if (buffer.length < at + length + 2) return new More(at + length + 2);
   if (buffer.toString("latin1", at + length, at + length + 2) !== "\r\n") {
     throw new Error("a value does not end where its length says");
   }
   return { value: Buffer.from(buffer.subarray(at, at + length)), next: at + length + 2 };
 }
 
-// Readers of replies: each gives what the reply says, and where the next one begins; or MORE.
+// Readers of replies: each gives what the reply says, and where the next one begins; or More.
 
 const oneOf = (...words) => (buffer) => {
   const line = headOf(buffer);
-  if (line === MORE) return MORE;
+  if (line instanceof More) return line;
   if (!words.includes(line.text)) throw unexpected(line.text);
   return { word: line.text, next: line.next };
 };
@@ -73,16 +79,16 @@ export function stored(buffer) {
 // The reply to get, gets and lease-get of a key.
 export const retrieved = (key) => (buffer) => {
   const line = headOf(buffer);
-  if (line === MORE) return MORE;
+  if (line instanceof More) return line;
   if (line.text === "END") return { found: false, token: 0n, next: line.next };
   const words = line.text.split(" ");
   const found = [4, 5].includes(words.length) && words[0] === "VALUE";
   const leased = words.length === 5 && words[0] === "LVALUE";
   if (!(found || leased) || words[1] !== key) throw unexpected(line.text);
   const block = blockAt(buffer, line.next, found ? words[3] : words[4]);
-  if (block === MORE) return MORE;
+  if (block instanceof More) return block;
   const end = lineAt(buffer, block.next);
-  if (end === MORE) return MORE;
+  if (end instanceof More) return end;
   if (end.text !== "END") throw unexpected(end.text);
   const [token, cas] = found ? [0n, BigInt(words[4] ?? 0)] : [BigInt(words[2]), 0n];
   const stale = !found && block.value.length > 0;
@@ -92,11 +98,11 @@ export const retrieved = (key) => (buffer) => {
 // The reply to mg of a key with the flags k, v, c, G and R.
 export const meta = (key) => (buffer) => {
   const line = headOf(buffer);
-  if (line === MORE) return MORE;
+  if (line instanceof More) return line;
   const [code, length, ...words] = line.text.split(" ");
   if (code !== "VA" || !words.includes(`k${key}`)) throw unexpected(line.text);
   const block = blockAt(buffer, line.next, length);
-  if (block === MORE) return MORE;
+  if (block instanceof More) return block;
   const number = (letter) => words.find((word) => word[0] === letter)?.slice(1);
   const [token, cas] = [number("G"), BigInt(number("c") ?? 0)];
   const found = token === undefined && cas !== 0n;
@@ -117,7 +123,12 @@ export class Connection {
   #socket = null;
   // Requests without a reply: how it is read, and who waits.
   #asked = [];
+  // What has come and was not read, the sum of its lengths, and the sum from which on there may be
+  // a whole reply. A large value comes in many chunks: to join them for each would take the square
+  // of its length.
   #chunks = [];
+  #length = 0;
+  #wanted = 0;
   // A reply has come on this socket.
   #isUsed = false;
   // What was asked began on an idle socket, and nothing has come since: if the server has closed
@@ -150,7 +161,7 @@ export class Connection {
 
   #open() {
     const socket = connect(this.#address);
-    this.#chunks = [];
+    this.#keep([], 0);
     [this.#isUsed, this.#isUnseen] = [false, false];
     socket.setNoDelay(true);
     socket.on("data", (chunk) => this.#take(socket, chunk));
@@ -163,13 +174,19 @@ export class Connection {
     if (socket !== this.#socket) return;
     [this.#isUsed, this.#isUnseen] = [true, false];
     this.#chunks.push(chunk);
+    this.#length += chunk.length;
+    if (this.#length < this.#wanted) return;
     let buffer = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks);
+    let wanted = 0;
     while (this.#asked.length > 0 && buffer.length > 0) {
       const asked = this.#asked[0];
       let settle;
       try {
         const reply = asked.read(buffer);
-        if (reply === MORE) break;
+        if (reply instanceof More) {
+          wanted = reply.length;
+          break;
+        }
         buffer = buffer.subarray(reply.next);
         settle = () => asked.resolve(reply);
       } catch (error) {
@@ -183,13 +200,20 @@ export class Connection {
       settle();
     }
     if (this.#asked.length > 0) {
-      this.#chunks = buffer.length > 0 ? [buffer] : [];
+      this.#keep(buffer.length > 0 ? [buffer] : [], wanted);
       return;
     }
     if (buffer.length > 0) return this.#fail(socket, new Error("more than was asked for"));
-    this.#chunks = [];
+    this.#keep([], 0);
     // A connection without work does not keep the process alive.
     socket.unref();
+  }
+
+  // What is left to read, and from which length on.
+  #keep(chunks, wanted) {
+    this.#chunks = chunks;
+    this.#length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
+    this.#wanted = wanted;
   }
 
   // The socket has ended: asks once more on a new one, or fails.
