@@ -105,6 +105,8 @@ impl Draft {
         self.resolve_item_limit(warnings)?;
         self.resolve_tls(warnings)?;
         self.resolve_login(environment, warnings)?;
+        let warning = self.options.udp_warning().map_err(|why| Conflict::new("-U", why))?;
+        warnings.extend(warning.map(|warning| format!("-U: {warning}")));
         let threads =
             self.threads.unwrap_or_else(|| environment.cpus.clamp(1, THREADS_DEFAULT_MAX));
         // Where the number of processors is not known it is 0.
@@ -155,8 +157,7 @@ impl Draft {
         }
     }
 
-    /// A listener that was meant to be encrypted must not come up plain. Datagrams are never
-    /// encrypted, in memcached neither.
+    /// A listener that was meant to be encrypted must not come up plain.
     fn resolve_tls(&mut self, warnings: &mut Vec<String>) -> Result<(), Conflict> {
         let tcp = &self.options.tcp;
         if !self.tls {
@@ -176,9 +177,6 @@ impl Draft {
             let warning =
                 "ssl_verify_mode: no certificate is asked for, since ssl_ca_cert is not set";
             warnings.push(warning.to_owned());
-        }
-        if !self.options.udp.is_empty() {
-            warnings.push("-U: what goes by UDP is not encrypted, in spite of -Z".to_owned());
         }
         self.options.tls = Some(self.tls_options.clone());
         Ok(())
@@ -216,12 +214,8 @@ impl Draft {
             (false, true, _) => Protocol::Ascii,
             (_, _, protocol) => protocol,
         };
-        if options.auth.users.is_none() {
-            if options.auth.rights.is_some() {
-                return Err(Conflict::new("-o rights", "needs users, by -Y or -S"));
-            }
-        } else if !options.udp.is_empty() {
-            return Err(Conflict::new("-U", "there is no login over UDP"));
+        if options.auth.users.is_none() && options.auth.rights.is_some() {
+            return Err(Conflict::new("-o rights", "needs users, by -Y or -S"));
         }
         Ok(())
     }

@@ -6,8 +6,9 @@
 //! memcached `server_sockets()`, whose other prefixes (`proto[..]:`, `tag[..]:`) are refused by
 //! name.
 
-use net::TlsMode;
+use net::{TlsMode, Verify};
 
+use super::Options;
 use super::bad_value::BadValue;
 
 /// A host and port to listen on.
@@ -19,6 +20,31 @@ pub struct Endpoint {
     pub port: u16,
     /// The use of TLS there, over TCP.
     pub tls: TlsMode,
+}
+
+impl Options {
+    /// A warning of UDP with these options, if there is reason for one.
+    ///
+    /// # Errors
+    ///
+    /// The reason why UDP cannot be served with them: it would answer clients that the other
+    /// listeners refuse.
+    pub fn udp_warning(&self) -> Result<Option<&'static str>, &'static str> {
+        if self.udp.is_empty() {
+            return Ok(None);
+        }
+        if self.auth.users.is_some() {
+            return Err("there is no login over UDP");
+        }
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let is_mutual = self.tcp.iter().any(|endpoint| endpoint.tls == TlsMode::Mutual);
+        if is_mutual || tls.verify == Verify::Require {
+            return Err(
+                "UDP has no certificates of clients, which ssl_verify_mode or mtls: requires",
+            );
+        }
+        Ok(Some("what goes by UDP is not encrypted, in spite of -Z"))
+    }
 }
 
 /// One element of the `-l` list, before `-p` and `-U` give it a port.

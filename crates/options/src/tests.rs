@@ -504,6 +504,14 @@ fn a_listener_meant_for_tls_never_comes_up_plain() {
     let (datagrams, warnings) = run(Style::Memcached, &[&TLS[..], &["-U", "1"]].concat());
     assert_eq!((datagrams.udp.len(), datagrams.tls.is_some()), (1, true));
     assert!(warnings.iter().any(|line| line.starts_with("-U: ")), "{warnings:?}");
+    // Who has to show a certificate could ask by UDP without one.
+    for mode in ["2", "3"] {
+        let requires = format!("ssl_verify_mode={mode}");
+        let required = [&TLS[..], &["-o", &requires, "-U", "1"]].concat();
+        assert_eq!(refused(&required).status, EXIT_USAGE, "{mode}");
+    }
+    let mutual = ["-l", "127.0.0.1:1,mtls:127.0.0.1:2", "-U", "1"];
+    assert_eq!(refused(&[&TLS[..], &mutual].concat()).status, EXIT_USAGE);
     assert_eq!(refused(&["-o", "ssl_ciphers=HIGH"]).status, EXIT_USAGE);
 }
 
