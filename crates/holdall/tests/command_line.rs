@@ -128,6 +128,8 @@ fn a_file_in_the_socket_s_place_is_left_alone() {
     let output = output(&mut holdall(&["serve", "-s", &scratch.text("x")]));
     assert_eq!(output.status.code(), Some(71), "{}", stderr(&output));
     assert_eq!(std::fs::read_to_string(scratch.path("x")).unwrap(), "precious");
+    let text = stderr(&output);
+    assert!(text.contains("is not a socket; remove it, or name another path by -s"), "{text}");
 }
 
 #[test]

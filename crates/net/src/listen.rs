@@ -42,7 +42,7 @@ impl Listen {
     ///
     /// The first address that cannot be bound, named in the message. A unix socket's path is taken
     /// over only from a socket on which nobody listens; anything else there is
-    /// [`io::ErrorKind::AddrInUse`].
+    /// [`io::ErrorKind::AlreadyExists`] if it is no socket, and [`io::ErrorKind::AddrInUse`].
     pub fn bind(&self) -> io::Result<Sockets> {
         self.bind_or_inherit(&mut Inherited::default())
     }
@@ -175,7 +175,7 @@ fn one_of_group(address: SocketAddr) -> io::Result<UdpSocket> {
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "exists and is not a socket"));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is not a socket"));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),

@@ -65,7 +65,15 @@ pub(super) fn bind_unix(
         backlog: options.backlog,
         ..Listen::default()
     };
-    sockets.append(listen.bind_or_inherit(inherited).map_err(failed)?);
+    let bound = listen.bind_or_inherit(inherited).map_err(|error| {
+        let failure = Failure::os(error.to_string());
+        match error.kind() {
+            io::ErrorKind::AlreadyExists => failure.hint("remove it, or name another path by -s"),
+            io::ErrorKind::AddrInUse => failure.hint("end that server, or name another path by -s"),
+            _ => failure,
+        }
+    })?;
+    sockets.append(bound);
     Ok(())
 }
 
