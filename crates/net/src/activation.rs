@@ -26,7 +26,12 @@ pub fn activated() -> io::Result<Inherited> {
             ))
         })?;
         SockRef::from(&socket).set_nonblocking(true)?;
-        inherited.add_bound(socket)?;
+        inherited.add_bound(socket).map_err(|_| {
+            io::Error::other(format!(
+                "socket {number} of systemd has neither an IP address nor a path; a name that \
+                 begins with @ cannot be served"
+            ))
+        })?;
     }
     Ok(inherited)
 }

@@ -49,7 +49,8 @@ impl Listen {
 
     /// Binds every address that has no inherited socket, and takes the inherited socket for the
     /// others. The file of an inherited unix socket stays the other process's until
-    /// [`Sockets::claim_files`], and its permissions as they are until [`Sockets::set_modes`].
+    /// [`Sockets::claim_files`], and its permissions as they are until [`Sockets::set_modes`]. The
+    /// file of a socket of systemd stays as it is.
     ///
     /// # Errors
     ///
@@ -57,27 +58,38 @@ impl Listen {
     pub fn bind_or_inherit(&self, inherited: &mut Inherited) -> io::Result<Sockets> {
         let mut sockets = Sockets::default();
         for (index, &address) in self.tcp.iter().enumerate() {
-            let listener = match inherited.take_tcp(address, &self.tcp) {
-                Some(socket) => self.inherit_tcp(socket.into(), address, index),
+            let found = inherited.take_tcp(address, &self.tcp);
+            let is_systemds = found.as_ref().is_some_and(|found| found.is_systemds);
+            let listener = match found {
+                Some(found) => self.inherit_tcp(found.socket.into(), address, index),
                 None => self.bind_tcp(address, index),
             };
-            sockets.streams.push(listener.map_err(|e| named("tcp", &address, &e))?);
+            let listener = listener.map_err(|e| named("tcp", &address, &e))?;
+            sockets.systemds.extend(is_systemds.then(|| Arc::clone(&listener.address)));
+            sockets.streams.push(listener);
         }
         if let Some((path, mode)) = &self.unix {
-            let listener = match inherited.take_unix(path) {
+            let found = inherited.take_unix(path);
+            let is_systemds = found.as_ref().is_some_and(|found| found.is_systemds);
+            let listener = match found {
+                Some(found) if is_systemds => self.inherit_unix(found.socket.into(), path, None),
                 // Nobody reaches a socket whose file was removed.
-                Some(socket) if path.exists() => {
-                    self.inherit_unix(socket.into(), path, *mode).inspect(|listener| {
-                        listener.leave_file(true);
-                    })
-                }
+                Some(found) if path.exists() => SocketFile::at(path, *mode).and_then(|file| {
+                    let listener = self.inherit_unix(found.socket.into(), path, Some(file))?;
+                    listener.leave_file(true);
+                    Ok(listener)
+                }),
                 _ => self.bind_unix(path, *mode),
             };
-            sockets.streams.push(listener.map_err(|e| named("unix", &path.display(), &e))?);
+            let listener = listener.map_err(|e| named("unix", &path.display(), &e))?;
+            sockets.systemds.extend(is_systemds.then(|| Arc::clone(&listener.address)));
+            sockets.streams.push(listener);
         }
         for (index, &address) in self.udp.iter().enumerate() {
             let group = self.bind_udp(address, index, inherited);
-            sockets.datagrams.push(group.map_err(|e| named("udp", &address, &e))?);
+            let group = group.map_err(|e| named("udp", &address, &e))?;
+            sockets.systemds.extend(group.is_systemds.then(|| Arc::clone(&group.address)));
+            sockets.datagrams.push((group.address, group.sockets));
         }
         Ok(sockets)
     }
@@ -95,11 +107,15 @@ impl Listen {
         Ok(StreamListener::new(address, socket.into(), None))
     }
 
-    fn inherit_unix(&self, socket: Socket, path: &Path, mode: u32) -> io::Result<StreamListener> {
+    fn inherit_unix(
+        &self,
+        socket: Socket,
+        path: &Path,
+        file: Option<SocketFile>,
+    ) -> io::Result<StreamListener> {
         socket.listen(self.backlog)?;
         let address = Arc::new(ListenAddress::Unix(path.to_path_buf()));
-        let file = Some(Arc::new(SocketFile::at(path, mode)?));
-        Ok(StreamListener::new(address, socket.into(), file))
+        Ok(StreamListener::new(address, socket.into(), file.map(Arc::new)))
     }
 
     fn bind_tcp(&self, address: SocketAddr, index: usize) -> io::Result<StreamListener> {
@@ -127,7 +143,7 @@ impl Listen {
         socket.bind(&SockAddr::unix(path)?)?;
         // Nobody can connect before `listen`, so there is no moment with wrong permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        self.inherit_unix(socket, path, mode)
+        self.inherit_unix(socket, path, Some(SocketFile::at(path, mode)?))
     }
 
     fn bind_udp(
@@ -135,14 +151,16 @@ impl Listen {
         address: SocketAddr,
         index: usize,
         inherited: &mut Inherited,
-    ) -> io::Result<(Arc<ListenAddress>, Vec<UdpSocket>)> {
+    ) -> io::Result<UdpGroup> {
         let mut bound = address;
         let mut group = Vec::new();
+        let mut is_systemds = false;
         // All of them, even more than there are workers: the kernel spreads the senders over every
         // one.
-        while let Some(socket) = inherited.take_udp(bound, &self.udp) {
-            bound = local_address(&SockRef::from(&socket), bound)?;
-            group.push(socket.into());
+        while let Some(found) = inherited.take_udp(bound, &self.udp) {
+            bound = local_address(&SockRef::from(&found.socket), bound)?;
+            is_systemds |= found.is_systemds;
+            group.push(found.socket.into());
         }
         let is_inherited = !group.is_empty();
         for _ in group.len()..self.udp_sockets.max(1) {
@@ -155,8 +173,17 @@ impl Listen {
             bound = local_address(&SockRef::from(&socket), bound)?;
             group.push(socket);
         }
-        Ok((Arc::new(ListenAddress::Udp(bound, index)), group))
+        let address = Arc::new(ListenAddress::Udp(bound, index));
+        Ok(UdpGroup { address, sockets: group, is_systemds })
     }
+}
+
+/// The UDP sockets of one address.
+struct UdpGroup {
+    address: Arc<ListenAddress>,
+    sockets: Vec<UdpSocket>,
+    /// Whether systemd opened one of them.
+    is_systemds: bool,
 }
 
 /// A UDP socket that shares its port with others.

@@ -3,6 +3,7 @@
 //! Copies of a descriptor lead to one socket: while any process has one, the kernel goes on taking
 //! connections and datagrams for it, and they wait for whoever serves them.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +18,17 @@ use crate::sockets::{Sockets, StreamListener};
 /// Sockets that another process has bound, not yet claimed by an address of [`crate::Listen`].
 #[derive(Debug, Default)]
 pub struct Inherited {
-    sockets: Vec<(Kind, OwnedFd)>,
+    sockets: Vec<InheritedSocket>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct InheritedSocket {
+    kind: Kind,
+    pub(crate) socket: OwnedFd,
+    /// Whether systemd listens on it, too: while nobody serves it clients wait, and its file is
+    /// systemd's.
+    pub(crate) is_systemds: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -28,6 +39,9 @@ enum Kind {
     Metrics(SocketAddr),
 }
 
+/// Begins the description of a socket of systemd.
+const OF_SYSTEMD: &str = "systemd ";
+
 impl Inherited {
     /// Adds a socket that was described like this by [`Sockets::descriptors`].
     ///
@@ -37,6 +51,8 @@ impl Inherited {
     pub fn add(&mut self, description: &str, socket: OwnedFd) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let bound = || SockRef::from(&socket).local_addr()?.as_socket().ok_or_else(invalid);
+        let of_systemd = description.strip_prefix(OF_SYSTEMD);
+        let description = of_systemd.unwrap_or(description);
         let kind = match description.split_once(' ').unwrap_or((description, "")) {
             ("tcp", _) => Kind::Tcp(bound()?),
             ("udp", _) => Kind::Udp(bound()?),
@@ -44,11 +60,11 @@ impl Inherited {
             ("metrics", _) => Kind::Metrics(bound()?),
             _ => return Err(invalid()),
         };
-        self.sockets.push((kind, socket));
+        self.sockets.push(InheritedSocket { kind, socket, is_systemds: of_systemd.is_some() });
         Ok(())
     }
 
-    /// Adds a socket by the address that it is bound to.
+    /// Adds a socket of systemd by the address that it is bound to.
     ///
     /// # Errors
     ///
@@ -63,41 +79,70 @@ impl Inherited {
             (None, Some(path)) => Kind::Unix(path.to_path_buf()),
             (None, None) => return Err(invalid()),
         };
-        self.sockets.push((kind, socket));
+        self.sockets.push(InheritedSocket { kind, socket, is_systemds: true });
         Ok(())
+    }
+
+    /// Adds the sockets of `other`. One that is there already is the same socket by another way.
+    pub fn merge(&mut self, other: Self) {
+        for new in other.sockets {
+            match self.sockets.iter_mut().find(|known| known.kind == new.kind) {
+                Some(known) => known.is_systemds |= new.is_systemds,
+                None => self.sockets.push(new),
+            }
+        }
     }
 
     /// Makes the TCP socket that is bound to this address, if there is one, that of the metrics.
     pub fn name_metrics(&mut self, address: SocketAddr) {
-        let found = self.sockets.iter_mut().find(|(kind, _)| *kind == Kind::Tcp(address));
-        if let Some((kind, _)) = found {
-            *kind = Kind::Metrics(address);
+        let found = self.sockets.iter_mut().find(|socket| socket.kind == Kind::Tcp(address));
+        if let Some(socket) = found {
+            socket.kind = Kind::Metrics(address);
         }
     }
 
-    /// Addresses of the TCP sockets, in their order.
+    /// Addresses of systemd's TCP sockets, in their order.
     pub fn tcp(&self) -> impl Iterator<Item = SocketAddr> {
-        self.sockets.iter().filter_map(|(kind, _)| match kind {
+        self.of_systemd().filter_map(|kind| match kind {
             Kind::Tcp(address) => Some(*address),
             _ => None,
         })
     }
 
-    /// Addresses of the UDP sockets, in their order.
+    /// Addresses of systemd's UDP sockets, in their order.
     pub fn udp(&self) -> impl Iterator<Item = SocketAddr> {
-        self.sockets.iter().filter_map(|(kind, _)| match kind {
+        self.of_systemd().filter_map(|kind| match kind {
             Kind::Udp(address) => Some(*address),
             _ => None,
         })
     }
 
-    /// The path of the first unix socket.
+    /// The path of systemd's first unix socket.
     #[must_use]
     pub fn unix(&self) -> Option<&Path> {
-        self.sockets.iter().find_map(|(kind, _)| match kind {
+        self.of_systemd().find_map(|kind| match kind {
             Kind::Unix(path) => Some(path.as_path()),
             _ => None,
         })
+    }
+
+    /// A socket of systemd that no address has claimed, by its address.
+    #[must_use]
+    pub fn unclaimed_of_systemd(&self) -> Option<String> {
+        self.of_systemd().next().map(ToString::to_string)
+    }
+
+    /// The addresses that have sockets which were not claimed.
+    #[must_use]
+    pub fn unclaimed(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.sockets.iter().map(|socket| socket.kind.to_string()).collect();
+        // UDP has several sockets for one address.
+        all.dedup();
+        all
+    }
+
+    fn of_systemd(&self) -> impl Iterator<Item = &Kind> {
+        self.sockets.iter().filter(|socket| socket.is_systemds).map(|socket| &socket.kind)
     }
 
     /// Sockets that no address has claimed.
@@ -113,15 +158,23 @@ impl Inherited {
     }
 
     /// The socket for this address, which is one of `all` that are wanted.
-    pub(crate) fn take_tcp(&mut self, wanted: SocketAddr, all: &[SocketAddr]) -> Option<OwnedFd> {
+    pub(crate) fn take_tcp(
+        &mut self,
+        wanted: SocketAddr,
+        all: &[SocketAddr],
+    ) -> Option<InheritedSocket> {
         self.take(|kind| matches!(kind, Kind::Tcp(bound) if serves(*bound, wanted, all)))
     }
 
-    pub(crate) fn take_udp(&mut self, wanted: SocketAddr, all: &[SocketAddr]) -> Option<OwnedFd> {
+    pub(crate) fn take_udp(
+        &mut self,
+        wanted: SocketAddr,
+        all: &[SocketAddr],
+    ) -> Option<InheritedSocket> {
         self.take(|kind| matches!(kind, Kind::Udp(bound) if serves(*bound, wanted, all)))
     }
 
-    pub(crate) fn take_unix(&mut self, wanted: &Path) -> Option<OwnedFd> {
+    pub(crate) fn take_unix(&mut self, wanted: &Path) -> Option<InheritedSocket> {
         self.take(|kind| matches!(kind, Kind::Unix(path) if path == wanted))
     }
 
@@ -129,12 +182,23 @@ impl Inherited {
     pub fn take_metrics(&mut self, wanted: SocketAddr) -> Option<TcpListener> {
         let is_wanted =
             |kind: &Kind| matches!(kind, Kind::Metrics(bound) if serves(*bound, wanted, &[]));
-        self.take(is_wanted).map(TcpListener::from)
+        self.take(is_wanted).map(|found| TcpListener::from(found.socket))
     }
 
-    fn take(&mut self, is_wanted: impl Fn(&Kind) -> bool) -> Option<OwnedFd> {
-        let at = self.sockets.iter().position(|(kind, _)| is_wanted(kind))?;
-        Some(self.sockets.remove(at).1)
+    fn take(&mut self, is_wanted: impl Fn(&Kind) -> bool) -> Option<InheritedSocket> {
+        let at = self.sockets.iter().position(|socket| is_wanted(&socket.kind))?;
+        Some(self.sockets.remove(at))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => ListenAddress::Tcp(*address, 0).fmt(f),
+            Self::Udp(address) => ListenAddress::Udp(*address, 0).fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Metrics(address) => write!(f, "metrics:{address}"),
+        }
     }
 }
 
@@ -160,6 +224,7 @@ impl Sockets {
         Ok(Self {
             streams: streams.collect::<io::Result<_>>()?,
             datagrams: self.datagrams.iter().map(group).collect::<io::Result<_>>()?,
+            systemds: self.systemds.clone(),
             metrics: self.metrics.as_ref().map(TcpListener::try_clone).transpose()?,
         })
     }
@@ -172,10 +237,12 @@ impl Sockets {
         });
         let metrics = self.metrics.iter().map(|socket| ("metrics".to_owned(), socket.as_fd()));
         let served = streams.chain(datagrams).map(|(address, socket)| {
+            let is_systemds = self.systemds.iter().any(|one| **one == *address);
+            let owner = if is_systemds { OF_SYSTEMD } else { "" };
             let description = match address {
-                ListenAddress::Tcp(..) => "tcp".to_owned(),
-                ListenAddress::Udp(..) => "udp".to_owned(),
-                ListenAddress::Unix(path) => format!("unix {}", path.display()),
+                ListenAddress::Tcp(..) => format!("{owner}tcp"),
+                ListenAddress::Udp(..) => format!("{owner}udp"),
+                ListenAddress::Unix(path) => format!("{owner}unix {}", path.display()),
             };
             (description, socket)
         });
@@ -273,6 +340,33 @@ mod tests {
         assert!(path.exists(), "a copy still needs it");
         drop(copy);
         assert!(!path.exists());
+    }
+
+    /// The file has the mode that systemd gave it, stays when the last copy is gone, and the next
+    /// process knows whose it is.
+    #[test]
+    fn a_socket_of_systemd_stays_systemds_from_process_to_process() {
+        let path = std::env::temp_dir().join(format!("net-systemds-{}", std::process::id()));
+        let kept = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut inherited = Inherited::default();
+        inherited.add_bound(kept.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions();
+        let before = mode(&path);
+        for _ in 0..2 {
+            assert_eq!(inherited.unix(), Some(path.as_path()));
+            let listen = Listen { unix: Some((path.clone(), 0o600)), ..Listen::default() };
+            let sockets = listen.bind_or_inherit(&mut inherited).unwrap();
+            assert!(inherited.is_empty());
+            sockets.set_modes().unwrap();
+            sockets.claim_files();
+            inherited = inherit(&sockets);
+        }
+        let mut merged = inherit(&listen(&path.with_extension("own")).bind().unwrap());
+        merged.merge(inherited);
+        assert_eq!((merged.len(), merged.tcp().count(), merged.udp().count()), (5, 0, 0));
+        assert_eq!(merged.unclaimed_of_systemd(), Some(format!("unix:{}", path.display())));
+        assert_eq!((mode(&path), merged.unclaimed().len()), (before, 4));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Sockets {
     pub(crate) streams: Vec<StreamListener>,
     /// For each address, one socket for each worker.
     pub(crate) datagrams: Vec<(Arc<ListenAddress>, Vec<UdpSocket>)>,
+    /// The addresses at which systemd listens, too.
+    pub(crate) systemds: Vec<Arc<ListenAddress>>,
     /// A listener that the loops do not serve, and that goes with the others to a next process.
     pub(crate) metrics: Option<TcpListener>,
 }
@@ -27,7 +29,7 @@ pub struct Sockets {
 pub(crate) struct StreamListener {
     pub(crate) address: Arc<ListenAddress>,
     socket: OwnedFd,
-    /// The unix socket's file.
+    /// The unix socket's file, unless it is systemd's.
     file: Option<Arc<SocketFile>>,
 }
 
@@ -47,6 +49,7 @@ impl Sockets {
     pub fn append(&mut self, other: Self) {
         self.streams.extend(other.streams);
         self.datagrams.extend(other.datagrams);
+        self.systemds.extend(other.systemds);
     }
 
     /// Adds the listener of the metrics, which the loops do not serve: it only goes with the others

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -226,10 +227,7 @@ fn activated(options: &mut Options) -> Result<Inherited, Failure> {
     });
     match (clients(&activated).as_slice(), sockets - usize::from(of_metrics)) {
         ([], 0) => {}
-        ([address], 1) => {
-            options.ports = vec![address.port()];
-            options.listen_addresses = vec![address.ip()];
-        }
+        ([address], 1) => listen_only_at(*address, options),
         _ => {
             return Err(Failure::fatal(
                 "systemd is to pass one TCP socket for clients, one at the address of --metrics, \
@@ -238,6 +236,20 @@ fn activated(options: &mut Options) -> Result<Inherited, Failure> {
         }
     }
     Ok(activated)
+}
+
+/// Puts the address of a socket of systemd in the place of those in the options. It speaks TLS as
+/// its port is to; where they do not name the port, in plain text only if they have no TLS.
+fn listen_only_at(address: SocketAddr, options: &mut Options) {
+    let port = address.port();
+    let has_tls = !options.ssl_ports.is_empty();
+    let is_encrypted =
+        options.ssl_ports.contains(&port) || has_tls && !options.ports.contains(&port);
+    (options.ports, options.ssl_ports) = match is_encrypted {
+        true => (Vec::new(), vec![port]),
+        false => (vec![port], Vec::new()),
+    };
+    options.listen_addresses = vec![address.ip()];
 }
 
 /// Which worker serves a client: the fewer, the more requests leave for a server in one write.

@@ -9,31 +9,83 @@ use net::{Inherited, Listen, ListenAddress, Sockets, TlsMode};
 use options::{Endpoint, Options};
 
 use super::{Failure, new_file};
+use crate::log::Log;
 
-/// The sockets that systemd opened for this process. Where there are any, they take the place of
-/// the addresses in the options, but for that of the metrics. TLS is as for the address of the same
-/// place, or the first.
-pub(super) fn activated(options: &mut Options) -> Result<Inherited, Failure> {
+/// Adds the sockets that systemd opened for this process to those of a predecessor, which may have
+/// been systemd's, too. Where there are any, they take the place of the addresses in the options,
+/// but for that of the metrics.
+pub(super) fn activate(
+    options: &mut Options,
+    inherited: &mut Inherited,
+    log: &Log,
+) -> Result<(), Failure> {
     let mut activated = net::activated().map_err(|error| Failure::os(error.to_string()))?;
-    if activated.is_empty() || options.takeover {
-        return Ok(Inherited::default());
-    }
     if let Some(address) = options.metrics {
+        inherited.name_metrics(address);
         activated.name_metrics(address);
     }
-    let modes: Vec<TlsMode> = options.tcp.iter().map(|endpoint| endpoint.tls).collect();
-    let mode = |place: usize| {
-        modes.get(place).or_else(|| modes.first()).copied().unwrap_or(TlsMode::Plain)
-    };
-    let endpoint = |(place, address): (usize, SocketAddr)| Endpoint {
+    inherited.merge(activated);
+    let (tcp, udp): (Vec<_>, Vec<_>) = (inherited.tcp().collect(), inherited.udp().collect());
+    let unix = inherited.unix().map(Path::to_path_buf);
+    if tcp.is_empty() && udp.is_empty() && unix.is_none() {
+        return Ok(());
+    }
+    let endpoint = |address: SocketAddr| Endpoint {
         host: Some(address.ip().to_string()),
         port: address.port(),
-        tls: mode(place),
+        tls: mode_of(address, options),
     };
-    options.tcp = activated.tcp().enumerate().map(endpoint).collect();
-    options.udp = activated.udp().enumerate().map(endpoint).collect();
-    options.unix.path = activated.unix().map(Path::to_path_buf);
-    Ok(activated)
+    (options.tcp, options.udp, options.unix.path) =
+        (tcp.into_iter().map(endpoint).collect(), udp.into_iter().map(endpoint).collect(), unix);
+    let warning = options.udp_warning().map_err(|why| {
+        Failure::usage(format!("systemd's UDP socket cannot be served: {why}"))
+            .hint("leave out ListenDatagram=")
+    })?;
+    if let Some(warning) = warning {
+        log.warning(format_args!("systemd's UDP socket: {warning}"));
+    }
+    Ok(())
+}
+
+/// How a socket of systemd speaks TLS: as the address or the port that it is bound to is to, by the
+/// options. One that they do not name speaks as the strictest that they name, so that nothing which
+/// was meant to be encrypted is served in plain text.
+fn mode_of(bound: SocketAddr, options: &Options) -> TlsMode {
+    let is_bound =
+        |endpoint: &&Endpoint| resolve(endpoint).is_ok_and(|addresses| addresses.contains(&bound));
+    if let Some(endpoint) = options.tcp.iter().find(is_bound) {
+        return endpoint.tls;
+    }
+    let strictest = |endpoints: &mut dyn Iterator<Item = &Endpoint>| {
+        endpoints.map(|endpoint| endpoint.tls).max_by_key(|mode| match mode {
+            TlsMode::Plain => 0,
+            TlsMode::ServerOnly => 1,
+            TlsMode::Standard => 2,
+            TlsMode::Mutual => 3,
+        })
+    };
+    let at_port = &mut options.tcp.iter().filter(|endpoint| endpoint.port == bound.port());
+    let unnamed = || match &options.tls {
+        Some(_) => TlsMode::Standard,
+        None => TlsMode::Plain,
+    };
+    strictest(at_port).or_else(|| strictest(&mut options.tcp.iter())).unwrap_or_else(unnamed)
+}
+
+/// Looks at the inherited sockets that no address of the options has claimed.
+///
+/// # Errors
+///
+/// One is systemd's: clients would be accepted by the system, and wait for ever.
+pub(super) fn give_up_unclaimed(inherited: Inherited, log: &Log) -> Result<(), Failure> {
+    if let Some(socket) = inherited.unclaimed_of_systemd() {
+        let failure = Failure::os(format!("systemd's socket {socket} cannot be served as well"));
+        return Err(failure.hint("a server takes one unix socket, and one socket of each address"));
+    }
+    for socket in inherited.unclaimed() {
+        log.always(format_args!("{socket} is closed: the settings do not name it any more"));
+    }
+    Ok(())
 }
 
 /// Binds TCP and UDP, where no socket is inherited. Low ports need rights, so this comes first.

@@ -99,8 +99,8 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     let console = operators::console(&options)?;
     let identity = privileges::identity(&options, &log)?;
     let user = identity.as_ref().map_or_else(geteuid, |user| Uid::from_raw(user.uid.as_raw()));
-    let activated = listeners::activated(&mut options)?;
-    let (predecessor, mut inherited) = predecessor(&options, &config, user, activated)?;
+    let (predecessor, mut inherited) = predecessor(&options, &config, user)?;
+    listeners::activate(&mut options, &mut inherited, &log)?;
     limits::raise(&options)?;
     let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
     let metrics = operators::bind(&options, &mut inherited)?;
@@ -110,6 +110,7 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
         .map_err(|error| Failure::usage(error.to_string()).hint(FILES_HINT))?;
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
+    listeners::give_up_unclaimed(inherited, &log)?;
     let cores = cores(&options)?;
     // With a predecessor, everything that can fail comes before it stops serving, and it waits for
     // this process.
@@ -164,13 +165,12 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server whose place is to be taken, and its sockets; without one, those of systemd. `user` is
-/// the one that this process will be when it serves.
+/// The server whose place is to be taken, and its sockets. `user` is the one that this process will
+/// be when it serves.
 fn predecessor(
     options: &Options,
     config: &store::Config,
     user: Uid,
-    activated: Inherited,
 ) -> Result<(Option<Predecessor>, Inherited), Failure> {
     match &options.memory_file {
         Some(path) if options.takeover => {
@@ -182,7 +182,7 @@ fn predecessor(
         None if options.takeover => Err(Failure::usage(
             "--takeover: needs -e, the memory file of the running server".to_owned(),
         )),
-        _ => Ok((None, activated)),
+        _ => Ok((None, Inherited::default())),
     }
 }
 
