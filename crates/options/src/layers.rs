@@ -115,14 +115,15 @@ impl Layers {
     ) -> Result<Vec<Given>, Refusal> {
         let mut given = Vec::new();
         for (name, value) in &environment.variables {
-            let (key, name) = (name.to_lowercase(), format!("HOLDALL_{name}"));
+            let key = name.to_lowercase();
             let Some(setting) = self.known.iter().find(|setting| setting.key == key) else {
-                if let Some(near) = settings::nearest(&key, &self.known) {
-                    let near = near.to_uppercase();
-                    warnings.push(format!("{name} is unknown; did you mean HOLDALL_{near}?"));
+                if !is_others(name, value) {
+                    let near = settings::nearest(&key, &self.known);
+                    warnings.push(unknown(name, near));
                 }
                 continue;
             };
+            let name = format!("HOLDALL_{name}");
             // What Kubernetes sets for a Service of the name `holdall`.
             if key == "port" && (value.starts_with("tcp://") || value.starts_with("udp://")) {
                 warnings.push(format!("{name}={value} is Kubernetes's and has no effect"));
@@ -245,6 +246,26 @@ fn of_matches(matches: &ArgMatches, known: &[Setting], origin: &Origin) -> Vec<G
     found
 }
 
+/// True for a variable that is none of the server's settings and not meant to be: `HOLDALL_CONFIG`,
+/// those of builds and tests, and what Kubernetes sets for each Service whose name begins with
+/// `holdall`.
+fn is_others(name: &str, value: &str) -> bool {
+    let is_part = |part: &str| name.starts_with(&part[1..]) || name.contains(part);
+    name == FILE_VARIABLE
+        || OF_BUILDS.contains(&name)
+        || ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"].into_iter().any(is_part)
+        || ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme))
+}
+
+/// The warning of a variable that no setting has, and perhaps the key of the one that was meant.
+fn unknown(name: &str, near: Option<String>) -> String {
+    let hint = match near {
+        Some(near) => format!("did you mean HOLDALL_{}?", near.to_uppercase()),
+        None => "holdall config show lists the settings".to_owned(),
+    };
+    format!("HOLDALL_{name} is unknown and has no effect; {hint}")
+}
+
 /// The setting that one element of `-o` gives.
 fn of_element(element: &str, known: &[Setting], give: &mut impl FnMut(&str, Vec<String>)) {
     let (name, value) = element.split_once('=').unwrap_or((element, ""));
@@ -277,6 +298,9 @@ fn is_toml(name: &str) -> bool {
 
 /// The variable that names the file, without its prefix.
 pub(crate) const FILE_VARIABLE: &str = "CONFIG";
+
+/// Variables of builds and tests of this program, without their prefix.
+const OF_BUILDS: [&str; 3] = ["BIN", "DYNAMIC_BIN", "COMMIT"];
 
 /// The largest file, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -105,18 +105,25 @@ fn lists_of_memcacheds_format_are_joined() {
 
 #[test]
 fn variables_of_others_are_left_alone() {
-    let folder = Folder::new("others", &[]);
+    let folder = Folder::new("others", &[("server.toml", "")]);
     let variables = [
         ("BIN", "/usr/bin/holdall"),
         ("PORT", "tcp://10.96.0.7:11211"),
+        ("PORT_11211_TCP_ADDR", "10.96.0.7"),
         ("SERVICE_HOST", "10.96.0.7"),
+        ("SERVICE_PORT_MEMCACHED", "11211"),
+        ("CACHE_PORT", "tcp://10.96.0.8:11211"),
+        ("CACHE_SERVICE_HOST", "10.96.0.8"),
+        ("CONFIG", "server.toml"),
         ("MEMRY_LIMIT", "5"),
+        ("MEMRY", "5"),
     ];
     let (options, warnings, _) = folder.parse(&[], &variables).unwrap();
     assert_eq!(options.tcp[0].port, PORT);
     let want = [
         "HOLDALL_PORT=tcp://10.96.0.7:11211 is Kubernetes's and has no effect",
-        "HOLDALL_MEMRY_LIMIT is unknown; did you mean HOLDALL_MEMORY_LIMIT?",
+        "HOLDALL_MEMRY_LIMIT is unknown and has no effect; did you mean HOLDALL_MEMORY_LIMIT?",
+        "HOLDALL_MEMRY is unknown and has no effect; holdall config show lists the settings",
     ];
     assert_eq!(warnings, want);
     let refusal = folder.parse(&["-t", "1"], &[("THREADS", "many")]).unwrap_err();
