@@ -23,8 +23,8 @@ use crate::{check, diff, schema, show};
 Settings are those of holdall serve: a flag's long name with _ for -, or the name of an -o option.
 Flags count before variables of the environment (HOLDALL_MEMORY_LIMIT), those before the file.
 
-Exit status: 0 all is well; 1 there are differences, or a server does not answer; 2 a setting is
-wrong; 64 a wrong command line."
+Exit status: 0 all is well; 1 there are warnings or differences, or a server does not answer; 2 a
+setting is wrong, or a file cannot be read; 64 a wrong command line."
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -54,6 +54,12 @@ fn main() -> ExitCode {
             }
         }
     }
+    run(arguments.collect())
+}
+
+/// Runs the command that the first word names.
+fn run(words: Vec<OsString>) -> ExitCode {
+    let mut arguments = words.into_iter();
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
         #[cfg(feature = "serve")]
         Some("serve") => serve(Style::Holdall, arguments),
@@ -96,6 +102,9 @@ fn main() -> ExitCode {
         }
         Some("completions") => completions(&arguments.collect::<Vec<_>>()),
         Some("man") => man(&arguments.collect::<Vec<_>>()),
+        Some("help") if arguments.len() > 0 => {
+            run(arguments.chain([OsString::from("--help")]).collect())
+        }
         Some("-h" | "--help" | "help") => print(&commands::help()),
         Some("version") => version(&text(arguments).collect::<Vec<_>>()),
         Some("-V" | "--version") => print(concat!("holdall ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -81,6 +81,17 @@ fn pages() -> Vec<Page> {
 
 /// Nobody finds a flag in a list that fills the screen.
 #[test]
+fn help_of_a_command_is_its_own() {
+    for page in pages().into_iter().filter(|page| !page.words.is_empty()) {
+        let (last, words) = page.words.split_last().unwrap();
+        let shown = run(&[&["help".to_owned()], words].concat(), last);
+        assert_eq!(stdout(&shown), page.help, "{:?}", page.words);
+    }
+    let unknown = run(&["help".to_owned()], "frobnicate");
+    assert_eq!((unknown.status.code(), stdout(&unknown).as_str()), (Some(64), ""));
+}
+
+#[test]
 fn many_flags_are_in_groups() {
     for page in pages().iter().filter(|page| page.is_ours()) {
         let longest = page.flags_in_longest_list();
