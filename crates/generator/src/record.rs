@@ -192,7 +192,7 @@ impl Record {
         self.second(into).latency.saturating_record_n(nanos, count);
     }
 
-    /// Has an entry for each of so many seconds, also for those in which nothing was answered.
+    /// Has an entry for each of the first `seconds` seconds, also where nothing was answered.
     pub(super) fn cover(&mut self, seconds: u64) {
         if let Some(last) = seconds.checked_sub(1) {
             self.second(last.saturating_mul(1_000_000_000));
