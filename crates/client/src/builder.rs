@@ -1,5 +1,6 @@
 //! From servers or a configuration to a running client.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -373,7 +374,10 @@ impl Builder {
                 "{count} pools with addresses of their own; an application uses one"
             )));
         }
-        let has_sources = loaded.config.files.names().any(is_source);
+        let names = loaded.config.files.names();
+        let sources: BTreeSet<&str> = names.filter(|name| is_source(name)).collect();
+        discovery.retain(&sources);
+        let has_sources = !sources.is_empty();
         let mut settings = self.settings.clone();
         // What a server sends may be compressed, and is then shorter.
         let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
@@ -384,10 +388,13 @@ impl Builder {
         let flags = TreeFlags { workers, ..TreeFlags::default() };
         let mut plan = Plan::new(loaded.config, settings, flags)
             .map_err(|flaws| BuildError(flaws.join("\n")))?;
+        let hosts = plan.hosts();
+        plan.set_addresses(&discovery.addresses(&hosts));
         if let Some(before) = before {
             plan.succeed(before);
         }
-        Ok(Planned { is_dynamic: has_sources || plan.has_names(), plan: Arc::new(plan) })
+        let is_dynamic = has_sources || !hosts.is_empty();
+        Ok(Planned { is_dynamic, plan: Arc::new(plan) })
     }
 
     fn understand(
@@ -413,7 +420,10 @@ fn watch(
     let replace =
         move |plan: &Arc<Plan>| weak.upgrade().is_some_and(|inner| inner.replace(plan).is_ok());
     let asked = Arc::clone(&sources);
-    let plan = move |before: &Plan| builder.plan(Some(before), &asked.discovery).ok();
+    let plan = move |before: &Plan| {
+        asked.discovery.refresh();
+        builder.plan(Some(before), &asked.discovery).ok()
+    };
     watch::start(&inner.watch, period, sources, planned, plan, replace)
 }
 

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+
+use crate::deadline::Timed;
 
 /// The files for sources whose name has `+tls`, and for those that want a login.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,9 +98,9 @@ impl Access {
     /// Encrypts a connection to `host`, whose certificate must have that name.
     pub(crate) fn encrypted(
         &self,
-        stream: TcpStream,
+        stream: Timed,
         host: &str,
-    ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    ) -> io::Result<StreamOwned<ClientConnection, Timed>> {
         let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(name).map_err(io::Error::other)?;
         let connection =

@@ -1,60 +1,49 @@
-//! Names: every address of one, and the servers that SRV records list.
+//! Names as sources: every address of one, and the servers that SRV records list.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::time::Instant;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 
+use simple_dns::TYPE;
 use simple_dns::rdata::RData;
-use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 
-use crate::{Member, PATIENCE};
+use crate::deadline::Deadline;
+use crate::hosts::{Hosts, parse};
+use crate::names::{self, System};
+use crate::{Member, resolver};
 
-/// Every address of `NAME:PORT`, by the system's resolver.
-pub(crate) fn addresses(name: &str) -> io::Result<Vec<Member>> {
-    Ok(name.to_socket_addrs()?.map(Member::from).collect())
+/// Every address of `NAME:PORT`.
+pub(crate) fn addresses(name: &str, deadline: Deadline) -> io::Result<Vec<Member>> {
+    Ok(names::of_endpoint(name, deadline)?.into_iter().map(Member::from).collect())
 }
 
 /// What the SRV records of `NAME` list, those of the lowest priority; `NAME@ADDRESS:PORT` asks that
 /// resolver, others are asked that the system asks. Weights are not looked at: keys are spread by
-/// the pool's hash.
-pub(crate) fn services(name: &str) -> io::Result<Vec<Member>> {
+/// the pool's hash. A host keeps the address of `before`, if it still has it.
+pub(crate) fn services(
+    name: &str,
+    before: &[Member],
+    deadline: Deadline,
+) -> io::Result<Vec<Member>> {
     let (name, resolvers) = match name.split_once('@') {
-        Some((name, resolver)) => (name, resolver.to_socket_addrs()?.collect()),
-        None => (name, system_resolvers()?),
+        Some((name, resolver)) => (name, names::of_endpoint(resolver, deadline)?),
+        None => (name, System::read()?.resolvers),
     };
-    let mut failed = io::Error::other("there is no resolver in /etc/resolv.conf");
-    for resolver in resolvers {
-        match listed(name, resolver) {
-            Ok(members) => return Ok(members),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
-}
-
-fn system_resolvers() -> io::Result<Vec<SocketAddr>> {
-    let text = fs::read_to_string("/etc/resolv.conf")?;
-    let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    let addresses = servers.filter_map(|address| address.trim().parse::<IpAddr>().ok());
-    Ok(addresses.map(|address| SocketAddr::new(address, 53)).take(3).collect())
+    resolver::of_any(&resolvers, deadline, |resolver, deadline| {
+        let ask = |name: &str, kind| resolver::ask(name, kind, resolver, deadline);
+        members(&ask(name, TYPE::SRV)?, before, ask)
+    })
 }
 
 /// A service: its priority, its host, its port.
 type Service = (u16, String, u16);
 
-fn listed(name: &str, resolver: SocketAddr) -> io::Result<Vec<Member>> {
-    members(&ask(name, TYPE::SRV, resolver)?, |host, kind| ask(host, kind, resolver))
-}
-
 /// The servers that a reply lists. Hosts whose addresses are not in it are asked for by `ask`.
 pub(crate) fn members(
     reply: &[u8],
+    before: &[Member],
     ask: impl Fn(&str, TYPE) -> io::Result<Vec<u8>>,
 ) -> io::Result<Vec<Member>> {
-    let packet = parse(reply)?;
-    let services: Vec<Service> = packet
+    let services: Vec<Service> = parse(reply)?
         .answers
         .iter()
         .filter_map(|record| match &record.rdata {
@@ -64,153 +53,51 @@ pub(crate) fn members(
         .collect();
     let lowest = services.iter().map(|service| service.0).min();
     let mut hosts = Hosts::default();
-    hosts.learn(&packet);
+    hosts.learn(reply)?;
     let mut members = Vec::new();
     for (_, host, port) in services.into_iter().filter(|service| Some(service.0) == lowest) {
-        let address = hosts.find(&host, &ask)?;
-        let name = Some(host).filter(|name| Member::is_plain(name));
-        members.push(Member { name, ..Member::from(SocketAddr::new(address, port)) });
+        members.push(member(&mut hosts, host, port, before, &ask)?);
     }
     Ok(members)
 }
 
-/// How many aliases of aliases are followed: replies may name each other in a circle.
-const ALIASES_MAX: usize = 16;
-
-/// What replies tell of hosts, by their names in small letters.
-#[derive(Debug, Default)]
-struct Hosts {
-    addresses: BTreeMap<String, IpAddr>,
-    /// The names that aliases stand for.
-    aliases: BTreeMap<String, String>,
-}
-
-impl Hosts {
-    /// Takes what a reply tells. Of several addresses the lowest counts, one of IPv4 if there is
-    /// one: resolvers change their order, and a server that moves about loses its keys.
-    fn learn(&mut self, packet: &Packet<'_>) {
-        for record in packet.answers.iter().chain(&packet.additional_records) {
-            let name = record.name.to_string().to_ascii_lowercase();
-            let address: IpAddr = match &record.rdata {
-                RData::A(a) => Ipv4Addr::from(a.address).into(),
-                RData::AAAA(a) => Ipv6Addr::from(a.address).into(),
-                RData::CNAME(alias) => {
-                    self.aliases.insert(name, alias.0.to_string().to_ascii_lowercase());
-                    continue;
-                }
-                _ => continue,
-            };
-            let lowest = self.addresses.entry(name).or_insert(address);
-            *lowest = address.min(*lowest);
+/// The member at a host, whose addresses are asked for if they are not known. One without an
+/// address of IPv4 may have one of IPv6; where the first question fails, nothing is known of that.
+/// Of several it keeps the one that it had, else it is the lowest, one of IPv4 if there is one:
+/// resolvers change their order, and a server that moves about loses its keys.
+fn member(
+    hosts: &mut Hosts,
+    host: String,
+    port: u16,
+    before: &[Member],
+    ask: impl Fn(&str, TYPE) -> io::Result<Vec<u8>>,
+) -> io::Result<Member> {
+    for kind in [TYPE::A, TYPE::AAAA] {
+        if hosts.addresses(&host).is_empty() {
+            hosts.learn(&ask(&host, kind)?)?;
         }
     }
-
-    /// The address that is known of a host, or of the one that it is an alias of.
-    fn known(&self, host: &str) -> Option<IpAddr> {
-        let mut name = &host.to_ascii_lowercase();
-        for _ in 0..ALIASES_MAX {
-            if let Some(address) = self.addresses.get(name) {
-                return Some(*address);
-            }
-            name = self.aliases.get(name)?;
-        }
-        None
-    }
-
-    /// The address of a host, which is asked for if it is not known. A host without one of IPv4 may
-    /// have one of IPv6; where the first question fails, nothing is known of that.
-    fn find(
-        &mut self,
-        host: &str,
-        ask: impl Fn(&str, TYPE) -> io::Result<Vec<u8>>,
-    ) -> io::Result<IpAddr> {
-        for kind in [TYPE::A, TYPE::AAAA] {
-            if self.known(host).is_none() {
-                self.learn(&parse(&ask(host, kind)?)?);
-            }
-        }
-        let none = || io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
-        self.known(host).ok_or_else(none)
-    }
-}
-
-fn parse(reply: &[u8]) -> io::Result<Packet<'_>> {
-    Packet::parse(reply).map_err(|error| io::Error::other(format!("a bad DNS reply: {error:?}")))
-}
-
-/// Asks one question by UDP, and by TCP when the reply is too long for that.
-fn ask(name: &str, kind: TYPE, resolver: SocketAddr) -> io::Result<Vec<u8>> {
-    // Chosen by the kernel for the socket, as the port is: what an attacker must guess.
-    let any: SocketAddr =
-        if resolver.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(resolver)?;
-    let id = request_id();
-    let wrong = |error: simple_dns::SimpleDnsError| {
-        io::Error::new(ErrorKind::InvalidInput, format!("{name}: {error:?}"))
-    };
-    let mut packet = Packet::new_query(id);
-    packet.set_flags(PacketFlag::RECURSION_DESIRED);
-    let question = Name::new(name).map_err(wrong)?;
-    packet.questions.push(Question::new(
-        question,
-        QTYPE::TYPE(kind),
-        QCLASS::CLASS(CLASS::IN),
-        false,
-    ));
-    let bytes = packet.build_bytes_vec().map_err(wrong)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.send(&bytes)?;
-    let (mut buffer, begun) = (vec![0; 4096], Instant::now());
-    loop {
-        let len = socket.recv(&mut buffer)?;
-        let reply = buffer.get(..len).unwrap_or_default();
-        if let Ok(found) = Packet::parse(reply)
-            && found.id() == id
-        {
-            match found.rcode() {
-                _ if found.has_flags(PacketFlag::TRUNCATION) => {
-                    return ask_by_tcp(&bytes, resolver);
-                }
-                RCODE::NoError => return Ok(reply.to_vec()),
-                code => {
-                    return Err(io::Error::other(format!("{name}: the resolver says {code:?}")));
-                }
-            }
-        }
-        if begun.elapsed() > PATIENCE {
-            return Err(ErrorKind::TimedOut.into());
-        }
-    }
-}
-
-fn ask_by_tcp(question: &[u8], resolver: SocketAddr) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&resolver, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let len = u16::try_from(question.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&len.to_be_bytes()[..], question].concat())?;
-    let mut len = [0; 2];
-    stream.read_exact(&mut len)?;
-    let mut reply = vec![0; usize::from(u16::from_be_bytes(len))];
-    stream.read_exact(&mut reply)?;
-    Ok(reply)
-}
-
-/// A number that nobody can guess.
-fn request_id() -> u16 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    (RandomState::new().build_hasher().finish() & 0xffff) as u16
+    let found = hosts.addresses(&host);
+    let known = before.iter().find_map(|member| {
+        let is_same = member.port == port && member.name.as_deref() == Some(&*host);
+        member.host.parse().ok().filter(|address| is_same && found.contains(address))
+    });
+    let none = || io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
+    let address = known.or_else(|| found.first().copied()).ok_or_else(none)?;
+    let name = Some(host).filter(|name| Member::is_plain(name));
+    Ok(Member { name, ..Member::from(SocketAddr::new(address, port)) })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
     use std::thread;
 
-    use simple_dns::ResourceRecord;
     use simple_dns::rdata::{A, AAAA, CNAME, SRV};
+    use simple_dns::{CLASS, Name, Packet, QTYPE, ResourceRecord};
 
     use super::*;
+    use crate::PATIENCE;
 
     fn record<'a>(name: &'a str, rdata: RData<'a>) -> ResourceRecord<'a> {
         ResourceRecord::new(Name::new(name).unwrap(), CLASS::IN, 5, rdata)
@@ -277,7 +164,8 @@ mod tests {
     fn a_host_may_have_ipv6_alone_or_be_an_alias() {
         let resolver = resolver();
         let found = |case: &str| {
-            let found = services(&format!("_m._tcp.{case}@{resolver}"));
+            let found =
+                services(&format!("_m._tcp.{case}@{resolver}"), &[], Deadline::after(PATIENCE));
             found.map(|all| all.iter().map(Member::server).collect::<Vec<_>>().join(" "))
         };
         for (case, want) in [
@@ -291,6 +179,16 @@ mod tests {
         for case in ["circle", "nothing"] {
             let error = found(case).unwrap_err().to_string();
             assert_eq!(error, format!("host.{case} has no address"));
+        }
+    }
+
+    #[test]
+    fn a_host_keeps_the_address_that_it_had() {
+        let source = format!("_m._tcp.four@{}", resolver());
+        for (before, want) in [("127.0.0.3:7", "127.0.0.3:7"), ("127.0.0.9:7", "127.0.0.2:7")] {
+            let before = [Member::of_line(&format!("{before} host.four")).unwrap()];
+            let found = services(&source, &before, Deadline::after(PATIENCE)).unwrap();
+            assert_eq!(found[0].server(), want);
         }
     }
 }

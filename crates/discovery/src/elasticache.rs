@@ -1,28 +1,36 @@
 //! `config get cluster`, as Amazon ElastiCache and Google's Memorystore answer it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 
-use crate::{ANSWER_BYTES_MAX, Access, Answer, Member, PATIENCE};
+use crate::deadline::{Deadline, Timed};
+use crate::{ANSWER_BYTES_MAX, Access, Answer, Member, names};
 
 /// Asks the endpoint: a version, then `host|ip|port` for each server.
-pub(crate) fn servers(endpoint: &str) -> io::Result<Answer> {
-    ask(connect(endpoint)?)
+pub(crate) fn servers(endpoint: &str, deadline: Deadline) -> io::Result<Answer> {
+    ask(connect(endpoint, deadline)?)
 }
 
 /// The same by TLS, which ElastiCache calls encryption in transit.
-pub(crate) fn servers_by_tls(endpoint: &str, access: &Access) -> io::Result<Answer> {
+pub(crate) fn servers_by_tls(
+    endpoint: &str,
+    access: &Access,
+    deadline: Deadline,
+) -> io::Result<Answer> {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
-    ask(access.encrypted(connect(endpoint)?, host)?)
+    ask(access.encrypted(connect(endpoint, deadline)?, host)?)
 }
 
-fn connect(endpoint: &str) -> io::Result<TcpStream> {
-    let address = endpoint.to_socket_addrs()?.next();
-    let address = address.ok_or_else(|| io::Error::other("the name has no address"))?;
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
+/// Connects to the first of the endpoint's addresses that can be reached.
+fn connect(endpoint: &str, deadline: Deadline) -> io::Result<Timed> {
+    let addresses = names::of_endpoint(endpoint, deadline)?;
+    let mut failed = io::Error::other("the name has no address");
+    for (place, address) in addresses.iter().enumerate() {
+        match Timed::connect(address, deadline.of_first(addresses.len() - place)) {
+            Ok(stream) => return Ok(stream.until(deadline)),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 fn ask(mut stream: impl Read + Write) -> io::Result<Answer> {
@@ -85,7 +93,27 @@ pub fn answer(version: u64, members: &[Member]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
+
+    /// Each read of it succeeds.
+    #[test]
+    fn an_answer_that_drips_is_too_late() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            let mut client = listener.accept().unwrap().0;
+            while client.write_all(b"C").is_ok() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let error = servers(&endpoint, Deadline::after(Duration::from_millis(200))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    }
 
     #[test]
     fn members_are_read_as_amazon_writes_them() {

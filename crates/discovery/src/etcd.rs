@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{ANSWER_BYTES_MAX, Access, Member, PATIENCE};
+use crate::deadline::Deadline;
+use crate::{ANSWER_BYTES_MAX, Access, Member};
 
 #[derive(Debug, Deserialize)]
 struct Range {
@@ -30,17 +31,25 @@ struct Pair {
 }
 
 /// The servers below `PREFIX` of `HOST:PORT[,HOST:PORT...]/PREFIX`, asked of the first endpoint
-/// that answers. A server is what a value says, or, where it is empty, the last part of the key; so
-/// one that registers itself with a lease is gone with it.
-pub(crate) fn servers(source: &str, scheme: &str, access: &Access) -> io::Result<Vec<Member>> {
+/// that answers; each has an equal part of the time that is left. A server is what a value says,
+/// or, where it is empty, the last part of the key; so one that registers itself with a lease is
+/// gone with it.
+pub(crate) fn servers(
+    source: &str,
+    scheme: &str,
+    access: &Access,
+    deadline: Deadline,
+) -> io::Result<Vec<Member>> {
     let (endpoints, prefix) = source.split_once('/').unwrap_or((source, ""));
     if prefix.is_empty() {
         return Err(io::Error::other("it has no prefix: etcd:HOST:PORT/PREFIX"));
     }
     let mut failed = io::Error::other("it has no endpoint");
-    for endpoint in endpoints.split(',') {
-        match range(&Gateway::of(scheme, endpoint, access), prefix).and_then(|text| members(&text))
-        {
+    let tries = endpoints.split(',').count();
+    for (place, endpoint) in endpoints.split(',').enumerate() {
+        let own = deadline.of_first(tries - place);
+        let gateway = Gateway::of(scheme, endpoint, access, own);
+        match range(&gateway, prefix).and_then(|text| members(&text)) {
             Ok(members) => return Ok(members),
             Err(error) => failed = error,
         }
@@ -60,13 +69,13 @@ struct Gateway<'a> {
     agent: ureq::Agent,
     base: String,
     access: &'a Access,
+    deadline: Deadline,
 }
 
 impl<'a> Gateway<'a> {
-    fn of(scheme: &str, endpoint: &str, access: &'a Access) -> Self {
-        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE));
-        let agent = config.tls_config(access.http()).build().into();
-        Self { agent, base: format!("{scheme}://{endpoint}"), access }
+    fn of(scheme: &str, endpoint: &str, access: &'a Access, deadline: Deadline) -> Self {
+        let agent = ureq::Agent::config_builder().tls_config(access.http()).build().into();
+        Self { agent, base: format!("{scheme}://{endpoint}"), access, deadline }
     }
 
     /// The token of a login; `None` without one.
@@ -80,8 +89,9 @@ impl<'a> Gateway<'a> {
 
     fn post(&self, path: &str, body: &Value, token: Option<&str>) -> io::Result<String> {
         let failed = |error: ureq::Error| io::Error::other(format!("{}: {error}", self.base));
-        let mut request = self.agent.post(format!("{}{path}", self.base));
-        request = request.header("content-type", "application/json");
+        let request = self.agent.post(format!("{}{path}", self.base));
+        let timed = request.config().timeout_global(Some(self.deadline.left()?));
+        let mut request = timed.build().header("content-type", "application/json");
         if let Some(token) = token {
             request = request.header("authorization", token);
         }

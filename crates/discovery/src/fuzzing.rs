@@ -17,7 +17,7 @@ pub fn check(bytes: &[u8]) {
             let Some((len, rest)) = answer.split_first_chunk() else { return };
             let len = usize::from(u16::from_le_bytes(*len)).min(rest.len());
             let (first, second) = rest.split_at(len);
-            dns::members(first, |_, _| Ok(second.to_vec()))
+            dns::members(first, &[], |_, _| Ok(second.to_vec()))
         }
     };
     for member in found.into_iter().flatten() {

@@ -14,19 +14,25 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod asked;
+mod deadline;
 mod dns;
 mod elasticache;
 mod etcd;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod hosts;
 mod member;
+mod names;
 mod order;
+mod resolver;
 
 pub use access::{Access, AccessFiles};
+pub use asked::Addresses;
 pub use elasticache::answer;
 pub use member::Member;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
@@ -37,21 +43,38 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use routeconf::Sources;
 
+use asked::Asked;
+use deadline::Deadline;
 use order::order;
 
 /// How a source is asked for what follows its name.
-type Ask = fn(&str, &Discovery) -> io::Result<Answer>;
+type Ask = fn(&str, &Asking<'_>) -> io::Result<Answer>;
+
+/// What a question needs.
+struct Asking<'a> {
+    discovery: &'a Discovery,
+    /// What the source named last.
+    before: Vec<Member>,
+    deadline: Deadline,
+}
 
 const SOURCES: [(&str, Ask); 6] = [
-    ("dns:", |name, _| Ok(dns::addresses(name)?.into())),
-    ("elasticache:", |endpoint, _| elasticache::servers(endpoint)),
-    ("elasticache+tls:", |endpoint, own| elasticache::servers_by_tls(endpoint, own.access()?)),
-    ("etcd:", |source, own| Ok(etcd::servers(source, "http", own.access()?)?.into())),
-    ("etcd+tls:", |source, own| Ok(etcd::servers(source, "https", own.access()?)?.into())),
-    ("srv:", |name, _| Ok(dns::services(name)?.into())),
+    ("dns:", |name, asking| Ok(dns::addresses(name, asking.deadline)?.into())),
+    ("elasticache:", |endpoint, asking| elasticache::servers(endpoint, asking.deadline)),
+    ("elasticache+tls:", |endpoint, asking| {
+        elasticache::servers_by_tls(endpoint, asking.discovery.access()?, asking.deadline)
+    }),
+    ("etcd:", |source, asking| etcd_servers(source, "http", asking)),
+    ("etcd+tls:", |source, asking| etcd_servers(source, "https", asking)),
+    ("srv:", |name, asking| Ok(dns::services(name, &asking.before, asking.deadline)?.into())),
 ];
 
-/// How long a source has for each step of its answer.
+fn etcd_servers(source: &str, scheme: &str, asking: &Asking<'_>) -> io::Result<Answer> {
+    let access = asking.discovery.access()?;
+    Ok(etcd::servers(source, scheme, access, asking.deadline)?.into())
+}
+
+/// How long a source has for its whole answer, whatever that takes.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Bytes of a source's answer at the most.
@@ -94,6 +117,7 @@ impl Known {
 #[derive(Debug, Default)]
 pub struct Discovery {
     found: Mutex<BTreeMap<String, Known>>,
+    asked: Asked,
     folder: Option<PathBuf>,
     /// Without files it is read when a source first needs it: the public issuers, and no login.
     access: OnceLock<Access>,
@@ -109,7 +133,7 @@ impl Discovery {
     /// Keeps what it finds in `folder`, too.
     #[must_use]
     pub fn new(folder: Option<PathBuf>) -> Self {
-        Self { found: Mutex::default(), folder, access: OnceLock::new() }
+        Self { folder, ..Self::default() }
     }
 
     /// Uses these files for sources that want TLS or a login.
@@ -138,22 +162,84 @@ impl Discovery {
     ///
     /// When it is no source, or it names none and never did.
     pub fn servers(&self, source: &str) -> io::Result<Vec<Member>> {
-        let error = match self.ask(source) {
-            Ok(answer) if !answer.members.is_empty() => return Ok(self.keep(source, answer)),
-            Ok(_) => io::Error::other("it names no server"),
-            Err(error) => error,
+        let (servers, outcome) = match self.ask(source) {
+            Ok(servers) => (servers, Ok(())),
+            Err(error) => match self.known(source) {
+                Some(known) => (known, Err(error.to_string())),
+                None => return Err(error),
+            },
         };
-        let known = self.found.lock().get(source).map(|known| known.answer.members.clone());
-        known.or_else(|| self.kept(source)).ok_or(error)
+        self.asked.sources.lock().insert(source.to_owned(), outcome);
+        Ok(servers)
     }
 
-    fn ask(&self, source: &str) -> io::Result<Answer> {
+    /// The servers that the source named when it was asked last, which is now for a source that was
+    /// not asked before.
+    fn latest(&self, source: &str) -> io::Result<Vec<Member>> {
+        let is_asked = self.asked.sources.lock().contains_key(source);
+        let known = if is_asked { self.known(source) } else { None };
+        known.map_or_else(|| self.servers(source), Ok)
+    }
+
+    /// Every address of each of these hosts as it was found last, which is now for one that was not
+    /// looked up before. Other hosts are not looked up again from now on.
+    pub fn addresses(&self, hosts: &BTreeSet<String>) -> BTreeMap<String, Addresses> {
+        let mut found = self.asked.hosts.lock().clone();
+        found.retain(|host, _| hosts.contains(host));
+        let missing = hosts.iter().filter(|host| !found.contains_key(*host)).cloned();
+        found.extend(asked::look_up(&missing.collect::<Vec<_>>()));
+        self.asked.hosts.lock().clone_from(&found);
+        found
+    }
+
+    /// Sources that are not among these are not asked again from now on.
+    pub fn retain(&self, sources: &BTreeSet<&str>) {
+        self.asked.sources.lock().retain(|source, _| sources.contains(&**source));
+    }
+
+    /// Asks all sources again, and looks all hosts up. Who reads a configuration in the meantime
+    /// does not wait for that.
+    pub fn refresh(&self) {
+        let sources: Vec<String> = self.asked.sources.lock().keys().cloned().collect();
+        asked::for_each(&sources, |source| {
+            let outcome = self.ask(source).map(drop).map_err(|error| error.to_string());
+            // One that is not wanted any more is forgotten.
+            self.asked.sources.lock().entry(source.clone()).and_modify(|known| *known = outcome);
+        });
+        let hosts: Vec<String> = self.asked.hosts.lock().keys().cloned().collect();
+        let found = asked::look_up(&hosts);
+        let mut known = self.asked.hosts.lock();
+        for (host, addresses) in found {
+            known.entry(host).and_modify(|known| *known = addresses);
+        }
+    }
+
+    /// The outcome of the last question to each source. After an error its servers are those that
+    /// it named before.
+    #[must_use]
+    pub fn outcomes(&self) -> BTreeMap<String, Result<(), String>> {
+        self.asked.sources.lock().clone()
+    }
+
+    /// Asks a source. The members known then, which are kept.
+    fn ask(&self, source: &str) -> io::Result<Vec<Member>> {
         let known =
             SOURCES.iter().find_map(|(scheme, ask)| Some((source.strip_prefix(scheme)?, ask)));
         let Some((what, ask)) = known else { return Err(io::Error::other("it is no source")) };
-        let mut answer = ask(what, self)?;
+        let before = self.known(source).unwrap_or_default();
+        let asking = Asking { discovery: self, before, deadline: Deadline::after(PATIENCE) };
+        let mut answer = ask(what, &asking)?;
+        if answer.members.is_empty() {
+            return Err(io::Error::other("it names no server"));
+        }
         order(&mut answer.members);
-        Ok(answer)
+        Ok(self.keep(source, answer))
+    }
+
+    /// What a source named last, before this program's start, too.
+    fn known(&self, source: &str) -> Option<Vec<Member>> {
+        let known = self.found.lock().get(source).map(|known| known.answer.members.clone());
+        known.or_else(|| self.kept(source))
     }
 
     /// Keeps what a source named, unless it is older than what is known. The members known then.
@@ -217,7 +303,7 @@ impl<F: Sources> Sources for Discovered<'_, F> {
         if !is_source(name) {
             return self.files.read(name);
         }
-        let members = self.discovery.servers(name)?;
+        let members = self.discovery.latest(name)?;
         // Nothing that JSON would have to escape gets into a member.
         let list = |texts: Vec<String>| {
             texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
@@ -235,8 +321,6 @@ impl<F: Sources> Sources for Discovered<'_, F> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     /// Those that `holdall check` and `holdall explain` know without asking them.

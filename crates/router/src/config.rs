@@ -1,6 +1,6 @@
 //! From the configuration's text to what builds trees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,9 @@ fn understand(
     let params = params(options);
     let loaded = load(&name, text, &params, &mut sources)?;
     let files = &loaded.config.files;
-    let is_discovered = files.names().any(is_source);
+    let asked: BTreeSet<&str> = files.names().filter(|name| is_source(name)).collect();
+    discovery.retain(&asked);
+    let is_discovered = !asked.is_empty();
     let mut warnings: Vec<String> =
         loaded.warnings.iter().map(|warning| warning.render(files)).collect();
     let imports = sources.read;
@@ -148,6 +150,7 @@ fn understand(
     let flags = options.routing.tree(options.num_proxies);
     let mut plan =
         Plan::new(loaded.config, options.settings(tls)?, flags).map_err(ConfigError::Unusable)?;
+    plan.set_addresses(&discovery.addresses(&plan.hosts()));
     if let Some(before) = before {
         plan.succeed(before);
     }
@@ -176,7 +179,7 @@ fn understand(
     let targets = plan.targets();
     let names = targets.iter().map(|target| (target.address.clone(), target.name.clone()));
     let names = Arc::new(names.collect());
-    let is_dynamic = plan.has_names() || is_discovered;
+    let is_dynamic = !plan.hosts().is_empty() || is_discovered;
     let plan = Arc::new(plan);
     let of_plan = Arc::clone(&plan);
     let build: Build = Arc::new(move |upstream| of_plan.tree(upstream));

@@ -26,4 +26,5 @@ mod routing;
 pub mod run;
 mod seen;
 mod shared;
+mod sources;
 mod stats;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use crate::dump::{Dump, DumpError, Snapshot};
 use crate::options::{Options, Source, Validate};
 use crate::seen::{Seen, look_at};
 use crate::shared::{Shared, unix_secs};
+use crate::sources::Away;
 use crate::stats::files::Counted;
 
 /// The reason why there is no configuration to begin with.
@@ -102,7 +104,9 @@ pub(crate) fn seen_before(source: &Source, options: &Options) -> Seen {
 pub(crate) struct Watched {
     pub(crate) source: Source,
     pub(crate) tls: Option<upstream::Tls>,
-    pub(crate) discovery: Discovery,
+    pub(crate) discovery: Arc<Discovery>,
+    /// The sources that are away.
+    pub(crate) away: Away,
     pub(crate) counted: Counted,
     /// The files that are watched.
     pub(crate) seen: Seen,
@@ -113,12 +117,13 @@ pub(crate) struct Watched {
     pub(crate) listens: Vec<String>,
 }
 
-/// Loads the configuration whenever the file or the list of its servers has changed. A wrong one is
-/// reported, and the old one stays; it is tried again, since a file that could not be read may be
-/// readable later without being another one.
+/// Loads the configuration whenever the file has changed, and when the sources of its servers have
+/// been asked, which `asked` receives. A wrong one is reported, and the old one stays; it is tried
+/// again, since a file that could not be read may be readable later without being another one.
 pub(crate) fn reload(
     shared: &Shared,
     mut watched: Watched,
+    asked: &Receiver<()>,
     end: &Handle,
     log: &(impl Fn(&str) + ?Sized),
 ) {
@@ -129,21 +134,25 @@ pub(crate) fn reload(
         return;
     }
     let period = Duration::from_millis(options.file_observer_poll_period_ms);
-    let asks_every = Duration::from_millis(options.discovery_period_ms);
-    let (mut asked, mut told, mut is_refused) = (Instant::now(), String::new(), false);
+    let (mut tried, mut told, mut is_refused) = (Instant::now(), String::new(), false);
+    watched.away.count(shared);
     while !end.is_closed() {
         thread::sleep(period);
         let now = look_at(watched.seen.keys());
         let is_changed = now != watched.seen;
-        let is_due = watched.is_dynamic && asked.elapsed() >= asks_every;
-        let is_retry = is_refused && asked.elapsed() >= RETRY_EVERY;
-        if !is_changed && !is_due && !is_retry {
+        let is_asked = asked.try_iter().count() > 0 && watched.is_dynamic;
+        let is_retry = is_refused && tried.elapsed() >= RETRY_EVERY;
+        if !is_changed && !is_asked && !is_retry {
             continue;
         }
         watched.seen = now;
-        asked = Instant::now();
+        tried = Instant::now();
         let taken = take(shared, &mut watched, is_changed || is_refused);
-        shared.config.read.note(taken.is_ok());
+        let is_complete = watched.away.report(&watched.discovery, log);
+        if is_asked {
+            watched.away.count(shared);
+        }
+        shared.config.read.note(taken.is_ok() && is_complete);
         is_refused = taken.is_err() && (is_changed || is_refused);
         match taken {
             Ok(None) => told.clear(),

@@ -32,6 +32,7 @@ use crate::options::{Options, Source, Validate};
 use crate::periodic;
 use crate::reload::{Watched, first, reload, seen_before};
 use crate::shared::Shared;
+use crate::sources::{self, Away};
 use crate::stats::files::Files;
 
 /// How long a client may take for its login, as at a server.
@@ -81,6 +82,8 @@ pub fn run(
         first(&reader, &mut seen, &log).map_err(Failure::fatal)?
     };
     configuration.warnings.iter().for_each(|warning| log(warning));
+    let mut away = Away::default();
+    away.report(&discovery, &log);
     if options.validate_config == Some(Validate::Exit) {
         return Ok(());
     }
@@ -114,7 +117,8 @@ pub fn run(
     let watched = Watched {
         source,
         tls: tls.clone(),
-        discovery,
+        discovery: Arc::new(discovery),
+        away,
         counted,
         seen,
         is_dynamic: configuration.is_dynamic,
@@ -394,10 +398,6 @@ fn watch(
 ) -> io::Result<signal_hook::iterator::Handle> {
     let (handle, shared) = (signals.handle(), Arc::clone(shared));
     let log = Arc::new(log);
-    let reload = {
-        let (shared, handle, log) = (Arc::clone(&shared), handle.clone(), Arc::clone(&log));
-        move || reload(&shared, watched, &handle, &*log)
-    };
     let is_over = {
         let handle = handle.clone();
         move || handle.is_closed()
@@ -405,6 +405,10 @@ fn watch(
     let tell = Arc::clone(&log);
     periodic::start(&shared, files, is_over, move |line: &str| tell(line))?;
     if !shared.options.disable_reload_configs {
+        let every = Duration::from_millis(shared.options.discovery_period_ms);
+        let asked = sources::start(&watched.discovery, every, handle.clone())?;
+        let (shared, handle, log) = (Arc::clone(&shared), handle.clone(), Arc::clone(&log));
+        let reload = move || reload(&shared, watched, &asked, &handle, &*log);
         thread::Builder::new().name("config".to_owned()).spawn(reload)?;
     }
     thread::Builder::new().name("signals".to_owned()).spawn(move || {

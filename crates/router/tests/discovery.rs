@@ -65,6 +65,83 @@ fn proxy(config: &str, folder: &Path, more: &[&str]) -> Result<SocketAddr, Strin
     common::proxy(&[&own, more].concat())
 }
 
+/// The configuration's one pool, which the endpoint names.
+fn pool_of(endpoint: &Endpoint) -> String {
+    let source = format!("elasticache:{}", endpoint.address);
+    format!(r#"{{"pools": {{"A": "{source}"}}, "route": "PoolRoute|A"}}"#)
+}
+
+#[test]
+fn a_source_that_stays_away_is_reported_once_and_counted() {
+    let folder = folder("away");
+    let server = Server::memcached(&[]);
+    let endpoint = Endpoint::new(cluster(&[server.addr()]));
+    let config = pool_of(&endpoint);
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let start = || {
+        let told = Arc::clone(&lines);
+        let dir = folder.display().to_string();
+        let words =
+            ["--config-str", &config, "--discovery-period-ms", "20", "--discovery-dir", &dir];
+        common::told_proxy(&words, move |line| told.lock().unwrap().push(line.to_owned())).unwrap()
+    };
+    let count = |what: &str| {
+        let lines = lines.lock().unwrap();
+        lines.iter().filter(|line| line.contains("elasticache:") && line.contains(what)).count()
+    };
+    let address = start();
+    let failures = || common::stat(address, "config_failures");
+    assert_eq!(failures(), 0);
+    endpoint.tell("ERROR\r\n".to_owned());
+    eventually("each question that fails is counted", || failures() > 2);
+    assert_eq!(count("it answers \"ERROR\"; the servers that it named last stay"), 1);
+    assert_eq!(servers(address), [server.addr().to_string()]);
+    // One that starts by what is kept says so, too.
+    let other = start();
+    eventually("the other counts it", || common::stat(other, "config_failures") > 0);
+    assert_eq!(count("named last stay"), 2);
+    endpoint.tell(cluster(&[server.addr()]));
+    eventually("both report that it is back", || count("it names its servers again") == 2);
+    assert_eq!(count("named last stay"), 2);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// An answer of which a byte comes now and then, for ever.
+#[test]
+fn a_source_that_drips_keeps_no_file_from_being_read() {
+    let folder = folder("drips");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let source = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut asked = listener.incoming().map_while(Result::ok);
+        let first = cluster(&["127.0.0.1:1".parse().unwrap()]);
+        let mut client = asked.next().unwrap();
+        let _ = client.read(&mut [0; 64]);
+        client.write_all(first.as_bytes()).unwrap();
+        drop(client);
+        for mut client in asked {
+            thread::spawn(move || {
+                while client.write_all(b"C").is_ok() {
+                    thread::sleep(Duration::from_millis(10));
+                }
+            });
+        }
+    });
+    let file = folder.join("routes.json");
+    let write = |route: &str| {
+        let pools = format!(r#"{{"A": "elasticache:{source}"}}"#);
+        fs::write(&file, format!(r#"{{"pools": {pools}, "route": "{route}"}}"#)).unwrap();
+    };
+    write("PoolRoute|A");
+    let words = ["-f", file.to_str().unwrap(), "--discovery-period-ms", "20"];
+    let address = common::proxy(&words).unwrap();
+    let failures = || common::stat(address, "config_failures");
+    eventually("the source is late", || failures() > 0);
+    write("NullRoute");
+    eventually("the file is read", || ask(address, "get a\r\n") == "END\r\n");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 /// The servers that the proxy knows, by the lines of `stats servers`.
 fn servers(address: SocketAddr) -> Vec<String> {
     let lines = ask(address, "stats servers\r\n");

@@ -4,6 +4,7 @@
 //! The methods of [`Builder`] lie in four files, by the kind of route that they build. Routes are
 //! built of routes, so each may call any other.
 
+mod addresses;
 mod copies_and_limits;
 mod failover;
 mod flags;
@@ -11,9 +12,8 @@ mod peers;
 mod pool;
 mod succession;
 
-use std::collections::BTreeMap;
-use std::io;
-use std::net::ToSocketAddrs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,12 +34,14 @@ use upstream::{Address, DestinationId, PoolCounts, Protocol, Settings, Tls, Upst
 
 pub use flags::{BigValues, Distances, TreeFlags};
 
-/// A configuration whose every route is known and whose every server's name has been looked up.
+/// A configuration whose every route is known. Servers' names are looked up elsewhere.
 #[derive(Debug)]
 pub struct Plan {
     config: Config,
     settings: Settings,
     addresses: BTreeMap<String, Address>,
+    /// Every address of a server's name, by the server.
+    candidates: BTreeMap<String, BTreeSet<SocketAddr>>,
     /// Why a server's name was not found, with its place, by the server.
     not_found: BTreeMap<String, String>,
     flags: TreeFlags,
@@ -63,7 +65,7 @@ pub struct VariableError {
 
 impl Plan {
     /// Checks `config`. Servers are used by `settings` where their pool says nothing. A server
-    /// whose name is not found is one that cannot be connected to.
+    /// whose name is not found ([`Self::set_addresses`]) is one that cannot be connected to.
     ///
     /// # Errors
     ///
@@ -79,8 +81,9 @@ impl Plan {
                     flaws.push(format!("{place}: {}: {what}", server.address));
                 }
                 let name = server.address.to_string();
-                let address = resolve(&server.address).unwrap_or_else(|error| {
-                    not_found.insert(name.clone(), format!("{place}: {name}: {error}"));
+                let address = addresses::written(&server.address).unwrap_or_else(|| {
+                    let why = "its name has not been looked up";
+                    not_found.insert(name.clone(), format!("{place}: {name}: {why}"));
                     Address::NotFound(name.clone())
                 });
                 addresses.insert(name, address);
@@ -90,10 +93,12 @@ impl Plan {
             let pairs = failover::pairs(&config);
             let variables = Variables::default();
             let (counted, buckets) = (BTreeMap::new(), Mutex::default());
+            let candidates = BTreeMap::new();
             Ok(Self {
                 config,
                 settings,
                 addresses,
+                candidates,
                 not_found,
                 flags,
                 variables,
@@ -173,15 +178,6 @@ impl Plan {
             target.peers = peers::of_lone(&target.name, &names, &self.addresses);
         }
         targets.into_values().collect()
-    }
-
-    /// True if a server is written with a name, whose address may change.
-    #[must_use]
-    pub fn has_names(&self) -> bool {
-        let is_name = |name: &String| {
-            !name.starts_with("unix:") && name.parse::<std::net::SocketAddr>().is_err()
-        };
-        self.addresses.keys().any(is_name)
     }
 
     /// The servers of a pool, as they are written and where they are; `None` without such a pool.
@@ -278,18 +274,6 @@ fn server_name<'a>(server: &'a ast::Server, settings: &'a Settings) -> &'a str {
         _ if !settings.server_name.is_empty() => &settings.server_name,
         (None, ServerAddress::Tcp { host, .. }) => host,
         (None, ServerAddress::Unix(_)) => "localhost",
-    }
-}
-
-/// The first address of a name; it is looked up when the configuration is read.
-fn resolve(address: &ServerAddress) -> io::Result<Address> {
-    match address {
-        ServerAddress::Unix(path) => Ok(Address::Unix(path.into())),
-        ServerAddress::Tcp { host, port } => {
-            let mut found = (host.as_str(), *port).to_socket_addrs()?;
-            let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-            found.next().map(Address::Tcp).ok_or_else(none)
-        }
     }
 }
 

@@ -1,30 +1,18 @@
 //! Parts that a configuration takes over from the one before it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use upstream::Address;
 
 use super::Plan;
 
 impl Plan {
-    /// Follows the configuration that was in use. Servers whose names are not found now keep the
-    /// addresses that they had, and leases that were given are good as long as they would have
+    /// Follows the configuration that was in use. Servers keep the addresses that they had, unless
+    /// their names have others now, and leases that were given are good as long as they would have
     /// been.
     pub fn succeed(&mut self, before: &Self) {
         self.remember(&before.addresses);
         for (name, pairs) in &mut self.pairs {
             if let Some(known) = before.pairs.get(name) {
                 *pairs = Arc::clone(known);
-            }
-        }
-    }
-
-    fn remember(&mut self, before: &BTreeMap<String, Address>) {
-        let has_address = |address: &Address| !matches!(address, Address::NotFound(_));
-        for (name, address) in before.iter().filter(|(_, address)| has_address(address)) {
-            if self.not_found.remove(name).is_some() {
-                self.addresses.insert(name.clone(), address.clone());
             }
         }
     }

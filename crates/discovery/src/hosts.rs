@@ -1,0 +1,59 @@
+//! The addresses of hosts that DNS replies tell, through aliases.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use simple_dns::Packet;
+use simple_dns::rdata::RData;
+
+/// How many aliases of aliases are followed: replies may name each other in a circle.
+const ALIASES_MAX: usize = 16;
+
+/// What replies tell of hosts, by their names in small letters.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    addresses: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// The names that aliases stand for.
+    aliases: BTreeMap<String, String>,
+}
+
+impl Hosts {
+    /// Takes what a reply tells.
+    pub(crate) fn learn(&mut self, reply: &[u8]) -> io::Result<()> {
+        let packet = parse(reply)?;
+        for record in packet.answers.iter().chain(&packet.additional_records) {
+            let name = record.name.to_string().to_ascii_lowercase();
+            let address: IpAddr = match &record.rdata {
+                RData::A(a) => Ipv4Addr::from(a.address).into(),
+                RData::AAAA(a) => Ipv6Addr::from(a.address).into(),
+                RData::CNAME(alias) => {
+                    self.aliases.insert(name, alias.0.to_string().to_ascii_lowercase());
+                    continue;
+                }
+                _ => continue,
+            };
+            self.addresses.entry(name).or_default().insert(address);
+        }
+        Ok(())
+    }
+
+    /// The addresses that are known of a host, or of the one that it is an alias of, those of IPv4
+    /// first.
+    pub(crate) fn addresses(&self, host: &str) -> BTreeSet<IpAddr> {
+        let first = host.to_ascii_lowercase();
+        let mut name = &first;
+        for _ in 0..ALIASES_MAX {
+            if let Some(found) = self.addresses.get(name) {
+                return found.clone();
+            }
+            let Some(next) = self.aliases.get(name) else { break };
+            name = next;
+        }
+        BTreeSet::new()
+    }
+}
+
+pub(crate) fn parse(reply: &[u8]) -> io::Result<Packet<'_>> {
+    Packet::parse(reply).map_err(|error| io::Error::other(format!("a bad DNS reply: {error:?}")))
+}

@@ -1,0 +1,290 @@
+//! Every address of a name: `/etc/hosts`, and the resolvers of `/etc/resolv.conf`.
+//!
+//! The C library is not asked (decision 152): musl's `getaddrinfo` gives 48 addresses of a name
+//! that has more, others at each question, and does not say so.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use simple_dns::TYPE;
+
+use crate::deadline::Deadline;
+use crate::hosts::Hosts;
+use crate::resolver;
+
+/// Resolvers that are asked at the most, as in resolv.conf(5).
+const RESOLVERS_MAX: usize = 3;
+
+/// The greatest `ndots`, as in resolv.conf(5).
+const DOTS_MAX: usize = 15;
+
+/// How this machine looks names up.
+#[derive(Debug)]
+pub(crate) struct System {
+    /// The text of `/etc/hosts`.
+    hosts: String,
+    pub(crate) resolvers: Vec<SocketAddr>,
+    /// Domains in which a name is searched.
+    search: Vec<String>,
+    /// A name with fewer dots is searched in the domains first.
+    dots: usize,
+}
+
+impl System {
+    /// Reads the files. One that is missing is empty.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be read, and the reason.
+    pub(crate) fn read() -> io::Result<Self> {
+        let text = |path: &str| match fs::read_to_string(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(io::Error::new(error.kind(), format!("{path}: {error}")))
+            }
+            text => Ok(text.unwrap_or_default()),
+        };
+        Ok(Self::of(text("/etc/hosts")?, &text("/etc/resolv.conf")?))
+    }
+
+    /// By the texts of `/etc/hosts` and `/etc/resolv.conf`. Without a resolver there, it is the one
+    /// of this host.
+    fn of(hosts: String, resolv_conf: &str) -> Self {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 53));
+        let mut system = Self { hosts, resolvers: Vec::new(), search: Vec::new(), dots: 1 };
+        for line in resolv_conf.lines() {
+            let line = line.split(['#', ';']).next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("nameserver") => {
+                    let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
+                    system.resolvers.extend(address.map(|address| SocketAddr::new(address, 53)));
+                }
+                // The last line counts.
+                Some("search" | "domain") => system.search = words.map(str::to_owned).collect(),
+                Some("options") => {
+                    let dots = words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok());
+                    system.dots = dots.last().unwrap_or(system.dots).min(DOTS_MAX);
+                }
+                _ => {}
+            }
+        }
+        system.resolvers.truncate(RESOLVERS_MAX);
+        if system.resolvers.is_empty() {
+            system.resolvers.push(local);
+        }
+        system
+    }
+
+    /// Every address of a host: its own if it is one, else those of `/etc/hosts`, else those that a
+    /// resolver names.
+    ///
+    /// # Errors
+    ///
+    /// When it has none, and when it is not known whether all are known.
+    pub(crate) fn addresses(&self, host: &str, deadline: Deadline) -> io::Result<BTreeSet<IpAddr>> {
+        if let Ok(address) = host.parse() {
+            return Ok(BTreeSet::from([address]));
+        }
+        if host.is_empty() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "there is no name"));
+        }
+        let listed = self.listed(host);
+        if !listed.is_empty() {
+            return Ok(listed);
+        }
+        resolver::of_any(&self.resolvers, deadline, |resolver, deadline| {
+            self.searched(host, |name, kind| resolver::ask(name, kind, resolver, deadline))
+        })
+    }
+
+    /// The addresses in `/etc/hosts`.
+    fn listed(&self, host: &str) -> BTreeSet<IpAddr> {
+        let host = host.trim_end_matches('.');
+        let line = |line: &str| {
+            let mut words = line.split('#').next()?.split_whitespace();
+            let address = words.next()?.parse::<IpAddr>().ok()?;
+            words.any(|word| word.eq_ignore_ascii_case(host)).then_some(address)
+        };
+        self.hosts.lines().filter_map(line).collect()
+    }
+
+    /// The addresses of the first of the names for which the host may stand that has any.
+    fn searched(
+        &self,
+        host: &str,
+        ask: impl Fn(&str, TYPE) -> io::Result<Vec<u8>>,
+    ) -> io::Result<BTreeSet<IpAddr>> {
+        for name in self.candidates(host) {
+            let mut hosts = Hosts::default();
+            for kind in [TYPE::A, TYPE::AAAA] {
+                match ask(&name, kind) {
+                    Ok(reply) => hosts.learn(&reply)?,
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    // What it knows of one kind only would be a part.
+                    Err(error) => return Err(error),
+                }
+            }
+            let found = hosts.addresses(&name);
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Err(io::Error::new(ErrorKind::NotFound, format!("{host} has no address")))
+    }
+
+    /// The names for which a host may stand, in the order of resolv.conf(5).
+    fn candidates(&self, host: &str) -> Vec<String> {
+        if let Some(whole) = host.strip_suffix('.') {
+            return vec![whole.to_owned()];
+        }
+        let domains = self.search.iter().map(|domain| domain.trim_matches('.'));
+        let searched = domains.filter(|domain| !domain.is_empty());
+        let mut names: Vec<_> = searched.map(|domain| format!("{host}.{domain}")).collect();
+        let has_dots = host.matches('.').count() >= self.dots;
+        names.insert(if has_dots { 0 } else { names.len() }, host.to_owned());
+        names
+    }
+}
+
+/// Every address of `HOST:PORT`.
+///
+/// # Errors
+///
+/// As of [`System::addresses`]; and when there is no port.
+pub(crate) fn of_endpoint(endpoint: &str, deadline: Deadline) -> io::Result<Vec<SocketAddr>> {
+    let parts = endpoint.rsplit_once(':').and_then(|(host, port)| {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        Some((bare.unwrap_or(host), port.parse().ok()?))
+    });
+    let (host, port) = parts.ok_or_else(|| {
+        io::Error::new(ErrorKind::InvalidInput, format!("{endpoint:?} is not HOST:PORT"))
+    })?;
+    let found = System::read()?.addresses(host, deadline)?;
+    Ok(found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv6Addr, TcpListener, UdpSocket};
+    use std::thread;
+    use std::time::Duration;
+
+    use simple_dns::rdata::{A, AAAA, RData};
+    use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord};
+
+    use super::*;
+
+    /// The host's addresses, more than fit in a datagram and than musl's `getaddrinfo` returns.
+    const ADDRESSES: u8 = 60;
+
+    /// The reply to a question, by its name: the addresses of `many` come in another order each
+    /// time, `part` has an answer to one of two questions, `cut` never has a whole one, `found` has
+    /// a domain behind it.
+    fn reply(asked: &[u8], is_udp: bool, turn: usize) -> Vec<u8> {
+        let asked = Packet::parse(asked).unwrap();
+        let (name, kind) = (asked.questions[0].qname.to_string(), asked.questions[0].qtype);
+        let mut reply = Packet::new_reply(asked.id());
+        let record = |rdata| ResourceRecord::new(Name::new(&name).unwrap(), CLASS::IN, 5, rdata);
+        let v4 = |last: u8| record(RData::A(A { address: Ipv4Addr::new(10, 0, 0, last).into() }));
+        match (&*name, kind) {
+            ("cut", _) => reply.set_flags(PacketFlag::TRUNCATION),
+            ("many", QTYPE::TYPE(TYPE::A)) if is_udp => reply.set_flags(PacketFlag::TRUNCATION),
+            ("many", QTYPE::TYPE(TYPE::A)) => {
+                reply.answers = (1..=ADDRESSES).map(v4).collect();
+                reply.answers.rotate_left(turn % usize::from(ADDRESSES));
+            }
+            ("many" | "found.example.com", QTYPE::TYPE(TYPE::AAAA)) => {
+                let address = Ipv6Addr::LOCALHOST.into();
+                reply.answers.push(record(RData::AAAA(AAAA { address })));
+            }
+            ("found.example.com", _) => {}
+            ("part", QTYPE::TYPE(TYPE::A)) => reply.answers.push(v4(1)),
+            ("part", _) => *reply.rcode_mut() = RCODE::ServerFailure,
+            _ => *reply.rcode_mut() = RCODE::NameError,
+        }
+        reply.build_bytes_vec().unwrap()
+    }
+
+    /// A resolver that answers by UDP and TCP, and looks names up there, with a domain to search.
+    fn system() -> System {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        let udp = UdpSocket::bind(address).unwrap();
+        thread::spawn(move || {
+            let mut buffer = [0; 512];
+            while let Ok((len, client)) = udp.recv_from(&mut buffer) {
+                udp.send_to(&reply(&buffer[..len], true, 0), client).unwrap();
+            }
+        });
+        thread::spawn(move || {
+            for (turn, mut client) in tcp.incoming().map_while(Result::ok).enumerate() {
+                let mut len = [0; 2];
+                client.read_exact(&mut len).unwrap();
+                let mut asked = vec![0; usize::from(u16::from_be_bytes(len))];
+                client.read_exact(&mut asked).unwrap();
+                let reply = reply(&asked, false, turn * 7);
+                let len = u16::try_from(reply.len()).unwrap().to_be_bytes();
+                client.write_all(&[&len[..], &reply].concat()).unwrap();
+            }
+        });
+        let hosts = "10.9.9.9 Listed other # many\n# 10.9.9.8 listed\n::2 listed\n".to_owned();
+        System { resolvers: vec![address], ..System::of(hosts, "search example.com.\n") }
+    }
+
+    fn find(system: &System, host: &str) -> io::Result<BTreeSet<IpAddr>> {
+        system.addresses(host, Deadline::after(Duration::from_secs(20)))
+    }
+
+    #[test]
+    fn every_address_of_a_name_is_found_in_whatever_order() {
+        let system = system();
+        let all: BTreeSet<IpAddr> =
+            (1..=ADDRESSES).map(|last| Ipv4Addr::new(10, 0, 0, last).into()).collect();
+        let all: BTreeSet<IpAddr> = all.into_iter().chain([Ipv6Addr::LOCALHOST.into()]).collect();
+        for _ in 0..3 {
+            assert_eq!(find(&system, "many.").unwrap(), all);
+            assert_eq!(find(&system, "many").unwrap(), all);
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_addresses_is_an_error() {
+        let system = system();
+        for (host, why) in
+            [("part", "ServerFailure"), ("cut", "longer than"), ("none", "none has no address")]
+        {
+            let error = find(&system, host).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_file_of_hosts_and_of_domains() {
+        let system = system();
+        let found = |host| find(&system, host).unwrap().into_iter().collect::<Vec<_>>();
+        let [v4, v6] = ["10.9.9.9", "::2"].map(|address| address.parse::<IpAddr>().unwrap());
+        assert_eq!(found("LISTED"), [v4, v6]);
+        assert_eq!(found("other"), [v4]);
+        assert_eq!(found("::2"), [v6]);
+        // It has an address of IPv6 only, in the domain that is searched.
+        assert_eq!(found("found"), [IpAddr::from(Ipv6Addr::LOCALHOST)]);
+    }
+
+    #[test]
+    fn resolv_conf_is_read_as_its_page_says() {
+        let text = "# x\nnameserver 10.0.0.1 \nnameserver bad\n nameserver ::1\nsearch a b.\n\
+                    options edns0 ndots:2\nnameserver 10.0.0.2\nnameserver 10.0.0.3\n";
+        let system = System::of(String::new(), text);
+        let resolvers: Vec<_> = system.resolvers.iter().map(ToString::to_string).collect();
+        assert_eq!(resolvers, ["10.0.0.1:53", "[::1]:53", "10.0.0.2:53"]);
+        assert_eq!(system.candidates("x.y"), ["x.y.a", "x.y.b", "x.y"]);
+        assert_eq!(system.candidates("x.y.z"), ["x.y.z", "x.y.z.a", "x.y.z.b"]);
+        assert_eq!(system.candidates("x."), ["x"]);
+        let empty = System::of(String::new(), "");
+        assert_eq!(empty.resolvers, ["127.0.0.1:53".parse().unwrap()]);
+        assert_eq!(empty.candidates("x"), ["x"]);
+    }
+}

@@ -1,0 +1,136 @@
+//! Questions to DNS resolvers, each of which is answered whole or not at all.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use simple_dns::{
+    CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, SimpleDnsError, TYPE,
+};
+
+use crate::deadline::{Deadline, Timed};
+
+/// How long one datagram is waited for before the question is sent again.
+const RESEND_AFTER: Duration = Duration::from_millis(500);
+
+/// Asks the resolvers in turn until one answers. Each has an equal part of the time that is left,
+/// so that one that is away does not use up the time of the others.
+pub(crate) fn of_any<T>(
+    resolvers: &[SocketAddr],
+    deadline: Deadline,
+    ask: impl Fn(SocketAddr, Deadline) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut failed = io::Error::other("there is no resolver to ask");
+    for (place, resolver) in resolvers.iter().enumerate() {
+        match ask(*resolver, deadline.of_first(resolvers.len() - place)) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+/// Asks one question by UDP, and by TCP when the reply is too long for that.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] when there is no such name; and when there is no whole reply in time.
+pub(crate) fn ask(
+    name: &str,
+    kind: TYPE,
+    resolver: SocketAddr,
+    deadline: Deadline,
+) -> io::Result<Vec<u8>> {
+    let of_name = |error: io::Error| {
+        io::Error::new(error.kind(), format!("{name}: the resolver {resolver}: {error}"))
+    };
+    // Chosen by the kernel for the socket, as the port is: what an attacker must guess.
+    let id = request_id();
+    let asked = question(name, kind, id).map_err(|error| {
+        io::Error::new(ErrorKind::InvalidInput, format!("{name:?} is no name: {error:?}"))
+    })?;
+    let by_udp = ask_by_udp(&asked, id, resolver, deadline).map_err(of_name)?;
+    match by_udp {
+        Reply::Whole(reply) => Ok(reply),
+        Reply::Cut => match ask_by_tcp(&asked, id, resolver, deadline).map_err(of_name)? {
+            Reply::Whole(reply) => Ok(reply),
+            Reply::Cut => Err(of_name(io::Error::other("its reply is longer than DNS can send"))),
+        },
+    }
+}
+
+fn question(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, SimpleDnsError> {
+    let mut packet = Packet::new_query(id);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let (kind, class) = (QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN));
+    packet.questions.push(Question::new(Name::new(name)?, kind, class, false));
+    packet.build_bytes_vec()
+}
+
+/// A reply to the question that was asked.
+enum Reply {
+    Whole(Vec<u8>),
+    /// It is a part: there is more than fits.
+    Cut,
+}
+
+/// Understands the bytes; `None` if they are no reply to the question of this number.
+fn reply(bytes: &[u8], id: u16) -> Option<io::Result<Reply>> {
+    let packet = Packet::parse(bytes).ok().filter(|packet| packet.id() == id)?;
+    Some(match packet.rcode() {
+        _ if packet.has_flags(PacketFlag::TRUNCATION) => Ok(Reply::Cut),
+        RCODE::NoError => Ok(Reply::Whole(bytes.to_vec())),
+        RCODE::NameError => Err(io::Error::new(ErrorKind::NotFound, "there is no such name")),
+        code => Err(io::Error::other(format!("it answers {code:?}"))),
+    })
+}
+
+fn ask_by_udp(
+    asked: &[u8],
+    id: u16,
+    resolver: SocketAddr,
+    deadline: Deadline,
+) -> io::Result<Reply> {
+    let any: SocketAddr =
+        if resolver.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(resolver)?;
+    let mut buffer = vec![0; 4096];
+    loop {
+        socket.send(asked)?;
+        let again = Deadline::after(RESEND_AFTER.min(deadline.left()?));
+        while let Ok(left) = again.left() {
+            socket.set_read_timeout(Some(left))?;
+            let len = match socket.recv(&mut buffer) {
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            };
+            if let Some(reply) = reply(buffer.get(..len).unwrap_or_default(), id) {
+                return reply;
+            }
+        }
+    }
+}
+
+fn ask_by_tcp(
+    asked: &[u8],
+    id: u16,
+    resolver: SocketAddr,
+    deadline: Deadline,
+) -> io::Result<Reply> {
+    let mut stream = Timed::connect(&resolver, deadline)?;
+    let len = u16::try_from(asked.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&len.to_be_bytes()[..], asked].concat())?;
+    let mut len = [0; 2];
+    stream.read_exact(&mut len)?;
+    let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
+    stream.read_exact(&mut bytes)?;
+    reply(&bytes, id).unwrap_or_else(|| Err(io::Error::other("it answers another question")))
+}
+
+/// A number that nobody can guess.
+fn request_id() -> u16 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    (RandomState::new().build_hasher().finish() & 0xffff) as u16
+}
