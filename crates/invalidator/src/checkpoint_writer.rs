@@ -6,16 +6,16 @@
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use changes::position::Position;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::checkpoint::{self, Keep, Kept};
+use crate::positions::Positions;
 use crate::stats::Stats;
 
 /// The task that saves positions.
@@ -27,7 +27,7 @@ pub(crate) struct CheckpointWriter<K, H> {
     /// The last delivery that each cluster has acknowledged.
     pub(crate) acks: Vec<watch::Receiver<u64>>,
     /// The position after each delivery.
-    pub(crate) positions: mpsc::UnboundedReceiver<(u64, Position)>,
+    pub(crate) positions: Positions,
     /// Receives each position that was saved.
     pub(crate) confirm: watch::Sender<Option<Position>>,
     /// Receives each position up to which everything was executed.
@@ -44,22 +44,16 @@ pub(crate) struct CheckpointWriter<K, H> {
 
 impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
     /// Runs until the task of every cluster has ended.
-    pub(crate) async fn run(mut self) {
-        let mut waiting: VecDeque<(u64, Position)> = VecDeque::new();
+    pub(crate) async fn run(self) {
         let mut saved: Option<Position> = None;
         loop {
             let is_over = self.acks.iter().all(|acked| acked.has_changed().is_err());
             let acked = self.acks.iter().map(|acked| *acked.borrow()).min().unwrap_or(0);
-            while let Ok(next) = self.positions.try_recv() {
-                waiting.push_back(next);
-            }
-            let done = waiting.partition_point(|(seq, _)| *seq <= acked);
-            let last = waiting.drain(..done).next_back();
-            if let Some((seq, position)) = last {
+            if let Some((seq, position)) = self.positions.take(acked) {
                 if self.kept(&position).await {
                     saved = Some(position);
                 } else {
-                    waiting.push_front((seq, position));
+                    self.positions.give_back(seq, position);
                 }
             }
             // Deletes are on the disk before they count as acknowledged, so what was acknowledged
@@ -108,7 +102,7 @@ mod tests {
     struct Rig {
         keep: Arc<KeptFile>,
         acks: Vec<watch::Sender<u64>>,
-        positions: mpsc::UnboundedSender<(u64, Position)>,
+        positions: Positions,
         confirmed: watch::Receiver<Option<Position>>,
         delivered: watch::Receiver<Option<Position>>,
         has_on_disk: Arc<AtomicBool>,
@@ -120,7 +114,7 @@ mod tests {
         fn of(path: PathBuf) -> Self {
             let keep = Arc::new(KeptFile(path));
             let (acks, acked) = (0..2).map(|_| watch::channel(0)).unzip();
-            let (positions, seen) = mpsc::unbounded_channel();
+            let positions = Positions::default();
             let (confirm, confirmed) = watch::channel(None);
             let (deliver, delivered) = watch::channel(None);
             let (has_on_disk, stats) =
@@ -130,7 +124,7 @@ mod tests {
                 name: "shop".to_owned(),
                 keep: Arc::clone(&keep),
                 acks: acked,
-                positions: seen,
+                positions: positions.clone(),
                 confirm,
                 delivered: deliver,
                 has_on_disk: move || disk.load(Relaxed),
@@ -155,7 +149,7 @@ mod tests {
     async fn a_position_is_saved_when_every_cluster_has_acknowledged_it() {
         let folder = tempfile::tempdir().unwrap();
         let mut rig = Rig::of(folder.path().join("cp"));
-        (1..=3).for_each(|seq| rig.positions.send((seq, at(10 * seq))).unwrap());
+        (1..=3).for_each(|seq| rig.positions.push(seq, at(10 * seq)));
         rig.acks[0].send(3).unwrap();
         rig.acks[1].send(1).unwrap();
         rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
@@ -177,7 +171,7 @@ mod tests {
     async fn a_position_that_could_not_be_saved_is_tried_again() {
         let folder = tempfile::tempdir().unwrap();
         let mut rig = Rig::of(folder.path().join("missing/cp"));
-        rig.positions.send((1, at(10))).unwrap();
+        rig.positions.push(1, at(10));
         rig.acks.iter().for_each(|acks| acks.send(1).unwrap());
         while rig.stats.checkpoint_failures.load(Relaxed) == 0 {
             sleep(Duration::from_millis(1)).await;

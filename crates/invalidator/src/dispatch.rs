@@ -4,18 +4,18 @@
 use std::sync::Arc;
 
 use changes::position::Position;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::backlog::Backlog;
 use crate::delivery::{Delivery, Work};
 use crate::disk_queue::DiskQueue;
+use crate::positions::Positions;
 
 /// Numbers deliveries and hands each to every backlog; closes the backlogs when dropped.
 #[derive(Debug)]
 pub(crate) struct Dispatcher<S: DiskQueue> {
     pub(crate) backlogs: Vec<Arc<Backlog<S>>>,
-    pub(crate) positions: mpsc::UnboundedSender<(u64, Position)>,
+    pub(crate) positions: Positions,
     /// The last delivery's number.
     pub(crate) seq: u64,
     /// Everything up to here was pushed.
@@ -49,8 +49,7 @@ impl<S: DiskQueue> Dispatcher<S> {
 
     /// Records that everything up to `position` was pushed.
     pub(crate) fn pass(&mut self, position: Position) {
-        // This fails only while the pipeline is torn down.
-        let _ = self.positions.send((self.seq, position.clone()));
+        self.positions.push(self.seq, position.clone());
         self.passed = Some(position);
     }
 }

@@ -44,6 +44,7 @@ pub mod monitor;
 pub mod network;
 pub mod pipeline;
 pub mod plan;
+mod positions;
 mod reading;
 mod restart_on_panic;
 mod running;

@@ -29,6 +29,7 @@ use crate::dispatch::Dispatcher;
 use crate::kept::kept_deletes;
 use crate::monitor::Monitor;
 use crate::network::Network;
+use crate::positions::Positions;
 use crate::reading::{Reading, flushed};
 use crate::stats::Stats;
 use crate::visibility::{READ_AHEAD, VisibilityBarrier};
@@ -90,7 +91,7 @@ where
     let (from, owed) = begin(since, world.keep.as_ref(), &plan)?;
     let Clusters { mut tasks, backlogs, acks, monitors: _monitors } =
         Clusters::start(&plan, &world.network, world.disk_queues, &stats, world.log);
-    let (positions, positions_seen) = mpsc::unbounded_channel();
+    let positions = Positions::default();
     let (confirm, confirmed) = watch::channel(None);
     let (deliver, delivered) = watch::channel(None);
     // Weak, since the checkpoint's task ends when the backlogs are gone.
@@ -100,7 +101,7 @@ where
         name: plan.name.clone(),
         keep: Arc::clone(&keep),
         acks,
-        positions: positions_seen,
+        positions: positions.clone(),
         confirm,
         delivered: deliver,
         has_on_disk: move || {

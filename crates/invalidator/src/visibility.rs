@@ -286,6 +286,7 @@ mod tests {
     use crate::backlog::Backlog;
     use crate::change_source::SourceError;
     use crate::disk_queue::SpoolFolder;
+    use crate::positions::Positions;
 
     /// The visible transactions, or why the probe fails.
     type Sight = Arc<Mutex<Result<Vec<u32>, SourceError>>>;
@@ -311,7 +312,7 @@ mod tests {
         reads: mpsc::Sender<Read>,
         sight: Sight,
         backlog: Arc<Backlog<SpoolFolder>>,
-        positions: mpsc::UnboundedReceiver<(u64, Position)>,
+        positions: Positions,
         stats: Arc<Stats>,
     }
 
@@ -320,14 +321,14 @@ mod tests {
             let stats = Arc::new(Stats::new(["c".to_owned()]));
             let ms = Duration::from_millis;
             let (backlog, _) = Backlog::new(None, 100, ms(100), Arc::clone(&stats), 0);
-            let (send, positions) = mpsc::unbounded_channel();
+            let positions = Positions::default();
             let (reads, passing) = mpsc::channel(READ_AHEAD);
             let sight = Sight::new(Mutex::new(Ok(Vec::new())));
             let world = Self {
                 reads,
                 sight,
                 backlog: Arc::clone(&backlog),
-                positions,
+                positions: positions.clone(),
                 stats: Arc::clone(&stats),
             };
             let limits = Limits {
@@ -345,13 +346,8 @@ mod tests {
             let probe = Fake { now: Arc::clone(&world.sight), seen: Vec::new() };
             tokio::spawn(async move {
                 let backlogs = vec![backlog];
-                let mut dispatcher = Dispatcher {
-                    backlogs,
-                    positions: send,
-                    seq: 0,
-                    passed: None,
-                    has_warned: false,
-                };
+                let mut dispatcher =
+                    Dispatcher { backlogs, positions, seq: 0, passed: None, has_warned: false };
                 VisibilityBarrier::new(&mut dispatcher, probe, limits, stats, |_| {})
                     .pass(passing)
                     .await
@@ -375,14 +371,14 @@ mod tests {
             batch.iter().map(|one| (one.committed_us, one.is_seen)).collect()
         }
 
-        fn position(&mut self) -> Option<(u64, Position)> {
-            std::iter::from_fn(|| self.positions.try_recv().ok()).last()
+        fn position(&self) -> Option<(u64, Position)> {
+            self.positions.take(u64::MAX)
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_seen_goes_out_and_the_position_waits_for_what_is_not() {
-        let mut world = World::start();
+        let world = World::start();
         for xid in 1..=3 {
             world.read(Mark::Xid(xid), u64::from(xid)).await;
             let position = Some(Position::of_lsn(u64::from(xid)));
@@ -410,7 +406,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever_for_a_probe_that_fails() {
-        let mut world = World::start();
+        let world = World::start();
         *world.sight.lock() = Err(SourceError::Lost("too many connections".to_owned()));
         world.read(Mark::Xid(1), 1).await;
         assert_eq!(world.out().await, []);
