@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::delivery::{Delivery, OnGap, Work};
-use crate::disk_queue::{Chunk, DiskQueue, Refused};
+use crate::disk_queue::{Chunk, DiskQueue, Refused, Why};
 use crate::stats::{ClusterStats, Stats};
 
 /// The pause after a failed write.
@@ -49,6 +49,8 @@ pub struct Backlog<S> {
     room: Notify,
     /// Signalled when there is something to write to the disk.
     staged: Notify,
+    /// Signalled when the disk has room again.
+    freed: Notify,
     stats: Arc<Stats>,
     index: usize,
 }
@@ -62,6 +64,9 @@ struct State {
     /// The weight of `memory`, and of its part that is not taken.
     held: usize,
     waiting: usize,
+    /// The weight of what the cluster has taken and is to send again, where `memory` does not have
+    /// it any more.
+    again: usize,
     /// The weight at which the cluster is woken.
     wanted: usize,
     /// Deliveries on their way to the disk, and their weight, which includes those being written.
@@ -112,6 +117,7 @@ impl<S: DiskQueue> Backlog<S> {
             taken: 0,
             held: 0,
             waiting: 0,
+            again: 0,
             wanted: 1,
             staged: Vec::new(),
             staged_weight: 0,
@@ -128,6 +134,7 @@ impl<S: DiskQueue> Backlog<S> {
             arrived: Notify::new(),
             room: Notify::new(),
             staged: Notify::new(),
+            freed: Notify::new(),
             stats,
             index,
         };
@@ -165,9 +172,13 @@ impl<S: DiskQueue> Backlog<S> {
     fn try_push(&self, delivery: &Arc<Delivery>) -> Result<(), Option<Instant>> {
         let weight = delivery.weight();
         let mut state = self.state();
-        let fits = |held: usize| held == 0 || held.saturating_add(weight) <= self.window_keys;
+        // A delivery larger than the window fits where no other waits.
+        let fits = |held: usize, again: usize| match held {
+            0 => again < self.window_keys,
+            held => held.saturating_add(again).saturating_add(weight) <= self.window_keys,
+        };
         if state.place != Place::Disk {
-            if fits(state.held) {
+            if fits(state.held, state.again) {
                 if state.held == 0 {
                     state.progress_at = Instant::now();
                 }
@@ -187,9 +198,13 @@ impl<S: DiskQueue> Backlog<S> {
             if Instant::now() < away_at {
                 return Err(Some(away_at));
             }
+            if state.staged_weight > 0 {
+                // A second window would be in memory, and a third, while the disk takes nothing.
+                return Err(None);
+            }
             self.move_to_disk(&mut state);
         }
-        if fits(state.staged_weight) {
+        if fits(state.staged_weight, 0) {
             state.staged.push(Arc::clone(delivery));
             state.staged_weight += weight;
             self.own().waiting.fetch_add(delivery.keys().len() as u64, Relaxed);
@@ -227,26 +242,44 @@ impl<S: DiskQueue> Backlog<S> {
                 self.staged.notified().await;
                 continue;
             }
-            while let Err(refused) = disk_queue.append(batch.clone()).await {
-                self.own().spool_failures.fetch_add(1, Relaxed);
-                match (refused, &on_gap) {
-                    (Refused::Full, OnGap::Flush(flush)) => {
-                        log("the spool is full; its cluster will be flushed instead");
-                        self.stats.gaps.fetch_add(1, Relaxed);
-                        if disk_queue.replace(flush.clone()).await.is_ok() {
-                            break;
-                        }
-                    }
-                    (Refused::Full, OnGap::Stop) => self.own().fail("the spool is full"),
-                    (Refused::Io(why), _) => self.own().fail(&format!("the spool: {why}")),
-                }
-                if self.state().is_closed {
-                    return;
-                }
-                sleep(DISK_PAUSE).await;
+            if !self.write_all(disk_queue, batch, &on_gap, log).await {
+                return;
             }
-            self.written(&batch);
         }
+    }
+
+    /// Writes deliveries, however long it takes. False if the backlog was closed before.
+    async fn write_all(
+        &self,
+        disk_queue: &S,
+        mut batch: Vec<Arc<Delivery>>,
+        on_gap: &OnGap,
+        log: fn(&str),
+    ) -> bool {
+        loop {
+            let Err(Refused { stored, why }) = disk_queue.append(batch.clone()).await else {
+                break;
+            };
+            let stored: Vec<_> = batch.drain(..stored).collect();
+            self.written(&stored);
+            self.own().spool_failures.fetch_add(1, Relaxed);
+            match (why, on_gap) {
+                (Why::Full, OnGap::Flush(flush)) => {
+                    log("the spool is full; its cluster will be flushed instead");
+                    self.stats.gaps.fetch_add(1, Relaxed);
+                    if disk_queue.replace(flush.clone()).await.is_ok() {
+                        break;
+                    }
+                }
+                (why, _) => self.own().fail(&why.to_string()),
+            }
+            if self.state().is_closed {
+                return false;
+            }
+            let _ = timeout(DISK_PAUSE, self.freed.notified()).await;
+        }
+        self.written(&batch);
+        true
     }
 
     fn written(&self, batch: &[Arc<Delivery>]) {
@@ -298,6 +331,14 @@ impl<S: DiskQueue> Backlog<S> {
             Place::Memory => Source::Memory { epoch: state.epoch },
             Place::Disk | Place::Draining => Source::Disk,
         }
+    }
+
+    /// The commit of the oldest delivery in memory that was not taken, in microseconds since 1970;
+    /// 0 if there is none, or it is not known.
+    #[must_use]
+    pub fn oldest_us(&self) -> u64 {
+        let state = self.state();
+        state.memory.get(state.taken).map_or(0, |oldest| oldest.committed_us)
     }
 
     /// Waits until there is something to take, the source changes, or `until` passes. False if the
@@ -352,15 +393,16 @@ impl<S: DiskQueue> Backlog<S> {
         batch
     }
 
-    /// Acknowledges what was taken from memory in this epoch: delivered up to `done`, and up to
-    /// `acked` for good.
-    pub fn acknowledge(&self, epoch: u64, done: u64, acked: u64) {
+    /// Acknowledges what was taken from memory in this epoch: delivered up to `done`, but for a
+    /// weight of `again` that is to be sent again, and up to `acked` for good.
+    pub fn acknowledge(&self, epoch: u64, done: u64, acked: u64, again: usize) {
         let mut state = self.state();
         if state.epoch != epoch {
             return;
         }
         // With a disk, what is delivered and not yet for good is kept in case it moves there.
         let over = if self.disk_queue.is_some() { acked } else { done };
+        state.again = if self.disk_queue.is_some() { 0 } else { again };
         let mut keys = 0;
         while state.taken > 0
             && let Some(oldest) = state.memory.pop_front_if(|oldest| oldest.seq <= over)
@@ -400,17 +442,16 @@ impl<S: DiskQueue> Backlog<S> {
     }
 
     /// Acknowledges the chunk that was read last, but for `left`, which is queued behind all else.
-    pub async fn acknowledge_chunk(&self, number: u64, left: Vec<Delivery>) {
+    /// Where the disk fails, the chunk is read again.
+    pub async fn acknowledge_chunk(&self, number: u64, left: Vec<Arc<Delivery>>) {
         let Some(disk_queue) = &self.disk_queue else { return };
         let is_whole = left.is_empty();
-        for left in left {
-            let left = Arc::new(left);
-            while disk_queue.append(vec![Arc::clone(&left)]).await.is_err() {
-                self.own().spool_failures.fetch_add(1, Relaxed);
-                sleep(DISK_PAUSE).await;
-            }
+        if let Err(Refused { why, .. }) = disk_queue.acknowledge(number, left).await {
+            self.own().spool_failures.fetch_add(1, Relaxed);
+            self.own().fail(&why.to_string());
+            sleep(DISK_PAUSE).await;
+            return;
         }
-        disk_queue.acknowledge(number).await;
         {
             let mut state = self.state();
             state.progress_at = Instant::now();
@@ -419,6 +460,7 @@ impl<S: DiskQueue> Backlog<S> {
             }
         }
         self.count();
+        self.freed.notify_one();
         self.room.notify_one();
     }
 

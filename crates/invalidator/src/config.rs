@@ -284,6 +284,11 @@ impl Config {
                 return Err(Fault::Number(name));
             }
         }
+        let (spool, transaction) =
+            (delivery.spool_bytes_max, delivery.transaction_bytes_max as u64);
+        if (1..transaction).contains(&spool) {
+            return Err(Fault::SmallSpool(transaction));
+        }
         Ok(())
     }
 
@@ -555,6 +560,11 @@ routers = ["127.0.0.1:5000"]
             ("[[cluster]]", "[routers]\nuser = \"a\"\n[[cluster]]", "password_file"),
             ("[[cluster]]", "[routers]\nsslkey = \"a\"\n[[cluster]]", "sslcert"),
             ("[[cluster]]", "[standby]\ngroup = \"a'b\"\n[[cluster]]", "standby.group"),
+            (
+                "[[cluster]]",
+                "[delivery]\nspool_bytes_max = 16777216\n[[cluster]]",
+                "f:12:1: delivery.spool_bytes_max: at least 33554432",
+            ),
             (
                 "[[cluster]]",
                 "[standby]\ngroup = \"g\"\npeers = [\"a\"]\n[[cluster]]",

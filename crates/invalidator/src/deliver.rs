@@ -22,6 +22,7 @@
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
+mod from_disk;
 mod pipelined;
 
 use std::collections::{HashSet, VecDeque};
@@ -39,8 +40,8 @@ use crate::batch::{self, BatchError, Before, Hint, Wire};
 use crate::clock::{micros, older};
 use crate::compressed::Packer;
 use crate::deferred::Deferred;
-use crate::delivery::{Delivery, Flush, OnGap, Work};
-use crate::disk_queue::{Chunk, DiskQueue};
+use crate::delivery::{Delivery, Flush, Work};
+use crate::disk_queue::DiskQueue;
 use crate::kept::Kept;
 use crate::monitor::{Sample, Sampler};
 use crate::network::Network;
@@ -68,6 +69,11 @@ pub struct Destination<N: Network, S> {
     deferred: Deferred,
     /// Deletes to repeat: the moment, the delivery they belong to, and the work.
     repeats: VecDeque<(Instant, u64, Work)>,
+    /// The weight of `repeats` in a window of keys.
+    repeats_weight: usize,
+    /// The oldest commit on the disk of which a server refused something, in microseconds since
+    /// 1970; 0 if there is none, or it is not known.
+    refused_us: u64,
     /// The moment from which on deletes that are not taken are told again.
     tell_at: Instant,
     /// The last delivery whose keys are delivered or deferred.
@@ -95,6 +101,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             pause: target.limits.retry_first,
             deferred: Deferred::default(),
             repeats: VecDeque::new(),
+            repeats_weight: 0,
+            refused_us: 0,
             tell_at: Instant::now(),
             done: 0,
             epoch: None,
@@ -139,6 +147,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     fn forget(&mut self) {
         self.deferred = Deferred::default();
         self.repeats.clear();
+        (self.repeats_weight, self.refused_us) = (0, 0);
         self.done = 0;
         self.own().deferred.store(0, Relaxed);
     }
@@ -171,70 +180,6 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         true
     }
 
-    /// The oldest chunk of the disk, until all of it is delivered; what servers refuse goes behind
-    /// the others.
-    async fn disk_turn(&mut self) -> Result<(), DamagedSpool> {
-        let chunk = match self.backlog.read().await {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                self.own().fail(&format!("the spool: {error}"));
-                self.backlog.until_written().await;
-                return Ok(());
-            }
-        };
-        let Chunk { records, lost } = chunk;
-        let Some(last) = records.last().map(|(number, ..)| *number) else {
-            self.backlog.until_written().await;
-            return Ok(());
-        };
-        let read_at = Instant::now();
-        // Numbers of records begin with 0, those of deliveries with 1.
-        let delivery = |(number, work, committed_us)| {
-            // Records do not say whether it was seen.
-            Arc::new(Delivery { seq: number + 1, work, committed_us, read_at, is_seen: false })
-        };
-        let mut deliveries: Vec<_> = records.into_iter().map(delivery).collect();
-        if lost > 0 {
-            let (seq, work) = (deliveries[0].seq, Work::Flush(self.lost()?));
-            let flush = Delivery { seq, work, committed_us: 0, read_at, is_seen: false };
-            deliveries.insert(0, Arc::new(flush));
-        }
-        self.deliver(&deliveries).await;
-        while !self.repeats.is_empty() {
-            sleep_until(self.next_turn()).await;
-            self.again().await;
-        }
-        let deferred = std::mem::take(&mut self.deferred);
-        let committed_us = deliveries.first().map_or(0, |first| first.committed_us);
-        let left = |work| Delivery { seq: 0, work, committed_us, read_at, is_seen: false };
-        let keys: Vec<Bytes> = deferred.keys.into_iter().map(|(_, key)| key).collect();
-        let flushes = deferred.flushes.into_iter().map(|(_, flush)| left(Work::Flush(flush)));
-        let left: Vec<_> = (!keys.is_empty())
-            .then(|| left(Work::Delete(keys)))
-            .into_iter()
-            .chain(flushes)
-            .collect();
-        let is_left = !left.is_empty();
-        self.backlog.acknowledge_chunk(last, left).await;
-        if is_left {
-            sleep(self.target.limits.retry_first * 4).await;
-        }
-        Ok(())
-    }
-
-    /// The flush in place of deliveries that are gone from the disk.
-    fn lost(&self) -> Result<Flush, DamagedSpool> {
-        let own = self.own();
-        let why = DamagedSpool { cluster: own.name.clone() };
-        own.fail(&why.to_string());
-        self.target.stats.gaps.fetch_add(1, Relaxed);
-        match &self.target.on_gap {
-            OnGap::Flush(flush) => Ok(flush.clone()),
-            OnGap::Stop => Err(why),
-        }
-    }
-
     /// The moment at which something is to be sent again; none if nothing is.
     fn next_turn(&self) -> Instant {
         // Repeats that are due soon after one another go together.
@@ -258,6 +203,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
             keys.append(&mut refused.keys);
         }
         while let Some((_, seq, work)) = self.repeats.pop_front_if(|(due, ..)| *due <= now) {
+            self.repeats_weight -= work.weight();
             match work {
                 Work::Delete(more) => keys.extend(more.into_iter().map(|key| (seq, key))),
                 Work::Flush(flush) => flushes.push((seq, flush)),
@@ -272,14 +218,13 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
         self.flush_rest(refused.flushes, since_us).await;
         self.own().deferred.store(self.deferred.keys.len() as u64, Relaxed);
-        self.own().oldest_us.store(self.deferred.oldest_us, Relaxed);
+        self.note_oldest(0);
         self.acknowledge();
     }
 
     /// Delivers a batch, however long it takes, unless it is moved to the disk meanwhile.
     async fn deliver(&mut self, deliveries: &[Arc<Delivery>]) {
-        let oldest = deliveries.first();
-        let oldest_us = oldest.map_or(0, |oldest| oldest.committed_us);
+        let oldest_us = oldest_us(deliveries);
         self.note_oldest(oldest_us);
         let mut seen = HashSet::new();
         let mut keys: Vec<(u64, &Bytes)> = Vec::new();
@@ -297,7 +242,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     }
 
     fn note_oldest(&self, committed_us: u64) {
-        self.own().oldest_us.store(older(committed_us, self.deferred.oldest_us), Relaxed);
+        let refused_us = older(self.refused_us, self.deferred.oldest_us);
+        self.own().oldest_us.store(older(committed_us, refused_us), Relaxed);
     }
 
     async fn flush_group(&mut self, deliveries: &[Arc<Delivery>]) {
@@ -371,11 +317,16 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         if let Some((first, _)) = keys.first() {
             let first = *first;
             let keys = keys.into_iter().map(|(_, key)| key.clone()).collect();
-            self.repeats.push_back((due, first, Work::Delete(keys)));
+            self.repeat(due, first, Work::Delete(keys));
         }
         for delivery in deliveries.iter().filter(|one| matches!(one.work, Work::Flush(_))) {
-            self.repeats.push_back((due, delivery.seq, delivery.work.clone()));
+            self.repeat(due, delivery.seq, delivery.work.clone());
         }
+    }
+
+    fn repeat(&mut self, due: Instant, seq: u64, work: Work) {
+        self.repeats_weight += work.weight();
+        self.repeats.push_back((due, seq, work));
     }
 
     /// Sends one batch; what single servers refuse is deferred.
@@ -559,7 +510,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
         let keys: usize = deliveries.iter().map(|delivery| delivery.keys().len()).sum();
         own.delivered.fetch_add(keys as u64, Relaxed);
-        own.oldest_us.store(self.deferred.oldest_us, Relaxed);
+        self.note_oldest(0);
         if let Some(last) = deliveries.last() {
             if last.committed_us > 0 {
                 own.committed_us.store(last.committed_us, Relaxed);
@@ -574,8 +525,15 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         let deferred = self.deferred.oldest.map(|seq| seq - 1);
         let repeat = self.repeats.front().map(|(_, seq, _)| seq - 1);
         let acked = [deferred, repeat].into_iter().flatten().fold(self.done, u64::min);
-        self.backlog.acknowledge(epoch, self.done, acked);
+        let again = self.repeats_weight + self.deferred.keys.len() + self.deferred.flushes.len();
+        self.backlog.acknowledge(epoch, self.done, acked, again);
     }
+}
+
+/// The oldest commit of deliveries, in microseconds since 1970; 0 if it is not known. What servers
+/// refused stands behind newer ones on the disk.
+fn oldest_us(deliveries: &[Arc<Delivery>]) -> u64 {
+    deliveries.iter().fold(0, |oldest, delivery| older(oldest, delivery.committed_us))
 }
 
 async fn answer<T>(
@@ -586,5 +544,7 @@ async fn answer<T>(
     answered.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
 }
 
+#[cfg(test)]
+mod held_up_tests;
 #[cfg(test)]
 mod tests;

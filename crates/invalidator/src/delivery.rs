@@ -58,6 +58,17 @@ impl Delivery {
     /// Its weight in a window of keys.
     #[must_use]
     pub fn weight(&self) -> usize {
-        self.keys().len().max(1)
+        self.work.weight()
+    }
+}
+
+impl Work {
+    /// Its weight in a window of keys.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Delete(keys) => keys.len().max(1),
+            Self::Flush(_) => 1,
+        }
     }
 }

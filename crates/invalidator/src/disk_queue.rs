@@ -26,12 +26,23 @@ use spool::{BODY_BYTES_MAX, Damage, Fsync, Settings, Spool};
 
 use crate::delivery::{Delivery, Flush, Work};
 
-/// The reason why deliveries were not stored.
+/// Deliveries that were not all stored.
 #[derive(Debug)]
-pub enum Refused {
+pub struct Refused {
+    /// The first ones, which were stored whole.
+    pub stored: usize,
+    /// The reason why the next one was not.
+    pub why: Why,
+}
+
+/// The reason why a delivery was not stored.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
     /// The queue has reached its size limit.
+    #[error("the spool is full")]
     Full,
     /// The disk failed.
+    #[error("the spool: {0}")]
     Io(String),
 }
 
@@ -62,7 +73,7 @@ pub trait DiskQueue: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the queue is full or the disk fails; some of the deliveries may be stored even so.
+    /// When the queue is full or the disk fails. The first ones may be stored even so.
     fn append(
         &self,
         deliveries: Vec<Arc<Delivery>>,
@@ -82,8 +93,18 @@ pub trait DiskQueue: Send + Sync + 'static {
     /// The disk's.
     fn read(&self) -> impl Future<Output = io::Result<Chunk>> + Send;
 
-    /// Removes the records of the last chunk up to this number: they are delivered.
-    fn acknowledge(&self, number: u64) -> impl Future<Output = ()> + Send;
+    /// Removes the records of the last chunk up to this number: they are delivered, but for `left`,
+    /// which goes behind all others. It takes the place of the chunk, so it is stored however full
+    /// the queue is.
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails; all records are still there then.
+    fn acknowledge(
+        &self,
+        number: u64,
+        left: Vec<Arc<Delivery>>,
+    ) -> impl Future<Output = Result<(), Refused>> + Send;
 }
 
 /// A [`DiskQueue`] in a spool's folder.
@@ -105,19 +126,20 @@ struct Inner {
 const CHUNK_RECORDS: usize = 65_536;
 const CHUNK_BYTES: usize = 1 << 22;
 
-/// Bytes above the limit, for the flush that replaces everything.
-const RESERVE_BYTES: u64 = 1 << 20;
+/// Bytes that are written at once, so that segments stay small enough for room to be freed soon.
+const WRITE_BYTES: usize = 1 << 20;
 
 impl SpoolFolder {
-    /// Opens the cluster's own folder below `folder`, for at most `bytes_max` bytes. Also returns a
-    /// description of each damage found there.
+    /// Opens the cluster's own folder below `folder`. It takes deliveries while it has less than
+    /// `bytes_max` bytes. Also returns a description of each damage found there.
     ///
     /// # Errors
     ///
     /// When it cannot be made, read or written, or another program has locked it.
     pub fn open(folder: &Path, name: &str, bytes_max: u64) -> io::Result<(Self, Vec<String>)> {
         let settings = Settings {
-            bytes_max: bytes_max.saturating_add(RESERVE_BYTES),
+            // The limit is looked at here: what replaces records has no limit.
+            bytes_max: u64::MAX,
             age_max: Duration::MAX,
             // Room is freed a segment at a time.
             segment_bytes: (bytes_max / 16).clamp(4096, 1 << 20),
@@ -165,11 +187,9 @@ impl DiskQueue for SpoolFolder {
 
     async fn append(&self, deliveries: Vec<Arc<Delivery>>) -> Result<(), Refused> {
         let bytes_max = self.bytes_max;
-        let kept = self.with(move |inner, name| {
-            let all = deliveries.iter().map(|delivery| (delivery.committed_us, &delivery.work));
-            keep(&mut inner.spool, name, all, bytes_max)
-        });
-        kept.await.unwrap_or_else(|error| Err(Refused::Io(error.to_string())))
+        let kept = self
+            .with(move |inner, name| keep(&mut inner.spool, name, each(&deliveries), bytes_max));
+        kept.await.unwrap_or_else(|error| Err(failed(&error)))
     }
 
     async fn replace(&self, flush: Flush) -> Result<(), Refused> {
@@ -177,45 +197,82 @@ impl DiskQueue for SpoolFolder {
             let spool = &mut inner.spool;
             let before = spool.counts().pending;
             keep(spool, name, [(0, &Work::Flush(flush))], u64::MAX)?;
-            skip(spool, name, before).map_err(|error| Refused::Io(error.to_string()))
+            skip(spool, name, before).map_err(|error| failed(&error))
         });
-        kept.await.unwrap_or_else(|error| Err(Refused::Io(error.to_string())))
+        kept.await.unwrap_or_else(|error| Err(failed(&error)))
     }
 
     async fn read(&self) -> io::Result<Chunk> {
         self.with(read).await?
     }
 
-    async fn acknowledge(&self, number: u64) {
+    async fn acknowledge(&self, number: u64, left: Vec<Arc<Delivery>>) -> Result<(), Refused> {
         let done = self.with(move |inner, name| {
             let spool = &mut inner.spool;
+            // On the disk before the chunk is given up.
+            keep(spool, name, each(&left), u64::MAX)?;
             spool.acknowledge(name, number);
             // Saves the position, too; after a failure a restart repeats deliveries.
             spool.commit(Instant::now());
+            Ok(())
         });
-        // A task that is aborted at the end acknowledges nothing: it is repeated.
-        let _ = done.await;
+        done.await.unwrap_or_else(|error| Err(failed(&error)))
     }
 }
 
+fn each(deliveries: &[Arc<Delivery>]) -> impl Iterator<Item = (u64, &Work)> {
+    deliveries.iter().map(|delivery| (delivery.committed_us, &delivery.work))
+}
+
+/// The disk failed before anything was stored.
+fn failed(error: &io::Error) -> Refused {
+    Refused { stored: 0, why: Why::Io(error.to_string()) }
+}
+
+/// Appends work while the queue has less than `bytes_max` bytes. The last one that it takes may
+/// pass the limit: work that needs more room than will ever be free would stop all behind it.
 fn keep<'w>(
     spool: &mut Spool,
     name: &str,
     work: impl IntoIterator<Item = (u64, &'w Work)>,
     bytes_max: u64,
 ) -> Result<(), Refused> {
-    let mut is_full = false;
+    let (mut stored, mut staged, mut bytes) = (0, 0, 0);
+    let mut why = None;
     for (committed_us, work) in work {
-        for body in bodies(work) {
-            is_full |= spool.counts().bytes.saturating_add(body.len() as u64) > bytes_max;
-            let staged = !is_full && spool.append(name, &body, committed_us / 1_000_000).is_ok();
-            is_full |= !staged;
+        if spool.counts().bytes >= bytes_max {
+            why = Some(Why::Full);
+            break;
         }
+        for body in bodies(work) {
+            let secs = committed_us / 1_000_000;
+            if spool.append(name, &body, secs).is_err() {
+                why = Some(Why::Io("its folder cannot be opened".to_owned()));
+                break;
+            }
+            bytes += body.len();
+            if bytes >= WRITE_BYTES {
+                bytes = 0;
+                write(spool).map_err(|why| Refused { stored, why })?;
+                stored = staged;
+            }
+        }
+        if why.is_some() {
+            break;
+        }
+        staged += 1;
     }
-    // What was staged before the queue was full stays: a delete too many does no harm.
+    write(spool).map_err(|why| Refused { stored, why })?;
+    match why {
+        Some(why) => Err(Refused { stored: staged, why }),
+        None => Ok(()),
+    }
+}
+
+/// Brings to the disk what was appended.
+fn write(spool: &mut Spool) -> Result<(), Why> {
     match spool.commit(Instant::now()).pop() {
-        Some(failed) => Err(Refused::Io(failed.error.to_string())),
-        None if is_full => Err(Refused::Full),
+        Some(failed) => Err(Why::Io(failed.error.to_string())),
         None => Ok(()),
     }
 }
@@ -251,7 +308,7 @@ fn read(inner: &mut Inner, name: &str) -> io::Result<Chunk> {
             return Err(failed.error);
         }
         if !is_staged {
-            return Err(io::ErrorKind::StorageFull.into());
+            return Err(io::Error::other("the loss of records cannot be noted"));
         }
         inner.owes_loss = false;
     };
@@ -370,7 +427,7 @@ mod tests {
         let chunk = disk_queue.read().await.unwrap();
         assert_eq!(works(&chunk), [first, second.clone()]);
         assert!(chunk.lost == 0 && chunk.records[0].2 == 7_000_000);
-        disk_queue.acknowledge(chunk.records[0].0).await;
+        disk_queue.acknowledge(chunk.records[0].0, Vec::new()).await.unwrap();
         drop(disk_queue);
         let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
         assert_eq!(works(&disk_queue.read().await.unwrap()), [second]);
@@ -396,6 +453,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_left_of_a_chunk_is_stored_however_full_the_queue_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 10_000).unwrap();
+        let key = [b'k'; 200];
+        while disk_queue.append(vec![delivery(deletes(&[&key]))]).await.is_ok() {}
+        let before = disk_queue.held().records;
+        let chunk = disk_queue.read().await.unwrap();
+        let left = vec![delivery(chunk.records[0].1.clone())];
+        disk_queue.acknowledge(chunk.records[1].0, left).await.unwrap();
+        assert_eq!(disk_queue.held().records, before - 1);
+        let chunk = disk_queue.read().await.unwrap();
+        let last = chunk.records.last().unwrap().0;
+        disk_queue.acknowledge(last, Vec::new()).await.unwrap();
+        assert_eq!(disk_queue.held(), Held::default());
+    }
+
+    #[tokio::test]
+    async fn deliveries_are_stored_whole_and_those_that_are_count_when_the_next_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 10_000).unwrap();
+        let key: &[u8] = &[b'k'; 200];
+        // The first leaves room, the second needs more than there is.
+        let works = [deletes(&[key; 40]), deletes(&[key; 100]), deletes(&[b"a"])];
+        let refused = disk_queue.append(works.clone().map(delivery).to_vec()).await.unwrap_err();
+        assert_eq!((refused.stored, refused.why), (2, Why::Full));
+        assert_eq!(self::works(&disk_queue.read().await.unwrap()), works[..2]);
+    }
+
+    #[tokio::test]
     async fn damage_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         let (mut disk_queue, _) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
@@ -413,7 +499,7 @@ mod tests {
         std::fs::write(&segment, bytes).unwrap();
         let first = disk_queue.read().await.unwrap();
         assert_eq!(works(&first), [deletes(&[b"a"])]);
-        disk_queue.acknowledge(first.records[0].0).await;
+        disk_queue.acknowledge(first.records[0].0, Vec::new()).await.unwrap();
         // The loss is reported, and again after a restart, until it is acknowledged.
         for _ in 0..2 {
             let second = disk_queue.read().await.unwrap();
@@ -422,7 +508,7 @@ mod tests {
             (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
         }
         let last = disk_queue.read().await.unwrap().records[1].0;
-        disk_queue.acknowledge(last).await;
+        disk_queue.acknowledge(last, Vec::new()).await.unwrap();
         assert_eq!(disk_queue.held().records, 0);
     }
 }

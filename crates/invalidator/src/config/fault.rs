@@ -89,6 +89,12 @@ pub enum Fault {
     /// A number is out of range.
     #[error("delivery.{0}: from 1 to {max}", max = NUMBER_MAX)]
     Number(&'static str),
+    /// A transaction may be larger than the disk's share.
+    #[error(
+        "delivery.spool_bytes_max: at least {0}, which is transaction_bytes_max, since a transaction \
+         is stored whole; lower that, too, or write 0 for no disk"
+    )]
+    SmallSpool(u64),
     /// A table's name has no schema.
     #[error("{0}: write '{1}' as \"database.table\"")]
     TableName(&'static str, String),

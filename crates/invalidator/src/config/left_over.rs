@@ -118,7 +118,7 @@ mod tests {
         }
         let queue = open();
         queue.read().await.unwrap();
-        queue.acknowledge(0).await;
+        queue.acknowledge(0, Vec::new()).await.unwrap();
         drop(queue);
         assert_eq!(refusal(at, "spool_bytes_max = 0", "west"), "", "they are delivered");
     }

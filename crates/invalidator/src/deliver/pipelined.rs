@@ -90,6 +90,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     /// nothing more comes.
     pub(super) async fn stream(&mut self) {
         if let Err(error) = self.connected().await {
+            self.note_oldest(self.backlog.oldest_us());
             self.failed(&error).await;
             return;
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
+use crate::delivery::OnGap;
 use crate::disk_queue::SpoolFolder;
 use crate::monitor::Monitor;
 use crate::stats::Stats;
@@ -62,7 +63,7 @@ impl Network for Net {
 }
 
 /// A cluster behind these routers.
-fn target<N>(network: Arc<N>, routers: &[&str], stats: &Arc<Stats>) -> Target<N> {
+pub(super) fn target<N>(network: Arc<N>, routers: &[&str], stats: &Arc<Stats>) -> Target<N> {
     Target {
         network,
         routers: routers.iter().map(ToString::to_string).collect(),
@@ -76,7 +77,7 @@ fn target<N>(network: Arc<N>, routers: &[&str], stats: &Arc<Stats>) -> Target<N>
     }
 }
 
-const LIMITS: Limits = Limits {
+pub(super) const LIMITS: Limits = Limits {
     batch_keys: 10,
     batch_bytes: 1000,
     batch_wait: Duration::from_millis(1),

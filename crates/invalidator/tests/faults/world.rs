@@ -14,7 +14,7 @@ use fastrand::Rng;
 use invalidator::change_source::{ChangeSource, SourceError, VisibilityProbe};
 use invalidator::checkpoint::Keep;
 use invalidator::delivery::{Delivery, Flush, Work};
-use invalidator::disk_queue::{Chunk, DiskQueue, Held, Refused};
+use invalidator::disk_queue::{Chunk, DiskQueue, Held, Refused, Why};
 use invalidator::network::Network;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream, DuplexStream, duplex};
 use tokio::time::sleep;
@@ -319,12 +319,12 @@ impl DiskQueue for SmallQueue {
 
     async fn append(&self, deliveries: Vec<Arc<Delivery>>) -> Result<(), Refused> {
         sleep(Duration::from_micros(self.0.below(3000))).await;
-        for delivery in deliveries {
+        for (stored, delivery) in deliveries.into_iter().enumerate() {
             if self.0.fails(40) {
-                return Err(Refused::Io("no room on the device".to_owned()));
+                return Err(refused(stored));
             }
             if self.held().records >= QUEUE_RECORDS as u64 {
-                return Err(Refused::Full);
+                return Err(Refused { stored, why: Why::Full });
             }
             self.keep(&delivery.work, delivery.committed_us);
         }
@@ -335,7 +335,7 @@ impl DiskQueue for SmallQueue {
     async fn replace(&self, flush: Flush) -> Result<(), Refused> {
         sleep(Duration::from_micros(self.0.below(3000))).await;
         if self.0.fails(5) {
-            return Err(Refused::Io("no room on the device".to_owned()));
+            return Err(refused(0));
         }
         self.0.state.lock().unwrap().disk_queues[self.1].clear();
         self.keep(&Work::Flush(flush), 0);
@@ -362,10 +362,19 @@ impl DiskQueue for SmallQueue {
         Ok(chunk)
     }
 
-    async fn acknowledge(&self, number: u64) {
+    async fn acknowledge(&self, number: u64, left: Vec<Arc<Delivery>>) -> Result<(), Refused> {
+        if !left.is_empty() && self.0.fails(5) {
+            return Err(refused(0));
+        }
+        left.iter().for_each(|delivery| self.keep(&delivery.work, delivery.committed_us));
         let mut state = self.0.state.lock().unwrap();
         state.disk_queues[self.1].retain(|(other, ..)| *other > number);
+        Ok(())
     }
+}
+
+fn refused(stored: usize) -> Refused {
+    Refused { stored, why: Why::Io("no room on the device".to_owned()) }
 }
 
 /// The network, with a cache at the end of each address.
