@@ -12,6 +12,10 @@ pub enum SourceError {
     /// The connection broke or was refused; try again, here or at the next server.
     #[error("{0}")]
     Lost(String),
+    /// The connection ended behind everything that it had; another one goes on after that, and need
+    /// not have it again.
+    #[error("{0}")]
+    Ended(String),
     /// The log does not reach back to the wanted position.
     #[error("{0}")]
     Purged(String),

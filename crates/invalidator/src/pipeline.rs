@@ -304,7 +304,9 @@ impl<S: DiskQueue> Follower<'_, S> {
             };
             sleep(pause).await;
             from = match error {
-                SourceError::Lost(_) => self.open(source, Some(from)).await?,
+                SourceError::Lost(_) | SourceError::Ended(_) => {
+                    self.open(source, Some(from)).await?
+                }
                 error => self.refused(source, error).await?,
             };
         }
@@ -347,6 +349,12 @@ impl<S: DiskQueue> Follower<'_, S> {
             Ok(SourceError::Over) => {
                 if let Err(error) = passing.await {
                     return Err(Ended::Wrong(unreadable(&error).to_string()));
+                }
+            }
+            // Its sender need not have it any more.
+            Ok(SourceError::Ended(_)) => {
+                if let Err(error) = passing.await {
+                    return Ok(unreadable(&error));
                 }
             }
             Ok(_) => {}

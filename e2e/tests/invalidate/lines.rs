@@ -77,6 +77,30 @@ fn a_sender_that_breaks_off_resumes_and_nothing_is_lost() {
 }
 
 #[test]
+fn what_a_sender_sent_is_delivered_although_it_closes_at_once() {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let source = format!("kind = \"ndjson\"\nlisten = \"{address}\"");
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source, "", &[server.addr()], "");
+    fill(&server, &KEYS);
+    invalidator.spawn(&[]);
+    // The first one comes before there is a checkpoint; the last one names no position.
+    for (at, line) in [
+        "{\"keys\":[\"user:1\"],\"position\":\"1\"}\n",
+        "{\"keys\":[\"user:2\"],\"position\":\"2\"}\n",
+        "{\"keys\":[\"user:3\"]}\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (mut sender, _) = connect(address);
+        send(&mut sender, line);
+        drop(sender);
+        until_absent(&server, &KEYS, &KEYS[..=at], &invalidator);
+    }
+}
+
+#[test]
 fn a_line_that_cannot_be_read_flushes_where_gaps_do() {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let source = format!("kind = \"debezium\"\nlisten = \"{address}\"");

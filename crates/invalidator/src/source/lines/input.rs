@@ -160,19 +160,19 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// [`SourceError::Lost`] when the sender is gone, [`SourceError::Over`] at the end of stdin.
+    /// [`SourceError::Ended`] when the sender is gone, [`SourceError::Over`] at the end of stdin.
     pub(super) async fn line(&mut self) -> Result<Line, SourceError> {
         let sender = &mut self.sender;
         let Ok(read) = timeout(QUIET, read(sender)).await else { return Ok(Line::Nothing) };
         match read {
             Ok(Some(line)) => Ok(line),
             Ok(None) if self.listener.is_some() => {
-                Err(SourceError::Lost("the sender is gone".to_owned()))
+                Err(SourceError::Ended("the sender is gone".to_owned()))
             }
             Ok(None) if sender.line.is_empty() && !sender.is_too_long => Err(SourceError::Over),
             Ok(None) => Err(SourceError::Wrong("the input ended inside of a line".to_owned())),
             Err(error) if self.listener.is_some() => {
-                Err(SourceError::Lost(format!("the sender is gone: {error}")))
+                Err(SourceError::Ended(format!("the sender is gone: {error}")))
             }
             Err(error) => Err(SourceError::Wrong(format!("stdin: {error}"))),
         }
