@@ -112,6 +112,8 @@ impl Reading<'_> {
         committed_us: u64,
         mark: Mark,
     ) {
+        // A source that does not know the time: it is younger than what was read before.
+        let committed_us = if committed_us == 0 { system_now_us() } else { committed_us };
         if let Some(flush) = self.owed.take() {
             self.send(Some(flush.into()), mark.clone(), None, committed_us).await;
         }

@@ -101,6 +101,21 @@ fn what_a_sender_sent_is_delivered_although_it_closes_at_once() {
 }
 
 #[test]
+fn a_line_without_a_time_is_as_old_as_its_arrival() {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let source = format!("kind = \"ndjson\"\nlisten = \"{address}\"");
+    // Nobody listens there.
+    let away = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let mut invalidator = Invalidator::new(&source, "", &[away], "");
+    invalidator.spawn(&[]);
+    let (mut sender, _) = connect(address);
+    invalidator.until("source_connected", |is_connected| is_connected == 1);
+    invalidator.until("cluster:c0:lag_ms", |lag| lag == 0);
+    send(&mut sender, "{\"keys\":[\"user:1\"],\"position\":\"1\"}\n");
+    invalidator.until("cluster:c0:lag_ms", |lag| lag > 1000);
+}
+
+#[test]
 fn a_line_that_cannot_be_read_flushes_where_gaps_do() {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let source = format!("kind = \"debezium\"\nlisten = \"{address}\"");
