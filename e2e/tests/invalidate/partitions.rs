@@ -66,6 +66,114 @@ fn changes_of_partitions_delete_the_keys_of_their_table_however_they_are_publish
     }
 }
 
+/// The log has the name of then, and the catalogue that of now.
+#[test]
+fn partitions_are_followed_under_every_name() {
+    for via_root in [true, false] {
+        let database = start(via_root);
+        database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL; ALTER TABLE u10 REPLICA IDENTITY FULL");
+        database.sql("ALTER TABLE users REPLICA IDENTITY FULL; CREATE SCHEMA archive");
+        database.sql("INSERT INTO users VALUES (1, 'a'), (11, 'b')");
+        let server = cache();
+        let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+        invalidator.start(&[]);
+        fill(&server, &KEYS);
+        database.sql(
+            "BEGIN; CREATE TABLE u_new PARTITION OF users FOR VALUES FROM (20) TO (30); \
+             ALTER TABLE u_new REPLICA IDENTITY FULL; INSERT INTO users VALUES (21, 'a'); \
+             ALTER TABLE u_new RENAME TO u2; COMMIT",
+        );
+        until_absent(&server, &KEYS, &["user:21", "mail:a"], &invalidator);
+        database.sql("ALTER TABLE u2 RENAME TO u3");
+        fill(&server, &KEYS);
+        database.sql("UPDATE users SET mail = 'c' WHERE id = 21");
+        until_absent(&server, &KEYS, &["user:21", "mail:a", "mail:c"], &invalidator);
+        invalidator.kill();
+        fill(&server, &KEYS);
+        database.sql("UPDATE users SET mail = 'c' WHERE id = 1; ALTER TABLE u0 RENAME TO u0_old");
+        database.sql("UPDATE users SET mail = 'c' WHERE id = 11");
+        database.sql("ALTER TABLE u10 SET SCHEMA archive");
+        invalidator.start(&[]);
+        let gone = ["user:1", "user:11", "mail:a", "mail:b", "mail:c"];
+        until_absent(&server, &KEYS, &gone, &invalidator);
+        assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+    }
+}
+
+#[test]
+fn a_table_is_followed_while_it_has_another_name() {
+    let database = start(true);
+    database
+        .sql("CREATE TABLE plain (id INT PRIMARY KEY); ALTER PUBLICATION cached ADD TABLE plain");
+    let server = cache();
+    let keys = "[keys.tables]\n\"public.plain\" = \"user:{id}\"";
+    let mut invalidator = Invalidator::new(&source(&database), keys, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    database.sql(
+        "BEGIN; ALTER TABLE plain RENAME TO busy; INSERT INTO busy VALUES (1); \
+         ALTER TABLE busy RENAME TO plain; COMMIT",
+    );
+    until_absent(&server, &KEYS, &["user:1"], &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+}
+
+/// Its rows have come before, as those of a table that nobody follows.
+#[test]
+fn a_table_that_becomes_a_partition_is_followed() {
+    let database = start(false);
+    database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL; ALTER TABLE u10 REPLICA IDENTITY FULL");
+    database.sql(
+        "ALTER TABLE users REPLICA IDENTITY FULL; \
+         CREATE TABLE u2 (id BIGINT PRIMARY KEY, mail TEXT); \
+         ALTER TABLE u2 REPLICA IDENTITY FULL; ALTER PUBLICATION cached ADD TABLE u2",
+    );
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
+    invalidator.start(&[]);
+    fill(&server, &KEYS);
+    database.sql("INSERT INTO u2 VALUES (21, 'a'); INSERT INTO users VALUES (1, 'b')");
+    until_absent(&server, &KEYS, &["user:1", "mail:b"], &invalidator);
+    database.sql("DELETE FROM u2");
+    database.sql(
+        "ALTER TABLE users ATTACH PARTITION u2 FOR VALUES FROM (20) TO (30); \
+         INSERT INTO u2 VALUES (21, 'c')",
+    );
+    let gone = ["user:1", "user:21", "mail:b", "mail:c"];
+    until_absent(&server, &KEYS, &gone, &invalidator);
+}
+
+/// The log has rows under a name and a number that mean nothing any more.
+#[test]
+fn rows_of_a_partition_that_is_gone_are_a_gap() {
+    for gone in ["DROP TABLE u0", "ALTER TABLE users DETACH PARTITION u0"] {
+        for via_root in [true, false] {
+            let database = start(via_root);
+            database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL");
+            database.sql("ALTER TABLE u10 REPLICA IDENTITY FULL");
+            database.sql("ALTER TABLE users REPLICA IDENTITY FULL");
+            let server = cache();
+            let flush = "[delivery]\non_gap = \"flush\"";
+            let source = source(&database);
+            let mut invalidator = Invalidator::new(&source, USER_KEYS, &[server.addr()], flush);
+            invalidator.start(&[]);
+            invalidator.until("checkpoints", |count| count > 0);
+            invalidator.kill();
+            fill(&server, &KEYS);
+            database.sql("INSERT INTO users VALUES (1, 'a'), (2, 'a')");
+            database.sql(gone);
+            invalidator.start(&[]);
+            let absent = if via_root { &["user:1", "mail:a"][..] } else { &KEYS };
+            until_absent(&server, &KEYS, absent, &invalidator);
+            let gaps = invalidator.stat("gaps");
+            assert_eq!(gaps, Some(u64::from(!via_root)), "{gone}: {}", invalidator.log());
+            if !via_root {
+                assert!(invalidator.log().contains("rows of public.u0, which may have been"));
+            }
+        }
+    }
+}
+
 #[test]
 fn prepared_and_large_transactions_delete_when_they_are_committed() {
     let database = start(true);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::EPOCH_US;
 use super::history::History;
-use super::message::{Message, OldRow, Tuple, Value};
+use super::message::{Column, Message, OldRow, Tuple, Value};
 use crate::change::{Cell, Change, Effect, Event, Mark, Row, Table};
 use crate::keys::Rules;
 use crate::position::Position;
@@ -17,8 +17,10 @@ use crate::position::Position;
 #[derive(Debug)]
 pub struct Decoder {
     wanted: BTreeSet<String>,
-    /// The wanted table of each partition that is published by its own name.
-    roots: BTreeMap<String, String>,
+    /// See [`Self::set_relations`].
+    owners: BTreeMap<u32, Vec<String>>,
+    /// See [`Self::set_gone`].
+    gone: BTreeSet<u32>,
     relations: HashMap<u32, Relation>,
     pending: VecDeque<Event>,
     is_open: bool,
@@ -36,11 +38,12 @@ pub struct Decoder {
 
 #[derive(Debug)]
 struct Relation {
-    /// Its own name, which of a partition is not that of the wanted table.
-    own: String,
-    name: String,
-    /// Ours, if rules look at it.
-    table: Option<Arc<Table>>,
+    /// Its own name, or those of the wanted tables that its rows belong to.
+    names: Vec<String>,
+    /// The wanted ones of these.
+    tables: Vec<Arc<Table>>,
+    /// True until the gap of its first rows: see [`Decoder::set_gone`].
+    is_gone: bool,
     /// For each column, whether it is part of the replica identity. An old row that is sent as a
     /// key has no other columns.
     identifying: Vec<bool>,
@@ -52,7 +55,8 @@ impl Decoder {
     pub fn new(rules: &Rules, start: u64) -> Self {
         Self {
             wanted: rules.columns().keys().map(ToString::to_string).collect(),
-            roots: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            gone: BTreeSet::new(),
             relations: HashMap::new(),
             pending: VecDeque::new(),
             is_open: false,
@@ -82,20 +86,24 @@ impl Decoder {
         self.history.position(lsn)
     }
 
-    /// Names the wanted table of each partition that is published by its own name.
-    pub fn set_roots(&mut self, roots: BTreeMap<String, String>) {
-        self.roots = roots;
+    /// Names the wanted tables that each of these relations belongs to: itself, and those that it
+    /// is a partition of. A relation that is not there is a wanted table if it is called so.
+    pub fn set_relations(&mut self, owners: BTreeMap<u32, Vec<String>>) {
+        self.owners = owners;
     }
 
-    /// True for the description of a table that is not known: it may be a new partition.
+    /// Notes that this relation, which is described next, may have been a partition of a wanted
+    /// table, and is none any more. Its rows are a gap.
+    pub fn set_gone(&mut self, relation: u32) {
+        self.gone.insert(relation);
+    }
+
+    /// The present transaction, and the relation that this message describes, if it is not known
+    /// which wanted tables that belongs to.
     #[must_use]
-    pub fn is_unknown(&self, data: &[u8]) -> bool {
-        let Ok(Message::Relation { id, schema, name, .. }) = Message::parse(data) else {
-            return false;
-        };
-        let name = format!("{schema}.{name}");
-        let is_known = self.relations.get(&id).is_some_and(|relation| relation.own == name);
-        !is_known && !self.wanted.contains(&name) && !self.roots.contains_key(&name)
+    pub fn unknown(&self, data: &[u8]) -> Option<(u32, u32)> {
+        let Ok(Message::Relation { id, .. }) = Message::parse(data) else { return None };
+        (!self.owners.contains_key(&id)).then_some((self.xid, id))
     }
 
     /// True once after a wanted table was described in another way than before.
@@ -149,15 +157,7 @@ impl Decoder {
                 self.pending.push_back(Event::Commit { position, committed_us, mark });
             }
             Message::Relation { id, schema, name, columns } => {
-                let own = format!("{schema}.{name}");
-                let name = self.roots.get(&own).unwrap_or(&own).clone();
-                let identifying = columns.iter().map(|column| column.is_identifying).collect();
-                self.has_new_table |= self.wanted.contains(&name);
-                let table = self.wanted.contains(&name).then(|| {
-                    let columns = columns.iter().map(|column| column.name.to_owned()).collect();
-                    Arc::new(Table { name: name.clone(), columns })
-                });
-                self.relations.insert(id, Relation { own, name, table, identifying });
+                self.relation(id, format!("{schema}.{name}"), &columns);
             }
             Message::Insert { relation, new } => self.row(relation, None, Some(&new)),
             // Without an old row its identifying columns did not change; the check made sure that
@@ -172,8 +172,10 @@ impl Decoder {
                 self.row(relation, Some((kind, &old)), None);
             }
             Message::Truncate { relations } => {
-                let name = |id: &u32| self.relations.get(id).map(|relation| relation.name.clone());
-                let tables = relations.iter().filter_map(name).collect();
+                relations.iter().for_each(|relation| self.gap_if_gone(*relation));
+                let names =
+                    |id: &u32| self.relations.get(id).map(|relation| relation.names.clone());
+                let tables = relations.iter().filter_map(names).flatten().collect();
                 self.lost(tables, "TRUNCATE".to_owned());
             }
             Message::Logical { prefix, content, .. } if prefix == self.told_prefix => {
@@ -196,6 +198,39 @@ impl Decoder {
         }
     }
 
+    /// A relation is described, by the name that it had then.
+    fn relation(&mut self, id: u32, name: String, columns: &[Column<'_>]) {
+        let mut names = self.owners.get(&id).cloned().unwrap_or_default();
+        if names.is_empty() || self.wanted.contains(&name) && !names.contains(&name) {
+            names.push(name);
+        }
+        let table = |name: &String| {
+            let columns = columns.iter().map(|column| column.name.to_owned()).collect();
+            Arc::new(Table { name: name.clone(), columns })
+        };
+        let tables: Vec<_> =
+            names.iter().filter(|name| self.wanted.contains(*name)).map(table).collect();
+        self.has_new_table |= !tables.is_empty();
+        let identifying = columns.iter().map(|column| column.is_identifying).collect();
+        let is_gone = self.gone.remove(&id) && tables.is_empty();
+        self.relations.insert(id, Relation { names, tables, is_gone, identifying });
+    }
+
+    /// One gap is enough for all rows of a relation that is gone: they were all committed before.
+    fn gap_if_gone(&mut self, relation: u32) {
+        let Some(relation) = self.relations.get_mut(&relation) else { return };
+        if std::mem::take(&mut relation.is_gone) {
+            self.pending.push_back(Event::Gap {
+                why: format!(
+                    "rows of {}, which may have been a partition: it was dropped or detached \
+                     before they were read. Run holdall invalidate setup, or ALTER PUBLICATION .. \
+                     SET (publish_via_partition_root = true)",
+                    relation.names.join(", ")
+                ),
+            });
+        }
+    }
+
     /// The rows of these tables are not what they were, for this reason.
     fn lost(&mut self, tables: Vec<String>, text: String) {
         self.was_told |= tables.iter().any(|table| self.wanted.contains(table));
@@ -204,24 +239,27 @@ impl Decoder {
     }
 
     fn row(&mut self, relation: u32, old: Option<(OldRow, &Tuple<'_>)>, new: Option<&Tuple<'_>>) {
+        self.gap_if_gone(relation);
         let Some(relation) = self.relations.get(&relation) else {
             self.pending.push_back(Event::Gap {
                 why: format!("rows of relation {relation}, which was not described"),
             });
             return;
         };
-        let Some(table) = &relation.table else { return };
+        let Some((table, others)) = relation.tables.split_last() else { return };
         let before = old.map(|(kind, tuple)| {
             let is_there =
                 |at| kind == OldRow::Whole || relation.identifying.get(at) == Some(&true);
             cells(tuple, is_there)
         });
         let after = new.map(|tuple| cells(tuple, |_| true));
-        self.pending.push_back(Event::Change(Change::Row {
-            table: Arc::clone(table),
-            before,
-            after,
-        }));
+        for table in others {
+            let (before, after) = (before.clone(), after.clone());
+            let change = Change::Row { table: Arc::clone(table), before, after };
+            self.pending.push_back(Event::Change(change));
+        }
+        let change = Change::Row { table: Arc::clone(table), before, after };
+        self.pending.push_back(Event::Change(change));
     }
 }
 

@@ -11,6 +11,7 @@ mod canary;
 mod check;
 mod connection;
 mod failure;
+mod followed;
 mod lock;
 mod probe;
 mod settings;
@@ -19,6 +20,8 @@ mod timeline;
 mod tls;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Buf;
@@ -26,7 +29,7 @@ use changes::change::Event;
 use changes::keys::Rules;
 use changes::pgoutput::{Decoder, History, Stray};
 use changes::position::{Position, lsn};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::change_source::{ChangeSource, LogRoom, SourceError};
 use crate::finding::Finding;
@@ -36,6 +39,7 @@ use crate::source::recheck::Recheck;
 pub use canary::PostgresCanary;
 use connection::{Connection, OTHERS_MAX, literal};
 use failure::Failure;
+use followed::Catalogue;
 pub use lock::PostgresLock;
 pub use probe::PostgresProbe;
 pub use settings::Settings;
@@ -66,8 +70,9 @@ pub struct PostgresSource {
 struct Reading {
     connection: Connection,
     decoder: Decoder,
-    /// Asks whether a table is a new partition of a wanted one; none where it does not matter.
-    partitions: Option<Partitions>,
+    catalogue: Arc<Catalogue>,
+    /// False while no relation can become a partition of a wanted table.
+    has_partitions: bool,
     recheck: Recheck,
     /// What was found missing when the log was opened.
     lacking: Option<String>,
@@ -135,12 +140,12 @@ impl PostgresSource {
             }
         };
         let lacking = self.parts.as_ref().and_then(|parts| checked.lost_since(parts));
-        let partitions = Partitions {
+        let catalogue = Catalogue {
             settings: settings.clone(),
             server: server.to_owned(),
             tables: self.rules.columns().keys().map(ToString::to_string).collect(),
         };
-        let roots = partitions.roots(&mut connection).await.map_err(failed)?;
+        let followed = catalogue.followed(&mut connection).await.map_err(failed)?;
         let start = slot(&mut connection, settings, server, from).await?;
         // The server says something at half of this at the latest.
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
@@ -156,12 +161,19 @@ impl PostgresSource {
         decoder.listen_to(setup::message_prefix(&settings.slot));
         let position = history.position(start);
         decoder.set_history(history);
-        let partitions = roots.is_some().then_some(partitions);
-        decoder.set_roots(roots.unwrap_or_default());
+        decoder.set_relations(followed.tables);
         let recheck = self.recheck(server, checked.parts);
-        let (end, read, reported_at) = (start, start, Instant::now());
-        let reading =
-            Reading { connection, decoder, partitions, recheck, lacking, end, read, reported_at };
+        let reading = Reading {
+            connection,
+            decoder,
+            catalogue: Arc::new(catalogue),
+            has_partitions: followed.has_partitions,
+            recheck,
+            lacking,
+            end: start,
+            read: start,
+            reported_at: Instant::now(),
+        };
         Ok((position, reading))
     }
 
@@ -182,32 +194,6 @@ impl PostgresSource {
             }
         };
         Recheck::start(self.settings.check_every, parts, self.notes.clone(), check)
-    }
-}
-
-/// The question which tables are partitions of wanted ones.
-struct Partitions {
-    settings: Settings,
-    server: String,
-    tables: Vec<String>,
-}
-
-impl Partitions {
-    async fn roots(
-        &self,
-        connection: &mut Connection,
-    ) -> Result<Option<BTreeMap<String, String>>, Failure> {
-        let tables = self.tables.iter().map(String::as_str);
-        check::roots(connection, &self.settings.publication, tables).await
-    }
-
-    /// The answer of now, in a session of its own: the log's connection takes no questions.
-    async fn now(&self) -> Result<BTreeMap<String, String>, Failure> {
-        let asked = async {
-            let mut connection = Connection::open(&self.settings, &self.server, false).await?;
-            self.roots(&mut connection).await
-        };
-        Ok(timeout(SILENCE_MAX, asked).await.map_err(|_| Failure::Silent)??.unwrap_or_default())
     }
 }
 
@@ -409,6 +395,7 @@ impl Reading {
             }
             if self.decoder.was_told() {
                 self.recheck.told();
+                self.forget();
             }
             if self.decoder.has_new_table() {
                 self.recheck.ask();
@@ -417,6 +404,7 @@ impl Reading {
             let read = tokio::select! {
                 why = self.recheck.gap() => {
                     self.lacking.get_or_insert(why);
+                    self.forget();
                     continue;
                 }
                 read = read => read,
@@ -427,10 +415,10 @@ impl Reading {
                 Ok(b'w') if message.len() >= 24 => {
                     let (_, end, _) = (message.get_u64(), message.get_u64(), message.get_i64());
                     self.end = self.end.max(end);
-                    if let Some(partitions) = &self.partitions
-                        && self.decoder.is_unknown(&message)
+                    if self.has_partitions
+                        && let Some((xid, number)) = self.decoder.unknown(&message)
                     {
-                        self.decoder.set_roots(partitions.now().await?);
+                        self.ask(xid, number, confirmed).await?;
                     }
                     self.decoder.push(&message);
                     self.read = self.read.max(self.decoder.position());
@@ -451,6 +439,30 @@ impl Reading {
                 _ => return Err(Failure::Unexpected("in the log")),
             }
         }
+    }
+
+    /// Asks what a relation is of which this transaction has rows, while the server hears of us.
+    async fn ask(&mut self, xid: u32, number: u32, confirmed: u64) -> Result<(), Failure> {
+        let catalogue = Arc::clone(&self.catalogue);
+        let mut asked = pin!(catalogue.after(xid, number));
+        let (followed, is_gone) = loop {
+            tokio::select! {
+                answer = &mut asked => break answer?,
+                () = sleep(FEEDBACK_EVERY) => self.report(confirmed).await?,
+            }
+        };
+        self.has_partitions = followed.has_partitions;
+        self.decoder.set_relations(followed.tables);
+        if is_gone {
+            self.decoder.set_gone(number);
+        }
+        Ok(())
+    }
+
+    /// What belongs to wanted tables may be something else from now on.
+    fn forget(&mut self) {
+        self.decoder.set_relations(BTreeMap::new());
+        self.has_partitions = true;
     }
 
     async fn report(&mut self, confirmed: u64) -> Result<(), Failure> {

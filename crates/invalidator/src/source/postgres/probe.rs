@@ -9,6 +9,9 @@ use super::failure::Failure;
 use super::settings::Settings;
 use crate::change_source::{SourceError, VisibilityProbe};
 
+/// The question which transactions run.
+pub(super) const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
+
 /// A session at one server.
 #[derive(Debug)]
 pub struct PostgresProbe {
@@ -30,7 +33,7 @@ impl PostgresProbe {
             Some(session) => session,
             None => Connection::open(&self.settings, &self.server, false).await?,
         };
-        let text = session.text("SELECT pg_current_snapshot()::text").await?;
+        let text = session.text(SNAPSHOT).await?;
         self.session = Some(session);
         Snapshot::parse(&text).ok_or(Failure::Unexpected("a snapshot of another form"))
     }
@@ -51,14 +54,14 @@ impl VisibilityProbe for PostgresProbe {
 
 /// A `pg_snapshot` as text: `XMIN:XMAX:RUNNING,RUNNING,..`.
 #[derive(Debug, PartialEq, Eq)]
-struct Snapshot {
+pub(super) struct Snapshot {
     first: u64,
     next: u64,
     running: Vec<u64>,
 }
 
 impl Snapshot {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let first = parts.next()?.parse().ok()?;
         let next = parts.next()?.parse().ok()?;
@@ -69,7 +72,7 @@ impl Snapshot {
 
     /// True for a committed transaction that no longer runs. Logs hold only the lower 32 bits of
     /// its number, which lies within 2^31 of the next one.
-    fn sees(&self, xid: u32) -> bool {
+    pub(super) fn sees(&self, xid: u32) -> bool {
         let (round, half) = (1_u64 << 32, 1_u64 << 31);
         let xid = self.next & !(round - 1) | u64::from(xid);
         let xid = if xid + half < self.next {

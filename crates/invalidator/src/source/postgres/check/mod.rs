@@ -2,8 +2,6 @@
 
 mod parts;
 
-pub(super) use parts::roots;
-
 use std::collections::BTreeMap;
 
 use changes::keys::Rules;

@@ -7,40 +7,6 @@ use super::super::connection::{Connection, literal};
 use super::super::failure::Failure;
 use crate::source::recheck::TOLD;
 
-/// The wanted table of each partition that has rows, where changes are published as those of the
-/// partitions: both `schema.name`. None where no wanted table has partitions of its own name.
-pub(in crate::source::postgres) async fn roots(
-    connection: &mut Connection,
-    publication: &str,
-    tables: impl Iterator<Item = &str>,
-) -> Result<Option<BTreeMap<String, String>>, Failure> {
-    let mut roots = None;
-    let query = format!(
-        "SELECT pubviaroot::text FROM pg_publication WHERE pubname = {}",
-        literal(publication)
-    );
-    if connection.text(&query).await? != "false" {
-        return Ok(roots);
-    }
-    for table in tables {
-        let Some((schema, name)) = table.split_once('.') else { continue };
-        let query = format!(
-            "SELECT ln.nspname || '.' || l.relname FROM pg_class c \
-             JOIN pg_namespace n ON n.oid = c.relnamespace, pg_partition_tree(c.oid) p \
-             JOIN pg_class l ON l.oid = p.relid JOIN pg_namespace ln ON ln.oid = l.relnamespace \
-             WHERE n.nspname = {} AND c.relname = {} AND c.relkind = 'p'",
-            literal(schema),
-            literal(name)
-        );
-        // The first of them is the table itself.
-        for row in connection.rows(&query).await? {
-            let all = roots.get_or_insert_with(BTreeMap::new);
-            all.extend(row.into_iter().map(|leaf| (leaf, table.to_owned())));
-        }
-    }
-    Ok(roots)
-}
-
 /// A recursive query `made`: for each column of a table (`name`) its type (`kind`), and each type
 /// (`part`) that values of this one are made of: itself, the base type of a domain, the elements of
 /// an array, the bounds of a range, the columns of a composite.
