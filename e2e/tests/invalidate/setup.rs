@@ -12,7 +12,7 @@ use crate::harness::{absent, cache, fill, until_absent};
 use crate::postgres;
 
 const TABLES: &str = "DROP SCHEMA IF EXISTS other CASCADE; \
-    DROP TABLE IF EXISTS users, users_old, users_new, parted, p0, p1; \
+    DROP TABLE IF EXISTS users, users_old, users_new, parted, p0, p1, p2; \
     DROP TYPE IF EXISTS mood CASCADE; CREATE TYPE mood AS ENUM ('sad', 'ok'); \
     CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT, moods mood[]); \
     CREATE TABLE users_new (LIKE users INCLUDING ALL); \
@@ -180,7 +180,7 @@ fn what_was_there_before_stays_when_the_rest_is_removed() {
 
 /// Changes for which PostgreSQL's log has nothing, and whether nobody reads it then. It is not read
 /// again while a table is gone.
-const UNLOGGED: [(&str, bool); 20] = [
+const UNLOGGED: [(&str, bool); 22] = [
     ("TRUNCATE p0", false),
     ("TRUNCATE p0", true),
     ("ALTER TABLE parted DETACH PARTITION p0", true),
@@ -206,15 +206,29 @@ const UNLOGGED: [(&str, bool); 20] = [
     ("SET session_replication_role = replica; ALTER TABLE users DROP mail", true),
     ("CREATE UNLOGGED TABLE p1 PARTITION OF parted FOR VALUES FROM (10) TO (20)", false),
     ("ALTER TABLE p0 SET UNLOGGED", false),
+    (
+        "CREATE TABLE p1 (LIKE parted INCLUDING ALL); INSERT INTO p1 VALUES (11, 'a'); \
+         ALTER TABLE parted ATTACH PARTITION p1 FOR VALUES FROM (10) TO (20)",
+        false,
+    ),
+    (
+        "CREATE TABLE p1 (id BIGINT PRIMARY KEY, v TEXT) PARTITION BY RANGE (id); \
+         CREATE TABLE p10 PARTITION OF p1 FOR VALUES FROM (10) TO (20); \
+         INSERT INTO p1 VALUES (11, 'a'); \
+         ALTER TABLE parted ATTACH PARTITION p1 FOR VALUES FROM (10) TO (20)",
+        true,
+    ),
     ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", false),
     ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", true),
 ];
 
 /// Changes of definitions that leave every row as it is.
-const HARMLESS: [&str; 9] = [
+const HARMLESS: [&str; 10] = [
     "ALTER TABLE users ADD w INT DEFAULT 7",
     "ALTER TABLE users ADD x TEXT DEFAULT clock_timestamp()::text",
     "CREATE TABLE p1 PARTITION OF parted FOR VALUES FROM (10) TO (20)",
+    "CREATE TABLE p2 (LIKE parted INCLUDING ALL); \
+     ALTER TABLE parted ATTACH PARTITION p2 FOR VALUES FROM (20) TO (30)",
     "CREATE INDEX ON users (mail)",
     "ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'",
     "VACUUM FULL users",

@@ -172,14 +172,17 @@ BEGIN
     IF tg_tag = 'CREATE TRIGGER' THEN
         RETURN;
     END IF;
-    -- New parts are harmless, but for what is published of a table that was there before, and for a
-    -- partition that is not logged.
+    -- New parts are harmless, but for what is published of a table that was there before, for a
+    -- partition that is not logged, and for one that has come with its rows. Its size is asked for,
+    -- as this transaction may not see them.
     PERFORM @schema@.say(lost.followed, tg_tag || ': ' || lost.name || ' is not what it was') FROM (
         SELECT coalesce(o.followed, n.followed) AS followed,
             (array_agg(coalesce(o.name, n.name) ORDER BY kind = 'table' DESC, number))[1] AS name
         FROM @schema@.part o FULL JOIN @schema@.parts() n USING (kind, relid, number)
         WHERE o.value IS DISTINCT FROM n.value AND (o.value IS NOT NULL
             OR kind = 'log' AND n.value <> 'p'
+            OR kind = 'table' AND pg_relation_size(n.relid) > 0
+                AND (SELECT relispartition FROM pg_class WHERE oid = n.relid)
             OR kind IN ('identity', 'publication', 'published') AND EXISTS (
                 SELECT FROM @schema@.part t WHERE t.relid = n.relid AND t.kind = 'table'))
         GROUP BY 1) lost;
