@@ -22,6 +22,7 @@ mod harness;
 mod kills;
 mod large;
 mod lines;
+mod lossy;
 mod mysql;
 mod names;
 mod partitions;

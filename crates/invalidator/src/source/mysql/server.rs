@@ -161,8 +161,7 @@ impl Server {
             Flavour::MariaDb => {
                 "SELECT @@GLOBAL.gtid_slave_pos FROM dual WHERE @@GLOBAL.gtid_slave_pos <> ''"
             }
-            Flavour::MySql if self.has_new_words() => "SHOW REPLICA STATUS",
-            Flavour::MySql => "SHOW SLAVE STATUS",
+            Flavour::MySql => self.replica_status(),
         };
         if self.rows(query).await?.is_empty() {
             return Ok(None);
@@ -173,6 +172,29 @@ impl Server {
     }
 
     /// MariaDB: the file and offset of its log until which the engine has committed.
+    /// MySQL's question what it replicates.
+    fn replica_status(&self) -> &'static str {
+        if self.has_new_words() { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" }
+    }
+
+    /// True for a MySQL that may still get transactions of others: it replicates, cannot go on with
+    /// what it received, or takes no writes.
+    async fn is_replica(&mut self) -> Result<bool, SourceError> {
+        if self.text("SELECT @@GLOBAL.read_only").await? == "1" {
+            return Ok(true);
+        }
+        let channels = self.rows(self.replica_status()).await?;
+        let is = |row: &Row, name: &str, idle: &str| {
+            let at = row.columns_ref().iter().position(|column| column.name_str().ends_with(name));
+            at.is_some_and(|at| cell(row, at) != idle)
+        };
+        Ok(channels.iter().any(|row| {
+            is(row, "_IO_Running", "No")
+                || is(row, "_SQL_Running", "No")
+                || is(row, "Last_SQL_Errno", "0")
+        }))
+    }
+
     pub(super) async fn seen(&mut self) -> Result<(String, u64), SourceError> {
         let rows = self.rows("SHOW STATUS LIKE 'Binlog\\_snapshot\\_%'").await?;
         let value = |name: &str| {
@@ -191,12 +213,24 @@ impl Server {
         text.parse().map_err(|_| self.strange("gtid_executed", &text))
     }
 
-    /// Fails for a position of MariaDB after a transaction that this server itself is said to have
-    /// committed, and that its log never had. MySQL compares so by itself.
+    /// Fails for a position after transactions that this server lacks.
     pub(super) async fn has_had(&mut self, position: &Position) -> Result<(), SourceError> {
-        let (Position::MariaGtid(domains), Flavour::MariaDb) = (position, self.flavour) else {
-            return Ok(());
-        };
+        match (position, self.flavour) {
+            (Position::MariaGtid(domains), Flavour::MariaDb) => {
+                self.has_had_own(position, domains).await
+            }
+            (Position::MysqlGtid(set), Flavour::MySql) => self.has_had_all(set).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails for a position of MariaDB after a transaction that this server itself is said to have
+    /// committed, and that its log never had. It compares those of others by itself.
+    async fn has_had_own(
+        &mut self,
+        position: &Position,
+        domains: &BTreeMap<u32, (u32, u64)>,
+    ) -> Result<(), SourceError> {
         let own = self.text("SELECT @@GLOBAL.server_id").await?;
         // The server adds an identifier before it sends the transaction to anyone.
         let state = self.text("SELECT @@GLOBAL.gtid_binlog_state").await?;
@@ -210,6 +244,31 @@ impl Server {
     }
 
     fn strange(&self, what: &str, text: &str) -> SourceError {
+    /// Fails for a position of MySQL after transactions of other servers that this one lacks. MySQL
+    /// itself compares only those of its own, and sends what follows them.
+    ///
+    /// A server that takes writes does not get them any more: they were lost when it took over.
+    async fn has_had_all(&mut self, set: &GtidSet) -> Result<(), SourceError> {
+        // Those that are in the log and not committed yet, each with `#` and its session. They are
+        // asked for first, since they may be committed meanwhile.
+        let owned = self.text("SELECT @@GLOBAL.gtid_owned").await?;
+        let owned = without_sessions(&owned);
+        let query = format!(
+            "SELECT GTID_SUBTRACT(GTID_SUBTRACT('{set}', @@GLOBAL.gtid_executed), '{owned}')"
+        );
+        let lacking = self.text(&query).await?.replace('\n', "");
+        let own = self.text("SELECT @@GLOBAL.server_uuid").await?;
+        let is_own = |origin: &str| origin.trim().starts_with(&own);
+        if lacking.split(',').all(|origin| origin.is_empty() || is_own(origin)) {
+            return Ok(());
+        }
+        let why = format!("{}: it lacks transactions that were read: {lacking}", self.name);
+        Err(match self.is_replica().await? {
+            true => SourceError::Lost(format!("{why}; it is a replica and may get them")),
+            false => SourceError::Purged(format!("{why}; they were lost when it took over")),
+        })
+    }
+
         SourceError::Wrong(format!("{}: its {what} '{text}' is not understood", self.name))
     }
 
@@ -255,6 +314,16 @@ impl Server {
 }
 
 /// True for a transaction of the server `own` that the state of MariaDB's log lacks. The state has
+/// A list of MySQL's transactions without the `#` and number of the session behind each.
+fn without_sessions(owned: &str) -> String {
+    let mut is_session = false;
+    let is_kept = |letter: &char| {
+        is_session = *letter == '#' || is_session && letter.is_ascii_digit();
+        !is_session && !letter.is_whitespace()
+    };
+    owned.chars().filter(is_kept).collect()
+}
+
 /// the last one of each server in each domain.
 fn is_lost(own: &str, state: &str, domain: u32, (server, sequence): (u32, u64)) -> bool {
     let mut states = state.split(',').filter_map(maria_domains);
@@ -305,6 +374,12 @@ mod tests {
     use super::*;
 
     #[test]
+    #[test]
+    fn sessions_are_left_out_of_transactions() {
+        assert_eq!(without_sessions("ab-c1:5#17:6#3,\nd2:7#118"), "ab-c1:5:6,d2:7");
+        assert_eq!(without_sessions(""), "");
+    }
+
     fn a_transaction_of_ones_own_is_lost_that_the_log_lacks() {
         let lost = |state: &str, last| is_lost("1", state, 0, last);
         assert!(lost("0-1-3", (1, 348)) && lost("", (1, 348)));
