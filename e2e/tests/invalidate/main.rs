@@ -28,6 +28,7 @@ mod names;
 mod partitions;
 mod postgres;
 mod setup;
+mod shifted;
 mod standby;
 mod statements;
 mod troubles;

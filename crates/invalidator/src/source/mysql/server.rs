@@ -29,8 +29,8 @@ pub(super) struct Server {
     conn: Conn,
     name: String,
     pub(super) flavour: Flavour,
-    /// The two first numbers of its version.
-    pub(super) version: (u32, u32),
+    /// The three numbers of its version.
+    pub(super) version: (u32, u32, u32),
 }
 
 /// The time limit for connecting.
@@ -72,13 +72,14 @@ impl Server {
             }
         };
         let (name, flavour) = (name.to_owned(), Flavour::MariaDb);
-        let mut server = Self { conn, name, flavour, version: (0, 0) };
+        let mut server = Self { conn, name, flavour, version: (0, 0, 0) };
         let version = server.text("SELECT VERSION()").await?;
         if !version.to_ascii_lowercase().contains("mariadb") {
             server.flavour = Flavour::MySql;
         }
         let mut numbers = version.split(['.', '-']).map_while(|part| part.parse().ok());
-        server.version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        server.version = (next(), next(), next());
         Ok(server)
     }
 
@@ -151,7 +152,7 @@ impl Server {
 
     /// MySQL 8.4 has the new words alone.
     fn has_new_words(&self) -> bool {
-        self.flavour == Flavour::MySql && self.version >= (8, 2)
+        self.flavour == Flavour::MySql && self.version >= (8, 2, 0)
     }
 
     /// The setting by which a replica leaves out of its log what it replicates; none elsewhere.
@@ -171,7 +172,6 @@ impl Server {
         Ok(self.rows(settings).await?.first().map(|row| cell(row, 0)))
     }
 
-    /// MariaDB: the file and offset of its log until which the engine has committed.
     /// MySQL's question what it replicates.
     fn replica_status(&self) -> &'static str {
         if self.has_new_words() { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" }
@@ -195,6 +195,7 @@ impl Server {
         }))
     }
 
+    /// MariaDB: the file and offset of its log until which the engine has committed.
     pub(super) async fn seen(&mut self) -> Result<(String, u64), SourceError> {
         let rows = self.rows("SHOW STATUS LIKE 'Binlog\\_snapshot\\_%'").await?;
         let value = |name: &str| {
@@ -243,7 +244,6 @@ impl Server {
         }
     }
 
-    fn strange(&self, what: &str, text: &str) -> SourceError {
     /// Fails for a position of MySQL after transactions of other servers that this one lacks. MySQL
     /// itself compares only those of its own, and sends what follows them.
     ///
@@ -269,6 +269,7 @@ impl Server {
         })
     }
 
+    fn strange(&self, what: &str, text: &str) -> SourceError {
         SourceError::Wrong(format!("{}: its {what} '{text}' is not understood", self.name))
     }
 
@@ -313,7 +314,6 @@ impl Server {
     }
 }
 
-/// True for a transaction of the server `own` that the state of MariaDB's log lacks. The state has
 /// A list of MySQL's transactions without the `#` and number of the session behind each.
 fn without_sessions(owned: &str) -> String {
     let mut is_session = false;
@@ -324,6 +324,7 @@ fn without_sessions(owned: &str) -> String {
     owned.chars().filter(is_kept).collect()
 }
 
+/// True for a transaction of the server `own` that the state of MariaDB's log lacks. The state has
 /// the last one of each server in each domain.
 fn is_lost(own: &str, state: &str, domain: u32, (server, sequence): (u32, u64)) -> bool {
     let mut states = state.split(',').filter_map(maria_domains);
@@ -374,12 +375,12 @@ mod tests {
     use super::*;
 
     #[test]
-    #[test]
     fn sessions_are_left_out_of_transactions() {
         assert_eq!(without_sessions("ab-c1:5#17:6#3,\nd2:7#118"), "ab-c1:5:6,d2:7");
         assert_eq!(without_sessions(""), "");
     }
 
+    #[test]
     fn a_transaction_of_ones_own_is_lost_that_the_log_lacks() {
         let lost = |state: &str, last| is_lost("1", state, 0, last);
         assert!(lost("0-1-3", (1, 348)) && lost("", (1, 348)));

@@ -1,6 +1,7 @@
 //! Checks that a server's log carries what the rules need: what is missing there would not be
 //! missed.
 
+mod shifted;
 mod table;
 
 use changes::gtid::GtidSet;

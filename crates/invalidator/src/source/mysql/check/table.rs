@@ -3,6 +3,7 @@
 use super::super::server::{Flavour, Server, cell};
 use super::super::setup::quoted;
 use super::super::{UnloggedCascades, statement};
+use super::shifted;
 use crate::change_source::SourceError;
 use crate::finding::Finding;
 
@@ -43,7 +44,7 @@ pub(super) async fn check(
     let mut findings = kind(server, table, &schema, &name, is_outbox).await?;
     let query = format!(
         "SELECT column_name, data_type, column_key, COALESCE(character_set_name, ''), column_type FROM information_schema.columns \
-         WHERE table_schema = {schema} AND table_name = {name}"
+         WHERE table_schema = {schema} AND table_name = {name} ORDER BY ordinal_position"
     );
     let there = server.rows(&query).await?;
     if there.is_empty() {
@@ -57,6 +58,10 @@ pub(super) async fn check(
             cell(row, 0)
         ))
     }));
+    findings.extend(shifted::columns(table, &there));
+    if server.flavour == Flavour::MySql && server.version < shifted::YEAR_COUNTS {
+        findings.extend(shifted::signs(table, columns, &there));
+    }
     for column in columns {
         let Some(row) = there.iter().find(|row| cell(row, 0) == *column) else {
             findings.push(Finding::fatal(format!("table {table} has no column '{column}'")));
@@ -136,7 +141,7 @@ pub(super) async fn cascades(
     table: &str,
     unlogged: UnloggedCascades,
 ) -> Result<Vec<Finding>, SourceError> {
-    if server.flavour == Flavour::MySql && server.version >= (9, 6) {
+    if server.flavour == Flavour::MySql && server.version >= (9, 6, 0) {
         return Ok(Vec::new());
     }
     let Some((schema, name)) = table.split_once('.') else { return Ok(Vec::new()) };
