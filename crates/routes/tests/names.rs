@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::cluster::{Cluster, plan};
 use testkit::Server;
 use upstream::Failure;
@@ -21,7 +23,7 @@ fn a_name_that_is_not_found_is_a_server_that_cannot_be_reached() {
     let not_found = plan_of_now.not_found();
     let [why] = &not_found[..] else { panic!("{not_found:?}") };
     assert!(why.starts_with("test.json:1:") && why.contains(unknown), "{why}");
-    assert!(plan_of_now.has_names());
+    assert_eq!(plan_of_now.hosts(), BTreeSet::from(["pod.invalid".to_owned()]));
     let mut cluster = Cluster::with(servers, &text, "{}");
     cluster.set("key", "value");
     cluster.has("key", Some("value"));
