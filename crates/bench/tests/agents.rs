@@ -164,7 +164,7 @@ fn answer_to(agent: &str, change: impl FnOnce(&mut serde_json::Value)) -> String
     let mut spec = serde_json::to_value(spec(address, Pace::Closed, 0.1)).unwrap();
     change(&mut spec);
     let stream = TcpStream::connect(agent).unwrap();
-    let message = serde_json::json!({ "prepare": { "version": 1, "spec": spec } });
+    let message = serde_json::json!({ "prepare": { "version": 2, "spec": spec } });
     writeln!(&stream, "{message}").unwrap();
     BufReader::new(&stream).lines().next().unwrap().unwrap()
 }

@@ -333,5 +333,5 @@ fn no_memory_for_the_cache_ends_with_71() {
     assert_eq!(output.status.code(), Some(71), "{log}");
     let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
     assert_eq!(last["place"], "-m", "{log}");
-    assert!(last["hint"].as_str().unwrap().contains("ask for less"), "{log}");
+    assert!(last["hint"].as_str().unwrap().contains("lower -m"), "{log}");
 }
