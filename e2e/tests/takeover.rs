@@ -387,7 +387,7 @@ fn another_users_server_is_not_taken_over() {
     let mut server = place.launch().args(&["-u", "nobody"]).start();
     fill(&server);
     let refusal = place.launch().args(&["-u", "daemon"]).succeed(&server).unwrap_err().to_string();
-    assert!(refusal.contains("another user's process"), "{refusal}");
+    assert!(refusal.contains("belongs to another user"), "{refusal}");
     server.assert_alive("a successor of another user");
     let mut next = place.launch().args(&["-u", "nobody"]).succeed(&server).unwrap();
     assert!(server.wait().0);

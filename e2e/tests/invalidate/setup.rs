@@ -460,15 +460,15 @@ fn checks_without_an_answer_are_said_once_and_the_last_good_one_grows_old() {
         session.run(&format!("{set}; {more}")).unwrap();
     };
     let_in(false, "INSERT INTO users VALUES (2)");
-    until_said(&invalidator, "cannot be checked for now: 127.0.0.1:");
+    until_said(&invalidator, "for missing changes now: 127.0.0.1:");
     invalidator.until("check_late", |late| late == 1);
     assert!(invalidator.stat("check_age_ms").is_some_and(|age| age >= 300));
     until_absent(&server, &all, &all, &invalidator);
     let_in(true, "SELECT 1");
-    until_said(&invalidator, "what the log lacks can be checked again");
+    until_said(&invalidator, "the log can be checked for missing changes again");
     invalidator.until("check_late", |late| late == 0);
     let log = invalidator.log();
-    assert_eq!(log.matches("cannot be checked for now").count(), 1, "{log}");
+    assert_eq!(log.matches("for missing changes now").count(), 1, "{log}");
     assert_eq!(invalidator.stat("gaps"), Some(0), "{log}");
 }
 

@@ -32,7 +32,7 @@ impl Notes {
         lists.new.extend(new);
         lists.found = found;
         if std::mem::take(&mut lists.is_blind) {
-            lists.new.push(format!("{server}: what the log lacks can be checked again"));
+            lists.new.push(format!("{server}: the log can be checked for missing changes again"));
         }
     }
 
@@ -77,7 +77,7 @@ mod tests {
         notes.missed("a");
         assert!(notes.take().is_empty());
         notes.found("s", &[]);
-        assert_eq!(notes.take(), ["s: what the log lacks can be checked again"]);
+        assert_eq!(notes.take(), ["s: the log can be checked for missing changes again"]);
         notes.found("s", &[]);
         assert!(notes.take().is_empty());
         notes.missed("c");

@@ -198,7 +198,7 @@ impl State {
     /// The same of a check that cannot be made. The next one compares with the last that was.
     fn refused(&mut self, why: &str) -> String {
         self.has_failed = true;
-        format!("what the log lacks cannot be checked: {why}")
+        format!("cannot check the log for missing changes: {why}")
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
         let (every, notes) = (Duration::from_secs(60), Notes::default());
         let mut recheck = Recheck::start(every, BTreeMap::new(), notes, check);
         let begin = Instant::now();
-        assert!(recheck.gap().await.ends_with("cannot be checked: denied"));
+        assert!(recheck.gap().await.ends_with("missing changes: denied"));
         assert_eq!(begin.elapsed(), Duration::from_secs(120));
         assert!(recheck.gap().await.contains("until now"));
     }
