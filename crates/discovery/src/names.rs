@@ -64,8 +64,9 @@ impl System {
                 // The last line counts.
                 Some("search" | "domain") => system.search = words.map(str::to_owned).collect(),
                 Some("options") => {
-                    let dots = words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok());
-                    system.dots = dots.last().unwrap_or(system.dots).min(DOTS_MAX);
+                    let mut dots =
+                        words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok());
+                    system.dots = dots.next_back().unwrap_or(system.dots).min(DOTS_MAX);
                 }
                 _ => {}
             }
