@@ -99,11 +99,7 @@ pub fn run(
     let login_timeout = logins.as_ref().map(|_| LOGIN_PATIENCE);
     let config = net::Config { login_timeout, ..net_config(&options, acceptor.clone()) };
     let shared = Shared::new(options, logins, listeners, configuration.read, is_kept);
-    if let Some(telemetry) = &telemetry {
-        // Nobody else sets it.
-        let _ = shared.export_counts.set(Arc::clone(telemetry.export_counts()));
-        telemetry.spans().iter().for_each(|spans| shared.registry.set_spans(spans));
-    }
+    telemetry.iter().for_each(|telemetry| share(telemetry, &shared));
     let (shared, log) = (Arc::new(shared), Arc::new(log));
     let _auth_worker = check_logins(&shared, &log)?;
     let spooler = {
@@ -137,6 +133,13 @@ pub fn run(
     // Everything that was answered is written.
     drop(spooler);
     Ok(())
+}
+
+/// Has the workers' spans collected, and the counts of exports shown with the others.
+fn share(telemetry: &Telemetry, shared: &Shared) {
+    // Nobody else sets it.
+    let _ = shared.export_counts.set(Arc::clone(telemetry.export_counts()));
+    telemetry.spans().iter().for_each(|spans| shared.registry.set_spans(spans));
 }
 
 /// Starts the console of this proxy and the servers of its configuration. One that does not start
