@@ -104,6 +104,8 @@ fn ask_by_udp(
             let len = match socket.recv(&mut buffer) {
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // A signal's handler ran; with a time-out the call does not go on by itself.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
             if let Some(reply) = reply(buffer.get(..len).unwrap_or_default(), id) {

@@ -3,7 +3,7 @@
 //!
 //! A request belongs to a server from the time at which it is due, by its key. If the server stands
 //! still, the request waits for it, however many other servers have free connections (decision
-//! 155).
+//! 153).
 
 use std::collections::VecDeque;
 
