@@ -1,10 +1,10 @@
 //! Lets the background threads sleep while no worker turns, and wakes them when one does.
 //!
-//! Whoever has found nothing to do for a while sleeps here. Workers look at one flag in each turn,
-//! which is written only when somebody falls asleep or is woken, so each processor keeps its copy.
+//! A thread that has found no work for a while sleeps here. Workers check one flag in each turn. It
+//! is written only when a thread falls asleep or wakes, so each processor keeps its copy.
 //!
 //! Relaxed is enough: a turn that misses the flag leaves a thread asleep until the next turn or the
-//! end of its sleep, which is a second at the most.
+//! end of its sleep, which is at most one second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 /// The place where background threads wait.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
-    /// Somebody sleeps until a worker turns.
+    /// A thread sleeps until a worker turns.
     is_awaited: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
@@ -24,11 +24,11 @@ pub(crate) struct Activity {
 struct State {
     /// The server is ending.
     is_over: bool,
-    /// Times that sleepers were woken.
+    /// The number of times that sleepers were woken.
     wakes: u64,
 }
 
-/// The reason why a thread goes on.
+/// The reason why a thread continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// The time is over.
@@ -40,7 +40,7 @@ pub(crate) enum Woken {
 }
 
 impl Activity {
-    /// A worker's turn begins.
+    /// Notes that a worker's turn starts.
     #[inline]
     pub(crate) fn turn(&self) {
         if self.is_awaited.load(Ordering::Relaxed) {
@@ -55,12 +55,12 @@ impl Activity {
         self.changed.notify_all();
     }
 
-    /// Waits for so long, or until the server ends.
+    /// Waits for `time`, or until the server ends.
     pub(crate) fn pause(&self, time: Duration) -> Woken {
         self.wait(time, false)
     }
 
-    /// Waits for so long, or until a worker turns or the server ends.
+    /// Waits for `time`, or until a worker turns or the server ends.
     pub(crate) fn sleep(&self, time: Duration) -> Woken {
         self.wait(time, true)
     }
@@ -80,7 +80,7 @@ impl Activity {
                 return Woken::ByTurn;
             }
             if until_turn {
-                // Under the lock that whoever wakes takes next, so the wake is not missed.
+                // Set under the lock that the waking thread takes next, so the wake is not missed.
                 self.is_awaited.store(true, Ordering::Relaxed);
             }
             if self.changed.wait_until(&mut state, until).timed_out() {
@@ -89,7 +89,7 @@ impl Activity {
         }
     }
 
-    /// The server is ending: nobody waits any more.
+    /// Notes that the server is ending: no thread waits any more.
     pub(crate) fn end(&self) {
         self.state.lock().is_over = true;
         self.changed.notify_all();

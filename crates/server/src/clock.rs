@@ -1,4 +1,4 @@
-//! The server's clock: seconds that go on over a restart with the items kept, and the Unix time of
+//! The server's clock: seconds that continue after a restart with kept items, and the Unix time of
 //! their zero.
 
 use std::fs;
@@ -16,7 +16,7 @@ pub struct Clock {
     boot_id: u128,
 }
 
-/// A moment as two clocks see it that outlive the process.
+/// A moment on two clocks that outlive the process.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     boot_id: u128,
@@ -31,9 +31,9 @@ impl Clock {
         Self::starting_at(FIRST_SEC, Moment::now())
     }
 
-    /// Goes on from the second at which another process left it, with the time that has passed
-    /// since. While the operating system runs on, its own clock says how much; else that of the
-    /// wall, and if it stands before the note, no time has passed.
+    /// Continues from the second of another process's note, plus the time that has passed since. In
+    /// the same boot, the operating system's clock gives that time. Otherwise the wall clock gives
+    /// it; if that is earlier than the note, no time has passed.
     #[must_use]
     pub fn resume(note: &TimeNote) -> Self {
         let now = Moment::now();
@@ -45,14 +45,14 @@ impl Clock {
         Self { started_at: Instant::now(), first_sec, zero_at_unix, boot_id: now.boot_id }
     }
 
-    /// The present, for whoever goes on from it.
+    /// The present, for a later process that continues from it.
     #[must_use]
     pub fn note(&self) -> TimeNote {
         let Moment { boot_ms, unix_secs, .. } = Moment::without_boot_id();
         TimeNote { boot_id: self.boot_id, boot_ms, unix_secs, secs: self.secs() }
     }
 
-    /// True if a note is known to have been made in this run of the operating system.
+    /// True if a note is known to be from the current boot.
     #[must_use]
     pub fn is_of_this_boot(note: &TimeNote) -> bool {
         Moment::now().is_in_boot_of(note)
@@ -98,7 +98,7 @@ impl Clock {
         self.zero_at_unix
     }
 
-    /// The same by the wall clock as it is at `now`, the present. `known` is what it was before.
+    /// The same by the wall clock at `now`, the present. `known` is the previous value.
     pub(crate) fn zero_at_unix_now(&self, now: Instant, known: u64) -> u64 {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let own_ms = u64::from(self.first_sec).saturating_mul(1000).saturating_add(self.ms_at(now));
@@ -108,28 +108,28 @@ impl Clock {
 
 impl Moment {
     fn now() -> Self {
-        // Where there is no such file, 0: then only the clock of the wall is believed, and a file
-        // that was not closed in order is of an unknown boot.
+        // Without this file, 0: then only the wall clock counts, and a file that was not closed in
+        // order is of an unknown boot.
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot_id = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0);
         Self { boot_id, ..Self::without_boot_id() }
     }
 
     fn without_boot_id() -> Self {
-        // A machine whose clock stands before 1970 has no sensible Unix time: absolute exptimes are
-        // all future then.
+        // On a machine whose clock is before 1970, Unix time is not sensible: all absolute exptimes
+        // are in the future then.
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let boot = clock_gettime(ClockId::Boottime);
         let ms = boot.tv_sec * 1000 + boot.tv_nsec / 1_000_000;
         Self { boot_id: 0, boot_ms: u64::try_from(ms).unwrap_or(0), unix_secs: unix }
     }
 
-    /// True if this and the note are known to be of one run of the operating system.
+    /// True if this and the note are known to be from the same boot.
     fn is_in_boot_of(&self, note: &TimeNote) -> bool {
         self.boot_id == note.boot_id && self.boot_id != 0
     }
 
-    /// The second of the clock that made the note, now.
+    /// The present second of the clock that made the note.
     fn secs_after(&self, note: &TimeNote) -> u32 {
         let passed = if self.is_in_boot_of(note) {
             self.boot_ms.saturating_sub(note.boot_ms) / 1000
@@ -141,19 +141,19 @@ impl Moment {
     }
 }
 
-/// The Unix time, in seconds, of the zero of a clock that shows `own_ms`; `known` while that is
-/// true to half a second, so that it does not go to and fro.
+/// The Unix time, in seconds, of the zero of a clock that shows `own_ms`. Returns `known` while
+/// that is correct to half a second, so that the result does not alternate.
 fn followed(unix: Duration, own_ms: u64, known: u64) -> u64 {
     let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
     let zero_ms = unix_ms.saturating_sub(own_ms);
-    // The seconds of both clocks were cut off, so up to a second more is as it should be.
+    // The seconds of both clocks were truncated, so up to one second more is correct.
     let least_ms = known.saturating_mul(1000);
     let is_true =
         zero_ms.saturating_add(500) >= least_ms && zero_ms < least_ms.saturating_add(1500);
     if is_true { known } else { zero_ms / 1000 }
 }
 
-/// The first second: a deadline of 0 means never, and 1 is in the past of everybody.
+/// The first second: a deadline of 0 means never, and 1 is always in the past.
 const FIRST_SEC: u32 = 2;
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
         assert!(!Clock::is_of_this_boot(&note(0)));
     }
 
-    /// Over a restart of the process the clock of the wall may be set at will.
+    /// The wall clock may be changed arbitrarily across a restart of the process.
     #[test]
     fn within_a_boot_the_clock_of_the_wall_does_not_count() {
         let note = TimeNote { boot_id: 7, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };

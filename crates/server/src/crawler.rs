@@ -1,17 +1,17 @@
 //! Settings of crawls for dead items, which administrators change and the cleaner's thread reads.
 //!
-//! The cleaner's own passes free dead items all the time; a crawl is one pass more, over all items
-//! of some classes at once, by the same thread. What `enable`, `sleep` and `tocrawl` set is for
-//! crawls alone.
+//! The cleaner's own passes continuously free dead items. A crawl is one additional pass of the
+//! same thread over all items of some classes. `enable`, `sleep` and `tocrawl` apply only to
+//! crawls.
 //!
-//! Relaxed: each setting stands for itself, and the next step of a crawl sees a new one.
+//! Relaxed: the settings are independent, and the next step of a crawl sees a new one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use options::Options;
 
-/// Settings of crawls; read by the cleaner's thread.
+/// Settings of crawls, which the cleaner's thread reads.
 #[derive(Debug)]
 pub(crate) struct Crawler {
     is_enabled: AtomicBool,
@@ -28,7 +28,7 @@ impl Crawler {
         }
     }
 
-    /// Between two steps of [`CRAWLED_AT_ONCE`] items.
+    /// The pause between two steps of [`CRAWLED_AT_ONCE`] items.
     pub(crate) fn pause(&self) -> Duration {
         Duration::from_micros(u64::from(self.sleep_micros()))
     }
@@ -50,7 +50,7 @@ impl Crawler {
         self.sleep_micros.store(micros, Ordering::Relaxed);
     }
 
-    /// Most items that a crawl looks at; 0 for all.
+    /// The maximum number of items that a crawl checks; 0 for all.
     pub(crate) fn to_crawl(&self) -> u32 {
         self.to_crawl.load(Ordering::Relaxed)
     }
@@ -70,5 +70,5 @@ impl Crawler {
     }
 }
 
-/// Items that a crawl looks at before it pauses, as in memcached.
+/// Items that a crawl checks before it pauses, as in memcached.
 pub(crate) const CRAWLED_AT_ONCE: usize = 1000;

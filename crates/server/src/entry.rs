@@ -12,8 +12,7 @@ use crate::log::Log;
 use crate::namespaces::NamespacesFile;
 use crate::reloads::Part;
 
-/// Users and rights, what makes TLS sessions, and namespaces; each `None` when it was not asked
-/// for.
+/// Users and rights, TLS settings, and namespaces; each is `None` if it was not configured.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub(crate) auth: Option<Arc<Auth>>,
@@ -22,12 +21,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads the files, with the rights that the process has now. `modes` are those of the TCP
+    /// Reads the files, with the present rights of the process. `modes` are those of the TCP
     /// listeners.
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and why.
+    /// Returns the file that cannot be used, and the reason.
     pub(crate) fn open(
         options: &Options,
         modes: Vec<TlsMode>,
@@ -53,13 +52,13 @@ impl Entry {
         Ok(Self { auth, tls, namespaces })
     }
 
-    /// `true` if there are files to be read again.
+    /// `true` if there are files to read again.
     pub(crate) fn can_reload(&self) -> bool {
         self.auth.is_some() || self.tls.is_some() || self.namespaces.is_some()
     }
 
-    /// Reads the files of a part again, if there are any: those that cannot be used leave what they
-    /// said before. `warn` gets what does not stop them from being used.
+    /// Reads the files of a part again, if there are any. Files that cannot be used leave the
+    /// earlier contents in force. `warn` gets the faults that do not prevent their use.
     pub(crate) fn reload(
         &self,
         part: Part,
@@ -82,8 +81,8 @@ impl Entry {
     }
 }
 
-/// Warns of addresses that others than this machine reach, and that let anybody in or can be
-/// listened to.
+/// Warns of addresses that other machines can reach and that accept anyone or can be eavesdropped
+/// on.
 pub(crate) fn warn_of_open_listeners(
     options: &Options,
     sockets: &Sockets,

@@ -1,4 +1,4 @@
-//! `watch evictions`: a line for each item that a thread evicts, a worker or the cleaner.
+//! `watch evictions`: a line for each item that a thread (a worker or the cleaner) evicts.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl EvictionReports {
         Self { watchers: Arc::clone(watchers), clock, is_on: false }
     }
 
-    /// The thread's new observer, if it is to have another one than before.
+    /// The thread's new observer, if it differs from the previous one.
     pub(crate) fn changed(&mut self) -> Option<Option<Observer>> {
         let is_wanted = self.watchers.watched().meets(Events::EVICTIONS);
         if is_wanted == self.is_on {

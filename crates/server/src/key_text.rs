@@ -1,17 +1,17 @@
-//! Keys in lines for people and programs: the binary protocol and base64 let a key hold any byte,
-//! line ends and terminal sequences among them.
+//! Keys in lines for people and programs: in the binary protocol and in base64, a key can contain
+//! any byte, including line ends and terminal sequences.
 
 use proto::uri;
 
-/// Whether `key` can stand in a line as it is: text without white space and control characters.
+/// True if `key` can appear in a line unchanged: text without white space and control characters.
 pub(crate) fn is_word(key: &[u8]) -> bool {
     let is_plain = |char: char| !char.is_control() && !char.is_whitespace();
     key.iter().all(u8::is_ascii_graphic)
         || str::from_utf8(key).is_ok_and(|text| text.chars().all(is_plain))
 }
 
-/// Appends `key` as it is if it can stand in a line, otherwise percent-encoded, as `metadump`
-/// writes every key. A key with a `%` is encoded, too, so that each line stands for one key.
+/// Appends `key` unchanged if it can appear in a line, otherwise percent-encoded, as `metadump`
+/// writes every key. A key with a `%` is also encoded, so that each line stands for one key.
 pub(crate) fn append(key: &[u8], out: &mut Vec<u8>) {
     if is_word(key) && !key.contains(&b'%') {
         out.extend_from_slice(key);

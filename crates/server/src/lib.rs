@@ -1,4 +1,4 @@
-//! The cache server: workers, sessions, admin commands, start and end.
+//! The cache server: workers, sessions, admin commands, start and shutdown.
 //!
 //! ```text
 //!     options -> run -> net's loops -> session (a worker's service) -> engine, admin

@@ -7,8 +7,8 @@ use logging::Writer;
 use net::Peer;
 use options::{Options, Style};
 
-/// Tells the process's log what happens. While the server serves, a thread of `logging` writes it,
-/// so that a full pipe stops no worker.
+/// Writes events to the process's log. While the server serves, a thread of `logging` writes the
+/// lines, so that a full pipe stops no worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
     name: &'static str,
@@ -16,7 +16,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// A log as verbose as the options ask for.
+    /// A log with the verbosity of the options.
     pub(crate) fn new(options: &Options) -> Self {
         let name = match options.style {
             Style::Holdall => "holdall",
@@ -30,22 +30,22 @@ impl Log {
         logging::start(self.name, options.log_format, &options.log_filter);
     }
 
-    /// Starts the thread that writes the lines from now on.
+    /// Starts the thread that writes the lines from then on.
     pub(crate) fn start_writer(&self) -> io::Result<Writer> {
         Writer::start(self.name)
     }
 
-    /// A line that is written unless the filter leaves it out.
+    /// Writes a line unless the filter excludes it.
     pub(crate) fn always(&self, line: Arguments<'_>) {
         tracing::info!(target: "server", "{line}");
     }
 
-    /// A warning.
+    /// Writes a warning.
     pub(crate) fn warning(&self, line: Arguments<'_>) {
         tracing::warn!(target: "server", "{line}");
     }
 
-    /// A line for `-v` and more; of level `debug` without.
+    /// Writes a line for `-v` and more; of level `debug` without.
     pub(crate) fn detail(&self, line: Arguments<'_>) {
         if self.verbosity > 0 {
             tracing::info!(target: "server", "{line}");
@@ -54,12 +54,12 @@ impl Log {
         }
     }
 
-    /// A client's command.
+    /// Writes a client's command.
     pub(crate) fn command(&self, line: Arguments<'_>) {
         tracing::info!(target: "commands", "{line}");
     }
 
-    /// A fault of a connection: one line a second for each peer at the most.
+    /// Writes a fault of a connection: at most one line per second for each peer.
     pub(crate) fn fault(&self, peer: &Peer, what: Arguments<'_>) {
         logging::fault(peer.remote.map(|remote| remote.ip()), format_args!("{peer}: {what}"));
     }

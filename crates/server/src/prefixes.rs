@@ -1,4 +1,4 @@
-//! `stats detail`: what is asked of keys with a common prefix.
+//! `stats detail`: counts of requests for keys with a common prefix.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,11 @@ use proto::reply;
 
 use crate::key_text;
 
-/// Prefixes counted at most: whoever makes up keys must not fill the memory. Later ones are not
-/// counted.
+/// The maximum number of counted prefixes, so that invented keys cannot fill the memory. Later ones
+/// are not counted.
 const PREFIXES_MAX: usize = 4096;
 
-/// Counts by prefix, if it is switched on.
+/// Counts by prefix, if this is switched on.
 #[derive(Debug)]
 pub(crate) struct Prefixes {
     delimiter: u8,
@@ -29,17 +29,17 @@ struct Counts {
     deletes: u64,
 }
 
-/// What is counted.
+/// The kind of request that is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// A key was deleted, or not found.
     Delete,
-    /// A key was asked for.
+    /// A key was requested.
     Get {
         /// It was found.
         is_hit: bool,
     },
-    /// A value was taken.
+    /// A value was stored.
     Set,
 }
 
@@ -58,7 +58,7 @@ impl Prefixes {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// Counts for the prefix of `key`, if it is switched on.
+    /// Counts for the prefix of `key`, if this is switched on.
     #[inline]
     pub(crate) fn count(&self, key: &[u8], kind: Kind) {
         if self.is_on() {
@@ -66,7 +66,7 @@ impl Prefixes {
         }
     }
 
-    /// The prefix is what stands before the first delimiter. A key without one is not counted.
+    /// The prefix is the part before the first delimiter. A key without one is not counted.
     fn add(&self, key: &[u8], kind: Kind) {
         let Some(end) = key.iter().position(|byte| *byte == self.delimiter) else { return };
         let prefix = &key[..end];
@@ -106,7 +106,7 @@ impl Prefixes {
         out.extend_from_slice(reply::END);
     }
 
-    /// Forgets all counts (`stats reset`).
+    /// Clears all counts (`stats reset`).
     pub(crate) fn reset(&self) {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -1,4 +1,4 @@
-//! The record of files that were read again while the server runs, for metrics.
+//! The record of files that the running server has read again, for metrics.
 
 use metrics::LastReload;
 
@@ -20,7 +20,7 @@ impl Part {
     pub(crate) const ALL: [Self; 4] =
         [Self::Settings, Self::Users, Self::Certificates, Self::Namespaces];
 
-    /// The part in logs.
+    /// The part's name in logs.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Settings => "settings",
@@ -30,7 +30,7 @@ impl Part {
         }
     }
 
-    /// The part in metrics.
+    /// The part's name in metrics.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Users => "users",
@@ -39,7 +39,7 @@ impl Part {
     }
 }
 
-/// How the last reading of each part went.
+/// The result of the last reading of each part.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads([LastReload; 4]);
 

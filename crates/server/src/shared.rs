@@ -20,8 +20,7 @@ use crate::prefixes::Prefixes;
 use crate::reloads::{Part, Reloads};
 use watch::hub::Watchers;
 
-/// The part of a server that its workers have in common: the engine, what may be done, and what is
-/// watched.
+/// The common part of a server's workers: the engine, permissions, and watchers.
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) engine: Arc<engine::Shared>,
@@ -30,30 +29,30 @@ pub struct Shared {
     /// Wakes the background threads.
     pub(crate) activity: Arc<Activity>,
     pub(crate) prefixes: Prefixes,
-    /// `stats settings`, but for what has a number of its own.
+    /// `stats settings`, except those with their own number.
     settings: Mutex<Vec<(&'static str, String)>>,
-    /// How reading files again went.
+    /// The results of reading files again.
     pub(crate) reloads: Reloads,
     log_filter: Mutex<logging::Filter>,
     /// `--drain`, in seconds.
     drain_secs: AtomicU64,
     verbosity: AtomicU8,
-    /// Key dumps and crawls begun (`lru_crawler_starts`).
+    /// Key dumps and crawls started (`lru_crawler_starts`).
     walks: AtomicU64,
     pub(crate) crawler: Arc<Crawler>,
     pub(crate) protocol: Protocol,
-    /// The users; `None` when nobody needs to log in.
+    /// The users; `None` when no login is required.
     pub(crate) auth: Option<Arc<Auth>>,
     /// SASL is offered (`-S`).
     pub(crate) sasl_enabled: bool,
     /// `None` when no listener speaks TLS.
     pub(crate) tls: Option<Arc<TlsAcceptor>>,
-    /// There are files to be read again.
+    /// There are files to read again.
     pub(crate) can_reload: bool,
     has_namespaces: bool,
     pub(crate) auth_worker: Arc<AuthWorker>,
     pub(crate) log: Log,
-    /// Requests of one connection before the others have their turn (`-R`).
+    /// Requests of one connection before the others get their turn (`-R`).
     pub(crate) requests_per_turn: u32,
     pub(crate) dump_enabled: bool,
     /// `-o strict`: a connection ends where data could be read as commands.
@@ -64,7 +63,7 @@ pub struct Shared {
     pub(crate) shutdown_enabled: bool,
     /// `slabs reassign` is allowed.
     pub(crate) slab_reassign: bool,
-    /// What one worker's connections may hold in large values on their way.
+    /// The maximum bytes that one worker's connections may hold in large values in transfer.
     pub(crate) large_values_bytes_max: usize,
     /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
     pub(crate) udp_amplification: usize,
@@ -73,18 +72,18 @@ pub struct Shared {
     exports: OnceLock<Exports>,
 }
 
-/// What is exported to an OpenTelemetry collector.
+/// The exports to an OpenTelemetry collector.
 #[derive(Debug)]
 pub(crate) struct Exports {
-    /// Counts of it.
+    /// Counts of the exports.
     pub(crate) export_counts: Arc<telemetry::ExportCounts>,
-    /// Where ended spans go, if spans are exported.
+    /// The destination of ended spans, if spans are exported.
     pub(crate) spans: Option<Arc<spans::Spans>>,
 }
 
 impl Shared {
-    /// The state that workers need to serve from `store` by `options`. `clock` is the one that the
-    /// store's cleaner goes by.
+    /// The state that workers need to serve from `store` by `options`. `clock` is the clock of the
+    /// store's cleaner.
     #[must_use]
     pub fn new(options: &Options, store: &Arc<Store>, clock: Clock, entry: &Entry) -> Arc<Self> {
         let engine_settings = Settings {
@@ -131,8 +130,8 @@ impl Shared {
     }
 }
 
-/// Relaxed: a worker may print commands for a moment longer than it should, and `stats` may count a
-/// walk or show a limit late.
+/// Relaxed: a worker may print commands for a moment too long, and `stats` may count a walk or show
+/// a limit late.
 impl Shared {
     /// 0 to 2, as the `verbosity` command sets it.
     pub(crate) fn verbosity(&self) -> u8 {
@@ -162,7 +161,7 @@ impl Shared {
         *self.log_filter.lock().unwrap_or_else(PoisonError::into_inner) = filter.clone();
     }
 
-    /// The time for which clients are served on once the end has begun (`--drain`).
+    /// The time for which clients are still served after shutdown has started (`--drain`).
     pub(crate) fn drain(&self) -> Duration {
         Duration::from_secs(self.drain_secs.load(Ordering::Relaxed))
     }
@@ -171,19 +170,19 @@ impl Shared {
         self.drain_secs.store(drain.as_secs(), Ordering::Relaxed);
     }
 
-    /// Key dumps and crawls begun.
+    /// Key dumps and crawls started.
     pub(crate) fn walks(&self) -> u64 {
         self.walks.load(Ordering::Relaxed)
     }
 
-    /// A key dump or a crawl begins.
+    /// Counts a key dump or a crawl that starts.
     pub(crate) fn count_walk(&self) {
         self.walks.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Shared {
-    /// From here on, spans and counts go to `telemetry`. Called once, before clients are served.
+    /// Sends spans and counts to `telemetry` from now on. Called once, before clients are served.
     pub(crate) fn export(&self, telemetry: &Telemetry) {
         let (export_counts, spans) =
             (Arc::clone(telemetry.export_counts()), telemetry.spans().cloned());
@@ -191,13 +190,12 @@ impl Shared {
         let _ = self.exports.set(Exports { export_counts, spans });
     }
 
-    /// What is exported.
+    /// The exports.
     pub(crate) fn exports(&self) -> Option<&Exports> {
         self.exports.get()
     }
 
-    /// Takes note of a wall clock that was set: absolute exptimes are understood by it. To be
-    /// called once a second.
+    /// Notes changes of the wall clock, which absolute exptimes depend on. Call it once per second.
     pub(crate) fn follow_wall_clock(&self, now: Instant) {
         let known = self.engine.started_at_unix();
         let zero_at_unix = self.clock.zero_at_unix_now(now, known);
@@ -206,21 +204,21 @@ impl Shared {
         }
     }
 
-    /// Calls `show` with each name and value of `stats settings`, but for what has a number of its
-    /// own.
+    /// Calls `show` with each name and value of `stats settings`, except those with their own
+    /// number.
     pub(crate) fn each_setting(&self, mut show: impl FnMut(&str, &str)) {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         settings.iter().for_each(|(name, value)| show(name, value));
     }
 
-    /// `stats settings` shows this value from now on.
+    /// Makes `stats settings` show this value from now on.
     pub(crate) fn show_setting(&self, name: &str, value: String) {
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = settings.iter_mut().find(|(known, _)| *known == name);
         shown.into_iter().for_each(|(_, before)| before.clone_from(&value));
     }
 
-    /// The parts that are read again.
+    /// The parts that can be read again.
     pub(crate) fn reloaded_parts(&self) -> Vec<Part> {
         let is_there = |part: &Part| match part {
             Part::Settings => true,
@@ -231,13 +229,13 @@ impl Shared {
         Part::ALL.into_iter().filter(is_there).collect()
     }
 
-    /// Takes what the workers have sampled to the estimators.
+    /// Passes the workers' samples to the estimators.
     pub(crate) fn collect_samples(&self) {
         let now = Instant::now();
         self.engine.collect_samples(self.clock.ms_at(now), self.clock.secs_at(now));
     }
 
-    /// Most bytes that may answer a datagram of `request_bytes`: its sender's address can be
+    /// The maximum bytes of the reply to a datagram of `request_bytes`: its sender's address can be
     /// forged.
     pub(crate) fn udp_reply_bytes_max(&self, request_bytes: usize) -> usize {
         match self.udp_amplification {
@@ -252,7 +250,7 @@ pub(crate) fn leases(options: &Options) -> LeaseSettings {
     LeaseSettings { interval_secs: options.lease_interval_secs, stale_secs: options.stale_secs }
 }
 
-/// The settings of sampling, if anything is to be sampled.
+/// The settings of sampling, if it is enabled.
 pub(crate) fn sampling(options: &Options) -> Option<Sampling> {
     let (delimiter, workers) = (options.prefix_delimiter, options.threads);
     options.sampling.then_some(Sampling { delimiter, workers })
@@ -261,7 +259,7 @@ pub(crate) fn sampling(options: &Options) -> Option<Sampling> {
 /// Datagrams that the frame of one reply can count.
 const DATAGRAMS_MAX: usize = u16::MAX as usize;
 
-/// Large values on their way may hold a quarter of the memory, and one worker's always two of the
+/// Large values in transfer may hold a quarter of the memory, and each worker's at least two of the
 /// largest.
 fn large_values_bytes_max(options: &Options) -> usize {
     let share = options.memory_bytes / 4 / options.threads.max(1) as u64;

@@ -1,8 +1,8 @@
 //! Cache lines that requests of two workers contend for ([`arena::lines`]).
 //!
-//! Two workers of one store serve requests in turn, one at a time, so every line that both use goes
-//! from one to the other as often as it can. Seen are the store and its arena: what the engine and
-//! the loop count, they count per worker.
+//! Two workers of one store serve requests in turn, one at a time, so every line that both use
+//! moves between them as often as possible. The tests observe the store and its arena; the engine
+//! and the loop keep their counts per worker.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
@@ -23,14 +23,14 @@ use crate::shared::Shared;
 const WORKERS: u8 = 2;
 const KEYS: usize = 20_000;
 
-/// Lines that a set may contend for on average: three, and what builds differ by.
+/// Lines that a set may contend for on average: three, plus the variation between builds.
 const MOST: f64 = 3.1;
 
 /// Workers of one store, and a session of each.
 struct World {
     workers: Vec<(Worker, Session)>,
     cleaner: Cleaner,
-    /// It works between the requests.
+    /// The cleaner runs between the requests.
     has_cleaner: bool,
     /// Time stands still.
     now: Instant,
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// Has a worker serve a request in a turn of its own, and notes the lines that it contends for.
+    /// Makes a worker serve a request in its own turn, and notes the lines that it contends for.
     fn ask(&mut self, worker: u8, request: &[u8], reply_end: &[u8]) {
         let (serving, session) = &mut self.workers[usize::from(worker)];
         let (mut input, mut reply) = (Input::new(request), Vec::new());
@@ -81,7 +81,7 @@ impl World {
         }
         self.requests += 1;
         if self.has_cleaner && self.requests.is_multiple_of(500) {
-            // The cleaner's own work is not counted, but what it does to the others is.
+            // The cleaner's own work is not counted, but its effect on the others is.
             lines::act_as(Some(WORKERS));
             self.cleaner.step(1, 2000);
             lines::act_as(None);
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// The workers get keys in turn, each of them all.
+    /// The workers get keys in turn; each worker gets all of them.
     fn get_all(&mut self) {
         for key in 0..KEYS {
             for worker in 0..WORKERS {
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// The workers store keys in turn, which are drawn by lot.
+    /// The workers store randomly drawn keys in turn.
     fn set(&mut self, count: usize, keys: usize) {
         for number in 0..count {
             let key = self.lots.below(keys);
@@ -118,7 +118,7 @@ impl World {
         self.ask(worker, set.as_bytes(), b"STORED\r\n");
     }
 
-    /// What was contended for since the last call: lines for each request, by kind, and their sum.
+    /// The lines contended for since the last call: per request, by kind, and their sum.
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     fn report(&mut self, what: &str) -> f64 {
         let each = |count: usize| count as f64 / self.requests as f64;
@@ -140,7 +140,7 @@ fn hits_contend_for_no_line() {
     // The first hit of each worker may leave a mark.
     world.get_all();
     world.report("first gets");
-    // A pass of the cleaner that puts items in order takes their marks.
+    // A pass of the cleaner that sorts items takes their marks.
     world.has_cleaner = false;
     world.get_all();
     world.report("gets after a pass of the cleaner");
@@ -157,7 +157,7 @@ fn sets_contend_for_few_lines() {
     world.report("sets that mix what each worker has stored");
     world.set(2 * KEYS, KEYS);
     let over = world.report("sets in place of others");
-    // More than memory has room for.
+    // More than fits into memory.
     world.set(600_000, 10_000_000);
     let new = world.report("sets of new keys, until memory is full");
     world.set(KEYS, 10_000_000);

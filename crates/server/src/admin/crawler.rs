@@ -1,4 +1,4 @@
-//! `lru_crawler`: crawls for dead items, as memcached has them, and the beginning of key dumps.
+//! `lru_crawler`: crawls for dead items, as in memcached, and the start of key dumps.
 
 use options::CRAWLER_SLEEP_MICROS_MAX;
 use proto::number;
@@ -9,10 +9,10 @@ use store::CrawlError;
 use super::dump::{self, Dump, Kind};
 use super::{Answer, BAD_FORMAT, Context, ERROR};
 
-/// memcached's own answer where a class does not exist.
+/// memcached's answer if a class does not exist.
 const BAD_CLASS: Answer = b"BADCLASS invalid class id\r\n";
 
-/// A dump to begin, or the answer.
+/// A dump to start, or the answer.
 pub(crate) fn command(
     context: &Context<'_>,
     is_datagram: bool,

@@ -1,8 +1,8 @@
 //! Key dumps: `lru_crawler metadump`, `mgdump`, `stats cachedump`.
 //!
-//! A dump is a walk over the store in steps of some hundred chunks, taken as the client takes what
-//! was written. An item that stays for the whole walk is shown once; one that comes or goes
-//! meanwhile may be shown or not.
+//! A dump is a walk over the store in steps of about a hundred chunks, at the pace at which the
+//! client reads. An item that stays for the whole walk is shown once. An item that is added or
+//! removed in the meantime may or may not be shown.
 
 use proto::number::{parse_u32, write_i64, write_u64};
 use proto::{base64, reply, uri};
@@ -10,13 +10,13 @@ use store::{Handle, Item, WalkCursor};
 
 use crate::key_text;
 
-/// Chunks looked at in one step; each gives at most a line.
+/// Chunks checked in one step; each gives at most one line.
 const STEP_CHUNKS: usize = 100;
 
-/// Most that a `stats cachedump` answers, in bytes, as in memcached.
+/// The maximum size of a `stats cachedump` reply, in bytes, as in memcached.
 const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 
-/// What is shown of each key.
+/// The format of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `ITEM key [n b; exp s]`, limited in items and bytes.
@@ -27,12 +27,12 @@ pub(crate) enum Kind {
     Mgdump,
 }
 
-/// A dump under way.
+/// A dump in progress.
 #[derive(Debug)]
 pub(crate) struct Dump {
     kind: Kind,
     cursor: WalkCursor,
-    /// Classes still to be walked after the cursor's.
+    /// The classes to walk after the cursor's.
     classes: Vec<u8>,
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct Dump {
 pub(crate) enum Progress {
     /// The class has more chunks.
     MoreOfClass,
-    /// The next class begins with the next step.
+    /// The next class starts with the next step.
     NextClass,
-    /// Everything was shown.
+    /// All items were shown.
     Ended,
 }
 
 impl Kind {
-    /// `stats cachedump` of `items` items; 0 shows as many as fit.
+    /// A `stats cachedump` of `items` items; 0 shows as many as fit.
     pub(crate) fn cachedump(items: u32) -> Self {
         let items_left = if items == 0 { u64::MAX } else { u64::from(items) };
         Self::Cachedump { items_left, bytes_left: CACHEDUMP_BYTES_MAX }
@@ -56,7 +56,7 @@ impl Kind {
 }
 
 impl Dump {
-    /// A dump of these classes; of all, if there are none.
+    /// A dump of these classes, or of all classes if there are none.
     pub(crate) fn new(kind: Kind, mut classes: Vec<u8>) -> Self {
         let cursor = cursor_of(classes.pop());
         Self { kind, cursor, classes }
@@ -69,7 +69,7 @@ impl Dump {
         )
     }
 
-    /// Walks over the next chunks, and has `write` show each linked item.
+    /// Walks over the next chunks and calls `write` for each linked item.
     pub(crate) fn step(
         &mut self,
         handle: &Handle,
@@ -86,7 +86,7 @@ impl Dump {
         Progress::NextClass
     }
 
-    /// What stands before the first item.
+    /// The text before the first item.
     pub(crate) fn head(&self) -> &'static [u8] {
         match self.kind {
             Kind::Cachedump { .. } => b"",
@@ -102,7 +102,7 @@ impl Dump {
         }
     }
 
-    /// Appends what is shown of `item`.
+    /// Appends the line of `item`.
     pub(crate) fn write(
         &mut self,
         item: &Item<'_>,
@@ -141,7 +141,7 @@ impl Dump {
     }
 }
 
-/// The beginning of a walk over one class, or all.
+/// The start of a walk over one class, or all.
 fn cursor_of(class: Option<u8>) -> WalkCursor {
     let mut cursor = WalkCursor::default();
     cursor.class = class;
@@ -187,7 +187,7 @@ fn write_metadump(item: &Item<'_>, clock: &WallClock, cas: u64, out: &mut Vec<u8
 }
 
 /// The classes that a dump names: `all` and `hash` (empty: every class), or numbers with commas.
-/// `None` if it is neither.
+/// `None` for other words.
 pub(crate) fn classes(word: &[u8]) -> Option<Vec<u8>> {
     if matches!(word, b"all" | b"hash") {
         return Some(Vec::new());

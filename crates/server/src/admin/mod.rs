@@ -1,11 +1,10 @@
-//! Commands for administrators: statistics, settings, dumps, watching, and the switches that
-//! memcached has.
+//! Commands for administrators: statistics, settings, dumps, watching, and memcached's switches.
 //!
-//! They are served by the workers, between requests of clients, so none of them takes long or holds
-//! a lock while it writes: what is long (dumps) goes in steps, what is endless (watching) goes
-//! through a bounded buffer.
+//! The workers serve them between requests of clients, so none of them takes long or holds a lock
+//! while it writes. Long commands (dumps) run in steps, and endless ones (watching) use a bounded
+//! buffer.
 //!
-//! Commands that tune an engine which is not ours are read, checked for their shape and accepted.
+//! Commands that tune memcached's engine are read, checked for their syntax and accepted.
 
 pub mod crawler;
 pub mod dump;
@@ -25,7 +24,7 @@ use store::LimitError;
 
 use crate::shared::Shared;
 
-/// The time that connections have, when the server ends, to take their last replies.
+/// The time for which connections can read their last replies when the server ends.
 pub(crate) const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A plain answer to an administrator's command.
@@ -34,7 +33,7 @@ pub(crate) type Answer = &'static [u8];
 pub(crate) const ERROR: Answer = Error::Command.line();
 const BAD_FORMAT: Answer = Error::Format.line();
 
-/// What administrators' commands see of the server.
+/// The server as administrators' commands see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
@@ -69,7 +68,7 @@ pub(crate) fn cache_memlimit(context: &Context<'_>, mut words: Words<'_>) -> Ans
     }
 }
 
-/// Drains the server: what was read is answered, and the process ends.
+/// Drains the server: requests that were read are answered, and the process ends.
 pub(crate) fn shutdown(
     context: &Context<'_>,
     is_datagram: bool,
@@ -91,5 +90,5 @@ pub(crate) fn needs_words(words: Words<'_>, count: usize) -> Answer {
     if words.count() >= count { reply::OK } else { ERROR }
 }
 
-/// memcached's own ceiling.
+/// memcached's maximum.
 const VERBOSITY_MAX: u32 = 2;

@@ -1,6 +1,6 @@
 //! One line of statistics, for text and binary replies.
 
-/// Takes a name and a value: a text line, or a binary packet.
+/// Receives a name and a value: a text line, or a binary packet.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
 /// Writes one number.

@@ -1,8 +1,7 @@
 //! `stats`: the groups, and the general one.
 //!
-//! Names are memcached's. A name that stands for something in memcached's engine and for nothing in
-//! ours is there with 0, since exporters ask for it by name. At the end of the general group stand
-//! ours.
+//! Names are memcached's. A name that has no meaning in holdall's engine is shown with 0, since
+//! exporters request it by name. holdall's own names are at the end of the general group.
 
 use std::os::fd::RawFd;
 
@@ -18,7 +17,7 @@ use super::dump::{Dump, Kind};
 use super::stat_line::{Sink, number};
 use super::{Context, stats_classes, stats_prefixes, stats_samples};
 
-/// Gives the statistics of a group to `sink`; false if there is no such group. Those are whole
+/// Gives the statistics of a group to `sink`; false if there is no such group. Groups are whole
 /// words: memcached takes `stats r` for `stats reset`.
 pub(crate) fn group(context: &Context<'_>, name: &[u8], sink: Sink<'_>) -> bool {
     match name {
@@ -34,7 +33,7 @@ pub(crate) fn group(context: &Context<'_>, name: &[u8], sink: Sink<'_>) -> bool 
         b"mrc" => stats_samples::miss_ratio_curve(context, sink),
         b"workingset" => stats_samples::working_set(context, sink),
         b"reset" => reset(context),
-        // Of parts that are not switched on.
+        // Groups of parts that are not switched on.
         b"extstore" | b"proxy" | b"proxyfuncs" | b"proxybe" => {}
         _ => return false,
     }
@@ -94,7 +93,7 @@ pub(crate) fn cachedump(
     };
     let number = |word| proto::number::parse_u32(word).ok_or(super::BAD_FORMAT);
     let (class, limit) = (number(class)?, number(limit)?);
-    // Class 0 is nobody's, here as in memcached, where all numbers are a byte's or refused.
+    // No item has class 0, as in memcached, where every number fits in a byte or is refused.
     let class = u8::try_from(class).map_err(|_| &b"CLIENT_ERROR Illegal slab id\r\n"[..])?;
     Ok(Dump::new(Kind::cachedump(limit), vec![class]))
 }
@@ -255,7 +254,7 @@ fn memory(context: &Context<'_>, sink: Sink<'_>) {
     }
 }
 
-/// Each connection and listener, by descriptor. In text only: the names are many.
+/// Each connection and listener, by descriptor. Only in text, because the names are many.
 pub(crate) fn conns(context: &Context<'_>, own_fd: RawFd, sink: Sink<'_>) {
     let mut connections = context.control.connections();
     connections.sort_unstable_by_key(|connection| connection.fd);
@@ -278,7 +277,7 @@ pub(crate) fn conns(context: &Context<'_>, own_fd: RawFd, sink: Sink<'_>) {
     connections.for_each(|connection| connected(&connection, own_fd, sink));
 }
 
-/// A connection; `own_fd` is the one that asks, whose state was last noted before it did.
+/// A connection; `own_fd` is the requesting one, whose state was noted before its request.
 fn connected(connection: &ConnInfo, own_fd: RawFd, sink: Sink<'_>) {
     let name = |field: &str| format!("{}:{field}", connection.fd);
     sink(name("addr").as_bytes(), connection.peer.to_string().as_bytes());
@@ -320,7 +319,7 @@ pub(crate) const ALWAYS_ZERO: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    /// What memcached 1.6.18 answers to `stats` (its own names, without TLS, extstore and proxy).
+    /// memcached 1.6.18's answer to `stats` (its own names, without TLS, extstore and proxy).
     const MEMCACHED: &str = "pid uptime time version libevent pointer_size rusage_user rusage_system \
         max_connections curr_connections total_connections rejected_connections connection_structures \
         response_obj_oom response_obj_count response_obj_bytes read_buf_count read_buf_bytes \

@@ -1,5 +1,5 @@
-//! `stats items`, `slabs` and `sizes`, and the bags of `stats bags`: how items, classes and bags
-//! fill memory.
+//! `stats items`, `slabs` and `sizes`, and the bags of `stats bags`: memory use by items, classes
+//! and bags.
 
 use engine::CLASS_COUNTERS;
 use store::{BagStats, ClassStats};
@@ -13,7 +13,7 @@ fn classes(context: &Context<'_>) -> Vec<ClassStats> {
     classes
 }
 
-/// `stats items`: one kind of list here, shown where memcached shows its coldest.
+/// `stats items`: holdall has one kind of list, shown in place of memcached's coldest.
 pub(super) fn items(context: &Context<'_>, sink: Sink<'_>) {
     for class in classes(context).into_iter().filter(|class| class.items > 0 || class.evicted > 0) {
         let mut show =
@@ -70,7 +70,7 @@ pub(super) fn slabs(context: &Context<'_>, sink: Sink<'_>) {
     number(sink, "total_malloced", context.shared.engine.store().memory().arena);
 }
 
-/// `stats sizes`: items by the chunk they take, which is what they cost.
+/// `stats sizes`: items by the chunk that they occupy, which is their cost.
 pub(super) fn sizes(context: &Context<'_>, sink: Sink<'_>) {
     for class in classes(context).into_iter().filter(|class| class.items > 0) {
         number(sink, &class.chunk_bytes.to_string(), class.items);

@@ -46,7 +46,7 @@ fn of_user(user: &[u8], stats: &SubjectStats, sink: Sink<'_>) {
     show("max_requests_per_second", u64::from(rate.unwrap_or(0)));
 }
 
-/// The beginning of a line's name: the field follows the last colon.
+/// The start of a line's name: the field follows the last colon.
 fn name(kind: &str, subject: &[u8]) -> String {
     let mut text = Vec::new();
     key_text::append(if subject.is_empty() { b"*" } else { subject }, &mut text);

@@ -1,8 +1,8 @@
 //! `stats workingset`, `hotkeys`, `mrc`, `eviction` and `latency`: estimates from samples.
 //!
-//! Names are `<group>:<label>:<quantity>`, and quantities end with their unit as Prometheus wants
-//! it: `_bytes`, `_seconds`, `_ratio` (0 to 1). Parts of keys are shown as `lru_crawler metadump`
-//! shows keys. Each group takes the newest samples first.
+//! Names are `<group>:<label>:<quantity>`, and quantities end with their unit, as in Prometheus:
+//! `_bytes`, `_seconds`, `_ratio` (0 to 1). Parts of keys are shown as in `lru_crawler metadump`.
+//! Each group takes the newest samples first.
 
 use proto::uri;
 use sampling::{Collector, Command, WINDOWS, rate};
@@ -11,13 +11,13 @@ use super::Context;
 use super::stat_line::{Sink, number};
 use crate::shared::Shared;
 
-/// Hot keys shown.
+/// The number of hot keys shown.
 const HOT_KEYS: usize = 16;
 
-/// Prefixes shown for each window.
+/// The number of prefixes shown for each window.
 const PREFIXES: usize = 32;
 
-/// Sizes of memory that `stats mrc` tells the hit ratio for, as parts of the present one.
+/// Sizes of memory for which `stats mrc` shows the hit ratio, as parts of the present one.
 const SIZES: [(f64, &str); 9] = [
     (0.125, "0.125x"),
     (0.25, "0.25x"),
@@ -93,7 +93,7 @@ pub(super) fn miss_ratio_curve(context: &Context<'_>, sink: Sink<'_>) {
     });
 }
 
-/// The order of eviction, and what each candidate would have hit.
+/// The order of eviction, and the hits that each candidate would have had.
 pub(super) fn eviction(context: &Context<'_>, sink: Sink<'_>) {
     let engine = &context.shared.engine;
     let (now_ms, _) = context.shared.clock_now();
@@ -129,7 +129,7 @@ pub(super) fn latency(context: &Context<'_>, sink: Sink<'_>) {
     });
 }
 
-/// Shows the estimators, the newest samples included, and then how the sampling goes.
+/// Shows the estimators, including the newest samples, and then the state of the sampling.
 fn samples(context: &Context<'_>, sink: Sink<'_>, show: impl FnOnce(&Collector, f64, Sink<'_>)) {
     context.shared.collect_samples();
     let shown = context.shared.engine.show_samples(|collector, memory_bytes| {
@@ -140,7 +140,7 @@ fn samples(context: &Context<'_>, sink: Sink<'_>, show: impl FnOnce(&Collector, 
 }
 
 impl Shared {
-    /// Milliseconds since the start, and the second that deadlines are given in.
+    /// Milliseconds since the start, and the present second for deadlines.
     pub(crate) fn clock_now(&self) -> (u64, u32) {
         let now = std::time::Instant::now();
         (self.clock.ms_at(now), self.clock.secs_at(now))

@@ -1,8 +1,7 @@
-//! Switches of the engine that may be thrown while it runs: `slabs`, `lru`.
+//! Switches of the engine that can be changed while it runs: `slabs`, `lru`.
 //!
-//! What they mean here and in memcached is in docs/protocol.md. A switch for which this engine has
-//! nothing to switch is checked as memcached checks it, answered as it answers, and changes
-//! nothing.
+//! docs/protocol.md describes their meaning here and in memcached. A switch without a counterpart
+//! in this engine is checked and answered as in memcached, and changes nothing.
 
 use proto::text::Words;
 use proto::{number, reply};
@@ -60,7 +59,7 @@ fn automove(context: &Context<'_>, what: &[u8], value: Option<&[u8]>) -> Option<
     Some(reply::OK)
 }
 
-/// `lru tune|mode|temp_ttl`. There is one kind of list here, so only the last has anything to set.
+/// `lru tune|mode|temp_ttl`. holdall has one kind of list, so only the last sets anything.
 pub(crate) fn lru(context: &Context<'_>, mut words: Words<'_>) -> Answer {
     match (words.next(), words.next()) {
         (Some(b"tune"), Some(hot)) => lru_tune(hot, words).unwrap_or(ERROR),

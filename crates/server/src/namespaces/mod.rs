@@ -1,4 +1,4 @@
-//! The file of namespaces (`-o namespaces=FILE`): read at the start, and again by a reload.
+//! The file of namespaces (`-o namespaces=FILE`), read at the start and on each reload.
 
 mod parse;
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use parse::{MistakeAt, rules};
 
-/// The file, and the rules that it had when it was read last.
+/// The file and its rules at the last reading.
 #[derive(Debug)]
 pub(crate) struct NamespacesFile {
     /// Absolute, since it is read again.
@@ -21,7 +21,7 @@ pub(crate) struct NamespacesFile {
     rules: Mutex<Vec<Rule>>,
 }
 
-/// The file that cannot be used, and why.
+/// The file that cannot be used, and the reason.
 #[derive(Debug, Error)]
 #[error("{}: {fault}", path.display())]
 pub(crate) struct NamespacesError {
@@ -58,7 +58,7 @@ impl NamespacesFile {
     ///
     /// # Errors
     ///
-    /// It cannot be used.
+    /// Fails if it cannot be used.
     pub(crate) fn open(path: &Path, has_users: bool) -> Result<Arc<Self>, NamespacesError> {
         let path = path.to_owned();
         let file = Self { path, has_users, rules: Mutex::default() };
@@ -76,21 +76,21 @@ impl NamespacesFile {
         NamespacesError { path: self.path.clone(), fault: fault.into() }
     }
 
-    /// Has `engine` follow the rules that were read last.
+    /// Applies the rules of the last reading to `engine`.
     ///
     /// # Errors
     ///
-    /// They are too many.
+    /// Fails if they are too many.
     pub(crate) fn apply(&self, engine: &Shared) -> Result<(), NamespacesError> {
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone();
         engine.set_rules(rules).map_err(|fault| self.error(fault))
     }
 
-    /// Reads the file again, and has `engine` follow it. If it cannot be used, all stays as it was.
+    /// Reads the file again and applies it to `engine`. If it cannot be used, nothing changes.
     ///
     /// # Errors
     ///
-    /// It cannot be used.
+    /// Fails if it cannot be used.
     pub(crate) fn reload(&self, engine: &Shared) -> Result<(), NamespacesError> {
         let rules = self.read().map_err(|fault| self.error(fault))?;
         engine.set_rules(rules.clone()).map_err(|fault| self.error(fault))?;

@@ -7,15 +7,14 @@
 //!     user   batch  max-requests-per-second=1000
 //! ```
 //!
-//! `*` as the prefix is every key that no longer prefix has, and as the user every user without a
-//! line.
+//! As a prefix, `*` means every key without a longer prefix; as a user, every user without a line.
 
 use std::collections::BTreeSet;
 
 use engine::{Limits, RATE_MAX, Rule, Subject};
 use thiserror::Error;
 
-/// The line that is wrong, counted from 1, and what is wrong with it.
+/// The faulty line, counted from 1, and its fault.
 #[derive(Debug, Error)]
 #[error("line {line}: {mistake}")]
 pub(super) struct MistakeAt {
@@ -125,13 +124,13 @@ fn put<T>(limit: &mut Option<T>, value: T, name: &'static str) -> Result<(), Mis
     }
 }
 
-/// A number from 1 to `most`, in digits alone.
+/// A number from 1 to `most`, in digits only.
 fn number(text: &str, most: u32) -> Option<u32> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|number| is_plain && (1..=most).contains(number))
 }
 
-/// A number of bytes, over 0, with a unit behind it or none.
+/// A positive number of bytes, with or without a unit.
 fn bytes(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 10),

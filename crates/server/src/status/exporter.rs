@@ -1,8 +1,8 @@
-//! The metrics of prometheus/memcached_exporter, by its names and with its types, so that
-//! dashboards and alerts made for it work unchanged.
+//! The metrics of prometheus/memcached_exporter, with its names and types, so that dashboards and
+//! alerts made for it work unchanged.
 //!
 //! Source of the names: <https://github.com/prometheus/memcached_exporter>, `pkg/exporter`. The
-//! sentences are ours, since they tell what holdall counts.
+//! help texts are holdall's, since they describe its own counts.
 
 use metrics::{Kind, Page};
 use options::COMPATIBLE_VERSION;
@@ -10,7 +10,7 @@ use options::COMPATIBLE_VERSION;
 use super::numbers::{Numbers, Row, of};
 use Kind::{Counter, Gauge};
 
-/// Writes them all; the prefix is `memcached_`.
+/// Writes all of them; the prefix is `memcached_`.
 pub(super) fn write(page: &mut Page, numbers: &Numbers) {
     page.single("up", Gauge, "1: the server answers.", 1);
     page.family("version", Gauge, "1, with the version of memcached that clients are told.");
@@ -45,7 +45,7 @@ fn commands(page: &mut Page, numbers: &Numbers) {
     }
     page.sample(name, &[("command", "cas"), ("status", "badval")], stat("cas_badval"));
     page.sample(name, &[("command", "flush"), ("status", "hit")], stat("cmd_flush"));
-    // As the exporter has it: `cmd_set` counts the attempts of `cas` as well.
+    // As in the exporter: `cmd_set` also counts the attempts of `cas`.
     let cas = stat("cas_misses") + stat("cas_hits") + stat("cas_badval");
     let set = stat("cmd_set").saturating_sub(cas);
     page.sample(name, &[("command", "set"), ("status", "hit")], set);
@@ -252,7 +252,7 @@ pub(super) const SLABS: &[Row] = &[
 ];
 
 /// Names that the exporter shows for a memcached with extstore, with its proxy, or with a list for
-/// items that live briefly. They are declared, and have no values.
+/// short-lived items. They are declared, and have no values.
 pub(super) const ABSENT: &[(&str, Kind)] = &[
     ("slab_temporary_items", Gauge),
     ("extstore_compact_lost_total", Counter),

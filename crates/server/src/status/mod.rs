@@ -5,8 +5,8 @@
 //!     Endpoint -> Status -> admin::stats (the same groups that `stats` answers) -> Page
 //! ```
 //!
-//! Everything is read when it is asked for, in the endpoint's thread. The numbers are those of
-//! `stats`, so an exporter beside the server and this page agree.
+//! The endpoint's thread reads every value on request. The numbers are those of `stats`, so an
+//! exporter next to the server agrees with this page.
 
 mod exporter;
 mod numbers;
@@ -24,7 +24,7 @@ use crate::admin::Context;
 use crate::shared::Shared;
 use numbers::Numbers;
 
-/// What a running server shows.
+/// The view of a running server.
 pub(crate) struct Status {
     shared: Arc<Shared>,
     control: Control,
@@ -44,7 +44,7 @@ impl Status {
         Self { shared, control, health, turns: Turns::default() }
     }
 
-    /// Whether every worker turns. Wakes them, for the next look.
+    /// Checks that every worker turns. Wakes them for the next check.
     pub(crate) fn workers(&self) -> Check {
         let check = self.turns.look(&self.control.turns());
         self.control.wake();
@@ -107,12 +107,12 @@ mod tests {
     use super::*;
     use crate::admin::stats::ALWAYS_ZERO;
 
-    /// Shown otherwise, or of no use as a number over time.
+    /// Statistics shown elsewhere, or not useful as a number over time.
     const LEFT_OUT: &str = "pid version holdall_version libevent pointer_size connection_structures \
         max_connections cmd_get cmd_set cmd_touch cmd_flush cas_badval hash_power_level arena_bytes active_slabs \
         slab_reassign_last_busy_status";
 
-    /// A statistic that is added is to be shown, too, or left out on purpose.
+    /// A new statistic must be shown or left out on purpose.
     #[test]
     fn every_statistic_is_shown_or_left_out_on_purpose() {
         let worker = crate::session::tests::worker(&[]);

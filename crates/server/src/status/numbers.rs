@@ -9,7 +9,7 @@ use crate::admin::stats;
 
 /// One metric and the statistic that it shows.
 pub(super) struct Row {
-    /// Its name behind the prefix.
+    /// Its name after the prefix.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     /// The statistic's name; one in microseconds ends with `_us`, and is shown in seconds.
@@ -20,9 +20,9 @@ pub(super) struct Row {
 /// The statistics of a class, by name.
 type OfClass = BTreeMap<String, String>;
 
-/// What `stats`, `stats settings`, `stats items` and `stats slabs` answer.
+/// The answers to `stats`, `stats settings`, `stats items` and `stats slabs`.
 pub(super) struct Numbers {
-    /// `stats`, and what `stats slabs` says of all classes.
+    /// `stats`, and the totals of `stats slabs` over all classes.
     pub(super) general: BTreeMap<String, String>,
     pub(super) settings: BTreeMap<String, String>,
     /// By class.
@@ -49,7 +49,7 @@ impl Numbers {
         Self { general, settings: group(b"settings"), items, slabs }
     }
 
-    /// Writes those rows whose statistic is there.
+    /// Writes the rows whose statistic exists.
     pub(super) fn write(page: &mut Page, rows: &[Row], numbers: &BTreeMap<String, String>) {
         for Row { name, kind, stat, help } in rows {
             if let Some(value) = numbers.get(*stat) {
@@ -71,7 +71,7 @@ impl Numbers {
     }
 }
 
-/// A number by its name; 0 for what is none.
+/// A number by its name; 0 if it is not a number.
 pub(super) fn of(numbers: &BTreeMap<String, String>, stat: &str) -> u64 {
     numbers.get(stat).and_then(|value| value.parse().ok()).unwrap_or(0)
 }

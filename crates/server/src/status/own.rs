@@ -1,4 +1,4 @@
-//! holdall's own metrics: what `stats` tells beyond memcached's exporter.
+//! holdall's own metrics: the numbers of `stats` that memcached's exporter does not have.
 
 use metrics::{Kind, Page};
 

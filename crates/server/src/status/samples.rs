@@ -9,11 +9,11 @@ use Kind::{Counter, Gauge, Histogram};
 /// Sizes of memory for which the hit ratio is shown, as parts of the present one.
 const SIZES: [(f64, &str); 5] = [(0.25, "0.25"), (0.5, "0.5"), (1.0, "1"), (2.0, "2"), (4.0, "4")];
 
-/// Writes them; nothing where nothing is sampled. The prefix is `holdall_`.
+/// Writes them, or nothing if nothing is sampled. The prefix is `holdall_`.
 pub(super) fn write(page: &mut Page, shared: &Shared) {
     shared.collect_samples();
     let (now_ms, now_secs) = shared.clock_now();
-    // Where nothing is sampled there is nothing to show.
+    // Without sampling there is nothing to show.
     let _ = shared.engine.show_samples(|collector, memory_bytes| {
         latencies(page, collector);
         working_set(page, collector, now_secs);

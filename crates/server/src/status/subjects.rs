@@ -1,5 +1,5 @@
-//! Numbers by namespace and user, as far as `-o namespaces` names them: the file bounds how many
-//! there are.
+//! Numbers by namespace and user, for those that `-o namespaces` names: the file bounds their
+//! number.
 
 use engine::{SUBJECT_COUNTERS, Subject, SubjectStats};
 use metrics::{Kind, Page};
