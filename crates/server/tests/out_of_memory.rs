@@ -1,10 +1,9 @@
-//! No allocation that a client causes ends the server when it fails.
+//! A failed allocation that a client causes never ends the server.
 //!
 //! A server in this process, whose allocator refuses the k-th allocation of a scripted session, for
-//! every k; and every one from the k-th on. After each the server serves a thousand operations.
-//! Then crowds of connections come while every allocation is refused.
-//! What the allocator holds back answers for small blocks; whatever is too large for that is
-//! refused to the client.
+//! every k, and then every one from the k-th on. After each run the server serves a thousand
+//! operations. Then crowds of connections come while every allocation is refused. The allocator's
+//! reserve serves small blocks; larger ones are refused to the client.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -23,7 +22,7 @@ static ALLOCATOR: Allocator<Failing> = Allocator::new(Failing);
 /// Values that are chained, and that a client appends to.
 const LARGE: usize = 200_000;
 
-/// A server on a free port, which goes on until the process ends.
+/// A server on a free port, which runs until the process ends.
 fn start() -> u16 {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let line =
@@ -42,7 +41,7 @@ fn start() -> u16 {
     panic!("the server does not listen");
 }
 
-/// A client's side; its own allocations are let alone.
+/// A client's side; its own allocations never fail.
 struct Client {
     stream: TcpStream,
     reply: Vec<u8>,
@@ -56,10 +55,10 @@ impl Client {
         Self { stream, reply: Vec::new() }
     }
 
-    /// What comes until `is_whole` or the connection's end.
+    /// The received bytes until `is_whole` or the connection's end.
     fn ask(&mut self, request: &[u8], is_whole: impl Fn(&[u8]) -> bool) -> &[u8] {
         self.reply.clear();
-        // The server may have closed: the reply tells.
+        // The server may have closed: the reply shows it.
         let _ = self.stream.write_all(request);
         let mut part = [0; 65536];
         while !is_whole(&self.reply) {
@@ -74,7 +73,7 @@ impl Client {
     }
 }
 
-/// A request of the session, and the reply if nothing is refused.
+/// A request of the session, and its reply without refused allocations.
 struct Step {
     request: Vec<u8>,
     reply: Vec<u8>,
@@ -84,8 +83,8 @@ fn step(request: impl Into<Vec<u8>>, reply: impl Into<Vec<u8>>) -> Step {
     Step { request: request.into(), reply: reply.into() }
 }
 
-/// Every way in which a client makes the server allocate: replies of all sizes, values that come in
-/// parts, appended ones, binary, meta.
+/// Every way in which a client makes the server allocate: replies of all sizes, values that arrive
+/// in parts, appended ones, binary, meta.
 fn session() -> Vec<Step> {
     let large = vec![b'v'; LARGE];
     let stored = |command: &str, value: &[u8]| {
@@ -118,12 +117,12 @@ fn session() -> Vec<Step> {
     ]
 }
 
-/// Plays the session. A refused request has an error as its reply, or ends its connection; nothing
-/// else than its own reply ever comes.
+/// Plays the session. A refused request gets an error as its reply, or ends its connection; it
+/// never gets the reply to another request.
 fn play(port: u16, steps: &[Step]) {
     let mut client = Client::connect(port);
     for (nth, step) in steps.iter().enumerate() {
-        // A watcher gets no replies, and a protocol is a connection's for life.
+        // A watcher gets no replies, and a connection's protocol never changes.
         if nth + 2 > steps.len() - 1 {
             client = Client::connect(port);
         }
@@ -146,7 +145,7 @@ fn play(port: u16, steps: &[Step]) {
     }
 }
 
-/// The server is as it was.
+/// The server works as before.
 fn assert_serves(port: u16, operations: usize) {
     let mut client = Client::connect(port);
     for nth in 0..operations / 2 {
@@ -158,13 +157,13 @@ fn assert_serves(port: u16, operations: usize) {
     }
 }
 
-/// Connections that come and stay while the system gives nothing at all, each with `sent`. The last
-/// one is served or closed, so all before it have been looked at.
+/// Connections that come and stay while the system gives no memory, each with `sent`. The last one
+/// is served or closed, so the server has seen all before it.
 fn crowd(port: u16, connections: usize, sent: &[u8]) -> usize {
     let mut crowd = Vec::new();
     for _ in 0..connections {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-        // It may be closed already.
+        // It may already be closed.
         let _ = stream.write_all(sent);
         crowd.push(stream);
     }
@@ -173,7 +172,7 @@ fn crowd(port: u16, connections: usize, sent: &[u8]) -> usize {
     crowd.len()
 }
 
-/// Waits until the server has seen that the crowd is gone, and has its memory back.
+/// Waits until the server has noticed that the crowd is gone, and has its memory back.
 fn wait_for_memory(port: u16) {
     for _ in 0..500 {
         let mut client = Client::connect(port);
@@ -186,7 +185,7 @@ fn wait_for_memory(port: u16) {
     panic!("the server has no memory after the crowd has gone");
 }
 
-/// A crowd costs those who come too late their connections, and nobody the server.
+/// A crowd costs late clients their connections, but never ends the server.
 fn assert_survives_crowds(port: u16) {
     let half = [b"set half 0 0 300\r\n".as_slice(), &[b'h'; 250]].concat();
     let unread = format!("get{}\r\n", " mid".repeat(400));

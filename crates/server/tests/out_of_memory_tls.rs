@@ -1,8 +1,8 @@
-//! No allocation that a client with TLS causes ends the server when it fails: the handshake's, the
-//! session's, those for its records and for what they carry.
+//! A failed allocation that a client with TLS causes never ends the server: neither in the
+//! handshake, the session, its records nor their content.
 //!
-//! A server in this process, whose allocator refuses the k-th allocation of a session, for every k;
-//! and every one from the k-th on. After each a whole session is served.
+//! A server in this process, whose allocator refuses the k-th allocation of a session, for every k,
+//! and then every one from the k-th on. After each run a whole session is served.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -19,7 +19,7 @@ use testkit::refused_allocations::{Session, certify};
 #[global_allocator]
 static ALLOCATOR: Allocator<Failing> = Allocator::new(Failing);
 
-/// A server on a free port, which goes on until the process ends.
+/// A server on a free port, which runs until the process ends.
 fn start(folder: &Path) -> SocketAddr {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (cert, key) = (folder.join("cert"), folder.join("key"));

@@ -1,6 +1,6 @@
-//! Administrators' commands as a session meets them: answered at once, or begun and continued.
+//! Administrators' commands in a session: answered at once, or started and continued.
 //!
-//! What a command does is in [`crate::admin`], which sees no session but to ask how it came.
+//! [`crate::admin`] has the commands' actions and uses the session only for the request's origin.
 
 use net::{Flow, Input, Output};
 use proto::binary::{self, Header};
@@ -107,7 +107,7 @@ pub(super) fn go_on_dumping(
             Progress::MoreOfClass | Progress::NextClass => {}
             Progress::Ended => return end_dump(session, output),
         }
-        // A client that takes all at once has no more of the worker's time than others have.
+        // A client that reads everything at once gets no more of the worker's time than others.
         if output.is_full() && !output.flush() {
             return Step::Stop(Flow::Blocked);
         }
@@ -115,7 +115,7 @@ pub(super) fn go_on_dumping(
     Step::Stop(Flow::Yield)
 }
 
-/// Begins `stats bags`, for packets with this header or in text.
+/// Starts `stats bags`, for packets with this header or in text.
 pub(super) fn list_bags(
     session: &mut Session,
     pending: PendingReply,
@@ -188,7 +188,7 @@ fn watch(
     pending.line(output.buf(), answer).into()
 }
 
-/// Passes lines on. What a watcher sends is ignored.
+/// Passes lines on. Input from a watcher is ignored.
 pub(super) fn go_on_watching(
     session: &mut Session,
     input: &mut Input<'_>,
@@ -203,11 +203,11 @@ pub(super) fn go_on_watching(
     Step::Stop(Flow::NeedInput)
 }
 
-/// Steps of `stats bags` before the other connections have their turn: a tenth of a millisecond,
-/// about.
+/// Steps of `stats bags` before the other connections get their turn: about a tenth of a
+/// millisecond.
 const BAG_STEPS: usize = 8;
 
-/// Steps of a dump before the other connections have their turn: half a millisecond, about.
+/// Steps of a dump before the other connections get their turn: about half a millisecond.
 const DUMP_STEPS: usize = 8;
 
 fn begin_dump(

@@ -1,10 +1,10 @@
-//! A client announces of its next command that it belongs to a trace, or asks for its times.
+//! Announcements by a client that its next command belongs to a trace, or that it wants its times.
 
 use std::time::{Duration, Instant};
 
 use spans::{Context, OpenSpan};
 
-/// What a client has announced, and what became of it.
+/// A client's announcement, and its state.
 #[derive(Debug)]
 pub(crate) enum Announced {
     /// A trace whose command is still to come.
@@ -12,32 +12,32 @@ pub(crate) enum Announced {
     /// The command of the trace is being served.
     Running {
         span: OpenSpan,
-        /// Where in the output its reply begins; `None` once that was looked at.
+        /// The offset of its reply in the output; `None` once the reply was examined.
         reply_at: Option<usize>,
     },
-    /// The times of the command that is still to come are asked for.
+    /// The client wants the times of its next command.
     Untimed,
-    /// The command whose times are asked for is being served.
+    /// The command whose times are wanted is being served.
     Timing {
-        /// From its arrival to `began`, if the kernel has stamped it.
+        /// The time from its arrival to `began`, if the kernel has stamped it.
         wait: Option<Duration>,
         began: Instant,
         parsed: Instant,
     },
-    /// The times of a command, until they are asked for again.
+    /// The times of a command, until the client requests them.
     Timed(Times),
 }
 
 /// The times of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// The request came from the network, and is looked at: the server's stack and the wake-up.
-    /// `None` if the kernel did not say when it came.
+    /// From the request's arrival to its parsing: the server's stack and the wake-up. `None` if the
+    /// kernel did not report the arrival.
     pub(super) wait: Option<Duration>,
-    /// The request is found in the input and its key hashed.
+    /// Finding the request in the input and hashing its key.
     pub(super) parse: Duration,
-    /// The command is executed and its reply made.
+    /// Executing the command and building its reply.
     pub(super) execute: Duration,
-    /// The reply is given to the kernel.
+    /// Passing the reply to the kernel.
     pub(super) write: Duration,
 }

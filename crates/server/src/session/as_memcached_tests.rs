@@ -1,10 +1,10 @@
-//! Replies that memcached 1.6.45 was seen to send, each at every cut of what was sent.
+//! Replies observed from memcached 1.6.45, for every split of the requests.
 
 use super::Worker;
 use super::tests::{Client, check, packet, worker};
 
-/// What 1.6.45 answers to `cas` without its unique, and to what follows the lines of which it knows
-/// no length. With `-o strict` nothing follows them.
+/// 1.6.45's answers to `cas` without its unique, and to data after lines of unknown length. With
+/// `-o strict` nothing follows them.
 #[test]
 fn data_of_a_refused_line_is_no_command() {
     const BAD: &str = "CLIENT_ERROR bad command line format\r\n";
@@ -33,7 +33,7 @@ fn data_of_a_refused_line_is_no_command() {
     }
 }
 
-/// As 1.6.45 answers.
+/// As in 1.6.45.
 #[test]
 fn meta_replies_without_an_item_have_the_flags_that_were_asked() {
     check(
@@ -92,8 +92,8 @@ fn binary_statistics_count_by_prefix() {
     }
 }
 
-/// What is stored and deleted appears as in memcached: 0 for no lifetime, an append's whole
-/// size, a refused value's own, and no deletion by an invalidation.
+/// Stores and deletes appear as in memcached: 0 for no lifetime, an append's whole size, a refused
+/// value's own size, and no deletion by an invalidation.
 #[test]
 fn watchers_read_what_memcached_says() {
     use net::Service;

@@ -1,20 +1,20 @@
-//! The bytes of a value that comes in parts.
+//! The bytes of a value that arrives in parts.
 //!
-//! An item's memory is taken in chunks, up to 16 KiB at once. So that a client which announces much
-//! and sends little holds what it has sent, and not chunks of the store, the first 16 KiB are
-//! collected beside it. A value that has come with its request needs none of this.
+//! An item takes memory in chunks, up to 16 KiB at once. The first 16 KiB are collected separately,
+//! so that a client which announces much and sends little holds only the bytes that it has sent,
+//! and no chunks of the store. A value that arrives with its request needs none of this.
 
 use store::{Draft, DraftError};
 
 use super::collected::Collected;
 use super::large_values::SMALL_BYTES;
 
-/// A value as far as it has come.
+/// The received part of a value.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// To be appended to another: judged when it is whole.
+    /// To append to another value: judged when it is whole.
     Appended(Collected),
-    /// One that needs one chunk, which it gets when it is whole.
+    /// A value that needs one chunk, which it gets when it is whole.
     Small(Collected),
     /// A longer one.
     Large(LargeBody),
@@ -24,7 +24,7 @@ pub(super) enum Body {
 #[derive(Debug)]
 pub(super) struct LargeBody {
     draft: Draft,
-    /// The first bytes, until there are enough for a chunk.
+    /// The first bytes, until they suffice for a chunk.
     first: Option<Collected>,
 }
 
@@ -53,8 +53,7 @@ impl LargeBody {
 }
 
 impl Body {
-    /// Bytes of memory that hold the `received` bytes of it. Chunks of a long value are taken
-    /// whole.
+    /// Bytes of memory that hold its `received` bytes. Chunks of a long value are taken whole.
     pub(super) fn held_bytes(&self, received: usize) -> usize {
         match self {
             Self::Appended(_) | Self::Small(_) => received,

@@ -1,17 +1,18 @@
-//! Looking ahead: the next keys in the input are hashed and their memory is asked for before the
-//! first is looked up.
+//! Lookahead: hashes the next keys in the input and prefetches their memory before the first
+//! lookup.
 //!
-//! A lookup waits for memory twice, for the table's line and for the item's. With several keys at
-//! hand (a multiget, or pipelined requests) the waits overlap:
+//! A lookup waits for memory twice, for the table's line and for the item's. With several keys
+//! available (a multiget, or pipelined requests) the waits overlap:
 //!
 //! ```text
 //!     key 1 .. key n: hash, ask for the table line -> all: ask for item lines
 //!         -> serve key 1 .. key n from what was seen
 //! ```
 //!
-//! The scan is a guess at where keys are: a hash is used only for the very bytes it was computed
-//! from, and the place at which an item was seen is looked at again. So a wrong guess costs time
-//! and is never wrong. A plain `get` of one key and a plain `set` are not parsed a second time.
+//! The scan guesses the positions of keys. A hash is used only for the exact bytes from which it
+//! was computed, and the place at which an item was seen is checked again. So a wrong guess costs
+//! time but never gives a wrong result. A plain `get` of one key and a plain `set` are not parsed a
+//! second time.
 
 use engine::{Key, Worker};
 use proto::StoreMode;
@@ -20,10 +21,10 @@ use store::SlotHint;
 
 use super::scan::{GET, Scan, Seen};
 
-/// Keys looked ahead at. As many as a core has misses in flight, twice over.
+/// Keys in the lookahead: twice the number of misses that a core has in flight.
 const KEYS_AHEAD: usize = 24;
 
-/// A key seen ahead: where it lies, its hash, where its item was seen, and what is asked.
+/// A key seen ahead: its position, its hash, the place where its item was seen, and the request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lookahead {
     address: usize,
@@ -33,13 +34,13 @@ struct Lookahead {
     seen: Seen,
 }
 
-/// A request seen ahead that need not be parsed again.
+/// A request seen ahead that needs no further parsing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FastPath<'k> {
     /// `get <key>`
     Get {
         key: Key<'k>,
-        /// Bytes from the request's begin to the key's end.
+        /// Bytes from the start of the request to the end of the key.
         key_end: usize,
         /// Bytes of the whole request.
         len: usize,
@@ -53,7 +54,7 @@ pub(crate) enum FastPath<'k> {
     },
 }
 
-/// The keys seen ahead and not yet asked for. Valid for one call of `serve`, within which input
+/// The keys seen ahead and not yet requested. Valid for one call of `serve`, within which input
 /// does not move.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -62,7 +63,7 @@ pub(crate) struct Batch {
     next: usize,
 }
 
-/// The first keys of connections that are served next.
+/// The first keys of the connections that are served next.
 #[derive(Debug, Default)]
 pub(crate) struct FirstKeys {
     keys: [(u64, SlotHint); FIRST_KEYS],
@@ -73,7 +74,7 @@ pub(crate) struct FirstKeys {
 const FIRST_KEYS: usize = 8;
 
 impl FirstKeys {
-    /// Asks for the table's line of the first key in `input`.
+    /// Prefetches the table's line of the first key in `input`.
     #[inline]
     pub(crate) fn add(&mut self, worker: &Worker, input: &[u8]) {
         let mut scan = Scan { rest: input, in_keys: false };
@@ -86,7 +87,7 @@ impl FirstKeys {
         }
     }
 
-    /// Asks for the items' lines.
+    /// Prefetches the items' lines.
     #[inline]
     pub(crate) fn prepare(&mut self, worker: &Worker) {
         let section = worker.section();
@@ -105,13 +106,13 @@ impl Lookahead {
 }
 
 impl Batch {
-    /// Forgets everything: the input is another.
+    /// Forgets everything: the input has changed.
     #[inline]
     pub(crate) fn clear(&mut self) {
         (self.len, self.next) = (0, 0);
     }
 
-    /// The next request begins at `input`: looks ahead, if nothing is known of it.
+    /// The next request starts at `input`: looks ahead if the batch has nothing for it.
     #[inline]
     pub(crate) fn arrive(&mut self, worker: &Worker, input: &[u8]) {
         let begin = input.as_ptr().addr();
@@ -137,7 +138,7 @@ impl Batch {
         worker.key(bytes)
     }
 
-    /// The request with which `input` begins, if it was seen ahead as a whole.
+    /// The request at the start of `input`, if it was seen ahead as a whole.
     #[inline]
     pub(crate) fn fast_path<'k>(&mut self, input: &'k [u8]) -> Option<FastPath<'k>> {
         let ahead = self.keys[..self.len].get(self.next)?;
@@ -163,7 +164,7 @@ impl Batch {
         Some(request)
     }
 
-    /// The next key of a retrieval line that goes on at `input`, and the bytes to its end, if it
+    /// The next key of a retrieval line that continues at `input`, and the bytes to its end, if it
     /// was seen ahead.
     #[inline]
     pub(crate) fn next_key<'k>(
@@ -185,16 +186,15 @@ impl Batch {
         Some((ahead.key(bytes), end))
     }
 
-    /// The place of the key after the next one: its header has come by now, and its value takes as
-    /// long to come as two values take to be copied.
+    /// The place of the key after the next one: its header has arrived by now, and loading its
+    /// value takes as long as copying two values.
     #[inline]
     pub(crate) fn soon(&self) -> SlotHint {
         self.keys[..self.len].get(self.next + 1).map_or_else(SlotHint::default, |soon| soon.hint)
     }
 
-    /// Asks for the memory of the keys in `input`. While one key is found and hashed, the table
-    /// lines of those before it are on their way. For a lone key there is nothing to be done
-    /// meanwhile.
+    /// Prefetches the memory of the keys in `input`. While one key is found and hashed, the table
+    /// lines of those before it are being loaded. A single key gains nothing from this.
     fn look_ahead(&mut self, worker: &Worker, input: &[u8], in_keys: bool) {
         self.clear();
         let section = worker.section();

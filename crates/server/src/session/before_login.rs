@@ -1,4 +1,4 @@
-//! Requests of a connection on which nobody is logged in.
+//! Requests of a connection without a login.
 
 use access::before_login::{Line, Packet, line, packet};
 use access::{ReplyFormat, UNAUTHENTICATED_BYTES_MAX};
@@ -13,7 +13,7 @@ use super::login;
 use super::pending_reply::PendingReply;
 use super::state::{Session, Step};
 
-/// Serves a connection on which nobody is logged in.
+/// Serves a connection without a login.
 pub(crate) fn serve(
     cx: &mut Context,
     session: &mut Session,
@@ -59,7 +59,7 @@ fn serve_text(
     }
 }
 
-/// Some packets are harmless, SASL is what is waited for, and others end the connection.
+/// Some packets are harmless, SASL is expected, and others end the connection.
 fn serve_binary(
     cx: &mut Context,
     session: &mut Session,

@@ -164,7 +164,7 @@ pub(crate) fn version(header: &Header, out: &mut Vec<u8>) {
     reply::write_value(out, header, Status::Ok, 0, b"", version);
 }
 
-/// Writes the whole reply, or its header alone, and returns the value that is to follow.
+/// Writes the whole reply, or only its header, and returns the value that follows.
 fn get(
     cx: &mut Context,
     session: &Session,
@@ -215,8 +215,8 @@ fn get(
         }
         Outgoing::Pinned(pin) => {
             if !value_out::begin(cx, session.id, &pin) {
-                // An error between the packets of quiet gets makes some clients (bmemcached)
-                // leave the others unread, and read them as replies to later requests.
+                // An error between the packets of quiet gets makes some clients (bmemcached) leave
+                // the others unread, and read them as replies to later requests.
                 if !request.quiet {
                     reply::write_error(output.buf(), header, Status::OutOfMemory);
                 }
@@ -253,7 +253,7 @@ pub(crate) fn job<'k>(
             deadline: engine.deadline(key.bytes, i64::from(exptime)),
             value_len: value_len as usize,
             base64_key: false,
-            // The reply to a store shows it, and those to gets do.
+            // The replies to stores and gets show it.
             has_cas: true,
         },
         condition: Condition { compare, ..Condition::of(mode) },
@@ -273,7 +273,7 @@ pub(crate) fn answer_store(
 ) -> Replied {
     value_in::note_stored(cx, job, finished);
     let header = &request.header;
-    // A binary value has no end to be wrong.
+    // A binary value has no terminator that could be wrong.
     let Finished::Judged(stored) = finished else {
         return pending.write(|| reply::write_error(out, header, Status::InvalidArguments));
     };
@@ -354,7 +354,7 @@ fn arithmetic(
     reply::write_error(out, header, status);
 }
 
-/// `stat`: what `stats` tells in text, packet by packet.
+/// `stat`: the content of `stats` in text, one packet each.
 fn stat(cx: &mut Context, header: &Header, key: &[u8], out: &mut Vec<u8>) {
     let before = out.len();
     let mut sink = |name: &[u8], value: &[u8]| reply::write_stat(out, header, name, value);
@@ -369,7 +369,7 @@ fn stat(cx: &mut Context, header: &Header, key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// `quit` and `quitq`: the connection ends behind the reply.
+/// `quit` and `quitq`: the connection ends after the reply.
 pub(crate) fn quit(pending: PendingReply, request: &Request<'_>, output: &mut Output<'_>) -> Step {
     let _: Replied = if request.quiet {
         pending.suppressed()

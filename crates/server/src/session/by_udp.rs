@@ -1,21 +1,21 @@
-//! Requests that are served by UDP: retrieval and `version`, nothing that changes anything.
+//! Requests that are served by UDP: retrieval and `version`, but no request that changes anything.
 //!
-//! A datagram's source can be forged, so whoever can send one could store or delete in another's
-//! name. `mg` is among the retrieval commands only without the flags by which it stores, touches or
-//! claims; a stale item it shows without taking the right to renew it.
+//! A datagram's source can be forged, so any sender could store or delete in another's name. `mg`
+//! is among the retrieval commands only without the flags that store, touch or claim. It shows a
+//! stale item without taking the right to renew it.
 //!
-//! A line that is no request is not answered: it may be the answer of another server, whose sender
-//! would answer the error in turn, for ever.
+//! A line that is not a request gets no answer: it may be the answer of another server, which would
+//! answer the error in turn, endlessly.
 
 use proto::binary::Command;
 use proto::meta;
 use proto::text::Request;
 
-/// The answer in text to everything else; what follows it in the datagram is dropped.
+/// The answer in text to all other requests; the rest of the datagram is dropped.
 pub(crate) const REFUSED: &[u8] =
     b"CLIENT_ERROR only get, gets, mg, mn and version are served by UDP\r\n";
 
-/// Whether a text or meta request may come by UDP.
+/// True if a text or meta request may come by UDP.
 pub(crate) fn serves_text(request: &Request<'_>) -> bool {
     match request {
         Request::Get(line) => line.exptime.is_none() && !line.with_lease,
@@ -35,7 +35,7 @@ pub(crate) fn serves_text(request: &Request<'_>) -> bool {
     }
 }
 
-/// Whether a binary request may come by UDP.
+/// True if a binary request may come by UDP.
 pub(crate) fn serves_binary(command: &Command<'_>) -> bool {
     match command {
         Command::Get { exptime, .. } => exptime.is_none(),

@@ -25,8 +25,7 @@ fn datagrams_are_answered_up_to_their_limit() {
     assert_eq!(ask(many.as_bytes(), 1400), "SERVER_ERROR reply too large for UDP\r\n");
 }
 
-/// Without an amplification limit a reply by UDP is still no longer than its datagrams can be
-/// counted.
+/// Even without an amplification limit, the frame's datagram count limits a reply by UDP.
 #[test]
 fn an_unlimited_datagram_reply_ends() {
     let mut worker = worker(&["-m", "64", "-o", "udp_amplification=0"]);
@@ -44,7 +43,7 @@ fn an_unlimited_datagram_reply_ends() {
     assert!(reply.capacity() < 200_000_000, "{}", reply.capacity());
 }
 
-/// The right to renew a stale item goes to a reader that surely gets it.
+/// The right to renew a stale item goes to a reader that certainly receives it.
 #[test]
 fn a_stale_item_is_not_claimed_by_udp() {
     let mut worker = worker(&[]);
@@ -60,7 +59,7 @@ fn a_stale_item_is_not_claimed_by_udp() {
     assert_eq!(reply, b"VA 1 Z X\r\nv\r\n");
 }
 
-/// A small request is answered by an error, and makes the worker copy no megabyte for it.
+/// A small request gets an error, and does not make the worker copy a megabyte for it.
 #[test]
 fn a_value_that_no_datagram_holds_is_not_copied() {
     let mut worker = worker(&["-m", "64"]);
@@ -75,7 +74,7 @@ fn a_value_that_no_datagram_holds_is_not_copied() {
     }
 }
 
-/// The sender of a datagram may be anyone: nothing that it asks for changes anything.
+/// The sender of a datagram may be anyone: none of its requests changes anything.
 #[test]
 fn only_retrieval_is_served_by_udp() {
     let mut worker = worker(&[]);
@@ -113,7 +112,7 @@ fn only_retrieval_is_served_by_udp() {
     assert_eq!(ask(b"get k\r\n"), value);
 }
 
-/// Two servers that answered each other's answers would do so for ever after one forged datagram.
+/// After one forged datagram, two servers that answered each other's answers would do so endlessly.
 #[test]
 fn an_answer_is_not_answered() {
     let mut worker = worker(&[]);
@@ -164,7 +163,7 @@ fn an_answer_is_not_answered() {
     assert_eq!(ask(b"mn\r\nx\r\nmn\r\n"), b"MN\r\n", "what follows no request is dropped");
 }
 
-/// The second says that it is not the first of its request, the third that it is not the only one.
+/// The second claims not to be the first of its request, the third not to be the only one.
 #[test]
 fn a_datagram_is_served_only_if_it_is_a_whole_request() {
     let mut worker = worker(&[]);

@@ -4,27 +4,27 @@ use std::sync::Arc;
 
 use store::{DraftError, Store};
 
-/// A value to append, as far as it has come. Its memory counts as a connection's buffer (`-m`).
+/// The received part of a value to append. Its memory counts as a connection's buffer (`-m`).
 #[derive(Debug)]
 pub(super) struct Collected {
     bytes: Vec<u8>,
-    /// The most that comes, in bytes.
+    /// The maximum number of bytes to receive.
     most: usize,
     store: Arc<Store>,
 }
 
 impl Collected {
-    /// A place for this number of bytes at the most; it takes no more memory than that.
+    /// A place for at most this number of bytes; it takes no more memory than that.
     pub(super) fn new(store: &Arc<Store>, most: usize) -> Self {
         Self { bytes: Vec::new(), most, store: Arc::clone(store) }
     }
 
-    /// What has come.
+    /// The received bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Takes `part`. What the system does not give is out of memory, not the end of the server.
+    /// Takes `part`. A failed allocation is reported as out of memory and does not end the server.
     pub(super) fn push(&mut self, part: &[u8]) -> Result<(), DraftError> {
         let was = self.bytes.capacity();
         let (len, need) = (self.bytes.len(), self.bytes.len() + part.len());

@@ -12,8 +12,7 @@ use super::reporter::Reporter;
 use crate::admin;
 use crate::shared::Shared;
 
-/// What requests of all protocols need. The loop's own state is in [`super::Worker`], and none of
-/// it is here.
+/// The state that requests of all protocols need. The loop's own state is in [`super::Worker`].
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
@@ -23,7 +22,7 @@ pub(crate) struct Context {
     pub(super) batch: Batch,
     pub(super) large_values: LargeValues,
     pub(super) refusals: Refusals,
-    /// When the turn began.
+    /// The start of the turn.
     pub(super) now: Instant,
 }
 
@@ -41,7 +40,7 @@ impl Context {
         }
     }
 
-    /// What administrators' commands may see and change.
+    /// The state that administrators' commands may read and change.
     pub(crate) fn admin(&self) -> admin::Context<'_> {
         let now_secs = self.engine.now_secs();
         admin::Context { shared: &self.shared, control: &self.control, now_secs }

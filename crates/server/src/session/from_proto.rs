@@ -1,4 +1,4 @@
-//! The engine's words for what the protocols say.
+//! Conversions from protocol types to the engine's.
 
 use engine::{Direction, Mode};
 use proto::StoreMode;

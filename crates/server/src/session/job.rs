@@ -1,10 +1,10 @@
-//! A storage request, whatever its protocol.
+//! A storage request of any protocol.
 
 use std::os::fd::RawFd;
 
 use engine::{Condition, Key, Mode, NewValue, Stored};
 
-/// What a storage request asks for, whatever its protocol.
+/// A storage request of any protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job<'k> {
     pub(crate) key: Key<'k>,
@@ -12,8 +12,8 @@ pub(crate) struct Job<'k> {
     pub(crate) condition: Condition,
     /// `\r\n` follows the value.
     pub(crate) is_text: bool,
-    /// A value above the item size limit deletes the present item: what the client meant to
-    /// overwrite is not to be served.
+    /// A value above the item size limit deletes the present item, because the client meant to
+    /// overwrite it.
     pub(crate) drops_old_if_too_large: bool,
     /// The connection's descriptor, for watchers.
     pub(crate) fd: RawFd,
@@ -22,7 +22,7 @@ pub(crate) struct Job<'k> {
 /// The end of a storage request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Finished {
-    /// The value did not end where its length says.
+    /// The value did not end at its announced length.
     BadEnd,
     /// It was judged.
     Judged(Stored),

@@ -1,22 +1,21 @@
-//! Memory that connections hold while a large value comes or goes, and what happens when it gets
-//! too much.
+//! Memory that connections hold while a large value is received or sent, and the limits on it.
 //!
 //! A worker's connections together may hold a share of the memory limit in values being received
-//! and in values being sent. A value that several connections are sent is counted once, since its
+//! and in values being sent. A value that is sent to several connections is counted once, since its
 //! memory exists once. Small values, which take no more room than a buffer, always pass. Above the
 //! share
 //!
-//! * a new large value waits for its turn, in the order of arrival, for [`PATIENCE`] at most; then
-//!   it is refused as "out of memory". Who waits to send holds nothing: the key is looked up again.
-//!   Who waits to receive holds the head of its item, and reads nothing from its socket;
+//! * a new large value waits for its turn, in the order of arrival, for at most [`PATIENCE`]; then
+//!   it is refused as "out of memory". A waiting sender holds nothing: the key is looked up again.
+//!   A waiting receiver holds the head of its item, and reads nothing from its socket;
 //! * a connection that holds much for long makes room: of those that were silent for
 //!   [`SILENT_PATIENCE`] or hold for [`HOLD_PATIENCE`], the one with most bytes times age is
-//!   closed, then the next, until there is room. A client that trickles a byte now and then is not
+//!   closed, then the next, until there is room. A client that sends an occasional byte is not
 //!   spared;
-//! * a value to append, which is collected outside of the store's memory, is refused even while it
-//!   is coming;
-//! * large sends leave a quarter to values that come, so that nobody who does not read keeps others
-//!   from storing.
+//! * a value to append, which is collected outside of the store's memory, is refused even during
+//!   its reception;
+//! * large sends leave a quarter to received values, so that clients which do not read cannot keep
+//!   others from storing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -24,26 +23,26 @@ use std::time::{Duration, Instant};
 
 use net::ConnId;
 
-/// While others wait, a connection may hold a large value for so long without moving a byte.
+/// While others wait, a connection may hold a large value for this time without moving a byte.
 const SILENT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// While others wait, a connection may hold a large value for so long.
+/// While others wait, a connection may hold a large value for this time.
 const HOLD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The longest wait of a large value for its turn.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Values up to this many bytes are received whatever others hold.
+/// Values up to this many bytes are always received, regardless of other connections.
 pub(super) const SMALL_BYTES: usize = 16 * 1024;
 
-/// One worker's large values on their way. Requests change the account while they hold items.
+/// One worker's large values in transfer. Requests change the account while they hold items.
 #[derive(Debug)]
 pub(crate) struct LargeValues {
     account: RefCell<Account>,
     is_tight: Cell<bool>,
 }
 
-/// What the connections hold, and who waits.
+/// The memory that connections hold, and the waiting connections.
 #[derive(Debug)]
 pub(super) struct Account {
     limit: usize,
@@ -56,9 +55,9 @@ pub(super) struct Account {
     waiting: VecDeque<Waiting>,
     /// The connection whose turn it is, taken from the queue.
     called: Option<u64>,
-    /// Before this nobody has held for long enough to be closed.
+    /// Before this time no connection has held for long enough to be closed.
     none_due_before: Option<Instant>,
-    /// To be closed.
+    /// The connections to close.
     revoked: Vec<ConnId>,
 }
 
@@ -68,7 +67,7 @@ struct Holder {
     /// Known once the session was served as a holder.
     conn: Option<ConnId>,
     bytes: usize,
-    /// The address of the value that is being sent; `None` for one that comes.
+    /// The address of the value that is being sent; `None` for one being received.
     value: Option<usize>,
     since: Instant,
     moved_at: Instant,
@@ -91,7 +90,7 @@ struct Waiting {
     until: Instant,
 }
 
-/// What a large value needs room for.
+/// The kind of room that a large value needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Receive(usize),
@@ -112,7 +111,7 @@ impl LargeValues {
         Self { account: RefCell::new(Account::new(limit)), is_tight: Cell::new(false) }
     }
 
-    /// Changes the account, or asks it.
+    /// Changes or queries the account.
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Account) -> R) -> R {
         let mut account = self.account.borrow_mut();
         let result = act(&mut account);
@@ -121,7 +120,7 @@ impl LargeValues {
         result
     }
 
-    /// The next connection that waits, if there is room for it or its patience has ended.
+    /// The next waiting connection, if there is room for it or its patience has ended.
     pub(super) fn take_due(&self, now: Instant) -> Option<ConnId> {
         if self.is_tight() { self.with(|account| account.take_due(now)) } else { None }
     }
@@ -133,12 +132,12 @@ impl LargeValues {
         }
     }
 
-    /// When to look at those who wait again.
+    /// The time of the next check on waiting connections.
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.is_tight() { self.with(|account| account.deadline()) } else { None }
     }
 
-    /// Whether a large value may have to wait before it is sent. Asked for each key that is read.
+    /// True if a large value may have to wait before it is sent. Checked for each key that is read.
     #[inline]
     pub(super) fn is_tight(&self) -> bool {
         self.is_tight.get()
@@ -159,8 +158,8 @@ impl Account {
         }
     }
 
-    /// Accounts for a value that begins to come over this connection and holds `bytes` from the
-    /// start.
+    /// Accounts for a value whose reception on this connection starts and that holds `bytes` from
+    /// the start.
     pub(super) fn begin_receiving(
         &mut self,
         id: u64,
@@ -187,15 +186,15 @@ impl Account {
         self.holders.insert(id, holder);
     }
 
-    /// The session is served, over this connection. False: it was told to make room, and is to be
-    /// closed.
+    /// Notes that the session is served over this connection. False: it has to make room, and the
+    /// caller closes it.
     pub(super) fn go_on(&mut self, id: u64, conn: Option<ConnId>) -> bool {
         let Some(holder) = self.holders.get_mut(&id) else { return true };
         holder.conn = conn;
         !holder.is_revoked
     }
 
-    /// The receiver holds `bytes` now, after more have come.
+    /// Notes that the receiver holds `bytes` after more have arrived.
     pub(super) fn received(&mut self, id: u64, bytes: usize, now: Instant) {
         let Some(holder) = self.holders.get_mut(&id).filter(|holder| !holder.is_revoked) else {
             return;
@@ -237,14 +236,14 @@ impl Account {
         }
     }
 
-    /// The connection holds nothing any more.
+    /// Notes that the connection no longer holds anything.
     pub(super) fn end(&mut self, id: u64) {
         if let Some(holder) = self.holders.remove(&id).filter(|holder| !holder.is_revoked) {
             self.release(&holder);
         }
     }
 
-    /// Whether there is room for this now, after the slowest have been told to go.
+    /// True if there is room for this now, after revoking the slowest connections.
     pub(super) fn make_room(&mut self, need: Need, now: Instant) -> bool {
         while !self.fits(need) {
             if self.none_due_before.is_some_and(|due| now < due) {
@@ -259,14 +258,13 @@ impl Account {
         true
     }
 
-    /// Whether the value that begins at this address is being sent by this worker.
+    /// True if this worker is sending the value that starts at this address.
     pub(super) fn is_sent(&self, address: usize) -> bool {
         self.sent.contains_key(&address)
     }
 
-    /// Whether connection `id` has to wait for room; it is queued then. `until` is the connection's
-    /// own: the end of its patience, kept from its first question to the answer that it need not
-    /// wait.
+    /// True if connection `id` has to wait for room; it is queued then. `until` is the connection's
+    /// own: the end of its patience, kept from its first call until it need not wait.
     pub(super) fn must_wait(
         &mut self,
         id: u64,
@@ -308,7 +306,7 @@ impl Account {
         Some(self.none_due_before.map_or(first.until, |due| due.min(first.until)))
     }
 
-    /// The connection does not wait any more.
+    /// Removes the connection from the waiting ones.
     pub(super) fn forget_waiting(&mut self, id: u64) {
         self.waiting.retain(|waiting| waiting.id != id);
         if self.called == Some(id) {
@@ -316,7 +314,7 @@ impl Account {
         }
     }
 
-    /// Whether there is room. A value is sent when nothing else is held, however large it is.
+    /// True if there is room. If nothing else is held, a value of any size is sent.
     fn fits(&self, need: Need) -> bool {
         let all = self.used.saturating_add(need.bytes());
         match need {
@@ -327,7 +325,7 @@ impl Account {
 
     /// The connection that has held most for longest, of those that may be closed.
     fn slowest(&self, now: Instant) -> Option<u64> {
-        // One that holds nothing yet would make no room.
+        // Closing one that holds nothing yet would make no room.
         let is_due =
             |holder: &Holder| holder.bytes > 0 && holder.due().is_some_and(|due| due <= now);
         let due = self.holders.iter().filter(|(_, holder)| is_due(holder));
@@ -338,15 +336,15 @@ impl Account {
         due.max_by_key(|(_, holder)| cost(holder)).map(|(id, _)| *id)
     }
 
-    /// When the next connection may be closed; later ones that come are not due before this.
+    /// The time when the next connection may be closed; later ones are not due before it.
     fn next_due(&self, now: Instant) -> Instant {
         let later = now + SILENT_PATIENCE;
         let holders = self.holders.values().filter(|holder| holder.bytes > 0);
         holders.filter_map(Holder::due).min().map_or(later, |due| due.min(later))
     }
 
-    /// Tells a connection to go. Its memory counts as free from here on, though it is given back
-    /// only when the connection is closed at the end of this turn.
+    /// Revokes a connection. Its memory counts as free from now on, though it is freed only when
+    /// the connection is closed at the end of this turn.
     fn revoke(&mut self, id: u64) {
         let Some(mut holder) = self.holders.remove(&id) else { return };
         self.release(&holder);
@@ -370,7 +368,7 @@ impl Account {
 }
 
 impl Holder {
-    /// When the connection may be closed for others; `None` if it was told already.
+    /// The time when the connection may be closed for others; `None` if it was already revoked.
     fn due(&self) -> Option<Instant> {
         let due = (self.moved_at + SILENT_PATIENCE).min(self.since + HOLD_PATIENCE);
         (!self.is_revoked).then_some(due)
@@ -387,7 +385,7 @@ mod tests {
         }
     }
 
-    /// An account of 100 bytes, and a clock that begins at 0 ms.
+    /// An account of 100 bytes, and a clock that starts at 0 ms.
     fn account() -> (Account, impl Fn(u64) -> Instant) {
         let start = Instant::now();
         (Account::new(100), move |ms| start + Duration::from_millis(ms))

@@ -1,4 +1,4 @@
-//! Large values on their way, and the room that they have.
+//! Large values in transfer, and their limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 use net::{CloseReason, Service};
@@ -63,7 +63,7 @@ fn values_to_append_are_collected_up_to_a_limit() {
     assert_eq!(worker.context.shared.engine.store().memory().buffers, before);
 }
 
-/// A client that announces much and sends little holds what it has sent, and no chunk of the store.
+/// A client that announces much and sends little holds only the bytes that it has sent.
 #[test]
 fn who_announces_much_holds_what_was_sent() {
     let mut worker = worker(&["-m", "64", "-t", "1"]);

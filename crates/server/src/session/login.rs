@@ -26,7 +26,7 @@ use super::pending_reply::PendingReply;
 use super::state::{Asking, Delayed, Purpose, Session, State, Step};
 use crate::shared::Shared;
 
-/// Looks at a session again after a reload. False: whoever it was may not go on.
+/// Checks a session again after a reload. False: its user may not continue.
 #[cold]
 pub(crate) fn renew(session: &mut Session, auth: &Auth) -> bool {
     session.generation = auth.generation();
@@ -38,7 +38,7 @@ pub(crate) fn renew(session: &mut Session, auth: &Auth) -> bool {
     !(is_out || is_watching && session.login.forbids_admin())
 }
 
-/// SASL, before a login or after one, which it ends.
+/// SASL, before a login, or after one, which it ends.
 pub(crate) fn sasl(
     cx: &mut Context,
     session: &mut Session,
@@ -72,7 +72,7 @@ pub(crate) fn sasl(
     go_on(cx, session, pending, format, since, progress, output)
 }
 
-/// A name and a password were given.
+/// Handles a name and a password.
 pub(super) fn log_in(
     cx: &mut Context,
     session: &mut Session,
@@ -92,7 +92,7 @@ fn source_of(session: &Session) -> Source {
     Source::of(session.peer.remote.map(|address| address.ip()))
 }
 
-/// Answers what a login came to, or waits for it.
+/// Answers with the result of a login, or waits for it.
 fn go_on(
     cx: &mut Context,
     session: &mut Session,
@@ -117,7 +117,7 @@ fn go_on(
         Progress::Invalid | Progress::Refused => {
             refuse(cx, session, pending, format, since, output)
         }
-        // Only packets are answered by one, and `sasl` has done it.
+        // Only packets are answered by a challenge, and `sasl` has done it.
         Progress::Challenge(_) => Step::Stop(Flow::CloseNow),
     }
 }
@@ -131,12 +131,12 @@ fn accept(
     out: &mut Vec<u8>,
 ) -> Step {
     session.login = Login::Ok(user);
-    // Should there have been a reload meanwhile, the next request finds it.
+    // If there was a reload in the meantime, the next request finds it.
     session.generation = generation;
     pending.write(|| format.accepted(out)).into()
 }
 
-/// The refusal comes later. Without a connection to come back to, it comes at once.
+/// Sends the refusal later, or at once if there is no connection to return to.
 fn refuse(
     cx: &mut Context,
     session: &mut Session,
@@ -151,8 +151,8 @@ fn refuse(
     answer_later(cx, session, pending, answer, since, output)
 }
 
-/// Ends a login without success, at the time of a refusal: guessing gets no faster by being told
-/// to try again.
+/// Ends a login without success, at the time of a refusal, so that a request to try again does not
+/// speed up guessing.
 fn answer_later(
     cx: &mut Context,
     session: &mut Session,
@@ -173,7 +173,7 @@ fn answer_later(
     }
 }
 
-/// Sends a refusal whose time has come.
+/// Sends a refusal that is due.
 pub(crate) fn go_on_delayed(session: &mut Session, output: &mut Output<'_>) -> Step {
     let State::Delayed(delayed) = &session.state else { return Step::Continue };
     if Instant::now() < delayed.until {
@@ -185,7 +185,7 @@ pub(crate) fn go_on_delayed(session: &mut Session, output: &mut Output<'_>) -> S
     delayed.pending.line(output.buf(), &delayed.answer).into()
 }
 
-/// Goes on when the authentication worker has answered.
+/// Continues when the authentication worker has answered.
 pub(crate) fn go_on_asking(
     cx: &mut Context,
     session: &mut Session,
@@ -219,7 +219,7 @@ pub(crate) fn go_on_asking(
     }
 }
 
-/// `refresh_certs`: certificates, users and rights are read again.
+/// `refresh_certs`: reads certificates, users and rights again.
 pub(crate) fn refresh(
     shared: &Shared,
     session: &mut Session,

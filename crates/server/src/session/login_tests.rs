@@ -9,7 +9,7 @@ use super::Worker;
 use super::tests::{Client, check, worker};
 use net::Service;
 
-/// A file of this text, removed at the end.
+/// A file with this text, removed at the end.
 struct File(PathBuf);
 
 impl File {
@@ -55,7 +55,7 @@ fn a_token_logs_in_and_nothing_else_is_served_before() {
     );
 }
 
-/// Who is not logged in may not stay: the loop asks.
+/// A client that is not logged in may not stay: the loop checks this.
 #[test]
 fn a_client_is_unauthenticated_until_it_logs_in() {
     let users = File::new("me:secret\n");
@@ -103,7 +103,7 @@ fn status(reply: &[u8]) -> u16 {
     u16::from_be_bytes([reply[6], reply[7]])
 }
 
-/// CVE-2013-7239 and its kin: after a refused login nobody is logged in, whoever was before.
+/// CVE-2013-7239 and similar: after a refused login nobody is logged in, even if a user was before.
 #[test]
 fn a_refused_sasl_login_ends_the_one_before() {
     let users = File::new("me:secret\n");
@@ -187,8 +187,8 @@ fn rights_hold_for_every_command_of_the_binary_protocol() {
     assert_eq!(status(&app.send(&mut worker, &packet(0x0a, b"", b""))), 0, "in step");
 }
 
-/// The win to renew a value is for those who may store it. Who may not read learns nothing of an
-/// item by writing.
+/// Only a client that may store a value wins the right to renew it. A client that may not read
+/// learns nothing of an item by writing.
 #[test]
 fn readers_win_nothing_and_writers_see_nothing() {
     let users = File::new("app:1\nreport:2\nfeed:3\n");

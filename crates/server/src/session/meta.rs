@@ -79,7 +79,7 @@ pub(crate) fn serve(
     replied.into()
 }
 
-/// `mg`: writes the whole reply, or its header alone, and returns the value that is to follow.
+/// `mg`: writes the whole reply, or only its header, and returns the value that follows.
 fn get(
     cx: &mut Context,
     session: &Session,
@@ -96,7 +96,7 @@ fn get(
         deadline: touch_deadline(&cx.engine, request),
         recache_after_touch: precedes(request, b'T', b'R'),
         no_bump: options.no_update,
-        // Who cannot store the value leaves the win to those who can.
+        // A client that cannot store the value leaves the win to those who can.
         no_claim: session.is_datagram() || session.login.forbids(Permission::Write, request.key),
         cas: options.new_cas,
         wants_cas: if options.wants_cas { Cas::Needed } else { Cas::Any },
@@ -150,12 +150,12 @@ fn vivify_deadline(engine: &engine::Worker, request: &Request<'_>) -> Option<u32
     Some(engine.deadline(request.key, exptime))
 }
 
-/// With `T`, the deadline of an item that is there.
+/// With `T`, the deadline of an existing item.
 fn touch_deadline(engine: &engine::Worker, request: &Request<'_>) -> Option<u32> {
     request.options.exptime.map(|exptime| engine.touch_deadline(request.key, exptime))
 }
 
-/// What `t` shows of an item that this request creates: flags act in their order, so an `N` or
+/// The value of `t` for an item that this request creates: flags act in their order, so an `N` or
 /// `T` after it does not count.
 fn shown_deadline_of_created(engine: &engine::Worker, request: &Request<'_>) -> u32 {
     let options = &request.options;
@@ -188,8 +188,8 @@ pub(super) fn answer_miss(
     }
 }
 
-/// Answers a found item; a value that has to be sent from where it lies is returned, its header
-/// written.
+/// Answers with a found item. Writes the header and returns a value that has to be sent from its
+/// place.
 #[inline]
 pub(super) fn answer_hit(
     cx: &Context,
@@ -226,7 +226,7 @@ pub(super) fn answer_hit(
         won: hit.is_winner,
         lease: hit.lease,
     };
-    // A client that has this very version is spared the value. 0 names none.
+    // A client that has this version does not get the value again. 0 names no version.
     let has_version = request.options.compare_cas.is_some_and(|held| held != 0 && held == cas);
     if !request.options.value || has_version {
         if !reply::is_silent(request, Status::Done) {
@@ -269,7 +269,7 @@ pub(crate) fn job<'k>(
             deadline: engine.deadline(key.bytes, options.exptime.unwrap_or(0)),
             value_len: len as usize,
             base64_key: options.base64,
-            // Whoever compares or chooses will ask again.
+            // A client that compares or chooses will request it again.
             has_cas: options.wants_cas
                 || options.new_cas.is_some()
                 || options.compare_cas.is_some(),
@@ -358,7 +358,7 @@ fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u
     }
 }
 
-/// `md` with `U`: everything under the key as a prefix.
+/// `md` with `U`: deletes all keys with this prefix.
 fn flush_prefix(engine: &engine::Worker, request: &Request<'_>, out: &mut Vec<u8>) {
     match engine.flush_prefix(request.key) {
         Ok(()) if reply::is_silent(request, Status::Done) => {}
@@ -431,7 +431,7 @@ fn arithmetic(
     }
 }
 
-/// `me`: looks without leaving a trace.
+/// `me`: looks up without leaving a trace.
 fn debug(engine: &engine::Worker, request: &Request<'_>, out: &mut Vec<u8>) {
     let key = engine.key(request.key);
     let section = engine.section();
@@ -451,7 +451,7 @@ fn debug(engine: &engine::Worker, request: &Request<'_>, out: &mut Vec<u8>) {
     reply::write_debug(out, request, &facts);
 }
 
-/// Whether the first flag of one letter stands before the first of the other.
+/// True if the first flag of one letter precedes the first of the other.
 fn precedes(request: &Request<'_>, one: u8, other: u8) -> bool {
     let mut letters = request.flags.filter_map(|word| word.first());
     letters.find(|letter| **letter == one || **letter == other) == Some(&one)

@@ -1,4 +1,4 @@
-//! A session joins the event loop to the protocols and the protocols to the engine.
+//! A session connects the event loop to the protocols and the protocols to the engine.
 //!
 //! ```text
 //!     net -> Worker::serve -> text | meta | binary -> engine -> reply into the output
@@ -7,17 +7,17 @@
 //! ```
 //!
 //! One [`Worker`] lives in each thread and serves all its connections; a connection is a
-//! [`Session`], which holds a state and, between requests, no memory. Nothing here blocks: what
-//! cannot go on returns a [`Flow`] and is called again.
+//! [`Session`], which holds a state and, between requests, no memory. Nothing here blocks: an
+//! operation that cannot continue returns a [`Flow`] and is called again.
 //!
-//! The worker runs the loop. Protocols are functions, which see a context: the engine, the
-//! budget for large values, what was read ahead, and those to whom events are reported.
+//! The worker runs the loop. Protocols are functions that use a context: the engine, the budget for
+//! large values, the lookahead, and the receivers of events.
 //!
 //! # The hot path
 //!
-//! A text `get` or `mg` is parsed where it lies, its key is hashed once (ahead, with those that
-//! follow it: see `batch`), found without a lock, and its value copied behind its header. There is
-//! no allocation, no system call and no virtual call in between.
+//! A text `get` or `mg` is parsed in place. Its key is hashed once (ahead, with those that follow
+//! it: see `batch`) and found without a lock, and its value is copied after its header. There is no
+//! allocation, no system call and no virtual call in between.
 
 mod admin;
 mod announced;
@@ -99,11 +99,11 @@ pub struct Worker {
     key_buf: KeyBuf,
     /// Commands are printed (`-vv`).
     is_verbose: bool,
-    /// The second in which the wall clock was read last.
+    /// The second in which the wall clock was last read.
     wall_read_at_secs: u32,
     /// The number of the connection that was opened last.
     sessions: u64,
-    /// When the batch that is being served began, if it is one of those whose times are taken.
+    /// The start of the current batch, if it is one whose times are measured.
     sampled_since: Option<Instant>,
 }
 
@@ -112,7 +112,7 @@ impl Worker {
     ///
     /// # Panics
     ///
-    /// When more threads use the store than it was made for.
+    /// Fails when more threads use the store than it was made for.
     #[must_use]
     #[expect(
         clippy::expect_used,
@@ -139,7 +139,7 @@ impl Worker {
         self.context.large_values.with(|account| account.is_revoked(session.id))
     }
 
-    /// Serves until the connection has to wait or has had its share.
+    /// Serves until the connection has to wait or has used its share.
     fn run(
         &mut self,
         session: &mut Session,
@@ -217,9 +217,9 @@ impl Worker {
         }
     }
 
-    /// Serves the requests of one datagram as those of a connection that ends with it. What is no
-    /// whole request is dropped with all that follows; more than `limit` bytes of reply are
-    /// replaced by an error line. False if there was no request.
+    /// Serves the requests of one datagram as those of a connection that ends with it. An
+    /// incomplete request is dropped with all that follows; an error line replaces more than
+    /// `limit` bytes of reply. False if there was no request.
     fn serve_datagram(
         &mut self,
         peer: &Peer,
@@ -246,7 +246,7 @@ impl Worker {
         Session::new(self.sessions, peer.clone())
     }
 
-    /// Gives back what a session holds.
+    /// Frees the resources of a session.
     fn release(&mut self, session: Session) {
         if session.waits_until.is_some() {
             self.context.large_values.with(|account| account.forget_waiting(session.id));
@@ -422,8 +422,8 @@ impl Service for Worker {
     }
 }
 
-/// The system gives no memory, and what is held back for that runs low: the connection that has
-/// something to say ends, so that its memory serves the others.
+/// The system gives no memory and the reserve runs low: ends a connection that sent something, so
+/// that its memory serves the others.
 #[cold]
 fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
     let is_between = matches!(session.state, State::Commands) && !session.is_datagram();
@@ -433,8 +433,8 @@ fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
     Flow::Close
 }
 
-/// A TLS client at a listener that speaks none: no command begins so. The answer is a TLS alert,
-/// which it understands.
+/// Refuses a TLS client at a listener without TLS, which its first byte reveals. The answer is a
+/// TLS alert, which it understands.
 #[cold]
 fn turn_tls_away(log: &Log, session: &Session, output: &mut Output<'_>) -> Flow {
     log.detail(format_args!("{} speaks TLS to a plain listener", session.peer));

@@ -26,7 +26,7 @@ fn expect(worker: &mut Worker, client: &mut Client, sent: &[u8], want: &[u8]) {
     assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string());
 }
 
-/// A turn later, with all tokens there.
+/// A turn later, with all tokens available.
 fn refill(worker: &mut Worker) {
     let now = worker.context.now;
     worker.begin_turn(now + Duration::from_secs(2));
@@ -71,7 +71,7 @@ fn a_quota_answers_for_itself() {
     assert_eq!(packets(&client.send(&mut worker, &sent.concat())), [(1, 0x82), (2, 0)]);
 }
 
-/// Also one that comes in pieces, of which the first is in memory before the last is sent.
+/// Also one in pieces, of which the first is in memory before the last is sent.
 #[test]
 fn a_quota_holds_for_a_value_that_comes_in_pieces() {
     let (mut worker, mut client) = with_lines("prefix q: max-bytes=1k\n");
@@ -170,14 +170,14 @@ fn a_request_too_many_has_one_reply_and_its_data_is_skipped() {
         );
     }
     refill(&mut worker);
-    // Keys before the one too many are answered. Each key counts.
+    // The keys before the first refused one are answered. Each key counts.
     expect(
         &mut worker,
         &mut client,
         b"get r:1 r:2 r:1 r:2\r\n",
         format!("VALUE r:1 0 1\r\nx\r\nVALUE r:2 0 1\r\ny\r\n{REACHED}").as_bytes(),
     );
-    // A store that is refused leaves what it was to overwrite.
+    // A refused store leaves the old value.
     for sent in [&b"set r:1 0 0 1\r\nz\r\n"[..], b"ms r:2 1 I\r\nz\r\n", b"add r:2 0 0 1\r\nz\r\n"]
     {
         expect(&mut worker, &mut client, sent, REACHED.as_bytes());
@@ -201,7 +201,7 @@ fn a_packet_too_many_has_one_reply() {
         (packet(0x11, 1, &extras, b"r:1", b"v"), &[(1, 0x85)]),
         (packet(0x0e, 1, b"", b"r:1", b"v"), &[(1, 0x85)]),
         (packet(0x05, 1, &[0; 20], b"r:1", b""), &[(1, 0x85)]),
-        // It is there: the refused stores have left it.
+        // The key exists: the refused stores have left it.
         (packet(0x04, 1, b"", b"r:1", b""), &[(1, 0)]),
         (packet(0x00, 1, b"", b"o", b""), &[(1, 0x01)]),
     ] {
@@ -238,7 +238,7 @@ fn stats_prefixes_shows_namespaces_and_their_limits() {
     expect(&mut without, &mut client, b"stats prefixes\r\n", b"END\r\n");
 }
 
-/// With `begin_turn` at one moment, so that no token comes between two requests.
+/// With `begin_turn` at one moment, so that no token is added between two requests.
 #[test]
 fn users_have_their_own_numbers() {
     const REACHED: &[u8] = b"SERVER_ERROR max-requests-per-second of the user reached\r\n";

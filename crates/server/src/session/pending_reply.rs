@@ -1,16 +1,18 @@
-//! One reply for each request, kept by the types.
+//! One reply for each request, enforced by the types.
 //!
-//! A client matches replies to requests by their order alone, so a request with two replies hands
-//! every later reply of the connection to the wrong request: the client serves other keys' values.
+//! A client matches replies to requests only by their order. A request with two replies assigns
+//! every later reply of the connection to the wrong request, and the client serves values of other
+//! keys.
 //!
 //! ```text
 //!     request parsed -> PendingReply --(its last line, or nothing for noreply)--> Replied
 //!                            \-> kept in the session's state while the reply goes on
 //! ```
 //!
-//! A [`PendingReply`] can be neither copied nor made by a command: [`PendingReply::of_request`] is
-//! called where requests are parsed, once for each. Ending a reply uses it up, so no function can
-//! end a reply twice, and one that returns [`Replied`] has ended it.
+//! A [`PendingReply`] cannot be copied, and commands cannot create one.
+//! [`PendingReply::of_request`] is called where requests are parsed, once for each. Ending a reply
+//! consumes it, so no function can end a reply twice, and one that returns [`Replied`] has ended
+//! it.
 
 /// The right and the duty to end the reply of one request.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl PendingReply {
         Replied(())
     }
 
-    /// Ends the reply with what `write` appends: one line, one value with its header, or one
+    /// Ends the reply with the output of `write`: one line, one value with its header, or one
     /// packet.
     #[inline]
     pub(crate) fn write(self, write: impl FnOnce()) -> Replied {
@@ -49,13 +51,13 @@ impl PendingReply {
         Replied(())
     }
 
-    /// Ends the reply without a byte: the client asked for none (`noreply`, quiet commands).
+    /// Ends the reply without a byte: the client wants none (`noreply`, quiet commands).
     #[inline]
     pub(crate) const fn suppressed(self) -> Replied {
         Replied(())
     }
 
-    /// Ends the reply with `line`, or without a byte if the client asked for `noreply`.
+    /// Ends the reply with `line`, or without a byte if the client sent `noreply`.
     #[inline]
     pub(crate) fn line_unless(self, noreply: bool, out: &mut Vec<u8>, line: &[u8]) -> Replied {
         if noreply { self.suppressed() } else { self.line(out, line) }

@@ -1,5 +1,5 @@
-//! Requests that the user has no right to, and requests over a limit of their number, are refused.
-//! [`access::Needs`] has what each needs.
+//! Refuses requests that the user has no right to, and requests over a limit of their number.
+//! [`access::Needs`] lists the needs of each.
 
 use access::{Needs, Permission};
 use engine::{Counter, RateReached};
@@ -12,23 +12,23 @@ use proto::text::Request;
 use super::pending_reply::{PendingReply, Replied};
 use super::state::{Session, State};
 
-/// Whether a request may be served.
+/// The permission for a request.
 #[must_use]
 pub(crate) enum Permit {
     /// It was refused, and has its reply.
     Denied(Replied),
-    /// It may, and is still to be answered.
+    /// It is permitted, and has no reply yet.
     Granted(PendingReply),
 }
 
-/// `true` if requests of the session are to be judged here at all.
+/// `true` if requests of the session need a check at all.
 #[inline]
 pub(crate) fn is_judged(engine: &engine::Worker, session: &Session) -> bool {
     // Not `||`: together they are one branch.
     session.login.is_limited() | engine.has_namespaces()
 }
 
-/// Refuses a text request that the user has no right to, or that is one too many.
+/// Refuses a text request that the user has no right to, or that exceeds a limit.
 pub(crate) fn judge_text(
     engine: &engine::Worker,
     session: &mut Session,
@@ -65,7 +65,7 @@ pub(crate) fn judge_key(
     judge(engine, session, Needs::Key(permission, key), false)
 }
 
-/// Refuses a binary request that the user has no right to, or that is one too many.
+/// Refuses a binary request that the user has no right to, or that exceeds a limit.
 pub(crate) fn judge_binary(
     engine: &engine::Worker,
     session: &mut Session,
@@ -94,7 +94,7 @@ pub(crate) fn judge_binary(
     Permit::Denied(pending.write(write))
 }
 
-/// The refusal of a request with these needs, if it is refused; counted.
+/// Returns the refusal of a request with these needs, if it is refused, and counts it.
 fn judge(
     engine: &engine::Worker,
     session: &Session,

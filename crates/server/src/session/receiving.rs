@@ -1,6 +1,6 @@
-//! Values that come in pieces: taken as they come, and the end of their requests.
+//! Values that arrive in pieces, and the end of their requests.
 //!
-//! While a value is awaited, the request's own bytes are kept, and read again when it is whole:
+//! While a value is awaited, the request's own bytes are kept, and parsed again when it is whole:
 //! that is simpler than an owned form of every kind of request.
 
 use std::os::fd::RawFd;
@@ -20,7 +20,7 @@ use super::pending_reply::{PendingReply, Replied};
 use super::state::{Receiving, Session, State, Step};
 use super::value_in;
 
-/// Takes what has come of the awaited value; when it is whole, finishes its request.
+/// Takes the received part of the awaited value; when it is whole, finishes its request.
 pub(crate) fn go_on(
     cx: &mut Context,
     session: &mut Session,
@@ -48,7 +48,7 @@ pub(crate) fn go_on(
     }
     let bytes = input.bytes();
     let part = &bytes[..bytes.len().min(receiving.missing)];
-    // Not the store's memory, so nothing else bounds it.
+    // This is not the store's memory, so nothing else bounds it.
     if matches!(receiving.body, Body::Appended(_)) && !has_room(cx, part.len()) {
         return refuse_for_room(cx, session, output);
     }
@@ -98,26 +98,25 @@ pub(crate) fn go_on(
     }
 }
 
-/// Takes the two bytes behind a data block; `true` if they end a line. `None`: they have not come.
+/// Takes the two bytes after a data block; `true` if they end a line. `None`: not yet received.
 fn take_end(input: &mut Input<'_>) -> Option<bool> {
     let is_end = input.bytes().first_chunk::<END_BYTES>()? == b"\r\n";
     input.consume(END_BYTES);
     Some(is_end)
 }
 
-/// Whether this worker's connections may hold this number of bytes more, outside of the store's
-/// memory.
+/// True if this worker's connections may hold this many more bytes outside the store's memory.
 fn has_room(cx: &Context, bytes: usize) -> bool {
     cx.large_values.with(|account| account.make_room(Need::Receive(bytes), cx.now))
 }
 
-/// Others hold too much. The value that was there stays: the store had no part in this.
+/// Refuses a value because others hold too much. The old value stays, as the store took no part.
 fn refuse_for_room(cx: &mut Context, session: &mut Session, output: &mut Output<'_>) -> Step {
     let refusal = cx.engine.refused(DraftError::OutOfMemory);
     break_off(cx, session, output, |_, _| Finished::Judged(Stored::refused(refusal)))
 }
 
-/// Memory ran out before a value was whole: answers what `conclude` says, and drops the rest.
+/// Handles a lack of memory for an incomplete value: `conclude` answers, the rest is dropped.
 fn break_off(
     cx: &mut Context,
     session: &mut Session,
@@ -130,16 +129,16 @@ fn break_off(
     };
     let end_bytes = if receiving.is_text { END_BYTES } else { 0 };
     let Receiving { pending, head, body, missing, .. } = *receiving;
-    // Its memory is wanted by others.
+    // Other connections need its memory.
     drop(body);
     session.state = State::Swallowing((missing + end_bytes) as u64);
     let replied = finish(cx, pending, session.peer.fd, &head, output.buf(), conclude);
     step_of(replied)
 }
 
-/// Ends a storage request whose value was awaited: reads the request again from `head`, lets
-/// `conclude` end it, and answers. `None` if `head` is no storage request, which would be a
-/// fault of this server.
+/// Ends a storage request whose value was awaited: parses the request again from `head`, lets
+/// `conclude` end it, and answers. `None` if `head` is no storage request, which would be a fault
+/// of this server.
 fn finish(
     cx: &mut Context,
     pending: PendingReply,
@@ -184,8 +183,8 @@ fn finish(
     None
 }
 
-/// The step after a request whose value was awaited. `None`: its line was not understood a second
-/// time, so nobody knows which reply is due.
+/// The step after a request whose value was awaited. `None`: its line could not be parsed a second
+/// time, so the due reply is unknown.
 fn step_of(replied: Option<Replied>) -> Step {
     replied.map_or(Step::Stop(Flow::CloseNow), Step::Replied)
 }

@@ -1,5 +1,5 @@
 //! A store that is refused for room leaves the old value, in every protocol; one that is refused
-//! for its size takes it along, as in memcached (decision 100).
+//! for its size deletes it, as in memcached (decision 100).
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -10,10 +10,10 @@ use super::Worker;
 use super::reply_count_tests::{packet, packets, take_all_room};
 use super::tests::{Client, worker};
 
-/// More than one read, and more than a buffer holds: it comes in parts.
+/// More than one read, and more than a buffer holds, so it arrives in parts.
 const LARGE_BYTES: usize = 100_000;
 
-/// The ways of a plain set of `key`, and whether they are of the binary protocol.
+/// The variants of a plain set of `key`; true for the binary protocol.
 fn sets(key: &str, value: &[u8]) -> [(Vec<u8>, bool); 3] {
     let line = |head: String| [head.as_bytes(), value, b"\r\n"].concat();
     [
@@ -23,8 +23,8 @@ fn sets(key: &str, value: &[u8]) -> [(Vec<u8>, bool); 3] {
     ]
 }
 
-/// Sends every kind of set of `key` in parts of this many bytes; each is refused with these words
-/// or the binary status of these, and the value `old` stays.
+/// Sends every kind of set of `key` in parts of this many bytes. Each is refused with this text or
+/// its binary status, and the value `old` stays.
 #[track_caller]
 fn refuses(worker: &mut Worker, key: &str, value: &[u8], parts: usize, words: &str, old: &str) {
     for (sent, is_binary) in sets(key, value) {
@@ -80,7 +80,7 @@ fn large_values_without_room_leave_what_they_were_to_replace() {
     refuses(&mut worker, "old", &value, 40_000, "out of memory storing object", "old");
 }
 
-/// Nothing that is repeated could store it, so the old value would be served for ever.
+/// No repetition could store it, so the old value would be served for ever.
 #[test]
 fn a_value_that_is_too_large_takes_the_old_one_along_in_every_protocol() {
     let mut worker = worker(&["-I", "64k"]);

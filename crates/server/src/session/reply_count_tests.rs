@@ -1,5 +1,5 @@
-//! Every request gets one reply, whatever the server can spare: generated requests, each followed
-//! by one whose reply cannot be mistaken, with the replies in between counted.
+//! Every request gets one reply, whatever resources the server has. Each generated request is
+//! followed by one with an unmistakable reply, and the replies in between are counted.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -16,10 +16,10 @@ use super::{State, Worker};
 /// The number of a session that is not served.
 const OTHER: u64 = u64::MAX;
 
-/// More than one chunk holds, so that it is sent from where it lies.
+/// More than one chunk holds, so that it is sent from its place.
 const LARGE_BYTES: usize = 40_000;
 
-/// What reaches the client in place of END when no memory is left for sending.
+/// The reply in place of END when no memory is left for sending.
 const REFUSED: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
 
 /// A worker that holds a large and a small value, and may send no large one.
@@ -33,7 +33,7 @@ fn worker_without_room() -> Worker {
     worker
 }
 
-/// As if another client were being sent a large value. It is so new that it need not make room.
+/// As if a large value were being sent to another client. It is so new that it need not make room.
 pub(super) fn take_all_room(worker: &Worker) {
     let bytes = worker.context.shared.large_values_bytes_max;
     let now = worker.context.now;
@@ -41,7 +41,7 @@ pub(super) fn take_all_room(worker: &Worker) {
     assert!(worker.context.large_values.with(begin), "nothing was being sent");
 }
 
-/// The other client has gone.
+/// The other client has left.
 fn give_room(worker: &Worker) {
     worker.context.large_values.with(|account| account.end(OTHER));
 }
@@ -144,11 +144,11 @@ fn every_binary_request_has_one_reply() {
     }
 }
 
-/// How many replies there are before the `MN` that ends them.
+/// Counts the replies before the `MN` that ends them.
 fn count_before_noop(mut replies: &[u8], context: &str) -> usize {
     let mut count = 0;
     loop {
-        // The answers of cache_memlimit are of no other command, and no client library knows them.
+        // Only cache_memlimit gives these answers, and no client library knows them.
         if replies.starts_with(b"MEMLIMIT_") {
             let end = replies.iter().position(|byte| *byte == b'\n').unwrap();
             replies = &replies[end + 1..];
@@ -175,7 +175,7 @@ fn show(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(300)].escape_ascii().to_string()
 }
 
-/// A request, and whether it may have no reply.
+/// A request; true if it may have no reply.
 struct Text {
     bytes: Vec<u8>,
     is_silent: bool,
@@ -236,7 +236,7 @@ fn meta_storage_request(rng: &mut Rng, key: &str) -> Text {
     Text { bytes: with_data(rng, head, len), is_silent: flags.contains('q') }
 }
 
-/// Mostly small; at times more than a chunk, or more than an item may have.
+/// Mostly small; sometimes more than a chunk, or more than an item may have.
 fn value_bytes(rng: &mut Rng) -> usize {
     match rng.below(12) {
         0 => LARGE_BYTES,
@@ -245,13 +245,13 @@ fn value_bytes(rng: &mut Rng) -> usize {
     }
 }
 
-/// A data block with a right end, or a wrong one of as many bytes.
+/// A data block with a correct end, or a wrong one of the same length.
 fn with_data(rng: &mut Rng, head: String, len: usize) -> Vec<u8> {
     let end: &[u8] = if rng.one_in(8) { b"!!" } else { b"\r\n" };
     [head.into_bytes(), vec![b'7'; len], end.to_vec()].concat()
 }
 
-/// Opcode, extras, key, value, and whether the command is quiet.
+/// Opcode, extras, key, value, and true if the command is quiet.
 type Choice<'a> = (u8, &'a [u8], &'a [u8], &'a [u8], bool);
 
 fn binary_request(rng: &mut Rng, opaque: u32) -> (Vec<u8>, bool) {

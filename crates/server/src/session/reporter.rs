@@ -1,10 +1,10 @@
-//! `watch`: lines about events for the connections that watch.
+//! `watch`: lines about events for watching connections.
 //!
 //! ```text
 //!     worker -> Reporter -> each watcher's buffer -> (waker) -> its session -> its socket
 //! ```
 //!
-//! The buffers are [`watch::hub`]'s; here are the lines.
+//! The buffers are in [`watch::hub`]; the lines are here.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::state::Session;
 use crate::clock::Clock;
 use crate::eviction_reports::EvictionReports;
 
-/// A worker's side of it.
+/// A worker's side of `watch`.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     watchers: Arc<Watchers>,
     evictions: EvictionReports,
-    /// What was watched at the beginning of the turn.
+    /// The watched events at the start of the turn.
     watched: Events,
 }
 
@@ -35,7 +35,7 @@ impl Reporter {
         Self { watchers: Arc::clone(watchers), evictions, watched: Events::default() }
     }
 
-    /// A turn begins: sees what is watched.
+    /// Starts a turn: reads the watched events.
     pub(crate) fn turn(&mut self, participant: &Handle) {
         let watched = self.watchers.watched();
         if watched == self.watched {
@@ -47,19 +47,19 @@ impl Reporter {
         self.watched = watched;
     }
 
-    /// Somebody watches something.
+    /// True if any event is watched.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.watched != Events::default()
     }
 
-    /// Somebody watches this.
+    /// True if this event is watched.
     #[inline]
     pub(crate) fn wants(&self, event: Events) -> bool {
         self.watched.meets(event)
     }
 
-    /// A key was asked for.
+    /// Reports a requested key.
     #[cold]
     pub(crate) fn fetched(&self, session: &Session, key: &[u8], found: Result<&Item<'_>, &Miss>) {
         self.watchers.report(Events::FETCHERS, |line| {
@@ -76,7 +76,7 @@ impl Reporter {
         });
     }
 
-    /// A value was taken. `ttl_secs` is what the command gave it.
+    /// Reports a stored value. `ttl_secs` is the lifetime in the command.
     #[cold]
     pub(crate) fn stored(&self, job: &Job<'_>, finished: Finished, ttl_secs: Option<u32>) {
         let Finished::Judged(stored) = finished else { return };
@@ -108,7 +108,7 @@ impl Reporter {
         });
     }
 
-    /// A key was deleted, whose value had `size` bytes.
+    /// Reports a deleted key, whose value had `size` bytes.
     #[cold]
     pub(crate) fn deleted(&self, key: &[u8], command: &str, class: u8, size: usize) {
         self.watchers.report(Events::DELETIONS, |line| {
@@ -118,7 +118,7 @@ impl Reporter {
         });
     }
 
-    /// A connection came.
+    /// Reports a new connection.
     pub(crate) fn opened(&self, session: &Session) {
         self.watchers.report(Events::CONNECTIONS, |line| {
             line.extend_from_slice(b"type=conn_new ");
@@ -126,7 +126,7 @@ impl Reporter {
         });
     }
 
-    /// The TLS of a connection is broken.
+    /// Reports a TLS failure of a connection.
     pub(crate) fn tls_failed(&self, session: &Session, reason: &str) {
         self.watchers.report(Events::CONNECTIONS, |line| {
             line.extend_from_slice(b"type=conntlserr ");
@@ -136,7 +136,7 @@ impl Reporter {
         });
     }
 
-    /// A connection went.
+    /// Reports the end of a connection.
     pub(crate) fn closed(&self, session: &Session, reason: CloseReason) {
         let reason = match reason {
             CloseReason::Eof | CloseReason::Service => "normal",

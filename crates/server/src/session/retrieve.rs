@@ -1,4 +1,4 @@
-//! get, gets, gat, gats and the line of lease-get: key by key, each value as it is found.
+//! get, gets, gat, gats and the line of lease-get: one key at a time, each value as it is found.
 
 mod lease;
 
@@ -20,18 +20,18 @@ use crate::prefixes::Kind;
 /// Keys of one line that count as one request against the connection's share.
 const KEYS_PER_REQUEST: usize = 64;
 
-/// What one key adds to the reply of its line.
+/// The contribution of one key to the reply of its line.
 #[must_use]
 pub(super) enum KeyReply {
     /// Everything is written; nothing for a miss.
     Written,
-    /// The header is written, and the value follows from here.
+    /// The header is written; this value follows.
     Value(Pin),
     /// The value cannot be sent now, so the line ends with an error.
     Refused,
 }
 
-/// Goes on with the keys of a retrieval line.
+/// Continues with the keys of a retrieval line.
 pub(crate) fn go_on(
     cx: &mut Context,
     session: &mut Session,
@@ -44,8 +44,8 @@ pub(crate) fn go_on(
     get_keys(cx, session, retrieval, input, output)
 }
 
-/// Answers the keys of a line, which go on in the input, until the line or the input ends, the
-/// output is full, or there have been many.
+/// Answers the keys of a line, which continue in the input, until the line or the input ends, the
+/// output is full, or many were answered.
 pub(crate) fn get_keys(
     cx: &mut Context,
     session: &mut Session,
@@ -83,7 +83,7 @@ pub(crate) fn get_keys(
         input.consume(consumed);
         let touches = line.exptime.is_some() || line.with_lease;
         if let Err(error) = permit::judge_key(&cx.engine, session, touches, key.bytes) {
-            // As after a key that is too long: what was found stays, the rest of the line goes.
+            // As after a key that is too long: found values stay, and the rest is dropped.
             line.refuse_rest(error);
             continue;
         }
@@ -187,7 +187,7 @@ fn get_with_cas_or_touch(
     }
 }
 
-/// Writes what was found, and tells those who watch.
+/// Writes the result, and informs watchers.
 #[inline(always)]
 fn answer_found(
     cx: &Context,

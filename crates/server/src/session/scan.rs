@@ -1,13 +1,13 @@
-//! Walking over the keys of what follows in the input, as far as the requests are known.
+//! Walks over the keys in the following input, as far as the requests are known.
 //!
-//! A guess at where keys are, nothing more: see `batch`, which uses it.
+//! The positions of keys are only a guess: see `batch`, which uses it.
 
 use memchr::memchr;
 use proto::binary::{HEADER_BYTES, REQUEST_MAGIC};
 use proto::text::{first_word, plain_set};
 use proto::{KEY_BYTES_MAX, number};
 
-/// The begin of the most frequent request.
+/// The start of the most frequent request.
 pub(super) const GET: &[u8] = b"get ";
 
 /// The walk.
@@ -18,28 +18,28 @@ pub(super) struct Scan<'b> {
     pub(super) in_keys: bool,
 }
 
-/// What is known of the request to which a key belongs.
+/// The type of the request to which a key belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It asks for the key, or changes it.
+    /// A request for the key, or a change of it.
     #[default]
     Key,
-    /// It is a plain `get` of this key alone, whose line ends `end` bytes behind it.
+    /// A plain `get` of only this key, whose line ends `end` bytes after it.
     LoneGet { end: usize },
-    /// It is a plain `set`; `head` is the length of its line.
+    /// A plain `set`; `head` is the length of its line.
     Set { flags: u32, exptime: u32, len: u32, head: usize },
-    /// It stores the key in some other way.
+    /// Another store of the key.
     Stored,
 }
 
 impl<'b> Scan<'b> {
-    /// The next key, and what is known of it.
+    /// The next key, and the type of its request.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<(&'b [u8], Seen)> {
         loop {
             match self.rest {
                 _ if !self.in_keys => return self.next_request(),
-                // Nearly always.
+                // The most frequent case.
                 [b' ', first, ..] if *first > b' ' => {
                     self.rest = &self.rest[1..];
                     break;
@@ -54,7 +54,7 @@ impl<'b> Scan<'b> {
         Some((self.word()?, Seen::Key))
     }
 
-    /// The word that the rest begins with.
+    /// The first word of the rest.
     #[inline]
     fn word(&mut self) -> Option<&'b [u8]> {
         let word = first_word(self.rest.get(..KEY_BYTES_MAX + 2).unwrap_or(self.rest))?;
@@ -120,7 +120,7 @@ impl<'b> Scan<'b> {
         let key = self.word()?;
         match kind {
             Kind::Keys => self.in_keys = true,
-            // A line of which no end is there is the last that is seen.
+            // A line without an end in the input is the last one.
             Kind::Line => {
                 let end = memchr(b'\n', self.rest).map_or(self.rest.len(), |end| end + 1);
                 self.rest = &self.rest[end..];
@@ -161,7 +161,7 @@ impl<'b> Scan<'b> {
 enum Kind {
     Keys,
     Line,
-    /// A data block follows, whose length stands behind this number of further words.
+    /// A data block follows, whose length is after this number of further words.
     Value(usize),
 }
 

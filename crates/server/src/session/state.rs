@@ -1,4 +1,4 @@
-//! A connection, and the request that it is in the middle of.
+//! A connection, and its current request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,45 +19,44 @@ use watch::hub::Watching;
 /// One connection. Between requests it holds no memory beyond itself.
 #[derive(Debug)]
 pub struct Session {
-    /// Tells this connection from the others of its worker.
+    /// Distinguishes this connection from the others of its worker.
     pub(crate) id: u64,
     pub(crate) peer: Peer,
     /// Chosen by the first byte, for life.
     pub(crate) wire: Option<Wire>,
     pub(crate) state: State,
     pub(crate) login: Login,
-    /// Of the users when it was last looked at whether the login still holds.
+    /// The generation of the users at the last check of the login.
     pub(crate) generation: u64,
-    /// While a large value waits for room: until when.
+    /// While a large value waits for room: the end of the wait.
     pub(crate) waits_until: Option<Instant>,
-    /// Over UDP: no more reply than this is worth building, in bytes.
+    /// Over UDP: the maximum size of a reply worth building, in bytes.
     pub(crate) reply_bytes_max: usize,
-    /// The trace of the command that is served, or comes next.
+    /// The trace of the current or the next command.
     pub(crate) trace: Option<Box<Announced>>,
 }
 
-/// Between requests, or in the middle of one. Whatever a state holds is what resuming needs and
-/// nothing else.
+/// Between requests, or within one. A state holds only the data that resuming needs.
 #[derive(Debug, Default)]
 pub(crate) enum State {
-    /// The authentication worker was asked.
+    /// Waiting for the authentication worker.
     Asking(Box<Asking>),
     /// Between requests.
     #[default]
     Commands,
     /// A login was refused, and the refusal is not sent yet.
     Delayed(Box<Delayed>),
-    /// A key dump is under way.
+    /// A key dump is in progress.
     Dumping(Box<Dump>, PendingReply),
     /// In a retrieval line, at the next key.
     Getting(Retrieval),
-    /// `stats bags` is under way.
+    /// `stats bags` is in progress.
     ListingBags(Box<BagListing>),
-    /// A value is coming.
+    /// A value is being received.
     Receiving(Box<Receiving>),
-    /// A large value is going.
+    /// A large value is being sent.
     Sending(Box<Sending>),
-    /// A refused value is being dropped: the bytes that are still to come.
+    /// A refused value is being dropped: the number of bytes to come.
     Swallowing(u64),
     /// A watcher, for life.
     Watching(Box<Watching>),
@@ -86,17 +85,17 @@ pub(crate) struct Receiving {
     /// The request's bytes, without the value.
     pub(super) head: Vec<u8>,
     pub(super) body: Body,
-    /// Bytes of value still to come.
+    /// Bytes of the value still to come.
     pub(super) missing: usize,
     pub(super) is_text: bool,
     /// No room has been found for it yet, so nothing is read.
     pub(super) waits_for_room: bool,
-    /// Bytes accounted for; more are when more have come.
+    /// Bytes accounted for; the number grows as more bytes arrive.
     pub(super) held: usize,
     pub(super) received: usize,
 }
 
-/// A large value on its way.
+/// A large value being sent.
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(super) pin: Pin,
@@ -104,26 +103,26 @@ pub(crate) struct Sending {
     pub(super) then: Then,
 }
 
-/// What follows a large value.
+/// The continuation after a large value.
 #[derive(Debug)]
 pub(crate) enum Then {
     /// These bytes end the reply: a line end in the meta protocol, nothing in the binary one.
     End(PendingReply, &'static [u8]),
-    /// A line end, and the retrieval line goes on.
+    /// A line end, and the retrieval line continues.
     Keys(Retrieval),
 }
 
-/// Something was asked of the authentication worker.
+/// A request to the authentication worker.
 #[derive(Debug)]
 pub(crate) struct Asking {
     pub(super) pending: PendingReply,
     pub(super) ticket: Arc<Ticket>,
-    /// When the client asked.
+    /// The time of the client's request.
     pub(super) since: Instant,
     pub(super) then: Purpose,
 }
 
-/// What the authentication worker's answer is for.
+/// The purpose of the authentication worker's answer.
 #[derive(Debug)]
 pub(super) enum Purpose {
     /// A login, by a password looked up in this generation of users.
@@ -140,10 +139,10 @@ pub(crate) struct Delayed {
     pub(super) answer: Vec<u8>,
 }
 
-/// What serving did.
+/// The result of serving.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The request goes on: the session's state says how, and holds its pending reply.
+    /// The request continues: the session's state describes how, and holds its pending reply.
     Continue,
     /// The request has its reply.
     Replied(Replied),
@@ -172,7 +171,7 @@ impl Session {
         }
     }
 
-    /// One request by UDP, from a sender who may be anyone.
+    /// True for a request by UDP, whose sender may be anyone.
     pub(crate) fn is_datagram(&self) -> bool {
         self.reply_bytes_max != usize::MAX
     }

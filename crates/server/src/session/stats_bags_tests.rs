@@ -1,4 +1,4 @@
-//! `stats bags` takes many short turns, in each protocol that may ask for it.
+//! `stats bags` takes many short turns, in each protocol that has it.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use net::{Flow, Input, Output, Peer, Service};
@@ -19,7 +19,7 @@ fn full() -> Worker {
     worker
 }
 
-/// The reply, and the times that others had their turn before its end.
+/// The reply, and the number of turns that others had before its end.
 fn ask(worker: &mut Worker, request: &[u8]) -> (Vec<u8>, usize) {
     let mut session = worker.open(&Peer::local());
     let (mut input, mut reply, mut yields) = (Input::new(request), Vec::new(), 0);
@@ -43,7 +43,7 @@ fn others_have_their_turn_meanwhile() {
     let sum: usize =
         items.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum();
     assert_eq!(sum, ITEMS);
-    // 8 steps of 128 blocks of 60 slots are a turn.
+    // A turn is 8 steps of 128 blocks of 60 slots.
     assert!(yields >= ITEMS / (8 * 128 * 60), "{yields}");
 }
 

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::entry::Entry;
 use crate::log::Log;
 
-/// A service that is never asked anything: its loop lends its control to the worker under test.
+/// A service without requests: its loop lends its control to the worker under test.
 struct Silent;
 
 impl Service for Silent {
@@ -51,7 +51,7 @@ pub(crate) fn control() -> net::Control {
     control
 }
 
-/// A worker as the command line `flags` make it, with 64 MB.
+/// A worker with 64 MB for the command line `flags`.
 pub(crate) fn worker(flags: &[&str]) -> Worker {
     let options = options(flags);
     let config = Config {
@@ -72,7 +72,7 @@ pub(crate) fn worker(flags: &[&str]) -> Worker {
     worker
 }
 
-/// One connection: what was sent and not consumed, and what was answered.
+/// One connection: the bytes that were sent and not consumed, and the answers.
 pub(crate) struct Client {
     pub(crate) session: Session,
     left: Vec<u8>,
@@ -84,7 +84,7 @@ impl Client {
         Self { session: worker.open(&Peer::local()), left: Vec::new(), is_closed: false }
     }
 
-    /// Sends bytes and answers what comes back.
+    /// Sends bytes and returns the answer.
     pub(crate) fn send(&mut self, worker: &mut Worker, bytes: &[u8]) -> Vec<u8> {
         let mut reply = Vec::new();
         if self.is_closed {
@@ -112,8 +112,8 @@ impl Client {
     }
 }
 
-/// Sends `sent` to fresh connections, whole and for every way of cutting it into two reads, each
-/// over a fresh engine state (keys are flushed), and asserts the exact reply.
+/// Sends `sent` to fresh connections, whole and for every split into two reads, each over a fresh
+/// engine state (keys are flushed), and asserts the exact reply.
 #[track_caller]
 pub(super) fn check(flags: &[&str], sent: &[u8], want: &[u8]) {
     let mut worker = worker(flags);
@@ -140,7 +140,7 @@ fn classic_commands_answer_as_memcached_does() {
     );
 }
 
-/// A value may hold CRLF, and even commands: its length says where it stops.
+/// A value may contain CRLF, and even commands: its length determines its end.
 #[test]
 fn a_value_is_never_read_as_commands() {
     check(
@@ -288,13 +288,13 @@ fn binary_commands_answer_in_order_and_quiet_ones_are_quiet() {
     }
 }
 
-/// What the server knows of the wall clock is a second old at the most.
+/// The server's view of the wall clock is at most one second old.
 #[test]
 fn a_wall_clock_that_was_set_is_followed() {
     let mut worker = worker(&[]);
     let engine = Arc::clone(&worker.context.shared.engine);
     let right = engine.started_at_unix();
-    // As if the clock had stood an hour behind at the start, and been set since.
+    // As if the clock had been an hour behind at the start, and corrected since.
     engine.set_started_at_unix(right - 3600);
     worker.begin_turn(std::time::Instant::now() + std::time::Duration::from_secs(1));
     assert!(engine.started_at_unix().abs_diff(right) <= 2);
@@ -306,7 +306,7 @@ fn a_wall_clock_that_was_set_is_followed() {
     assert!((97..=102).contains(&left), "{got}");
 }
 
-/// More keys than are looked ahead at, hits and misses mixed, some twice: each answer belongs to
+/// More keys than the lookahead holds, hits and misses mixed, some twice: each answer belongs to
 /// its key.
 #[test]
 fn looking_ahead_never_mixes_keys_up() {
@@ -396,8 +396,8 @@ fn dumps_show_every_item_once() {
     assert!(got.starts_with("ITEM k") && got.contains(" [1 b; 0 s]"), "{got}");
 }
 
-/// The binary protocol takes any bytes for a key. What is printed of one is a key again, or nothing
-/// but a word: replayed or read, it executes and shows nothing else.
+/// In the binary protocol, a key can contain any bytes. A printed key is either a key again or only
+/// a word: replayed or read, it executes and shows nothing else.
 #[test]
 fn a_printed_key_is_no_command() {
     let mut worker = worker(&["-D", ":"]);
@@ -489,7 +489,7 @@ fn a_watcher_sees_what_others_do() {
     assert_eq!(types[3], "deleted key=a cmd=md clsid=1 size=1");
 }
 
-/// The time that was left, and the value's size.
+/// Shows the remaining lifetime and the value's size.
 #[test]
 fn a_watcher_sees_what_is_evicted() {
     let mut worker = worker(&[]);

@@ -35,7 +35,7 @@ pub(crate) fn serve(
 ) -> Step {
     let bytes = input.bytes();
     let is_judged = permit::is_judged(&cx.engine, session);
-    // What was seen ahead was not asked whether it is allowed.
+    // Requests seen ahead were not checked for permission.
     match cx.batch.fast_path(bytes).filter(|_| !is_judged) {
         Some(FastPath::Get { key, key_end, len }) => {
             return retrieve::lone_get(cx, session, key, key_end, len, input, output);
@@ -57,7 +57,7 @@ pub(crate) fn serve(
             return answer_bad(session, &bad, is_strict, input, output);
         }
     };
-    // Whoever may not see every key learns nothing by waiting.
+    // A client that may not see every key learns nothing by waiting.
     if let Request::Meta(meta) = &request
         && meta.options.value
         && !session.login.is_limited()
@@ -81,7 +81,7 @@ pub(crate) fn serve(
     serve_request(cx, session, pending, request, head, input, output)
 }
 
-/// Does what was asked; `head` is the line.
+/// Executes the request; `head` is the line.
 #[inline(never)]
 fn serve_request(
     cx: &mut Context,
@@ -139,7 +139,7 @@ fn serve_request(
     replied.into()
 }
 
-/// Apart, so that what a get needs stays in one piece with the loop.
+/// Separate, so that the code of a get stays in one piece with the loop.
 #[inline(never)]
 fn serve_store(
     cx: &mut Context,
@@ -177,7 +177,7 @@ pub(super) fn job<'k>(
             deadline: engine.deadline(key.bytes, store.exptime),
             value_len: store.len as usize,
             base64_key: false,
-            // Whoever compares will ask again.
+            // A client that compares will request it again.
             has_cas: compare.is_some(),
         },
         condition,
@@ -206,7 +206,7 @@ pub(super) fn answer_store(
         return pending.line(out, reply::BAD_DATA_CHUNK);
     };
     let answer = match stored.verdict {
-        // Apart, so that its length is known when this is compiled.
+        // Separate, so that its length is a compile-time constant.
         Verdict::Stored => return pending.line(out, reply::STORED),
         Verdict::Exists => reply::EXISTS,
         Verdict::NotFound if store.cas.is_some() => reply::NOT_FOUND,
@@ -248,7 +248,7 @@ fn arithmetic(
     }
 }
 
-/// Deletes, and returns the reply's line. `secs` are a hold-off only where the operator says so:
+/// Deletes, and returns the reply's line. `secs` are a hold-off only if the operator enables it:
 /// memcached ignores the number.
 fn delete(cx: &mut Context, key: &[u8], secs: u32) -> &'static [u8] {
     let hold_off_secs = if cx.shared.delete_holds_off { secs } else { 0 };
@@ -270,8 +270,8 @@ fn delete(cx: &mut Context, key: &[u8], secs: u32) -> &'static [u8] {
     }
 }
 
-/// Answers a refused line, and sees to it that its data is not read as commands: with `-o strict`
-/// also where nobody knows how long it is.
+/// Answers a refused line, and ensures that its data is not read as commands: with `-o strict` also
+/// if its length is unknown.
 fn answer_bad(
     session: &mut Session,
     bad: &text::BadRequest,

@@ -1,4 +1,4 @@
-//! The times of single commands, for clients that ask: `holdall bench stages`.
+//! The times of single commands, for clients that request them: `holdall bench stages`.
 //!
 //! ```text
 //!     mn times  ->  MN
@@ -6,7 +6,7 @@
 //!     mn times  ->  MN times 310 620 8100 15400     of this get, in nanoseconds; the wait is last
 //! ```
 //!
-//! It goes the way of announced traces, so a connection that asks for nothing pays nothing for it.
+//! It uses the path of announced traces, so other connections pay nothing for it.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ use super::announced::{Announced, Times};
 use super::context::Context;
 use super::state::Session;
 
-/// `mn` with these words: asks for the times of the next command, and writes those of the last one.
-/// False if the words ask for none.
+/// `mn` with these words: requests the times of the next command, and writes those of the last one.
+/// False if the words do not request times.
 pub(super) fn ask(session: &mut Session, words: Words<'_>, output: &mut Output<'_>) -> bool {
     if !meta::asks_for_times(words) || session.is_datagram() {
         return false;
@@ -38,17 +38,16 @@ pub(super) fn ask(session: &mut Session, words: Words<'_>, output: &mut Output<'
     true
 }
 
-/// The command whose times are asked for begins: looks ahead, which parses it.
+/// Starts a command whose times are wanted: looks ahead, which parses it.
 pub(super) fn begin(cx: &mut Context, input: &[u8], output: &Output<'_>) -> Announced {
-    // Of a clock that was set back meanwhile, there is no wait.
+    // If the clock was set back in the meantime, there is no wait.
     let wait = output.last_arrival().and_then(|at| at.elapsed().ok());
     let began = Instant::now();
     cx.batch.arrive(&cx.engine, input);
     Announced::Timing { wait, began, parsed: Instant::now() }
 }
 
-/// The command has its reply: sends it. Of one that the client does not take now, there are no
-/// times.
+/// Sends the reply of the command. If the client does not take it now, there are no times.
 pub(super) fn end(
     wait: Option<Duration>,
     began: Instant,

@@ -1,11 +1,11 @@
-//! Times of commands, for clients that ask for them.
+//! Times of commands, for clients that request them.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use net::{CloseReason, Service as _};
 
 use super::tests::{Client, worker};
 
-/// The replies to what one connection sends, with `N` for each number of an answer with times.
+/// The replies to the input of one connection, with `N` for each number of an answer with times.
 fn replies(sent: &str, cut: usize) -> String {
     let mut worker = worker(&[]);
     let mut client = Client::new(&mut worker);
@@ -63,7 +63,7 @@ fn they_are_told_once_and_of_the_last_command_that_was_announced() {
         "mn times\r\nget a\r\nget b\r\nmn times\r\nmn times\r\n",
         "MN\r\nEND\r\nEND\r\nMN times N N N\r\nMN\r\n",
     );
-    // Of a command without a key there are none.
+    // A command without a key has no times.
     check("mn times\r\nversion\r\nmn\r\n", &format!("MN\r\n{}MN\r\n", version()));
     check("mn time\r\nget a\r\nmn times\r\n", "MN\r\nEND\r\nMN\r\n");
 }

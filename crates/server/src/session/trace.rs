@@ -1,9 +1,9 @@
 //! Spans of traced requests.
 //!
-//! A client, or a proxy, announces a trace by `mn traceparent <context>`; it is that of the command
-//! that follows. If it is sampled, that command has a span from its parsing to its reply. A
-//! connection that announces nothing costs two branches a request. [`times`] of commands
-//! are announced the same way.
+//! A client or a proxy announces a trace by `mn traceparent <context>`, which applies to the next
+//! command. If it is sampled, that command has a span from its parsing to its reply. A connection
+//! without announcements costs two branches per request. [`times`] of commands are announced the
+//! same way.
 
 use net::Output;
 use proto::text::{self, GetLine, KeyToken, Parsed, Request, Words};
@@ -15,12 +15,12 @@ use super::context::Context;
 use super::state::{Session, Step};
 use super::times;
 
-/// Whether contexts are taken from clients.
+/// True if the server accepts contexts from clients.
 pub(super) fn is_taken(cx: &Context) -> bool {
     cx.shared.exports().is_some_and(|exports| exports.spans.is_some())
 }
 
-/// Takes a context that `mn` announces with these words. Nobody's who may be anyone.
+/// Takes a context that `mn` announces with these words, except from datagrams.
 pub(super) fn announce(cx: &Context, session: &mut Session, words: Words<'_>) {
     if !is_taken(cx) || session.is_datagram() {
         return;
@@ -30,11 +30,11 @@ pub(super) fn announce(cx: &Context, session: &mut Session, words: Words<'_>) {
     session.trace = context.map(|context| Box::new(Announced::Waiting(context)));
 }
 
-/// Bytes of a line that are waited for: more than a command and its first key.
+/// Bytes of a line to wait for: more than a command and its first key.
 const LINE_BYTES: usize = 1024;
 
-/// A command begins in `input`: starts its span or its times. False while so little of its line is
-/// there that it is not known: a get would otherwise be served from its first word on.
+/// A command starts in `input`: starts its span or its times. False while its line is too short to
+/// identify it: a get would otherwise be served from its first word on.
 #[cold]
 pub(super) fn begin(
     cx: &mut Context,
@@ -66,7 +66,7 @@ pub(super) fn begin(
     true
 }
 
-/// A step was taken: looks at the reply, and ends the span or the times with it.
+/// A step was taken: checks the reply, and ends the span or the times with it.
 #[cold]
 pub(super) fn step_taken(session: &mut Session, step: &Step, output: &mut Output<'_>) {
     let is_replied = matches!(step, Step::Replied(_));
@@ -92,7 +92,7 @@ pub(super) fn step_taken(session: &mut Session, step: &Step, output: &mut Output
     }
 }
 
-/// Says in a span what became of its command, by the begin of the reply.
+/// Records the result of the command in a span, by the start of the reply.
 fn describe(span: &mut OpenSpan, reply: &[u8]) {
     let word = reply.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
     let outcome = match word {
@@ -110,7 +110,7 @@ fn describe(span: &mut OpenSpan, reply: &[u8]) {
     span.set("holdall.outcome", Value::Text(outcome.to_owned()));
 }
 
-/// The command with which `input` begins, and its first key.
+/// The command at the start of `input`, and its first key.
 fn subject<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Option<(Command, &'b [u8])> {
     let Parsed::Request { request, consumed } = text::parse(input, key_buf) else { return None };
     Some(match request {

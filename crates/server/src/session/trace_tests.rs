@@ -1,4 +1,4 @@
-//! Spans of commands whose trace is announced.
+//! Spans of commands with an announced trace.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn traced_worker() -> (Worker, Arc<Spans>) {
     (worker, Arc::clone(telemetry.spans().unwrap()))
 }
 
-/// The spans of what one connection sends, whole and cut at each place, and its replies.
+/// The spans of one connection's input, whole and split at each place, and its replies.
 fn spans_of(sent: &str) -> (Vec<Span>, String) {
     let (mut worker, spans) = traced_worker();
     let mut first: Option<(Vec<Span>, String)> = None;
@@ -83,7 +83,7 @@ fn each_command_tells_its_name_and_outcome() {
         ("incr none 1\r\n".to_owned(), ("incr", Some("miss"))),
         ("touch none 1\r\n".to_owned(), ("touch", Some("miss"))),
     ] {
-        // The value is too long to be cut at each place.
+        // The value is too long for a split at each place.
         let (mut worker, spans) = traced_worker();
         let mut client = Client::new(&mut worker);
         let reply = client.send(&mut worker, format!("mn traceparent {TRACE}\r\n").as_bytes());
@@ -96,7 +96,7 @@ fn each_command_tells_its_name_and_outcome() {
     }
 }
 
-/// Seen to fail: a get whose first word came alone left the trace to the next command.
+/// A regression: a get whose first word came separately left the trace to the next command.
 #[test]
 fn the_span_is_of_the_next_command_wherever_that_is_cut() {
     for line in ["get k other", "mg k v"] {
@@ -106,7 +106,7 @@ fn the_span_is_of_the_next_command_wherever_that_is_cut() {
     }
 }
 
-/// More keys than are waited for.
+/// More keys than the server waits for.
 #[test]
 fn a_get_without_an_end_has_the_span_of_its_first_key() {
     let (mut worker, spans) = traced_worker();
@@ -143,7 +143,7 @@ fn what_is_not_sampled_or_no_context_has_no_span() {
         assert!(replies.starts_with("MN"), "{replies}");
         assert_eq!(spans, [], "{words}");
     }
-    // It is of the command that follows, and this one has no key.
+    // The trace is for the command that follows, and this one has no key.
     let (spans, _) = spans_of(&format!("mn traceparent {TRACE}\r\nversion\r\nget none\r\n"));
     assert_eq!(spans, []);
     // The last one counts.

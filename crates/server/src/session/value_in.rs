@@ -1,5 +1,5 @@
-//! Receiving values: into an item's memory as they come, but for the first part of one that comes
-//! in parts.
+//! Receives values directly into an item's memory, except the first part of one that arrives in
+//! parts.
 //!
 //! ```text
 //!     the whole value is in the input: draft, copy, store: no state
@@ -8,9 +8,9 @@
 //!     refused: answer -> Swallowing
 //! ```
 //!
-//! While a value is awaited, the request's own bytes are kept, and read again when it is whole:
-//! that is simpler than an owned form of every kind of request. `append` and `prepend` do collect
-//! their bytes first, since the item they make depends upon the one that is there at the end.
+//! While a value is awaited, the request's own bytes are kept, and parsed again when it is whole:
+//! that is simpler than an owned form of every kind of request. `append` and `prepend` collect
+//! their bytes first, since the resulting item depends on the one that exists at the end.
 
 use engine::{NewValue, Stored, Verdict};
 use net::{Flow, Input};
@@ -25,17 +25,17 @@ use super::pending_reply::{PendingReply, Replied};
 use super::state::{Receiving, Session, State, Step};
 use crate::prefixes::Kind;
 
-/// What became of a storage request's value.
+/// The state of a storage request's value.
 #[must_use]
 pub(crate) enum Taken {
-    /// It is still coming; the session's state holds the pending reply.
+    /// It is incomplete; the session's state holds the pending reply.
     Coming,
-    /// The request has ended so, and is to be answered.
+    /// The request has ended with this result, and needs its reply.
     Finished(Finished, PendingReply),
 }
 
-/// Takes the value of `job`, whose request is `head` and already consumed. What is still coming
-/// is taken by `receiving`.
+/// Takes the value of `job`, whose request is `head` and already consumed. `receiving` takes the
+/// rest as it arrives.
 #[inline(always)]
 pub(crate) fn take(
     cx: &mut Context,
@@ -107,7 +107,7 @@ fn take_later(
         }
     };
     let waits_for_room = job.new.value_len > SMALL_BYTES;
-    // A larger one has to find room for its first chunk, before it takes one.
+    // A larger one has to find room for its first chunk before it takes one.
     let held = if waits_for_room { SMALL_BYTES } else { 0 };
     session.state = State::Receiving(Box::new(Receiving {
         pending,
@@ -125,7 +125,7 @@ fn take_later(
     Taken::Coming
 }
 
-/// The place for a value that is to come in parts. What is refused whatever comes is refused now.
+/// The place for a value that arrives in parts. Content-independent refusals happen now.
 fn begin(engine: &engine::Worker, job: &Job<'_>) -> Result<Body, Verdict> {
     let most = if job.is_concat() { usize::MAX } else { SMALL_BYTES };
     let collected = Collected::new(engine.shared().store(), most.min(job.new.value_len));
@@ -141,7 +141,7 @@ fn begin(engine: &engine::Worker, job: &Job<'_>) -> Result<Body, Verdict> {
     Ok(Body::Large(LargeBody::new(draft, collected)))
 }
 
-/// Stores a value that was collected, as one that has come with its request.
+/// Stores a collected value, like one that came with its request.
 pub(super) fn store_collected(engine: &engine::Worker, job: &Job<'_>, value: &[u8]) -> Finished {
     let draft = engine.draft(job.key, &job.new).and_then(|mut draft| {
         let pushed = draft.push(value).map_err(|error| engine.refused(error));
@@ -153,7 +153,7 @@ pub(super) fn store_collected(engine: &engine::Worker, job: &Job<'_>, value: &[u
     }
 }
 
-/// Tells watchers and prefix counts of a value that was taken.
+/// Informs watchers and prefix counts of a stored value.
 #[inline]
 pub(crate) fn note_stored(cx: &Context, job: &Job<'_>, finished: Finished) {
     if cx.reporter.is_busy() {
@@ -165,8 +165,8 @@ pub(crate) fn note_stored(cx: &Context, job: &Job<'_>, finished: Finished) {
     }
 }
 
-/// The step after the reply to a value. With `-o strict` a value that did not end where its length
-/// says ends the connection: what follows it may be a part of it.
+/// The step after the reply to a value. With `-o strict` a value that did not end at its announced
+/// length ends the connection, because its rest may follow.
 pub(crate) fn step_after(cx: &Context, finished: Finished, replied: Replied) -> Step {
     match finished {
         Finished::BadEnd if cx.shared.is_strict => Step::Stop(Flow::Close),
@@ -174,7 +174,7 @@ pub(crate) fn step_after(cx: &Context, finished: Finished, replied: Replied) -> 
     }
 }
 
-/// The answer to a refused value, whose bytes are to be dropped as they come.
+/// Answers for a refused value, whose bytes are dropped as they arrive.
 fn refuse(
     engine: &engine::Worker,
     session: &mut Session,
@@ -185,8 +185,8 @@ fn refuse(
     refusal_of(engine, job, refusal)
 }
 
-/// A refusal. The old value stays (decision 100), but for a set whose value is too large: no
-/// repetition could store that, and memcached deletes the old one, too.
+/// The refusal of a value. The old value stays (decision 100), except for a set whose value is too
+/// large: no repetition could store that, and memcached also deletes the old one.
 pub(super) fn refusal_of(engine: &engine::Worker, job: &Job<'_>, refusal: Verdict) -> Finished {
     if refusal == Verdict::TooLarge && job.drops_old_if_too_large {
         engine.drop_old(job.key);
@@ -202,7 +202,7 @@ fn refuses_concat(engine: &engine::Worker, job: &Job<'_>) -> Option<Verdict> {
         .then(|| engine.refused(DraftError::TooLarge))
 }
 
-/// Drops what has come of a refused value.
+/// Drops the received part of a refused value.
 pub(crate) fn go_on_swallowing(session: &mut Session, input: &mut Input<'_>) -> Step {
     let State::Swallowing(left) = &mut session.state else { return Step::Continue };
     let come = input.bytes().len();

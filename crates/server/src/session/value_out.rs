@@ -1,7 +1,7 @@
-//! Sending large values straight from the store's memory, for as long as the socket needs.
+//! Sends large values straight from the store's memory, for as long as the socket needs.
 //!
-//! A value in one chunk is copied behind its header, inside the read section. A chained one is
-//! pinned, and its pieces are written from where they lie; the state is an offset.
+//! A value in one chunk is copied after its header, inside the read section. A chained one is
+//! pinned, and its pieces are written from their place; the state is an offset.
 
 use std::io::IoSlice;
 
@@ -12,24 +12,24 @@ use super::context::Context;
 use super::large_values::Need;
 use super::state::{Sending, Session, State, Step, Then};
 
-/// Bytes of large values after which the other connections have their turn.
+/// Bytes of large values after which the other connections get their turn.
 const TURN_BYTES: usize = 1 << 20;
 
 /// Pieces handed to the socket at once.
 const SLICES: usize = 16;
 
-/// What comes after a large value.
+/// The bytes after a large value.
 pub(crate) const LINE_END: &[u8] = b"\r\n";
 
 /// The way in which a value is sent.
 pub(crate) enum Outgoing<'s> {
     /// It is copied.
     Inline(&'s [u8]),
-    /// It is sent from where it lies.
+    /// It is sent from its place.
     Pinned(Pin),
 }
 
-/// The way in which `item`'s value is sent. Inside the section.
+/// The way to send `item`'s value. Inside the section.
 #[inline]
 pub(crate) fn outgoing<'s>(item: &Item<'s>) -> Outgoing<'s> {
     match item.inline_value() {
@@ -38,9 +38,9 @@ pub(crate) fn outgoing<'s>(item: &Item<'s>) -> Outgoing<'s> {
     }
 }
 
-/// Whether the key's value is one that has to wait for its turn to be sent; the session then
-/// returns [`Flow::Wait`] and asks again. False, too, when it has waited for long enough: what
-/// is then refused gets its error.
+/// True if the key's value has to wait for its turn to be sent; the session then returns
+/// [`Flow::Wait`] and checks again. Also false when it has waited for long enough: a value refused
+/// then gets its error.
 #[inline]
 pub(crate) fn waits_to_send(
     cx: &mut Context,
@@ -67,7 +67,7 @@ fn waits_for_others(
     let need = Need::Send(pin.value_len());
     cx.large_values.with(|account| {
         if account.is_sent(address(&pin)) {
-            // It costs nothing more, and whoever waited for it waits no longer.
+            // It costs nothing more, so a waiting session waits no longer.
             account.forget_waiting(session.id);
             session.waits_until = None;
             return false;
@@ -81,7 +81,7 @@ pub(super) fn begin(cx: &Context, id: u64, pin: &Pin) -> bool {
     cx.large_values.with(|account| account.begin_sending(id, address(pin), pin.value_len(), cx.now))
 }
 
-/// Tells a pinned value from all others: nothing else begins there while the pin lives.
+/// Identifies a pinned value: no other value starts there while the pin lives.
 fn address(pin: &Pin) -> usize {
     pin.bytes_at(0).as_ptr().addr()
 }
@@ -91,13 +91,13 @@ pub(crate) fn start(session: &mut Session, pin: Pin, then: Then) {
     session.state = State::Sending(Box::new(Sending { pin, offset: 0, then }));
 }
 
-/// Sends what the socket takes.
+/// Sends as much as the socket takes.
 pub(crate) fn go_on(cx: &mut Context, session: &mut Session, output: &mut Output<'_>) -> Step {
     let State::Sending(sending) = &mut session.state else { return Step::Continue };
     if !cx.large_values.with(|account| account.go_on(session.id, output.conn_id())) {
         return Step::Stop(Flow::CloseNow);
     }
-    // What a datagram cannot hold is not copied: its reply becomes an error.
+    // A value too large for a datagram is not copied: its reply becomes an error.
     let most = session.reply_bytes_max;
     let turn_end = sending.offset.saturating_add(TURN_BYTES);
     while sending.offset < sending.pin.value_len() {

@@ -1,5 +1,5 @@
-//! `-vv`: what clients ask, on stderr, as memcached prints it: `<`, the connection, and the
-//! command's line. Data blocks are not shown, and with them no password.
+//! `-vv`: prints clients' requests on stderr as memcached does: `<`, the connection, and the
+//! command's line. Data blocks, and therefore passwords, are not shown.
 
 use memchr::memchr;
 use proto::Wire;
@@ -17,12 +17,12 @@ const SHOWN_BYTES_MAX: usize = 1024;
 /// Bytes of a binary header.
 const HEADER_BYTES: usize = 24;
 
-/// Whether commands are printed. Asked once a turn.
+/// True if commands are printed. Checked once per turn.
 pub(super) fn is_on(shared: &Shared) -> bool {
     shared.verbosity() >= FROM
 }
 
-/// Prints the command that `bytes` begin with, once it is whole.
+/// Prints the command at the start of `bytes`, once it is whole.
 #[cold]
 pub(super) fn log_command(log: &Log, session: &Session, wire: Wire, bytes: &[u8]) {
     let id = session.id;

@@ -15,8 +15,7 @@ use crate::session::context::Context;
 use crate::session::state::Session;
 use crate::session::value_out::LINE_END;
 
-/// Answers an `mg` that asked for a lease or for stale values, and missed. `None`: it is to
-/// look again.
+/// Answers an `mg` with a lease or for stale values that missed. `None`: the caller looks up again.
 #[cold]
 pub(super) fn miss(
     cx: &Context,
