@@ -1,6 +1,6 @@
-//! The cleaner's thread: calls the store's [`Cleaner`] until told to stop.
+//! The cleaner's thread: calls the store's [`Cleaner`] until it is stopped.
 //!
-//! While workers turn it steps every few milliseconds. While none does, it wakes once a second,
+//! While workers turn, it steps every few milliseconds. While none does, it wakes once per second,
 //! when the clock's second changes and items expire, and does the steps of that second in a row.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl CleanerThread {
         let mut evictions = EvictionReports::new(&service.watchers, clock);
         let activity = Arc::clone(&service.activity);
         let body = move || {
-            // There is room for it: the store was made for more threads than the workers.
+            // This succeeds: the store was made for more threads than the workers.
             let Some(mut cleaner) = Cleaner::new(&store) else { return };
             let (mut crawled_at, mut is_busy) = (None, false);
             let mut pace = Pace::default();
@@ -46,7 +46,7 @@ impl CleanerThread {
                 let step = cleaner.step(clock.secs(), if is_busy { BUSY_BUDGET } else { BUDGET });
                 is_busy = step.busy;
                 if is_busy {
-                    // A worker on the same core has its turn.
+                    // A worker on the same core gets its turn.
                     thread::yield_now();
                 }
                 let is_crawling = store.is_crawling();
@@ -85,8 +85,7 @@ impl CleanerThread {
     }
 }
 
-/// A step of a crawl if the pause since the last one is over; answers how long the next has to
-/// wait.
+/// Does a step of a crawl if the pause since the last one is over; returns the wait until the next.
 fn crawl(
     cleaner: &mut Cleaner,
     clock: Clock,
@@ -102,7 +101,7 @@ fn crawl(
     crawler.pause()
 }
 
-/// Goes on at once while there is work, soon after some, and otherwise often enough for new bags.
+/// Continues at once while there is work, soon after some, and otherwise often enough for new bags.
 fn pause_after(step: Step) -> Duration {
     match step {
         Step { busy: true, .. } => Duration::ZERO,
@@ -111,11 +110,11 @@ fn pause_after(step: Step) -> Duration {
     }
 }
 
-/// Items looked at in one step: well under a millisecond of work.
+/// Items checked in one step: well under a millisecond of work.
 const BUDGET: usize = 2000;
 
-/// Items looked at in one step while steps follow each other at once. A worker on the same core
-/// waits as long as a step takes.
+/// Items checked in one step while steps follow each other at once. A worker on the same core waits
+/// for the duration of a step.
 const BUSY_BUDGET: usize = 1000;
 
 const PAUSE_ACTIVE: Duration = Duration::from_millis(2);

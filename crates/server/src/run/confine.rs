@@ -1,4 +1,4 @@
-//! `-o drop_privileges`: after its start the process may no longer call most of the system
+//! `-o drop_privileges`: after its start the process may no longer make most system calls
 //! (seccomp).
 //!
 //! ```text
@@ -6,13 +6,13 @@
 //!         -> each worker: WORKER, in addition
 //! ```
 //!
-//! A worker faces the network, so it has the shortest list: it moves bytes between sockets that it
-//! is given, and memory. It opens no file and makes no socket. The other threads may also accept,
-//! read files (certificates, users: a reload), remove the files that the server made, change the
-//! process's own limits (`conn_limit`: a reload), and speak to the service manager; with `--otlp`
-//! they may connect to the network. Nobody starts a program, makes memory executable, or changes
-//! who the process is. What is not allowed fails with `EPERM`, so that a list that lacks something
-//! breaks that thing alone.
+//! A worker faces the network, so it has the shortest list: it moves bytes between memory and the
+//! sockets that it receives. It opens no file and makes no socket. The other threads may also
+//! accept, read files (certificates, users: a reload), remove the files that the server made,
+//! change the process's own limits (`conn_limit`: a reload), and communicate with the service
+//! manager; with `--otlp` they may connect to the network. No thread starts a program, makes memory
+//! executable, or changes the process's user. A forbidden call fails with `EPERM`, so that an
+//! incomplete list breaks only the missing function.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ use seccompiler::{
 use super::Failure;
 use crate::log::Log;
 
-/// One system call: its name, its number, and whether an argument is looked at.
+/// One system call: its name, its number, and the condition on an argument.
 type Call = (&'static str, libc::c_long, Only);
 
-/// What an argument must be like.
+/// The condition on an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Only {
     /// Anything.
@@ -38,7 +38,7 @@ enum Only {
     Data,
     /// For reading: the flags of an open relative to a folder.
     Reading,
-    /// For reading: the flags of an open of old.
+    /// For reading: the flags of the old `open`.
     ReadingOld,
     /// A unix socket.
     Unix,
@@ -52,7 +52,7 @@ macro_rules! calls {
     };
 }
 
-/// What workers call.
+/// The calls of workers.
 const WORKER: &[Call] = calls! {
     SYS_read Any, SYS_write Any, SYS_readv Any, SYS_writev Any, SYS_close Any,
     SYS_recvfrom Any, SYS_recvmsg Any, SYS_recvmmsg Any,
@@ -68,7 +68,7 @@ const WORKER: &[Call] = calls! {
     SYS_restart_syscall Any, SYS_tgkill Any, SYS_exit Any, SYS_exit_group Any,
 };
 
-/// What the other threads call besides.
+/// The additional calls of the other threads.
 const CONTROL: &[Call] = calls! {
     SYS_accept4 Any, SYS_ppoll Any, SYS_fcntl Any, SYS_eventfd2 Any,
     SYS_epoll_create1 Any,
@@ -82,16 +82,16 @@ const CONTROL: &[Call] = calls! {
     SYS_prlimit64 Own,
 };
 
-/// What the exporter of `--otlp` calls besides: it finds its collector's address and connects.
+/// The additional calls of the exporter of `--otlp`: it finds its collector's address and connects.
 const EXPORTER: &[Call] = calls! { SYS_socket Any, SYS_uname Any, SYS_ioctl Any, };
 
-/// What workers call where the system keeps older calls.
+/// The calls of workers where the system keeps older calls.
 #[cfg(target_arch = "x86_64")]
 const WORKER_OLD: &[Call] = calls! { SYS_epoll_wait Any, };
 #[cfg(not(target_arch = "x86_64"))]
 const WORKER_OLD: &[Call] = &[];
 
-/// What the other threads call there; musl's library prefers these.
+/// The calls of the other threads there; musl's library prefers these.
 #[cfg(target_arch = "x86_64")]
 const CONTROL_OLD: &[Call] = calls! {
     SYS_open ReadingOld, SYS_poll Any, SYS_readlink Any, SYS_unlink Any, SYS_stat Any,
@@ -100,8 +100,8 @@ const CONTROL_OLD: &[Call] = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const CONTROL_OLD: &[Call] = &[];
 
-/// Confines the process from here on, its threads to come included, if the options ask for it. To
-/// be called while there is one thread.
+/// Confines the process from now on, including its future threads, if the options say so. Call it
+/// while there is one thread.
 pub(super) fn process(options: &Options, exports: bool, log: &Log) -> Result<(), Failure> {
     if !options.drop_privileges {
         return Ok(());
@@ -117,7 +117,7 @@ pub(super) fn process(options: &Options, exports: bool, log: &Log) -> Result<(),
 ///
 /// # Errors
 ///
-/// When the system refuses.
+/// Fails when the system refuses.
 pub(super) fn worker() -> Result<(), NotConfined> {
     apply(&of_workers())
 }
@@ -130,7 +130,7 @@ fn all() -> Vec<Call> {
     [WORKER, WORKER_OLD, CONTROL, CONTROL_OLD].concat()
 }
 
-/// All calls, and those of the exporter in place of the same ones with a condition.
+/// All calls; the exporter's replace the same ones with a condition.
 fn with_exporter() -> Vec<Call> {
     let mut calls = all();
     calls.retain(|(name, ..)| !EXPORTER.iter().any(|(own, ..)| own == name));
@@ -143,7 +143,7 @@ fn names(calls: &[Call]) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// Allows these calls to the calling thread and those it starts, and no others.
+/// Allows only these calls to the calling thread and the threads that it starts.
 fn apply(calls: &[Call]) -> Result<(), NotConfined> {
     Ok(seccompiler::apply_filter(&program(calls)?)?)
 }
@@ -151,10 +151,10 @@ fn apply(calls: &[Call]) -> Result<(), NotConfined> {
 /// The filter of system calls is not in force.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotConfined {
-    /// It cannot be made of the list of calls.
+    /// The list of calls cannot be compiled.
     #[error("-o drop_privileges: {0}")]
     Program(#[from] seccompiler::BackendError),
-    /// The system does not take it.
+    /// The system refuses it.
     #[error("-o drop_privileges: {0}")]
     System(#[from] seccompiler::Error),
 }
@@ -188,8 +188,8 @@ impl Only {
     }
 }
 
-/// Flags of an open that does more than read. `O_TMPFILE` has the bit of `O_DIRECTORY` in it, and a
-/// folder is read by `--metrics`, which counts its descriptors.
+/// Flags of an open that does more than read. `O_TMPFILE` includes the bit of `O_DIRECTORY`, and
+/// `--metrics` reads a folder to count its descriptors.
 const WRITING: i32 = libc::O_WRONLY
     | libc::O_RDWR
     | libc::O_CREAT
@@ -247,7 +247,7 @@ mod tests {
         confined(&all(), || {
             assert!(fs::read("/etc/passwd").is_ok());
             assert!(fs::read_dir("/proc/self/fd").is_ok_and(|files| files.count() > 0));
-            // The limit of files, as `conn_limit` needs it; of no other process.
+            // The limit of files, as `conn_limit` needs it, but not another process's.
             let files = rustix::process::getrlimit(Resource::Nofile);
             assert!(rustix::process::setrlimit(Resource::Nofile, files).is_ok());
             let other = prlimit(Some(getpid()), Resource::Nofile, files);
@@ -255,7 +255,7 @@ mod tests {
             assert_eq!(kind(fs::write("/tmp/x", "")), ErrorKind::PermissionDenied);
             assert_eq!(kind(TcpListener::bind("127.0.0.1:0")), ErrorKind::PermissionDenied);
             assert_eq!(kind(Command::new("/bin/true").spawn()), ErrorKind::PermissionDenied);
-            // A thread that it starts is confined as well, and can be confined further.
+            // A thread that it starts is also confined, and can be confined further.
             let further = thread::spawn(|| {
                 let before = kind(fs::write("/tmp/x", ""));
                 apply(&of_workers()).unwrap();

@@ -10,25 +10,25 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::{Failure, lacks_right};
 use crate::log::Log;
 
-/// Raises the limits that the options need. To be called with all the rights the process will have.
+/// Raises the limits that the options need. Call it with all the rights that the process will have.
 ///
 /// # Errors
 ///
-/// `-c` or `-r` asks for more than the system gives.
+/// Fails if `-c` or `-r` needs more than the system allows.
 pub(super) fn raise(options: &Options) -> Result<(), Failure> {
     raise_files(options)?;
     if options.core_dumps {
         raise_core()?;
     }
     if options.lock_memory {
-        // Without the right to it, `mlockall` says whether what there is was enough.
+        // Without the right to it, `mlockall` shows if the present limit was enough.
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     }
     Ok(())
 }
 
-/// `-k`. As with memcached, a refusal is a warning. Pages are locked when they come into use, so
-/// that address space which is merely reserved stays out of memory.
+/// `-k`. As in memcached, a refusal is a warning. Pages are locked on first use, so that merely
+/// reserved address space stays out of memory.
 pub(super) fn lock_memory(options: &Options, log: &Log) {
     if !options.lock_memory {
         return;
@@ -45,7 +45,7 @@ pub(super) fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// A file for each connection, those to `--metrics` included, and some for everything else.
+/// A file for each connection, including those to `--metrics`, and some for everything else.
 pub(super) fn raise_files(options: &Options) -> Result<(), Failure> {
     let of_metrics = if options.metrics.is_some() { CONNECTIONS_MAX } else { 0 };
     let connections = options.connections_max as u64;
@@ -57,7 +57,7 @@ pub(super) fn raise_files(options: &Options) -> Result<(), Failure> {
     let maximum = if is_at_least(now.maximum, wanted) { now.maximum } else { Some(wanted) };
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     let Err(error) = raised else { return Ok(()) };
-    // Not all connections come at once, and the reserve is generous: the hard limit will do if it
+    // Not all connections come at once, and the reserve is generous: the hard limit suffices if it
     // holds them.
     if lacks_right(&error.into()) && is_at_least(now.maximum, connections) {
         let at_most = Rlimit { current: now.maximum, maximum: now.maximum };
@@ -70,8 +70,8 @@ pub(super) fn raise_files(options: &Options) -> Result<(), Failure> {
     )))
 }
 
-/// Connections to `--metrics` for which there are files beside those of clients. A few there are
-/// always.
+/// Connections to `--metrics` for which there are files in addition to those of clients. There are
+/// always a few.
 pub(super) fn metrics_connections(options: &Options) -> usize {
     let Some(files) = getrlimit(Resource::Nofile).current else { return CONNECTIONS_MAX };
     let taken = (options.connections_max as u64).saturating_add(other_files(options));
@@ -79,9 +79,9 @@ pub(super) fn metrics_connections(options: &Options) -> usize {
     left.clamp(METRICS_CONNECTIONS_MIN, CONNECTIONS_MAX)
 }
 
-/// Files beside connections.
+/// Files in addition to connections.
 fn other_files(options: &Options) -> u64 {
-    // Every interface has an address of IPv4 and one of IPv6.
+    // Every interface has an IPv4 and an IPv6 address.
     let listeners = 2 * options.tcp.len() + options.udp.len() * options.threads;
     // Copies wait for a successor.
     let copies = if options.memory_file.is_some() { listeners } else { 0 };
@@ -100,7 +100,7 @@ fn raise_core() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a limit (`None`: none) admits `wanted`.
+/// True if a limit (`None`: none) admits `wanted`.
 fn is_at_least(limit: Option<u64>, wanted: u64) -> bool {
     limit.is_none_or(|limit| limit >= wanted)
 }
@@ -108,7 +108,7 @@ fn is_at_least(limit: Option<u64>, wanted: u64) -> bool {
 /// Standard streams, log, files being written, the acceptor's poller and eventfd, and spares.
 const FILES_RESERVED: usize = 32;
 
-/// Least connections to `--metrics`; they are among the spares.
+/// The minimum of connections to `--metrics`; they are among the spares.
 const METRICS_CONNECTIONS_MIN: usize = 8;
 
 /// A worker's poller, mailbox and spares.

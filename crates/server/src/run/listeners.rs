@@ -1,4 +1,4 @@
-//! Binding what the options name, and telling which ports it became.
+//! Binds the addresses of the options, and reports the resulting ports.
 
 use std::fmt::Write;
 use std::io;
@@ -11,9 +11,9 @@ use options::{Endpoint, Options};
 use super::{Failure, new_file};
 use crate::log::Log;
 
-/// Adds the sockets that systemd opened for this process to those of a predecessor, which may have
-/// been systemd's, too. Where there are any, they take the place of the addresses in the options,
-/// but for that of the metrics.
+/// Adds the sockets that systemd opened for this process to those of a predecessor, which may also
+/// have been systemd's. If there are any, they replace the addresses in the options, except that of
+/// the metrics.
 pub(super) fn activate(
     options: &mut Options,
     inherited: &mut Inherited,
@@ -47,9 +47,9 @@ pub(super) fn activate(
     Ok(())
 }
 
-/// How a socket of systemd speaks TLS: as the address or the port that it is bound to is to, by the
-/// options. One that they do not name speaks as the strictest that they name, so that nothing which
-/// was meant to be encrypted is served in plain text.
+/// The TLS mode of a systemd socket: the options' mode for the address or the port that it is bound
+/// to. A socket that they do not name gets the strictest mode that they name, so that no traffic
+/// meant to be encrypted is served in plain text.
 fn mode_of(bound: SocketAddr, options: &Options) -> TlsMode {
     let is_bound =
         |endpoint: &&Endpoint| resolve(endpoint).is_ok_and(|addresses| addresses.contains(&bound));
@@ -72,11 +72,11 @@ fn mode_of(bound: SocketAddr, options: &Options) -> TlsMode {
     strictest(at_port).or_else(|| strictest(&mut options.tcp.iter())).unwrap_or_else(unnamed)
 }
 
-/// Looks at the inherited sockets that no address of the options has claimed.
+/// Checks the inherited sockets that no address of the options has claimed.
 ///
 /// # Errors
 ///
-/// One is systemd's: clients would be accepted by the system, and wait for ever.
+/// Fails if one is systemd's: the system would accept clients, which would wait for ever.
 pub(super) fn give_up_unclaimed(inherited: Inherited, log: &Log) -> Result<(), Failure> {
     if let Some(socket) = inherited.unclaimed_of_systemd() {
         let failure = Failure::os(format!("systemd's socket {socket} cannot be served as well"));
@@ -88,8 +88,8 @@ pub(super) fn give_up_unclaimed(inherited: Inherited, log: &Log) -> Result<(), F
     Ok(())
 }
 
-/// Binds TCP and UDP, where no socket is inherited. Low ports need rights, so this comes first.
-/// Tells how each TCP listener speaks TLS, too.
+/// Binds TCP and UDP, unless the sockets are inherited. Low ports need rights, so this comes first.
+/// Also returns the TLS mode of each TCP listener.
 pub(super) fn bind_network(
     options: &Options,
     inherited: &mut Inherited,
@@ -129,8 +129,8 @@ pub(super) fn bind_unix(
     Ok(())
 }
 
-/// Writes the bound ports to `MEMCACHED_PORT_FILENAME` in memcached's form, in one piece: test
-/// suites wait for the file and read it once.
+/// Writes the bound ports to `MEMCACHED_PORT_FILENAME` in memcached's form, atomically: test suites
+/// wait for the file and read it once.
 pub(super) fn write_ports(options: &Options, sockets: &Sockets) -> Result<(), Failure> {
     let Some(path) = &options.port_file else { return Ok(()) };
     let mut text = String::new();
@@ -151,7 +151,7 @@ fn addresses(endpoints: &[Endpoint]) -> Result<Vec<(SocketAddr, TlsMode)>, Failu
     let mut found: Vec<(SocketAddr, TlsMode)> = Vec::new();
     for endpoint in endpoints {
         let mut resolved = resolve(endpoint)?;
-        // One address may come once for each socket type; ports that the system chooses all differ.
+        // An address may occur once for each socket type; ports chosen by the system all differ.
         resolved.sort_unstable();
         resolved.dedup();
         resolved.retain(|address| {
@@ -162,8 +162,7 @@ fn addresses(endpoints: &[Endpoint]) -> Result<Vec<(SocketAddr, TlsMode)>, Failu
     Ok(found)
 }
 
-/// Every address of a host; every interface of a machine, IPv6 included where there is such a
-/// thing.
+/// Every address of a host; every interface of a machine, including IPv6 if available.
 fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Failure> {
     let port = endpoint.port;
     let Some(host) = &endpoint.host else {

@@ -1,4 +1,4 @@
-//! Settings of a running server: files and environment are read again, and what can change does.
+//! Settings of a running server: reads files and environment again, and applies changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::admin::tuning::per_mille;
 use crate::log::Log;
 use crate::shared::{self, Shared};
 
-/// Reads the command line again, with the files that it names as they are now.
+/// Reads the command line again, with the current files that it names.
 pub type Again = Arc<dyn Fn() -> Result<Settled, Refusal> + Send + Sync>;
 
 /// A command line with its files, resolved.
@@ -23,19 +23,19 @@ pub type Again = Arc<dyn Fn() -> Result<Settled, Refusal> + Send + Sync>;
 pub struct Settled {
     /// The options.
     pub options: Options,
-    /// The settings that were given, each once with what counts.
+    /// The given settings, each once with its effective value.
     pub given: Vec<Given>,
-    /// The files that they came from, as these were before they were read.
+    /// The files that they came from, in their state before they were read.
     pub files: Vec<(PathBuf, Option<Stamp>)>,
 }
 
-/// The settings of a server that runs.
+/// The settings of a running server.
 pub(super) struct Live {
     again: Again,
     shared: Arc<Shared>,
-    /// There once the workers run.
+    /// Set once the workers run.
     control: OnceLock<Control>,
-    /// What the server goes by; what needs another start stays as it was.
+    /// The settings in force; those that need a restart keep their values.
     present: Mutex<Present>,
     log: Log,
 }
@@ -50,7 +50,7 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    /// The settings of a server that goes by `present`, if they can be read again.
+    /// The settings of a server with `present` in force, if they can be read again.
     pub(super) fn new(
         again: Option<&Again>,
         present: &Present,
@@ -64,16 +64,16 @@ impl Live {
 
     /// The workers run from now on.
     pub(super) fn serve(&self, control: Control) {
-        // There is one start.
+        // There is only one start.
         let _ = self.control.set(control);
     }
 
-    /// Reads everything again, takes over what can change, and names what cannot. What is wrong
-    /// changes nothing. Answers whether every setting could be used.
+    /// Reads everything again, applies the settings that can change, and names the others. Wrong
+    /// settings change nothing. Returns true if every setting could be used.
     ///
     /// # Errors
     ///
-    /// They cannot be read, or are wrong.
+    /// Fails if they cannot be read, or are wrong.
     pub(super) fn reload(&self) -> Result<bool, Refusal> {
         let settled = (self.again)()?;
         let wanted = by_key(settled.given);
@@ -106,7 +106,7 @@ impl Live {
         Ok(all_used)
     }
 
-    /// What the server goes by now.
+    /// The settings in force.
     pub(super) fn present(&self) -> MutexGuard<'_, Present> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,7 +128,7 @@ impl Live {
             }
             Of::Eviction => {
                 store.set_policy(super::policy(options.eviction));
-                // Trials of orders are run under `auto` alone.
+                // Trials of orders run only under `auto`.
                 engine.set_sampling(shared::sampling(options));
                 self.show(options, &["eviction_policy"]);
             }
@@ -161,7 +161,7 @@ impl Live {
         Ok(())
     }
 
-    /// `stats settings` shows these as they are in the options.
+    /// Makes `stats settings` show these as they are in the options.
     fn show(&self, options: &Options, names: &[&str]) {
         for (name, value) in stats_settings::of(options) {
             if names.contains(&name) {
@@ -171,8 +171,8 @@ impl Live {
     }
 }
 
-/// Changes the options of a server to what reloads and commands have made of them, for the case
-/// that it serves again.
+/// Updates the options of a server with the changes by reloads and commands, in case it serves
+/// again.
 pub(super) fn carry_over(options: &mut Options, shared: &Shared) {
     for live in settings().into_iter().filter_map(|setting| setting.live) {
         carry_one_over(live, options, shared);

@@ -1,8 +1,8 @@
 //! The cache's memory: anonymous, or a file that outlives the process (`-e`).
 //!
-//! What is wrong with the content of a file costs the cache, not the service: the server says why
-//! and starts empty, as memcached does. A file that is not ours to overwrite, or is in use, keeps
-//! it from starting.
+//! Faulty content of a file costs the cache, not the service: the server logs the reason and starts
+//! empty, as memcached does. A file that belongs to another program, or is in use, prevents the
+//! start.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,8 +16,7 @@ use super::Failure;
 use crate::clock::Clock;
 use crate::log::Log;
 
-/// Makes the store, with the items of a former process where there are any, and the clock that goes
-/// with them.
+/// Makes the store, with the items of a former process if there are any, and the matching clock.
 pub(super) fn open(
     options: &Options,
     config: Config,
@@ -45,13 +44,12 @@ pub(super) fn inherit(
     from_file(file, config, log)
 }
 
-/// Refuses what can be seen before another server passes its file on.
+/// Refuses faults that are visible before another server passes its file on.
 pub(super) fn check(path: &Path, config: &Config) -> Result<(), Failure> {
     MemoryFile::check(path, config).map_err(|error| failed(&error))
 }
 
-/// The number by which the server with the memory file at `path` knows that this one can take it
-/// over.
+/// The number that shows the server with the memory file at `path` that this one can take it over.
 pub(super) fn format(path: &Path, config: &Config) -> Result<u64, Failure> {
     MemoryFile::format(path, config).map_err(|error| failed(&error))
 }
@@ -68,7 +66,7 @@ fn from_file(
         Found::Clean(note) => Clock::resume(&note),
         Found::Crashed(note) if Clock::is_of_this_boot(&note) => Clock::resume(&note),
         Found::Crashed(_) => {
-            // What reached the disk, and in which order, nobody knows.
+            // It is unknown which writes reached the disk, and in which order.
             let why = "the machine went down while a server used it, or its boot id is unknown";
             file.discard(why.to_owned());
             Clock::start()
@@ -99,8 +97,8 @@ fn from_file(
     Ok((store, clock))
 }
 
-/// Leaves a memory file in good order for the next start, or with a `ticket` other than 0 for a
-/// successor that waits.
+/// Leaves a memory file in order for the next start, or with a nonzero `ticket` for a waiting
+/// successor.
 pub(super) fn close(store: &Arc<Store>, clock: Clock, ticket: u64, log: &Log) {
     let started = Instant::now();
     match store.close(clock.note(), ticket) {

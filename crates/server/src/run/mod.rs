@@ -1,4 +1,4 @@
-//! From options to a running server, and to its end.
+//! Starts a server from its options, and ends it.
 //!
 //! ```text
 //!     limits -> bind TCP, UDP -> drop rights -> bind unix socket -> store -> background -> threads
@@ -7,9 +7,9 @@
 //!         -> memory file in order -> pid file removed
 //! ```
 //!
-//! The order matters. Low ports need rights, so they are bound before the rights are dropped; the
-//! unix socket and the pid file belong to the user that the server runs as, so they come after.
-//! Whatever can fail comes before going to the background, where nobody reads stderr.
+//! The order matters. Low ports need rights, so they are bound before the rights are dropped. The
+//! unix socket and the pid file belong to the user that the server runs as, so they come after. All
+//! steps that can fail come before the process goes to the background, where stderr is not read.
 
 mod background;
 mod cleaner;
@@ -54,24 +54,23 @@ use reload::{Reload, Seen, Watching};
 use signals::Caught;
 use takeover::{HandedOver, Predecessor, SuccessorListener};
 
-/// The reason why a server did not start, or did not end well.
+/// The reason why a server did not start, or failed to end properly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit status, memcached's where it has one.
+    /// The exit status, memcached's if it has one.
     pub status: u8,
-    /// A sentence for stderr. It begins with the flag or the file that is at fault.
+    /// A sentence for stderr. It starts with the faulty flag or file.
     pub message: String,
     /// Advice.
     pub hint: Option<&'static str>,
 }
 
 /// Runs a server until a signal or the `shutdown` command ends it. With `-d` the calling process
-/// ends here, and its child goes on.
+/// ends here, and its child continues.
 ///
 /// # Errors
 ///
-/// A [`Failure`] for whatever keeps the server from starting: nothing is left bound or running
-/// then.
+/// A [`Failure`] for each fault that prevents the start: nothing is left bound or running then.
 pub fn run(options: Options) -> Result<(), Failure> {
     run_by(Settled { options, given: Vec::new(), files: Vec::new() }, None)
 }
@@ -83,7 +82,7 @@ pub fn tell(options: &Options, warnings: &[String]) {
     warnings.iter().for_each(|warning| log.warning(format_args!("{warning}")));
 }
 
-/// [`run`]s a server that reads what it was started by `again` on SIGHUP, and when a file changes.
+/// [`run`]s a server that reads its settings with `again` on SIGHUP, and when a file changes.
 ///
 /// # Errors
 ///
@@ -112,7 +111,7 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
     listeners::give_up_unclaimed(inherited, &log)?;
     let cores = cores(&options)?;
-    // With a predecessor, everything that can fail comes before it stops serving, and it waits for
+    // With a predecessor, every step that can fail comes before it stops serving, and it waits for
     // this process.
     if options.daemon && predecessor.is_some() {
         background::enter(&options)?;
@@ -123,7 +122,7 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
             let path = options.memory_file.as_deref().unwrap_or_else(|| Path::new(""));
             let (file, ticket) = predecessor.take_memory(path)?;
             let inherited = memory::inherit(&options, &config, file, ticket, &log)?;
-            // The other server serves no more.
+            // The other server no longer serves.
             sockets.set_modes().map_err(|error| Failure::os(format!("-a: {error}")))?;
             inherited
         }
@@ -131,10 +130,10 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     if options.daemon && predecessor.is_none() {
         background::enter(&options)?;
     }
-    // Whoever waits for the file of the ports may end the server from then on.
+    // A process that waits for the file of the ports may end the server from now on.
     let mut signals = hangups.ends()?;
     listeners::write_ports(&options, &sockets)?;
-    // Before the filters of system calls, which let no program be started.
+    // Before the filters of system calls, which prevent program starts.
     let _console = operators::start_console(console.as_ref(), &sockets, log);
     let mut server = Server {
         options,
@@ -165,8 +164,7 @@ pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server whose place is to be taken, and its sockets. `user` is the one that this process will
-/// be when it serves.
+/// The server to replace, and its sockets. `user` is the user of this process when it serves.
 fn predecessor(
     options: &Options,
     config: &store::Config,
@@ -186,10 +184,10 @@ fn predecessor(
     }
 }
 
-/// A server that is ready but for its sockets and its memory.
+/// A server that is ready except for its sockets and its memory.
 struct Server {
     options: Options,
-    /// What the options were made of.
+    /// The settings behind the options.
     present: Present,
     /// Makes them again.
     again: Option<Again>,
@@ -200,14 +198,14 @@ struct Server {
     entry: Entry,
     /// The listener of `--metrics`.
     metrics: Option<TcpListener>,
-    /// What goes to a collector.
+    /// The exports to a collector.
     exports: Option<telemetry::Settings>,
     predecessor: Option<Predecessor>,
     pid_file: Option<PidFile>,
     is_confined: bool,
 }
 
-/// What a server is left with when its successor has failed.
+/// The resources that a server keeps when its successor has failed.
 struct Kept {
     sockets: Sockets,
     /// The one under which the memory was left.
@@ -216,8 +214,8 @@ struct Kept {
 }
 
 impl Server {
-    /// Serves until told to end. Answers what is left to serve on with, if a successor did not take
-    /// the place that was handed over to it.
+    /// Serves until it is stopped. If a successor failed to take over, returns the resources to
+    /// continue with.
     fn serve(
         &mut self,
         sockets: Sockets,
@@ -251,7 +249,7 @@ impl Server {
         let is_confined = options.drop_privileges;
         let handle = net::start(sockets, &config, budget, move |worker, control| {
             if is_confined && let Err(why) = confine::worker() {
-                // The process has taken such a filter already, so this one is sound.
+                // The process has already taken such a filter, so this one is sound.
                 unreachable!("{why}");
             }
             crate::session::Worker::new(&service, worker, control)
@@ -271,7 +269,7 @@ impl Server {
         let watching = watching(options.style, &reload)?;
         let listener = self.open_successor_listener(kept, store, handle.control())?;
         self.announce(handle.control(), &shown, listener.as_ref());
-        // What is said of the start has been written by then.
+        // By then, the lines about the start have been written.
         let log_writer = self.log.start_writer();
         if let Err(error) = &log_writer {
             self.log.warning(format_args!(
@@ -298,7 +296,7 @@ impl Server {
         }
     }
 
-    /// What the process does before it starts threads.
+    /// The steps before the process starts threads.
     fn prepare(&mut self) -> Result<(), Failure> {
         let Self { options, log, .. } = self;
         PidFile::hold(&mut self.pid_file, options, log);
@@ -318,7 +316,7 @@ impl Server {
         }
     }
 
-    /// Says that clients are served, to the operator and to a predecessor, which may end.
+    /// Reports that clients are served, to the operator and to a predecessor, which may then end.
     fn announce(&mut self, control: &Control, shown: &Shown, listener: Option<&SuccessorListener>) {
         shown.ready(self.predecessor.is_some(), &self.log);
         announce(&self.options, control, shown, &self.log);
@@ -344,7 +342,7 @@ impl Server {
         }
     }
 
-    /// Lets a successor take this server's place, if there is a memory to hand over.
+    /// Lets a successor replace this server, if there is a memory to hand over.
     fn open_successor_listener(
         &self,
         kept: Option<io::Result<Sockets>>,
@@ -384,7 +382,7 @@ impl Failure {
     }
 }
 
-/// What connections hold counts towards the store's one memory limit.
+/// Memory that connections hold counts towards the store's one memory limit.
 struct Charge(Arc<Store>);
 
 impl net::BufferBudget for Charge {
@@ -429,7 +427,7 @@ fn policy(eviction: Eviction) -> store::Policy {
     }
 }
 
-/// The CPUs of the workers in order.
+/// The CPUs of the workers, in order.
 fn cores(options: &Options) -> Result<Option<Vec<usize>>, Failure> {
     if options.affinity == Affinity::Unbound {
         return Ok(None);
@@ -459,20 +457,20 @@ fn net_config(options: &Options, cores: Option<Vec<usize>>) -> net::Config {
     }
 }
 
-/// Starts the thread that checks logins and reads files again. It ends with what is returned.
+/// Starts the thread that checks logins and reads files again. It ends with the returned value.
 fn start_auth_worker(service: &Shared, reload: Arc<Reload>) -> Result<access::Working, Failure> {
     let started = service.auth_worker.start(move || reload.all());
     started.map_err(|error| Failure::os(format!("cannot start the authentication worker: {error}")))
 }
 
-/// Copies of all sockets, for a process that takes this one's place.
+/// Copies of all sockets, for a process that replaces this one.
 fn copies(sockets: &Sockets, metrics: Option<&TcpListener>) -> io::Result<Sockets> {
     let mut copies = sockets.try_clone()?;
     copies.keep_metrics(metrics.map(TcpListener::try_clone).transpose()?);
     Ok(copies)
 }
 
-/// Tells the operator where clients may come.
+/// Reports the listening addresses to the operator.
 fn announce(options: &Options, control: &Control, shown: &Shown, log: &Log) {
     let addresses: Vec<_> = control.listeners().iter().map(ToString::to_string).collect();
     let line = format!(
@@ -495,7 +493,7 @@ fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Whether an error says that a right is lacking.
+/// True if an error means that a right is missing.
 fn lacks_right(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
@@ -503,10 +501,10 @@ fn lacks_right(error: &io::Error) -> bool {
 /// Advice for files of users, rights and certificates.
 const FILES_HINT: &str = "the file is read as the user who starts the server";
 
-/// Threads beside the workers that use the store: the cleaner, and whoever dumps keys.
+/// Threads that use the store in addition to the workers: the cleaner, and those that dump keys.
 const SPARE_PARTICIPANTS: usize = 8;
 
-/// How long a client may take to log in, where it has to.
+/// The time in which a client must log in, where this is required.
 const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections may hold this part of the memory limit, in their buffers.
@@ -515,11 +513,11 @@ const BUFFER_SHARE: u64 = 8;
 /// TLS sessions may take this part of the memory limit.
 const TLS_SHARE: u64 = 4;
 
-/// Least memory of one worker's TLS sessions: some dozens of them.
+/// The minimum memory of one worker's TLS sessions: some dozens of them.
 const TLS_BYTES_MIN: usize = 1 << 20;
 
-/// Least buffers of one worker: a few clients that ask for much and read slowly.
+/// The minimum buffers of one worker: a few clients with large requests that read slowly.
 const BUFFER_BYTES_MIN: usize = 2 << 20;
 
-/// Most buffers of one worker.
+/// The maximum buffers of one worker.
 const BUFFER_BYTES_MAX: usize = 256 << 20;

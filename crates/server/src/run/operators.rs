@@ -38,8 +38,8 @@ pub(super) fn console(options: &Options) -> Result<Option<Console>, Failure> {
     console.map_err(|why| Failure::usage(format!("--console: {why}")))
 }
 
-/// Starts the console of a server that has these sockets. One that does not start is no reason not
-/// to serve.
+/// Starts the console of a server with these sockets. If it does not start, the server still
+/// serves.
 pub(super) fn start_console(
     console: Option<&Console>,
     sockets: &Sockets,
@@ -60,8 +60,8 @@ pub(super) fn start_console(
     }
 }
 
-/// What is exported, by `--otlp` and OpenTelemetry's variables. Under the name memcached there are
-/// flags alone.
+/// The exports, by `--otlp` and OpenTelemetry's variables. Under the name memcached, only flags
+/// count.
 pub(super) fn exports(options: &Options) -> Result<Option<Settings>, Failure> {
     let variable = |name: &str| match options.style {
         Style::Holdall => std::env::var(name).ok(),
@@ -71,7 +71,7 @@ pub(super) fn exports(options: &Options) -> Result<Option<Settings>, Failure> {
         .map_err(|fault| Failure::usage(fault.to_string()))
 }
 
-/// Opens what is exported.
+/// Opens the exports.
 pub(super) fn telemetry(settings: Option<&Settings>) -> Result<Option<Telemetry>, Failure> {
     let opened = settings.map(Telemetry::open).transpose();
     opened.map_err(|error| Failure::usage(format!("--otlp: {error}")))
@@ -87,7 +87,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Starts it; the endpoint has `connections_max` connections at the most.
+    /// Starts it; the endpoint has at most `connections_max` connections.
     pub(super) fn start(
         listener: Option<&TcpListener>,
         shared: Arc<Shared>,
@@ -125,7 +125,7 @@ impl Shown {
         Ok(Self { health, endpoint, exporter, watchdog })
     }
 
-    /// The way in which the server ends, by the settings of that time.
+    /// Ends the server by the settings of that time.
     pub(super) fn end(&self, shared: Arc<Shared>) -> impl Fn() -> End + Send + 'static {
         let health = Arc::clone(&self.health);
         move || {
@@ -134,7 +134,7 @@ impl Shown {
         }
     }
 
-    /// Clients are served: says so to systemd, and to whoever asks.
+    /// Clients are served: reports this to systemd and in the readiness check.
     pub(super) fn ready(&self, is_successor: bool, log: &Log) {
         self.health.start();
         if let Err(error) = supervisor::ready(is_successor) {
@@ -147,8 +147,8 @@ impl Shown {
         self.endpoint.as_ref().map(Endpoint::address)
     }
 
-    /// The workers have ended: shows nothing any more, begins to export what is left, and lets
-    /// systemd wait for the rest.
+    /// Called when the workers have ended: shows nothing any more, starts to export the rest, and
+    /// lets systemd wait for it.
     pub(super) fn close(self) -> Closing {
         let Self { endpoint, exporter, watchdog, .. } = self;
         drop(endpoint);
@@ -158,7 +158,7 @@ impl Shown {
     }
 }
 
-/// What ends last: dropped, it waits for the exporter, a few seconds at the most.
+/// The last part to end: when dropped, it waits for the exporter, at most a few seconds.
 #[derive(Debug)]
 pub(super) struct Closing {
     _exporter: Option<Exporter>,

@@ -1,13 +1,13 @@
-//! The pace of the cleaner: steps with pauses while workers turn; while none does, the steps of a
-//! second in a row, and a sleep to the next second.
+//! The pace of the cleaner: steps with pauses while workers turn. While none does, it takes the
+//! steps of a second in a row and sleeps until the next second.
 
 use crate::activity::Woken;
 
-/// Steps with nothing to do in a row, after which the cleaner sleeps, and steps after a sleep:
+/// The number of idle steps in a row after which the cleaner sleeps, and of steps after a sleep:
 /// those of one second with pauses.
 const STEPS_PER_SECOND: u32 = 100;
 
-/// What follows a step.
+/// The action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// A short pause.
@@ -18,16 +18,16 @@ pub(super) enum Next {
     Sleep,
 }
 
-/// Counts steps with nothing to do.
+/// Counts idle steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     idle_steps: u32,
-    /// Steps in a row that are left after a sleep that no worker ended.
+    /// Remaining steps in a row after a sleep that no worker ended.
     steps_left: u32,
 }
 
 impl Pace {
-    /// Says what follows a step that found nothing to do, or did find something.
+    /// Returns the action after an idle or a busy step.
     pub(super) fn after_step(&mut self, is_idle: bool) -> Next {
         if !is_idle {
             *self = Self::default();
@@ -41,7 +41,7 @@ impl Pace {
         if self.idle_steps < STEPS_PER_SECOND { Next::Pause } else { Next::Sleep }
     }
 
-    /// Takes note of what ended a sleep.
+    /// Notes the reason for the end of a sleep.
     pub(super) fn after_sleep(&mut self, woken: Woken) {
         let steps_left = if woken == Woken::InTime { STEPS_PER_SECOND } else { 0 };
         *self = Self { idle_steps: 0, steps_left };
@@ -52,7 +52,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// What follows each of `count` steps with nothing to do.
+    /// The action after each of `count` idle steps.
     fn idle(pace: &mut Pace, count: u32) -> Vec<Next> {
         (0..count).map(|_| pace.after_step(true)).collect()
     }

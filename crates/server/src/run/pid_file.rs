@@ -1,4 +1,4 @@
-//! `-P`: the file that holds the process id while the server runs.
+//! `-P`: the file that contains the process id while the server runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(super) struct PidFile {
 
 impl PidFile {
     /// Writes it, unless this one still names the process: a server that serves again may no longer
-    /// be allowed to write.
+    /// have the right to write.
     pub(super) fn hold(held: &mut Option<Self>, options: &Options, log: &Log) {
         if !held.as_ref().is_some_and(Self::is_ours) {
             *held = None;
@@ -29,8 +29,8 @@ impl PidFile {
         fs::read_to_string(&self.path).is_ok_and(|text| text.trim() == process::id().to_string())
     }
 
-    /// Writes it in one piece: whoever reads it finds the whole number or no file. As with
-    /// memcached, a file that cannot be written is a warning, and the server runs on.
+    /// Writes it atomically: a reader finds the whole number or no file. As in memcached, a file
+    /// that cannot be written is a warning, and the server continues.
     fn write(options: &Options, log: &Log) -> Option<Self> {
         let path = options.pid_file.clone()?;
         match new_file::put(&path, &format!("{}\n", process::id())) {
@@ -46,7 +46,7 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if self.is_ours() {
-            // Left behind, it is overwritten by the next start.
+            // If it stays, the next start overwrites it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::session::tests::options;
 
-    /// Whoever may write into the folder cannot have the server write elsewhere.
+    /// A user who may write into the folder cannot make the server write elsewhere.
     #[test]
     fn the_file_goes_through_no_link() {
         let folder = std::env::temp_dir().join(format!("holdall-pid-{}", process::id()));

@@ -1,8 +1,8 @@
 //! The user that the server runs as.
 //!
 //! A server started as root becomes the user of `-u` once its ports are bound. Without `-u`,
-//! memcached refuses, and so does a server run under that name; `holdall serve` becomes `nobody`
-//! where there is one. Exit statuses are memcached's.
+//! memcached refuses, and a server run under that name also refuses; `holdall serve` becomes
+//! `nobody` if that user exists. Exit statuses are memcached's.
 
 use nix::unistd::{Uid, User, setgid, setgroups, setuid};
 use options::{Options, Style};
@@ -45,7 +45,7 @@ pub(super) fn identity(options: &Options, log: &Log) -> Result<Option<User>, Fai
     }
 }
 
-/// Becomes `user`, for good: real, effective and saved ids, and no supplementary groups. Must be
+/// Permanently becomes `user`: real, effective and saved ids, and no supplementary groups. Must be
 /// called while there is one thread.
 pub(super) fn assume(options: &mut Options, user: Option<User>, log: &Log) -> Result<(), Failure> {
     let Some(user) = user.filter(|user| !user.uid.is_root()) else { return Ok(()) };
@@ -63,8 +63,8 @@ pub(super) fn assume(options: &mut Options, user: Option<User>, log: &Log) -> Re
     Ok(())
 }
 
-/// The user that root becomes when none is named.
+/// The user that root becomes if none is named.
 const DEFAULT_USER: &str = "nobody";
 
-/// `EX_NOUSER`, as memcached.
+/// `EX_NOUSER`, as in memcached.
 const EXIT_NO_USER: u8 = 67;

@@ -1,12 +1,12 @@
-//! Files that are read again while the server runs: all of them on SIGHUP and by `refresh_certs`,
-//! and those that have changed, a second or two after the change.
+//! Files that the running server reads again: all of them on SIGHUP and by `refresh_certs`, and
+//! changed ones, a second or two after the change.
 //!
-//! A file that is being written is left alone until it has been the same for a second: half a file
-//! of settings would be one with other settings, and half a file of users would lock users out.
+//! A file that is being written is read only when it has been the same for a second: half a file of
+//! settings would give other settings, and half a file of users would lock users out.
 //!
-//! What could not be used is tried again every second, though no file has changed since: the reason
-//! may be one that passes, such as a file's owner or a lack of descriptors. A user that was removed
-//! stays until then.
+//! Files that could not be used are tried again every second, even without a change: the reason may
+//! disappear, such as a file's owner or a lack of descriptors. Until then, a removed user can still
+//! log in.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -28,12 +28,12 @@ use crate::log::Log;
 use crate::reloads::Part;
 use crate::shared::Shared;
 
-/// The files of the parts, each as it was before it was read the last time.
+/// The files of the parts, each in its state before the last reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen(Vec<(Part, PathBuf, Option<Stamp>)>);
 
 impl Seen {
-    /// The files that options name, as they are now, and those of `settings` as they were.
+    /// The files that the options name, in their present state, and those of `settings`.
     pub(super) fn new(options: &Options, settings: &[(PathBuf, Option<Stamp>)]) -> Self {
         let settings = settings.iter().map(|(path, stamp)| (Part::Settings, path.clone(), *stamp));
         let users = [&options.auth.users, &options.auth.rights].into_iter().flatten();
@@ -53,7 +53,7 @@ impl Seen {
         Self(self.0.iter().map(now).collect())
     }
 
-    /// The parts of which a file is another one in `now`.
+    /// The parts that have a different file in `now`.
     fn changed(&self, now: &Self) -> Vec<Part> {
         let differs = |part: Part| self.0.iter().zip(&now.0).any(|(a, b)| a.0 == part && a != b);
         Part::ALL.into_iter().filter(|&part| differs(part)).collect()
@@ -69,14 +69,14 @@ pub(super) struct Reload {
     state: Mutex<State>,
 }
 
-/// What came of the last readings.
+/// The results of the last readings.
 #[derive(Debug)]
 struct State {
     seen: Seen,
     failed: Failed,
 }
 
-/// The parts that could not be used the last time, and why.
+/// The parts that could not be used the last time, and the reasons.
 #[derive(Debug, Default)]
 struct Failed(Vec<(Part, String)>);
 
@@ -89,7 +89,7 @@ impl Failed {
         self.0.retain(|(known, _)| *known != part);
     }
 
-    /// Answers whether the reason is another one than before.
+    /// Returns true if the reason differs from the previous one.
     fn remember(&mut self, part: Part, why: &impl ToString) -> bool {
         let failure = (part, why.to_string());
         let is_news = !self.0.contains(&failure);
@@ -121,23 +121,23 @@ impl Reload {
     ///
     /// # Errors
     ///
-    /// The last file of users, rights, certificates or namespaces that could not be used, and why.
+    /// The last unusable file of users, rights, certificates or namespaces, and the reason.
     pub(super) fn all(&self) -> Result<(), ReloadError> {
         supervisor::reloading();
         let mut state = self.state();
         let State { seen, failed } = &mut *state;
         *seen = seen.now();
-        // Whoever asks for it reads of each failure anew.
+        // An explicit request reports each failure again.
         *failed = Failed::default();
-        // Each part for itself: one that fails keeps no other from being read.
+        // Each part is independent: a failing one does not prevent the others from being read.
         let errors: Vec<_> =
             Part::ALL.into_iter().filter_map(|part| self.part(part, failed).err()).collect();
         supervisor::reloaded();
         errors.into_iter().next_back().map_or(Ok(()), Err)
     }
 
-    /// Reads those parts again whose files are others now or could not be used, if the files are
-    /// still as they were in `before`. Answers how they are now.
+    /// Reads the parts again whose files have changed or could not be used, if the files are still
+    /// as in `before`. Returns their present state.
     fn changed(&self, before: &Seen) -> Seen {
         let mut state = self.state();
         let now = state.seen.now();
@@ -146,7 +146,7 @@ impl Reload {
             due.extend(state.failed.parts());
             state.seen = now.clone();
             for part in Part::ALL.into_iter().filter(|part| due.contains(part)) {
-                // It has said so.
+                // It has already reported this.
                 let _ = self.part(part, &mut state.failed);
             }
         }
@@ -198,13 +198,13 @@ impl Reload {
         self.log.warning(format_args!("{}: unchanged: {why}", part.title()));
     }
 
-    /// Held while files are read, so that one reading comes after the other.
+    /// Held while files are read, so that readings do not overlap.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread that looks for changed files; it ends when this is dropped.
+/// The thread that checks for changed files; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Watching {
     stop: Option<mpsc::Sender<()>>,
@@ -237,11 +237,11 @@ impl Drop for Watching {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Should it have panicked, the server ends all the same.
+            // If it has panicked, the server still ends.
             let _ = thread.join();
         }
     }
 }
 
-/// The time between two looks at the files.
+/// The time between two checks of the files.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The sampler's thread: takes the workers' samples to the estimators, ten times a second; once a
-//! second while no worker turns. While nothing is sampled it looks once a second whether that has
+//! The sampler's thread: passes the workers' samples to the estimators, ten times per second; once
+//! per second while no worker turns. While sampling is off, it checks once per second if that has
 //! changed.
 
 use std::sync::Arc;
@@ -37,8 +37,8 @@ impl SamplerThread {
     }
 }
 
-/// Collects until the server ends. Who has collected for a while looks whether anybody turns: under
-/// load that is known at once, and costs one collection that comes early.
+/// Collects until the server ends. After a while of collecting, it checks if any worker turns:
+/// under load that is known at once, and costs one early collection.
 fn collect(shared: &Shared) {
     let activity = &shared.activity;
     loop {
@@ -63,8 +63,8 @@ fn collect(shared: &Shared) {
     }
 }
 
-/// Collections between two looks whether anybody turns: three seconds.
+/// Collections between two checks for turning workers: three seconds.
 const ROUNDS: u32 = 30;
 
-/// The pause while nobody does. What is old fades by the time that has passed.
+/// The pause while none turns. Old samples fade by the time that has passed.
 const SLEEP: Duration = Duration::from_secs(1);

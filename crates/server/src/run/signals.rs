@@ -1,10 +1,10 @@
-//! Signals, by which a running server is ended or reloads its files.
+//! Signals that end a running server or make it reload its files.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP has
+//! SIGTERM, SIGINT and SIGUSR1 end it gracefully, once; a second one ends it at once. SIGHUP makes
 //! the authentication worker read the settings, users, rights and certificates again.
 //!
-//! While a server starts, as long as it recovers a large memory file, SIGHUP waits until it serves,
-//! and the others end it at once.
+//! While a server starts, for example during the recovery of a large memory file, SIGHUP waits
+//! until it serves, and the others end it at once.
 //!
 //! ```text
 //!     signal -> not ready, clients are served for --drain -> accept no more, answer what was read,
@@ -26,11 +26,11 @@ use super::Failure;
 use crate::admin::DRAIN_PATIENCE;
 use crate::log::Log;
 
-/// Signals caught, and kept until somebody listens.
+/// Signals that are caught and kept until a thread handles them.
 #[derive(Debug)]
 pub(super) struct Caught {
     signals: Signals,
-    /// Those that came before, to a server that gave its place away meanwhile.
+    /// Signals to a server that had handed over its place in the meantime.
     before: Vec<i32>,
 }
 
@@ -38,25 +38,25 @@ pub(super) struct Caught {
 #[derive(Debug)]
 pub(super) struct Forwarding {
     handle: Handle,
-    /// Answers the signal that was to end the server, and those that came too late for it.
+    /// Returns the signal that ended the server, and those that came too late for it.
     thread: Option<JoinHandle<Vec<i32>>>,
 }
 
 impl Caught {
-    /// From here on SIGHUP does not end the process.
+    /// From now on SIGHUP does not end the process.
     pub(super) fn hangups() -> Result<Self, Failure> {
         let signals = Signals::new([SIGHUP]).map_err(not_caught)?;
         Ok(Self { signals, before: Vec::new() })
     }
 
-    /// From here on the others do not end it either.
+    /// From now on the others do not end it either.
     pub(super) fn ends(self) -> Result<Self, Failure> {
         let mut each = [SIGTERM, SIGINT, SIGUSR1].into_iter();
         each.try_for_each(|signal| self.signals.add_signal(signal)).map_err(not_caught)?;
         Ok(self)
     }
 
-    /// Acts on signals, those already caught first.
+    /// Acts on signals, first on those already caught.
     pub(super) fn forward(
         mut self,
         control: Control,
@@ -71,7 +71,7 @@ impl Caught {
                 match signal {
                     SIGHUP => {
                         log.detail(format_args!("SIGHUP: reading files again"));
-                        // Its turn comes after one login of each address at most.
+                        // Its turn comes after at most one login of each address.
                         auth_worker.ask(Source::Operator, Job::Reload);
                     }
                     _ if ending.is_some() => {
@@ -104,13 +104,12 @@ impl Caught {
     }
 }
 
-/// The time that the end takes at the most, for systemd: the last replies, and then the memory
-/// file.
+/// The maximum time of a shutdown, for systemd: the last replies, and then the memory file.
 pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
 impl Forwarding {
-    /// Stops acting on signals. From here on they are kept, with the one that was to end the server
-    /// and those that it has not seen, for the case that it serves again.
+    /// Stops acting on signals. From now on they are kept, with the one that ended the server and
+    /// those that it has not seen, in case it serves again.
     pub(super) fn keep(mut self) -> Result<Caught, Failure> {
         let mut kept = Caught::hangups()?.ends()?;
         kept.before = self.stop();
@@ -125,7 +124,7 @@ impl Forwarding {
 
     fn stop(&mut self) -> Vec<i32> {
         self.handle.close();
-        // It only forwards; should it have panicked, the server has ended all the same.
+        // It only forwards; if it has panicked, the server has still ended.
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }

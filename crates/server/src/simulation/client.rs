@@ -1,4 +1,4 @@
-//! A client: its requests in one of three protocols, and what it makes of the replies.
+//! A client: its requests in one of three protocols, and its interpretation of the replies.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ use super::request::{Asked, Reply, Wire, has_value, write};
 /// Requests that a client sends in its life.
 const REQUESTS: usize = 60;
 
-/// Requests without a reply that a client has at once.
+/// The maximum number of requests without a reply at a time.
 const OUTSTANDING_MAX: usize = 6;
 
-/// In place of a lease token: another client was given one.
+/// In place of a lease token: another client has it.
 const WAIT: u64 = 1;
 
-/// More than any value has.
+/// More than the size of any value.
 const ANSWER_BYTES_MAX: u32 = 1 << 20;
 
 /// A client.
@@ -30,12 +30,12 @@ pub(super) struct Client {
     wire: Wire,
     rng: Rng,
     requests_left: usize,
-    /// Names the requests of all clients.
+    /// Numbers the requests of all clients.
     serial: u64,
     asked: VecDeque<Asked>,
     /// Uniques of items that this client has seen, by key.
     uniques: HashMap<usize, u64>,
-    /// Lease tokens that it was given and has not used, by key.
+    /// Lease tokens that it received and has not used, by key.
     tokens: HashMap<usize, u64>,
     seen: Vec<Seen>,
 }
@@ -55,7 +55,7 @@ impl Client {
         }
     }
 
-    /// Nothing is to be asked, and no reply is to come.
+    /// No request is left, and no reply is due.
     pub(super) fn is_done(&self) -> bool {
         self.requests_left == 0 && self.asked.is_empty()
     }
@@ -82,7 +82,7 @@ impl Client {
         let value = keys::value(&mut self.rng, key, self.serial);
         let val = Val::of(&value);
         let kind = keys::kind(key);
-        // A reader by the meta protocol may win what is stale.
+        // A reader by the meta protocol may win a stale item.
         let marks = kind == Kind::Marked && self.wire == Wire::Meta;
         let get = if marks { Op::MetaGet } else { Op::Get };
         // The last request must have a reply.
@@ -103,7 +103,7 @@ impl Client {
             (6, _) => Op::Replace(val),
             (7, _) => Op::Delete,
             (8, _) => Op::Touch,
-            // What a lease shows of a stale item is not judged here.
+            // Lease replies about a stale item are not judged here.
             (14, _) if self.wire == Wire::Text && kind != Kind::Marked => Op::LeaseGet,
             (9..=10, _) => match self.uniques.get(&key) {
                 Some(&unique) => Op::Cas(val, unique),
@@ -278,7 +278,7 @@ impl Client {
         bytes.drain(..at);
     }
 
-    /// The request that a reply answers. Those before it that have none are over.
+    /// The request that a reply answers. Earlier requests without a reply are over.
     fn answered(&mut self, opaque: Option<u32>) -> &mut Asked {
         loop {
             let first = self.asked.front().expect("a request for each reply");
@@ -295,8 +295,8 @@ impl Client {
         self.asked.front_mut().expect("just looked at")
     }
 
-    /// The first request is over, with this answer to each of its commands that has no hit. Where
-    /// it was refused, nothing is known of them; a store that was refused has done nothing.
+    /// Ends the first request with this answer to each of its commands without a hit. If it was
+    /// refused, nothing is known of them; a refused store has done nothing.
     fn finish(&mut self, out: Out) {
         let Some(Asked { called, ops, hits, is_refused, .. }) = self.asked.pop_front() else {
             return;
@@ -342,7 +342,7 @@ impl Client {
                 let (token, key) = (asked.token, asked.ops[0].0);
                 let out = match token {
                     None => Out::Miss,
-                    // Another client is to fill the key.
+                    // Another client has to fill the key.
                     Some(WAIT) => Out::Unknown,
                     Some(token) => {
                         self.tokens.insert(key, token);
@@ -465,7 +465,7 @@ impl Client {
         consumed
     }
 
-    /// The first request, which is of one key, is over.
+    /// Ends the first request, which has one key.
     fn conclude(&mut self, key: usize, out: Out) {
         self.note_unique(key, Some(out));
         self.finish(out);
@@ -478,14 +478,14 @@ impl Client {
         }
     }
 
-    /// The connection is lost: what it asked has happened, or never will.
+    /// The connection is lost: each of its requests has happened, or never will.
     pub(super) fn lose(&mut self) {
         while !self.asked.is_empty() {
             self.finish(Out::Unknown);
         }
     }
 
-    /// What the client saw.
+    /// Returns the client's observations.
     pub(super) fn end(mut self) -> Vec<Seen> {
         self.lose();
         self.seen

@@ -1,4 +1,4 @@
-//! One connection: the loop's side of it, as crate `net` has it for a socket.
+//! One connection: the loop's side of it, as in crate `net` for a socket.
 
 use net::{CloseReason, ConnId, Flow, INPUT_MAX, Input, Output, Peer, Service, SimulatedSocket};
 use testkit::Rng;
@@ -15,14 +15,14 @@ pub(super) struct Connection {
     session: Option<Session>,
     /// Bytes on their way to the server.
     sent: Vec<u8>,
-    /// Bytes that came and were not consumed.
+    /// Bytes that were received and not consumed.
     left: Vec<u8>,
     state: State,
     /// The client takes few bytes at a time.
     is_slow: bool,
 }
 
-/// What the loop does next.
+/// The next action of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Blocked,
@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Its name, by which the service asks for it.
+    /// Its name, by which the service refers to it.
     pub(super) fn name(&self) -> ConnId {
         self.socket.conn
     }
@@ -56,7 +56,7 @@ impl Connection {
         self.session.is_none() || self.client.is_done()
     }
 
-    /// The client does something, then the loop does.
+    /// The client acts, then the loop.
     pub(super) fn turn(&mut self, worker: &mut Worker, rng: &mut Rng, scratch: &mut Vec<u8>) {
         if self.session.is_none() {
             return;
@@ -87,7 +87,7 @@ impl Connection {
         self.client.hear(&mut self.socket.taken);
     }
 
-    /// The service has an answer to what the connection waited for.
+    /// The service has the answer that the connection waits for.
     pub(super) fn resume(&mut self, worker: &mut Worker, scratch: &mut Vec<u8>) {
         if self.session.is_some() && self.state == State::Waiting {
             self.serve(worker, scratch);
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// The account of large values wants the memory that the client holds.
+    /// The account of large values needs the memory that the client holds.
     pub(super) fn drop_by_server(&mut self, worker: &mut Worker) {
         if let Some(session) = self.session.take() {
             worker.close(session, CloseReason::SlowClient);
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// The end of the run: what the client saw.
+    /// Ends the run, and returns the client's observations.
     pub(super) fn close(mut self, worker: &mut Worker) -> Vec<Seen> {
         if let Some(session) = self.session.take() {
             assert!(self.socket.taken.is_empty(), "a reply too many: {:?}", self.client);
@@ -112,7 +112,7 @@ impl Connection {
         self.client.end()
     }
 
-    /// The client goes away in the middle of whatever it does, and comes again.
+    /// The client disconnects at any point, and connects again.
     fn hang_up(&mut self, worker: &mut Worker) {
         if let Some(session) = self.session.take() {
             worker.close(session, CloseReason::Eof);

@@ -1,4 +1,4 @@
-//! Keys of a run, the values that clients store under them, and what was seen of each.
+//! Keys of a run, the values that clients store under them, and the observations of each.
 
 use testkit::Rng;
 use testkit::history::Event;
@@ -10,7 +10,7 @@ pub(super) struct Seen {
     pub(super) event: Event,
 }
 
-/// What is stored under a key.
+/// The kind of values under a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Numbers, which `incr` and `decr` change.
@@ -19,12 +19,12 @@ pub(super) enum Kind {
     Text,
     /// Short texts, which clients of the meta protocol mark as stale and win.
     Marked,
-    /// Items of one size, which leave in the order in which they were used.
+    /// Items of one size, which are evicted in the order of their use.
     Ranked,
-    /// Anything up to the largest value: what fills the memory.
+    /// Values up to the largest, which fill the memory.
     Bytes,
-    /// The same sizes, with a deadline now and then. Workers read the clock at the beginnings of
-    /// their turns, so one can find an item that is expired for another.
+    /// The same sizes, sometimes with a deadline. Workers read the clock when their turns start, so
+    /// one can find an item that is expired for another.
     Mortal,
 }
 
@@ -40,11 +40,11 @@ const KEYS: usize = SHARED + RANKED + FILLERS + MORTALS;
 /// Bytes of a value of [`Kind::Ranked`].
 const RANKED_BYTES: usize = 3000;
 
-/// Most bytes of a value: a little less than the largest item.
+/// The maximum bytes of a value: a little less than the largest item.
 const VALUE_BYTES_MAX: usize = 200_000;
 
-/// A key that several clients use at once: a third of all picks are of the first three kinds, and
-/// a third are of one size.
+/// A key that several clients use at once: a third of all picks are of the first three kinds, and a
+/// third are of one size.
 pub(super) fn pick(rng: &mut Rng) -> usize {
     match rng.below(3) {
         0 => rng.below(SHARED),
@@ -68,7 +68,7 @@ pub(super) fn kind(key: usize) -> Kind {
     }
 }
 
-/// The beginning of one name or of several, and their keys.
+/// The start of one name or of several, and their keys.
 pub(super) fn pick_prefix(rng: &mut Rng) -> (String, Vec<usize>) {
     let prefix = rng.pick(&["key:", "key:1", "key:4", "key:14"]).to_string();
     let keys = (0..KEYS).filter(|key| name(*key).starts_with(&prefix));

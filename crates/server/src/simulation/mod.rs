@@ -6,24 +6,24 @@
 //! ```
 //!
 //! Each worker is a thread of an [`arena::schedule`]: it stops at any use of an atomic or a lock in
-//! the store, now and then for long, and the others go on. Clients speak three protocols, send
-//! their requests in pieces, and take their replies when it suits them. Time advances by the turn.
+//! the store, sometimes for long, and the others continue. Clients use three protocols, send their
+//! requests in pieces, and read their replies at random times. Time advances by the turn.
 //!
-//! What clients saw is judged:
+//! The simulation checks the clients' observations:
 //!
 //! * each request has one reply, its own, in its order;
-//! * what is known of each key has an order of commands that explains it
-//!   ([`testkit::history`]), whatever was evicted meanwhile: so no value is torn, of another key,
-//!   or back from the dead;
+//! * the observations of each key have an order of commands that explains them
+//!   ([`testkit::history`]), regardless of evictions: so no value is torn, of another key, or
+//!   restored after its deletion;
 //! * a hit of a key whose items expire has a value that a client stored there, under its own
 //!   unique;
-//! * an invalidated item (`md` with `I`) is stale for every reader, under a unique of its own, and
-//!   one reader wins it;
-//! * of the items of one size, none has left that was used later than more than a few that stayed
-//!   ([`recency`]);
-//! * no connection is closed but by the account of large values;
+//! * an invalidated item (`md` with `I`) is stale for every reader, under its own unique, and one
+//!   reader wins it;
+//! * of the items of one size, none was evicted that was used later than more than a few that
+//!   stayed ([`recency`]);
+//! * only the account of large values closes connections;
 //! * with `-M`, in one run of four, nothing vanishes: a store without room is refused and leaves
-//!   what was there;
+//!   the old value;
 //! * without `-M` hardly any run refuses a store;
 //! * memory stays within its limit, and everything ends.
 //!
@@ -66,18 +66,18 @@ use keys::{Kind, Seen};
 /// Runs of CI.
 const SEEDS: u64 = 100;
 
-/// One of this number of evictions may be of a page whose items found no room, over all runs.
+/// Over all runs, one in this number of evictions may be of a page whose items found no room.
 const BY_MOVES_MAX: u64 = 12;
 
-/// One of this number of runs may refuse a store though it evicts, because a thread stands within a
-/// section for longer than stores wait. Some five in a thousand do.
+/// One in this number of runs may refuse a store though it evicts, because a thread stays within a
+/// section for longer than stores wait. About five in a thousand do.
 const STARVED_MAX: usize = 50;
 
-/// Bytes of values that have come and lie beside the store: 16 KiB on each connection. They are
-/// charged as they come, and pages are given back for them when their grace periods are over.
+/// Bytes of values that have arrived and are outside the store: 16 KiB on each connection. They are
+/// charged as they arrive, and pages are freed for them when their grace periods are over.
 const COLLECTED_MAX: u64 = 3 * 3 * (16 << 10);
 
-/// What the threads of a run share, besides the server itself.
+/// The shared state of a run's threads, in addition to the server itself.
 #[derive(Debug)]
 struct World {
     shared: Arc<Shared>,
@@ -88,14 +88,14 @@ struct World {
     control: net::Control,
     started: Instant,
     now_ms: AtomicU64,
-    /// Workers whose clients are not done.
+    /// The number of workers with unfinished clients.
     busy: AtomicUsize,
     seen: Mutex<Vec<Seen>>,
-    /// Connections that the server closed for their memory.
+    /// The number of connections that the server closed for their memory.
     closed: AtomicUsize,
 }
 
-/// What a run showed, to tell runs that show nothing.
+/// The events of a run, to detect runs without any.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Shown {
     requests: usize,
@@ -107,7 +107,7 @@ struct Shown {
     refused: u64,
     /// Runs that refused a store though they evict.
     starved: usize,
-    /// Items that stayed, and were certainly used before one that left.
+    /// Items that stayed, and were certainly used before one that was evicted.
     older: usize,
 }
 
@@ -135,7 +135,7 @@ fn clients_see_one_cache_whatever_stops() {
     assert!(is_one || is_rare, "items leave with their pages: {all:?}");
     let is_rare = all.starved * STARVED_MAX <= runs;
     assert!(is_one || is_rare, "stores are refused though the store evicts: {all:?}");
-    // Some nine runs in a hundred have one or two.
+    // About nine runs in a hundred have one or two.
     assert!(is_one || all.older * 2 <= runs, "items leave out of order: {all:?}");
 }
 
@@ -170,7 +170,7 @@ fn run(seed: u64, control: &net::Control) -> Shown {
     assert!(world.evicts || evictions == 0, "{evictions} evictions with -M");
     let closed = world.closed.into_inner();
     let seen = world.seen.into_inner().unwrap();
-    // Pages that wait too long for a thread that stopped are emptied without regard to order.
+    // Pages that wait too long for a stopped thread are emptied without regard to order.
     let older = match world.policy {
         Policy::Bag | Policy::Lru if by_moves == 0 => {
             recency::older_that_stayed(&world.store, &seen)
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// The present, which is later at each call. Relaxed: one thread runs at a time.
+    /// The present, later at each call. Relaxed: one thread runs at a time.
     fn now(&self, rng: &mut Rng) -> Instant {
         let passed = if rng.one_in(40) { rng.below(1500) } else { rng.below(20) };
         let now = self.now_ms.fetch_add(passed as u64, Ordering::Relaxed);
@@ -284,7 +284,7 @@ impl World {
         for connection in connections {
             seen.append(&mut connection.close(&mut worker));
         }
-        // Nothing stops while this lock is held.
+        // No thread stops while this lock is held.
         self.seen.lock().unwrap().append(&mut seen);
         worker.before_park();
         self.busy.fetch_sub(1, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! The order in which items of one size leave: those used longest ago first.
+//! The order in which items of one size are evicted: the least recently used first.
 //!
-//! An item that has left was used at some time after its last hit or store was asked for. One that
-//! is there at the end was used last before the reply to its last command came. So where many are
-//! there whose last use was certainly before that of one which has left, an item was evicted out of
-//! order, whenever that was. What clients may have removed is not judged.
+//! The last use of an evicted item was some time after its last hit or store was requested. The
+//! last use of an item that exists at the end was before the reply to its last command. So if many
+//! remain whose last use was certainly before that of an evicted one, an item was evicted out of
+//! order at some point. Items that clients may have removed are not judged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use testkit::history::{Op, Out};
 
 use super::keys::{self, Kind, Seen};
 
-/// Items that may stay though they were used before one that left. Bags are in no order within, and
-/// a class of few items has bags of four and more.
+/// Items that may stay though they were used before an evicted one. Bags have no inner order, and a
+/// class of few items has bags of four or more.
 pub(super) const SLACK: usize = 16;
 
 /// The times between which a key was certainly used last.
 #[derive(Debug, Default)]
 struct LastUse {
-    /// The last hit or store was asked for at this time, if there was one.
+    /// The time of the request of the last hit or store, if there was one.
     asked: Option<u64>,
-    /// Nothing was replied after this.
+    /// No reply came after this time.
     replied: u64,
-    /// The last command that may have removed it was over at this time.
+    /// The time when the last command that may have removed it was over.
     removed: u64,
 }
 
-/// The most items that are there and were certainly used before one that was evicted.
+/// The maximum number of items that remain and were certainly used before an evicted one.
 pub(super) fn older_that_stayed(store: &Arc<Store>, seen: &[Seen]) -> usize {
     let mut uses: BTreeMap<usize, LastUse> = BTreeMap::new();
     for Seen { key, event } in seen.iter().filter(|seen| keys::kind(seen.key) == Kind::Ranked) {

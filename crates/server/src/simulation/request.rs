@@ -1,4 +1,4 @@
-//! A request of a client, and what is awaited of its reply.
+//! A request of a client, and its expected reply.
 
 use testkit::history::{Op, Out};
 
@@ -10,7 +10,7 @@ pub(super) enum Wire {
     Text,
 }
 
-/// A request whose reply has not come.
+/// A request without a reply so far.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) opaque: u32,
@@ -18,22 +18,22 @@ pub(super) struct Asked {
     pub(super) reply: Reply,
     /// A retrieval has one for each key.
     pub(super) ops: Vec<(usize, Op)>,
-    /// The values that came so far.
+    /// The values received so far.
     pub(super) hits: Vec<Option<Out>>,
-    /// The lease token that came instead.
+    /// The lease token received instead.
     pub(super) token: Option<u64>,
     /// The server had no memory for the answer.
     pub(super) is_refused: bool,
 }
 
-/// The answer that a request awaits.
+/// The expected kind of answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     /// One answer.
     One,
     /// Nothing (`noreply`).
     None,
-    /// A hit alone (quiet get of the binary protocol).
+    /// Only a hit (quiet get of the binary protocol).
     HitOnly,
     /// A hit or nothing, then the answer to `mn` (quiet get of the meta protocol).
     HitThenNoop,
@@ -41,7 +41,7 @@ pub(super) enum Reply {
     Values,
 }
 
-/// Appends a line, and the value that follows it.
+/// Appends a line and its value.
 pub(super) fn write(bytes: &mut Vec<u8>, line: &str, value: Option<&[u8]>) {
     for part in std::iter::once(line.as_bytes()).chain(value) {
         bytes.extend_from_slice(part);

@@ -1,8 +1,7 @@
 //! Messages of text and descriptors between two processes.
 //!
-//! A signal interrupts a call that waits with a time limit, even where its handler asks for calls
-//! to be begun again (`signal(7)`). It says nothing about the other side, so every call is
-//! repeated.
+//! A signal interrupts a call that waits with a time limit, even if its handler sets `SA_RESTART`
+//! (`signal(7)`). It means nothing about the other side, so every call is repeated.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,13 +20,13 @@ use rustix::process::{Pid, Uid};
 
 use super::DESCRIPTORS_MAX;
 
-/// Longest message, in bytes: a description of each descriptor, most of them a few bytes.
+/// The longest message, in bytes: a description of each descriptor, most of them a few bytes.
 const MESSAGE_BYTES: usize = 64 << 10;
 
-/// Least time limit of a call.
+/// The minimum time limit of a call.
 const TIME_MIN: Duration = Duration::from_millis(1);
 
-/// One side of a conversation. Messages keep their bounds.
+/// One side of a conversation. It preserves message boundaries.
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: OwnedFd,
@@ -38,15 +37,15 @@ pub(super) struct Channel {
 pub(super) struct Message {
     pub(super) text: String,
     pub(super) descriptors: Vec<OwnedFd>,
-    /// The process that sent it, as the kernel knows it; only at the side that accepted.
+    /// The process that sent it, according to the kernel; only at the side that accepted.
     pub(super) sender: Option<Pid>,
 }
 
-/// A socket at which conversations begin.
+/// Opens a socket that accepts conversations.
 ///
 /// # Errors
 ///
-/// The system's refusal; a path that is too long.
+/// The system's refusal, or a path that is too long.
 pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     let socket = new_socket()?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -74,8 +73,8 @@ impl Channel {
         Ok(Self { socket })
     }
 
-    /// Whether the other side belongs to `user` or to root. Of a side that listens counts the user
-    /// that it was when it began to.
+    /// True if the other side belongs to `user` or to root. For a listening side, its user at the
+    /// start of listening counts.
     pub(super) fn is_with(&self, user: Uid) -> bool {
         sockopt::socket_peercred(&self.socket).is_ok_and(|peer| is_trusted(peer.uid, user))
     }
@@ -93,11 +92,11 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message; `None` if the other side is gone.
+    /// Returns the next message, or `None` if the other side is gone.
     ///
     /// # Errors
     ///
-    /// The socket's, among them [`io::ErrorKind::WouldBlock`] when nothing came for this long.
+    /// The socket's, including [`io::ErrorKind::WouldBlock`] if nothing came for this long.
     pub(super) fn receive(&self, patience: Duration) -> io::Result<Option<Message>> {
         let until = Instant::now() + patience;
         let mut space = vec![
@@ -108,7 +107,7 @@ impl Channel {
         let mut bytes = vec![0; MESSAGE_BYTES];
         let mut into = [IoSliceMut::new(&mut bytes)];
         let len = loop {
-            // No time at all would be no limit.
+            // Zero would mean no limit.
             let left = until.saturating_duration_since(Instant::now()).max(TIME_MIN);
             sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(left))?;
             let flags = RecvFlags::CMSG_CLOEXEC;
@@ -135,15 +134,15 @@ impl Channel {
     }
 
     /// Waits until the other side is gone; `false` if it stays for this long. The kernel closes the
-    /// socket of a process that ends when it is through with its memory.
+    /// socket of an ending process after freeing its memory.
     pub(super) fn is_left(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         loop {
             match self.receive(until.saturating_duration_since(Instant::now())) {
                 Ok(None) => return true,
-                // It left something unread.
+                // It left unread data.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return true,
-                // It had said something before.
+                // It had sent something before.
                 Ok(Some(_)) => {}
                 Err(_) => return false,
             }
@@ -157,8 +156,8 @@ impl AsFd for Channel {
     }
 }
 
-/// Whether a process of `peer` is one that a process of `user` may believe: the same user could do
-/// anything that it does, and root, too.
+/// True if a process of `user` may trust a process of `peer`: the same user, who could do the same
+/// anyway, or root.
 fn is_trusted(peer: Uid, user: Uid) -> bool {
     peer.is_root() || peer == user
 }
@@ -176,7 +175,7 @@ mod tests {
         assert!(!is_trusted(others, us) && !is_trusted(us, Uid::ROOT));
     }
 
-    /// A process that says that it is another one is not killed in that one's place.
+    /// A process that pretends to be another one does not get that one killed.
     #[test]
     fn the_kernel_says_who_sent_a_message() {
         let folder = tempfile::tempdir().unwrap();

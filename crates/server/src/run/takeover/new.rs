@@ -13,19 +13,19 @@ use super::passed_file;
 use super::{HELLO, STEP_PATIENCE, successor_socket};
 use crate::run::Failure;
 
-/// The server whose place is being taken.
+/// The server to replace.
 #[derive(Debug)]
 pub(in crate::run) struct Predecessor {
     channel: Channel,
 }
 
 impl Predecessor {
-    /// Asks the server with this memory file to give way; answers its sockets. It serves on. `user`
-    /// is the one that this process is or will become.
+    /// Asks the server with this memory file to hand over, and returns its sockets. It keeps
+    /// serving. `user` is the present or future user of this process.
     ///
     /// # Errors
     ///
-    /// There is no such server, or it refuses, or it is of another user than `user` and root.
+    /// There is no such server, or it refuses, or its user is neither `user` nor root.
     pub(in crate::run) fn ask(
         memory_file: &Path,
         settings: u64,
@@ -61,8 +61,8 @@ impl Predecessor {
         }
     }
 
-    /// Says that nothing is missing any more but the memory, and waits for it: the file, and its
-    /// ticket. From here on nobody serves.
+    /// Reports that only the memory is missing, and waits for it: the file, and its ticket. From
+    /// now on neither server serves.
     ///
     /// # Errors
     ///
@@ -81,9 +81,9 @@ impl Predecessor {
         }
     }
 
-    /// Says that clients are served: the other server may end.
+    /// Reports that clients are served: the other server may end.
     pub(in crate::run) fn dismiss(&self) {
-        // If it is gone already, all is well.
+        // If it is already gone, nothing is lost.
         let _ = self.channel.send("serving", &[]);
     }
 

@@ -1,4 +1,4 @@
-//! The side that gives way.
+//! The side that hands over.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::log::Log;
 use crate::run::{Failure, memory};
 
-/// The socket at which a successor asks for this server's place.
+/// The socket that accepts a successor.
 #[derive(Debug)]
 pub(in crate::run) struct SuccessorListener {
     path: PathBuf,
@@ -32,7 +32,7 @@ pub(in crate::run) struct SuccessorListener {
     shared: Arc<Shared>,
 }
 
-/// What the listener's thread knows.
+/// The state of the listener's thread.
 #[derive(Debug)]
 struct Shared {
     /// Copies of the listening sockets.
@@ -51,19 +51,19 @@ struct Successor {
     pid: Pid,
 }
 
-/// What became of a handing over.
+/// The result of a handover.
 #[derive(Debug)]
 pub(in crate::run) enum HandedOver {
     /// The successor serves.
     Done,
-    /// The successor is gone: to be served on with these sockets, and the memory that was left
+    /// The successor is gone: the server continues with these sockets, and the memory that was left
     /// under this ticket.
     Failed(Sockets, u64),
 }
 
 impl SuccessorListener {
-    /// Opens it; `None` if that cannot be, which a warning says. The memory file is ours, so
-    /// whatever stands at the path is a former owner's.
+    /// Opens it, or logs a warning and returns `None`. The memory file belongs to this server, so
+    /// anything at the path is from a former owner.
     pub(in crate::run) fn open(
         memory_file: &Path,
         settings: u64,
@@ -91,17 +91,17 @@ impl SuccessorListener {
         }
     }
 
-    /// The predecessor is gone: what it left is ours.
+    /// The predecessor is gone: claims the files that it left.
     pub(in crate::run) fn claim_files(&self) {
         self.shared.sockets.claim_files();
     }
 
-    /// Closes it when the workers have ended. If a successor waits, it gets the memory; otherwise
-    /// that is put in order for whoever comes.
+    /// Closes it when the workers have ended. A waiting successor gets the memory; otherwise the
+    /// memory is put in order for the next start.
     ///
     /// # Errors
     ///
-    /// The successor failed, and this server cannot serve in its place.
+    /// Fails if the successor failed, and this server cannot replace it.
     pub(in crate::run) fn close(
         self,
         store: &Arc<Store>,
@@ -109,7 +109,7 @@ impl SuccessorListener {
     ) -> Result<HandedOver, Failure> {
         // Ends the thread's wait.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-        // It answers one conversation at a time, and lets nothing escape but its successor.
+        // It handles one conversation at a time, and the only result is its successor.
         let _ = self.thread.join();
         let log = self.shared.log;
         let successor = self.shared.successor.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -147,7 +147,7 @@ impl Shared {
                 Ok(channel) => channel,
                 // It was shut down.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-                // Too few descriptors, or a caller that is gone again: it may pass.
+                // Too few descriptors, or a caller that has left: this may pass.
                 Err(error) => {
                     self.log.warning(format_args!("no takeover: {error}"));
                     pause(listener);
@@ -167,10 +167,10 @@ impl Shared {
         }
     }
 
-    /// Offers the sockets; answers the process that is ready to serve them.
+    /// Offers the sockets, and returns the process that is ready to serve them.
     fn converse(&self, channel: &Channel) -> Result<Pid, Refused> {
         if !channel.is_with(geteuid()) {
-            // A socket that is closed with something unread in it is reset, and the answer is lost.
+            // Closing a socket with unread data resets it, and the answer is lost.
             let _ = channel.receive(OTHERS_PATIENCE);
             let _ = channel.send("the running server belongs to another user", &[]);
             return Err(Refused::OtherUser);
@@ -220,20 +220,20 @@ impl Successor {
         }
     }
 
-    /// Whether it has ended; it is killed if it has not.
+    /// True if it has ended; otherwise it is killed.
     fn is_gone(&self) -> bool {
         self.channel.is_left(Duration::from_millis(1)) || {
-            // Where this fails, it has ended meanwhile or may not be killed: the channel tells.
+            // A failure means that it has ended or may not be killed: the channel shows which.
             let _ = kill_process(self.pid, Signal::KILL);
             self.channel.is_left(Duration::from_secs(10))
         }
     }
 }
 
-/// Waits a second, or until the listener is shut down.
+/// Waits one second, or until the listener is shut down.
 fn pause(listener: &OwnedFd) {
     let mut descriptors = [PollFd::new(listener, PollFlags::empty())];
-    // Should it fail, the next try comes sooner.
+    // If it fails, the next try comes sooner.
     let _ = poll(&mut descriptors, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
 }
 

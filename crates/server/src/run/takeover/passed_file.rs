@@ -1,4 +1,4 @@
-//! The memory file that a predecessor passes on is used only if it could have been opened here.
+//! Checks the memory file from a predecessor: it is used only if this server could have opened it.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A file that is not to be mapped.
+/// A file that must not be mapped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PassedFileError {
     #[error("the file that was passed is not the one at that path")]
@@ -19,9 +19,9 @@ pub(super) enum PassedFileError {
     Io(#[from] io::Error),
 }
 
-/// The file, if it is the regular file at `path`, belongs to this process's user and is writable by
-/// no other: whoever could write or shorten a mapped file could make this process believe anything,
-/// or end it.
+/// Returns the file if it is the regular file at `path`, belongs to this process's user and is
+/// writable by no other user: a user who could write or shorten a mapped file could deceive or end
+/// this process.
 pub(super) fn checked(file: OwnedFd, path: &Path) -> Result<OwnedFd, PassedFileError> {
     let file = File::from(file);
     let (passed, named) = (file.metadata()?, path.symlink_metadata()?);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// A takeover that did not come about, as the running server sees it.
+/// A failed takeover, from the view of the running server.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error("another user asked")]
@@ -18,7 +18,7 @@ pub(super) enum Refused {
     Gone,
     #[error("the successor made no sense")]
     Senseless,
-    /// The successor did not serve, for the reason that it gave.
+    /// The successor did not serve, for this reason.
     #[error("{0}")]
     Failed(String),
     #[error(transparent)]
