@@ -2,12 +2,12 @@
 //! ([`crate::placement`]).
 //!
 //! It is in one of two states. *Open*: every listener is armed. *Waiting*: descriptors have run
-//! out, or the connections have and clients are to queue; the listeners are off, so that a
-//! level-triggered poller does not spin, and the thread sleeps until a worker closes a connection.
-//! Out of descriptors it also tries again by itself, since they may be freed by others.
+//! out, or connections are at their limit and clients have to queue. The listeners are off, so that
+//! a level-triggered poller does not spin, and the thread sleeps until a worker closes a
+//! connection. Without descriptors it also retries periodically, since other code may free them.
 //!
 //! Relaxed is enough for the counts of `stats`, and for the count of connections by which a worker
-//! is chosen: one that is a moment old makes the choice a little worse.
+//! is chosen: a slightly old one makes the choice only a little worse.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -31,7 +31,7 @@ use crate::sockets::StreamListener;
 /// The wait for a descriptor before the next attempt.
 const BACK_OFF: Duration = Duration::from_millis(10);
 
-/// Most connections taken from one listener before the next is looked at.
+/// The maximum number of connections taken from one listener before the next.
 const BATCH: usize = 64;
 
 const EVENTFD: u64 = u64::MAX;
@@ -42,7 +42,7 @@ pub(crate) struct Acceptor {
     poller: OwnedFd,
     rejection: Option<&'static [u8]>,
     placement: Placement,
-    /// When the listeners were turned off, and until when at most.
+    /// Since when the listeners are off, and the latest end.
     waiting: Option<Waiting>,
 }
 
@@ -53,7 +53,7 @@ struct Waiting {
 
 /// The end of an attempt to accept.
 enum Accepted {
-    /// Nobody is left in the queue, or the batch is full.
+    /// The queue is empty, or the batch is full.
     Done,
     /// No room for another connection: turn the listeners off.
     Full(Option<Duration>),
@@ -106,8 +106,8 @@ impl Acceptor {
             return;
         };
         for _ in 0..BATCH {
-            // Whoever was closed by the end and comes again is for a successor: here nobody would
-            // read the request.
+            // A client closed by the shutdown that connects again is for a successor: this process
+            // would not read its request.
             if self.is_ending() {
                 return;
             }
@@ -121,10 +121,10 @@ impl Acceptor {
         }
     }
 
-    /// Takes one connection and hands it on, or turns it away.
+    /// Takes one connection and hands it on, or rejects it.
     fn accept_one(&self, listener: &StreamListener) -> Result<(), Accepted> {
         let is_full = self.is_full();
-        // At the limit: why a new connection is refused.
+        // At the limit: the reason to refuse a new connection.
         let refusal = match (is_full, self.rejection) {
             (false, _) => None,
             (true, None) => return Err(Accepted::Full(None)),
@@ -139,7 +139,7 @@ impl Acceptor {
                 }
                 Ok(())
             }
-            // The peer gave up while it queued, or a signal came: the next one may be fine.
+            // The peer gave up while it queued, or a signal came: the next one may succeed.
             Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => Ok(()),
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 Err(Accepted::Full(Some(BACK_OFF)))
@@ -161,7 +161,7 @@ impl Acceptor {
     /// Sends the reason, if the socket takes it, and closes.
     fn reject(&self, socket: &OwnedFd, listener: &StreamListener, reason: &[u8]) {
         self.shared.accept.reject(&listener.address);
-        // A peer that does not listen to the reason is turned away without it.
+        // A peer that does not read the reason is rejected without it.
         let _ = send_slices(socket.as_fd(), &[IoSlice::new(reason)]);
     }
 
@@ -171,10 +171,10 @@ impl Acceptor {
         let Some(counts) = accept.counts(&listener.address) else { return };
         let remote = remote.and_then(|remote| remote.try_into().ok());
         let peer = Peer { remote, listener: Arc::clone(&listener.address), fd: socket.as_raw_fd() };
-        // SeqCst as all writes of the count, for which see `Shared::connections`. The worker takes
-        // off what it was given: the mailbox's lock orders that after this.
+        // SeqCst like all writes of the count, see `Shared::connections`. The worker subtracts it
+        // later: the mailbox's lock orders that after this.
         worker.connections.fetch_add(1, Ordering::SeqCst);
-        // Counted before the worker can have it: a client that asks on it for statistics counts
+        // Counted before the worker can have it: a client that requests statistics on it counts
         // itself.
         counts.accepted.fetch_add(1, Ordering::Relaxed);
         if !worker.mailbox.try_post(Message::Accepted(socket, peer)) {
@@ -200,9 +200,9 @@ impl Acceptor {
     /// Turns the listeners off until there may be room.
     fn wait(&mut self, patience: Option<Duration>) {
         let accept = &self.shared.accept;
-        // SeqCst pairs with the worker that takes a connection off and then looks at `is_waiting`.
+        // SeqCst pairs with the worker that subtracts a connection and then reads `is_waiting`.
         accept.is_waiting.store(true, Ordering::SeqCst);
-        // Looked at once more after announcing: a connection closed in between rang no eventfd.
+        // Checked once more after announcing: a connection closed in between rang no eventfd.
         if patience.is_none() && !self.is_full() {
             accept.is_waiting.store(false, Ordering::SeqCst);
             return;
@@ -230,7 +230,7 @@ impl Acceptor {
     fn arm(&self, flags: epoll::EventFlags) {
         for (index, listener) in self.listeners.iter().enumerate() {
             let data = epoll::EventData::new_u64(index as u64);
-            // Changing the flags of a registered descriptor has no way to fail.
+            // Changing the flags of a registered descriptor cannot fail.
             let changed = epoll::modify(&self.poller, listener, data, flags);
             debug_assert!(changed.is_ok());
         }

@@ -10,12 +10,12 @@ use socket2::SockRef;
 
 use crate::socket_handover::Inherited;
 
-/// Takes the sockets that `LISTEN_FDS` counts, if they are for this process; none otherwise. To be
-/// called once, since the second call finds none.
+/// Takes the sockets that `LISTEN_FDS` counts, if they are for this process; none otherwise. Call
+/// it once, since the second call finds none.
 ///
 /// # Errors
 ///
-/// When one of them is neither a listening TCP or unix socket nor a UDP socket.
+/// Fails when one of them is neither a listening TCP or unix socket nor a UDP socket.
 pub fn activated() -> io::Result<Inherited> {
     let mut passed = ListenFd::from_env();
     let mut inherited = Inherited::default();
@@ -39,7 +39,7 @@ pub fn activated() -> io::Result<Inherited> {
 fn take(passed: &mut ListenFd, number: usize) -> Option<OwnedFd> {
     if let Ok(Some(listener)) = passed.take_tcp_listener(number) {
         let socket = SockRef::from(&listener);
-        // As for sockets of our own: Linux hands these down to the accepted ones.
+        // As for the server's own sockets: Linux passes these on to accepted ones.
         socket.set_tcp_nodelay(true).and_then(|()| socket.set_keepalive(true)).ok()?;
         return Some(listener.into());
     }

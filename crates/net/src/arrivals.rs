@@ -1,7 +1,7 @@
-//! Stamps of arrival, for sessions that ask: when the kernel received what was read last
-//! (`SO_TIMESTAMPING`, the kernel's `Documentation/networking/timestamping.rst`).
+//! Stamps of arrival, for sessions that request them: the time when the kernel received the last
+//! bytes read (`SO_TIMESTAMPING`, the kernel's `Documentation/networking/timestamping.rst`).
 //!
-//! The kernel begins to stamp in a thread of its own, some milliseconds after it was asked to.
+//! The kernel starts to stamp in a separate thread, some milliseconds after the request.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -21,7 +21,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Asks the kernel for stamps of what comes from now on; `None` if it has none for this socket.
+    /// Requests stamps from the kernel for future input; `None` if it has none for this socket.
     pub(crate) fn start(socket: impl AsFd) -> Option<Box<Self>> {
         let flags = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
             | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE;
@@ -29,7 +29,8 @@ impl Arrivals {
         Some(Box::new(Self { last: None }))
     }
 
-    /// When the last segment of what was read last came; `None` if the kernel did not say so.
+    /// When the last segment of the last bytes read arrived; `None` if the kernel did not report
+    /// it.
     pub(crate) const fn last(&self) -> Option<SystemTime> {
         self.last
     }
@@ -46,7 +47,7 @@ impl Arrivals {
     }
 }
 
-/// The kernel's own stamp among the three of a message; zero is none.
+/// The kernel's own stamp among the three of a message; zero means none.
 fn stamp(message: ControlMessageOwned) -> Option<SystemTime> {
     let ControlMessageOwned::ScmTimestampsns(stamps) = message else { return None };
     let since = Duration::from(stamps.system);
@@ -77,7 +78,7 @@ mod tests {
             assert_eq!(arrivals.read(&server, &mut buffer), Ok(3));
             assert_eq!(&buffer[..3], b"abc");
             if let Some(at) = arrivals.last() {
-                // The loopback interface hands over within the call that sends.
+                // The loopback interface delivers within the call that sends.
                 assert!((before..=written).contains(&at), "{before:?} {at:?} {written:?}");
                 return;
             }

@@ -1,8 +1,8 @@
 //! One connection: its socket, its session, and the bytes that could not be handled at once.
 //!
-//! An idle connection holds no buffer. `input` is what its session left unconsumed, `pending` what
-//! its socket did not take; both are given back when empty. The states, and what the poller is
-//! asked for in each:
+//! An idle connection holds no buffer. `input` is the unconsumed rest of its session, `pending` the
+//! bytes that its socket did not take; both are freed when empty. The states, and the poller's
+//! events for each:
 //!
 //! ```text
 //!     Reading (input) --Yield--> Ready (input, but not looked at) --> Reading
@@ -34,7 +34,7 @@ pub(crate) struct Conn<S> {
     socket: OwnedFd,
     pub(crate) session: S,
     pub(crate) tls: Option<Box<Tls>>,
-    /// Of a session that wants to know when its input came.
+    /// Set for a session that wants the arrival time of its input.
     arrivals: Option<Box<Arrivals>>,
     /// Unconsumed input starts at `input_start`.
     input: Vec<u8>,
@@ -42,19 +42,19 @@ pub(crate) struct Conn<S> {
     /// Unsent output starts at `pending_start`.
     pending: Vec<u8>,
     pending_start: usize,
-    /// Bytes of the two buffers, and of the kernel's, that the budget has been told of.
+    /// Bytes of the two buffers, and of the kernel's, that were charged to the budget.
     pub(crate) charged: usize,
     pub(crate) unread: Unread,
-    /// Bytes of its TLS session that the budget has been told of; 0 before the handshake is done.
+    /// Bytes of its TLS session that were charged to the budget; 0 before the handshake is done.
     pub(crate) session_charged: isize,
-    /// Of a TLS connection: when nothing was under way on it last.
+    /// For a TLS connection: the last time when it was at rest.
     pub(crate) rested_ms: u64,
     pub(crate) state: ConnState,
     /// The events that the poller reports.
     pub(crate) interest: epoll::EventFlags,
-    /// The input has ended, and answers are owed.
+    /// The input has ended, and answers are due.
     pub(crate) is_at_end: bool,
-    /// When its client, who has not logged in, was first seen so; `None` for others.
+    /// The time since when its client is known not to have logged in; `None` for others.
     pub(crate) unauthenticated_since_ms: Option<u64>,
     pub(crate) handle: Arc<ConnHandle>,
 }
@@ -71,12 +71,12 @@ pub(crate) struct WorkerResources<'a, S> {
 
 /// The outcome of a read of a TLS connection.
 pub(crate) enum Received {
-    /// This many plain bytes are in the buffer, what was left included; and whether a handshake was
+    /// The number of plain bytes in the buffer, including earlier ones; true if a handshake was
     /// completed.
     Bytes(usize, bool),
     /// The stream's end, announced or not.
     End,
-    /// The session is broken; the alert about it was sent, if there is one.
+    /// The session is broken; its alert, if there is one, was sent.
     Broken(Broken),
 }
 
@@ -137,8 +137,8 @@ impl<S> Conn<S> {
         }
     }
 
-    /// Reads once, behind what was left, into the worker's buffer. Returns the bytes there are now
-    /// and whether any are new; `Ok(None)` is the end of the stream.
+    /// Reads once, after the rest, into the worker's buffer. Returns the number of bytes now and
+    /// true if any are new; `Ok(None)` is the end of the stream.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
         let left = self.input_len();
         debug_assert!(left < INPUT_MAX);
@@ -160,8 +160,8 @@ impl<S> Conn<S> {
         Ok(Some(left + got))
     }
 
-    /// Reads once from a TLS connection, and decrypts behind what was left, into the worker's
-    /// buffer. What the session has to say to its peer is sent, or kept as pending.
+    /// Reads once from a TLS connection, and decrypts after the rest, into the worker's buffer. The
+    /// session's own messages to its peer are sent, or kept as pending.
     pub(crate) fn read_tls(
         &mut self,
         buffer: &mut [u8],
@@ -190,7 +190,7 @@ impl<S> Conn<S> {
         Ok(Received::Bytes(left + opened.len, opened.is_new))
     }
 
-    /// Sends what lies in `scratch`, and keeps what the socket does not take.
+    /// Sends the content of `scratch`, and keeps the bytes that the socket does not take.
     fn send_sealed(&mut self, scratch: &mut Scratch) -> Result<(), Errno> {
         if scratch.sealed.is_empty() {
             return Ok(());
@@ -201,8 +201,8 @@ impl<S> Conn<S> {
         if kept? { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
-    /// Keeps the first `len` bytes of the worker's read buffer until the peer has taken what is
-    /// pending. False when there is no memory for them.
+    /// Keeps the first `len` bytes of the worker's read buffer until the peer has taken the pending
+    /// ones. False when there is no memory for them.
     #[must_use]
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> bool {
         self.input = Vec::new();
@@ -210,18 +210,18 @@ impl<S> Conn<S> {
         try_extend(&mut self.input, bytes)
     }
 
-    /// Tells a TLS peer that nothing follows, if its socket takes it at once.
+    /// Sends the end of the stream to a TLS peer, if its socket takes it at once.
     pub(crate) fn say_end(&mut self, scratch: &mut Scratch) {
         if let Some(tls) = &mut self.tls
             && self.pending.is_empty()
         {
             tls.append_end(&mut scratch.sealed);
-            // A peer that is not told learns it from the socket.
+            // Otherwise the peer learns it from the socket.
             let _ = self.send_sealed(scratch);
         }
     }
 
-    /// Serves the first `len` bytes of the worker's read buffer, and keeps what is not consumed.
+    /// Serves the first `len` bytes of the worker's read buffer, and keeps the unconsumed ones.
     pub(crate) fn serve_read<V>(
         &mut self,
         token: Token,
@@ -243,7 +243,7 @@ impl<S> Conn<S> {
         if is_kept { served } else { Served { flow: Flow::CloseNow, ..served } }
     }
 
-    /// Serves what was left, without reading.
+    /// Serves the unconsumed rest, without reading.
     pub(crate) fn serve_left<V>(
         &mut self,
         token: Token,
@@ -287,8 +287,8 @@ impl<S> Conn<S> {
         (Served { flow, outcome }, input.bytes().len())
     }
 
-    /// Sends pending output. Returns the bytes taken; all of it has left when `is_drained` holds
-    /// afterwards.
+    /// Sends pending output. Returns the number of bytes taken; all have been sent if `is_drained`
+    /// holds afterwards.
     pub(crate) fn send_pending(&mut self) -> Result<usize, Errno> {
         let left = &self.pending[self.pending_start..];
         if left.is_empty() {

@@ -1,7 +1,7 @@
 //! The names of a worker's connections.
 
-/// Names one connection of a worker. The generation tells it from an earlier connection in the same
-/// slot.
+/// Names one connection of a worker. The generation distinguishes it from earlier connections in
+/// the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) slot: u32,
@@ -18,7 +18,7 @@ impl Token {
     }
 }
 
-/// Names a connection of this worker: [`crate::Output::conn_id`] tells it,
+/// Names a connection of this worker: [`crate::Output::conn_id`] returns it,
 /// [`crate::Service::after_turn`] uses it. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnId(pub(crate) Token);

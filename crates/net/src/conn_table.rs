@@ -2,10 +2,10 @@
 
 use crate::conn_id::Token;
 
-/// A table whose free places are used again, each time under a new generation.
+/// A table whose free places are reused, each time under a new generation.
 ///
-/// It has room from the start, which costs address space alone: it does not have to grow at a time
-/// when there is no memory. Beyond that it grows only if it can.
+/// It has room from the start, which costs only address space, so it need not grow when there is no
+/// memory. Beyond that it grows only if it can.
 #[derive(Debug)]
 pub(crate) struct ConnTable<T> {
     slots: Vec<Slot<T>>,
@@ -15,7 +15,7 @@ pub(crate) struct ConnTable<T> {
 #[derive(Debug)]
 struct Slot<T> {
     generation: u32,
-    /// The timer wheel holds this slot's number, whoever lives in it.
+    /// The timer wheel holds this slot's number, regardless of its occupant.
     has_timer: bool,
     value: Option<T>,
 }
@@ -29,14 +29,14 @@ impl<T> ConnTable<T> {
         Self { slots: Vec::with_capacity(connections), free: Vec::with_capacity(connections) }
     }
 
-    /// True if one more connection can come in without more memory.
+    /// True if one more connection fits without more memory.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.slots.len() < self.slots.capacity()
     }
 
     /// Makes room for `connections` more; false when there is no memory for them.
     pub(crate) fn try_grow(&mut self, connections: usize) -> bool {
-        // Room for all to be free, so that giving one back allocates nothing.
+        // Room for all to be free, so that freeing one allocates nothing.
         let free = self.slots.len() + connections - self.free.len();
         self.slots.try_reserve_exact(connections).is_ok()
             && self.free.try_reserve_exact(free).is_ok()
@@ -82,14 +82,14 @@ impl<T> ConnTable<T> {
         Some(value)
     }
 
-    /// The occupant of a slot, whatever its generation.
+    /// The occupant of a slot, regardless of its generation.
     pub(crate) fn occupant(&self, slot: u32) -> Option<(Token, &T)> {
         let found = self.slots.get(slot as usize)?;
         let value = found.value.as_ref()?;
         Some((Token { slot, generation: found.generation }, value))
     }
 
-    /// Sets whether the timer wheel holds `slot`; returns what it was.
+    /// Sets the flag that the timer wheel holds `slot`; returns the old one.
     pub(crate) fn set_timer(&mut self, slot: u32, has_timer: bool) -> bool {
         match self.slots.get_mut(slot as usize) {
             Some(found) => std::mem::replace(&mut found.has_timer, has_timer),

@@ -1,5 +1,4 @@
-//! The view that other threads have of the running loops: counters, connections, and the switch
-//! that ends them.
+//! Access to the running loops from other threads: counters, connections, and shutdown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,8 +14,8 @@ use crate::peer::{ListenAddress, Peer};
 use crate::placement::Load;
 use crate::sockets::Sockets;
 
-/// Watches and ends the running server; cheap to clone, usable from any thread, a session's own
-/// included.
+/// Observes and ends the running server; cheap to clone, usable from any thread, even a session's
+/// own.
 #[derive(Clone, Debug)]
 pub struct Control {
     pub(crate) shared: Arc<Shared>,
@@ -31,16 +30,16 @@ pub(crate) struct Shared {
     /// The sockets behind them, by descriptor.
     sockets: BTreeMap<RawFd, Arc<ListenAddress>>,
     pub(crate) accept: AcceptShared,
-    /// The counts at the last [`Control::reset_stats`], taken off in [`Control::stats`].
+    /// The counts at the last [`Control::reset_stats`], subtracted in [`Control::stats`].
     baseline: Mutex<Stats>,
 }
 
-/// State of the acceptor that others look at.
+/// State of the acceptor that other threads read.
 #[derive(Debug)]
 pub(crate) struct AcceptShared {
     pub(crate) eventfd: EventFd,
     pub(crate) is_ending: AtomicBool,
-    /// The listeners are off until a connection closes: whoever closes one rings the eventfd.
+    /// The listeners are off until a connection closes: its worker then rings the eventfd.
     pub(crate) is_waiting: AtomicBool,
     pub(crate) max_connections: AtomicUsize,
     /// One for each listener of connections.
@@ -63,7 +62,7 @@ impl AcceptShared {
         self.by_listener.iter().find(|counts| Arc::ptr_eq(&counts.address, listener))
     }
 
-    /// Counts a connection that is turned away.
+    /// Counts a rejected connection.
     pub(crate) fn reject(&self, listener: &Arc<ListenAddress>) {
         if let Some(counts) = self.counts(listener) {
             counts.rejected.fetch_add(1, Ordering::Relaxed);
@@ -76,18 +75,18 @@ impl AcceptShared {
     }
 }
 
-/// State of one worker that others look at. The counters have one writer each, so they are added to
-/// without a locked instruction.
+/// State of one worker that other threads read. The counters have one writer each, so they are
+/// added to without a locked instruction.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerShared {
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Connections handed to this worker and not closed: added to by who hands one over, taken from
-    /// by the worker.
+    /// Connections handed to this worker and not closed: the thread that hands one over adds, the
+    /// worker subtracts.
     pub(crate) connections: AtomicUsize,
     pub(crate) conn_handles: Mutex<Vec<Option<Arc<ConnHandle>>>>,
     pub(crate) counters: Counters,
-    /// Told when connections are gathered.
+    /// Updated when connections are gathered.
     pub(crate) load: Load,
 }
 
@@ -126,10 +125,10 @@ pub(crate) struct ConnHandle {
     is_mid_request: AtomicBool,
 }
 
-/// Relaxed, all of it: the worker decides by what it has written itself, and the reader of `stats
-/// conns` may see it a moment late.
+/// Relaxed throughout: the worker decides by its own writes, and the reader of `stats conns` may
+/// see them a moment late.
 impl ConnHandle {
-    /// A connection that came at `now_ms`.
+    /// A connection that was opened at `now_ms`.
     pub(crate) fn new(peer: Peer, now_ms: u64) -> Self {
         let (last_ms, state) = (AtomicU64::new(now_ms), AtomicU8::new(0));
         Self { peer, last_ms, state, is_mid_request: AtomicBool::new(false) }
@@ -169,7 +168,7 @@ pub enum ConnState {
     Writing = 2,
     /// Sends its last replies (`conn_closing`).
     Closing = 3,
-    /// Waits for answers from elsewhere (`conn_io_queue`).
+    /// Waits for answers from other servers (`conn_io_queue`).
     Waiting = 4,
 }
 
@@ -198,7 +197,7 @@ impl fmt::Display for ConnState {
     }
 }
 
-/// One connection, as it was when [`Control::connections`] looked.
+/// One connection, at the time of [`Control::connections`].
 #[derive(Clone, Debug)]
 pub struct ConnInfo {
     /// Its descriptor number.
@@ -215,7 +214,7 @@ pub struct ConnInfo {
     pub idle: Duration,
 }
 
-/// One listener of connections, as it was when [`Control::listener_stats`] looked.
+/// One listener of connections, at the time of [`Control::listener_stats`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerStats {
     /// Its address.
@@ -224,12 +223,12 @@ pub struct ListenerStats {
     pub open: u64,
     /// Connections accepted since the start.
     pub accepted: u64,
-    /// Connections turned away since the start.
+    /// Connections rejected since the start.
     pub rejected: u64,
 }
 
 impl ListenerStats {
-    /// The address in words, and the counts: open, accepted, turned away.
+    /// The address as text, and the counts: open, accepted, rejected.
     #[must_use]
     pub fn named(&self) -> (String, [u64; 3]) {
         (self.address.to_string(), [self.open, self.accepted, self.rejected])
@@ -247,7 +246,7 @@ pub struct Stats {
     pub listen_disabled_num: u64,
     pub time_in_listen_disabled_us: u64,
     pub conn_yields: u64,
-    /// Times a connection went from one worker to another.
+    /// The number of moves of connections between workers.
     pub moved: u64,
     pub idle_kicks: u64,
     /// Connections closed because the peer did not take its replies.
@@ -258,12 +257,12 @@ pub struct Stats {
     pub reads: u64,
     /// System calls that wrote to connections.
     pub writes: u64,
-    /// Times a poller returned.
+    /// The number of times that a poller returned.
     pub turns: u64,
     /// Bytes of unconsumed input and unsent output held now.
     pub buffered_bytes: u64,
     pub udp_requests: u64,
-    /// Datagrams that were no request of one datagram, or whose reply was over the limit.
+    /// Datagrams that were not a whole request, or whose reply was over the limit.
     pub udp_dropped: u64,
     /// TLS handshakes completed.
     pub tls_sessions: u64,
@@ -271,7 +270,7 @@ pub struct Stats {
     pub tls_handshake_errors: u64,
     /// TLS sessions that broke after their handshake.
     pub tls_errors: u64,
-    /// TLS sessions that were closed because all together took too much memory.
+    /// TLS sessions that were closed because all together used too much memory.
     pub tls_kicks: u64,
     pub accepting_conns: bool,
 }
@@ -319,13 +318,12 @@ impl Shared {
     }
 
     pub(crate) fn connections(&self) -> usize {
-        // SeqCst pairs with `is_waiting`: the acceptor announces that it waits and then counts, a
-        // worker takes itself off and then looks whether anyone waits, so one of them sees the
-        // other.
+        // SeqCst pairs with `is_waiting`: the acceptor sets it and then counts, a worker subtracts
+        // itself and then reads it, so one of them sees the other.
         self.workers.iter().map(|worker| worker.connections.load(Ordering::SeqCst)).sum()
     }
 
-    /// Thousandths of a processor that each worker takes.
+    /// The load of each worker in thousandths of a processor.
     pub(crate) fn loads(&self, now_ms: u64) -> Vec<u32> {
         self.workers.iter().map(|worker| worker.load.get(now_ms)).collect()
     }
@@ -337,7 +335,7 @@ impl Shared {
     }
 
     pub(crate) fn stop_accepting(&self) {
-        // SeqCst pairs with the acceptor's load at the begin of its turn. The eventfd makes it turn
+        // SeqCst pairs with the acceptor's load at the start of its turn. The eventfd makes it turn
         // once more after the store.
         self.accept.is_ending.store(true, Ordering::SeqCst);
         self.accept.eventfd.notify();
@@ -345,9 +343,9 @@ impl Shared {
 }
 
 impl Control {
-    /// Stops accepting, lets every connection finish what it has read and flush, and closes it;
-    /// connections that are not done after `patience` are closed as they are. The service's own
-    /// work has as long. Returns at once; [`crate::Handle::join`] waits.
+    /// Stops accepting, lets every connection finish its received requests and flush, and closes
+    /// it; after `patience`, unfinished connections are closed anyway. The service's own work has
+    /// the same time. Returns at once; [`crate::Handle::join`] waits.
     pub fn drain(&self, patience: Duration) {
         self.shared.stop_accepting();
         let deadline = Instant::now() + patience;
@@ -364,7 +362,7 @@ impl Control {
         }
     }
 
-    /// Makes every worker turn once, as if something had come.
+    /// Makes every worker turn once, as if there were input.
     pub fn wake(&self) {
         for worker in &self.shared.workers {
             worker.mailbox.wake();
@@ -374,32 +372,32 @@ impl Control {
     /// The number of each worker's turns since the start.
     #[must_use]
     pub fn turns(&self) -> Vec<u64> {
-        // Relaxed: a number that is compared with itself, a moment ago.
+        // Relaxed: a number that is compared with its own earlier value.
         let turns = |worker: &WorkerShared| worker.counters.turns.load(Ordering::Relaxed);
         self.shared.workers.iter().map(turns).collect()
     }
 
-    /// Changes how many connections may be open at once.
+    /// Changes the maximum number of open connections.
     pub fn set_max_connections(&self, max: usize) {
         // SeqCst pairs with the load in the acceptor's `is_full`. The eventfd makes the acceptor
-        // look again after the store.
+        // check again after the store.
         self.shared.accept.max_connections.store(max, Ordering::SeqCst);
         self.shared.accept.eventfd.notify();
     }
 
-    /// The addresses being listened on, as bound.
+    /// The addresses of the listeners, as bound.
     #[must_use]
     pub fn listeners(&self) -> &[Arc<ListenAddress>] {
         &self.shared.listeners
     }
 
-    /// The sockets being listened on, by descriptor.
+    /// The listening sockets, by descriptor.
     #[must_use]
     pub fn sockets(&self) -> &BTreeMap<RawFd, Arc<ListenAddress>> {
         &self.shared.sockets
     }
 
-    /// The TCP addresses being listened on, as bound.
+    /// The TCP addresses of the listeners, as bound.
     pub fn tcp_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.shared.listeners.iter().filter_map(|listener| match **listener {
             ListenAddress::Tcp(address, _) => Some(address),
@@ -478,7 +476,7 @@ impl Control {
         }
     }
 
-    /// Counts from zero again; what is a state and not a count stays.
+    /// Restarts the counts from zero; states are kept.
     pub fn reset_stats(&self) {
         let mut baseline = self.shared.baseline.lock().unwrap_or_else(PoisonError::into_inner);
         *baseline = self.totals();
@@ -486,8 +484,8 @@ impl Control {
 
     fn totals(&self) -> Stats {
         let accept = &self.shared.accept;
-        // Relaxed: numbers for people, each as it was a moment ago. The SeqCst of the two flags has
-        // no partner here: for `stats` any ordering would do.
+        // Relaxed: numbers for people, each from a moment ago. The SeqCst of the two flags has no
+        // partner here: for `stats` any ordering would do.
         let sum = |counter: fn(&Counters) -> &AtomicU64| {
             let each = self.shared.workers.iter().map(|worker| counter(&worker.counters));
             each.map(|counter| counter.load(Ordering::Relaxed)).sum()

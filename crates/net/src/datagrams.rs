@@ -5,15 +5,15 @@
 //!     recvmmsg -> requests[0..32] -> the service, one by one -> replies in a row -> sendmmsg
 //! ```
 //!
-//! A reply of several datagrams is one message of the batch where the kernel cuts it by itself
-//! (`UDP_SEGMENT`): the service's datagrams lie [`DATAGRAM_BYTES`] apart.
+//! A reply of several datagrams is one message of the batch if the kernel splits it
+//! (`UDP_SEGMENT`): the service's datagrams are [`DATAGRAM_BYTES`] apart.
 //!
 //! # The libraries
 //!
-//! `recvmmsg` is nix's, which keeps the headers between calls; `sendmmsg` is rustix's, which says
-//! how many messages were taken (nix can only tell by reading addresses that sending leaves unset).
-//! quinn-udp was looked at and not taken: it sends to one peer at a time, and our replies go to as
-//! many peers as there are requests.
+//! `recvmmsg` is nix's, which keeps the headers between calls; `sendmmsg` is rustix's, which
+//! returns how many messages were taken (nix finds this only by reading addresses that sending
+//! leaves unset). quinn-udp was rejected: it sends to one peer at a time, but replies go to as many
+//! peers as there are requests.
 //!
 //! Source: *Scaling Memcache at Facebook*, section 6.1 (a UDP port for each thread); recvmmsg(2),
 //! sendmmsg(2), udp(7).
@@ -33,34 +33,34 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmm
 
 use crate::peer::{ListenAddress, Peer};
 
-/// Bytes of each datagram of a reply but its last: what fits into an Ethernet packet, as in
+/// Bytes of each datagram of a reply except its last: the payload of an Ethernet packet, as in
 /// memcached.
 pub const DATAGRAM_BYTES: usize = 1400;
 
-/// Datagrams received, and messages sent, by one system call at most.
+/// The maximum number of datagrams received, and messages sent, by one system call.
 const BATCH: usize = 32;
 
-/// Most bytes of a request's datagram, frame included: UDP's own limit.
+/// The maximum bytes of a request's datagram, including the frame: UDP's own limit.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
-/// Replies are sent when they are this long together, in bytes, even if requests of the batch are
+/// Replies are sent when they reach this many bytes together, even if requests of the batch are
 /// left.
 const SEND_AT_BYTES: usize = 128 * 1024;
 
-/// Scratch for replies that has grown past this is given back, in bytes.
+/// Larger scratch for replies is freed, in bytes.
 const REPLIES_KEPT: usize = 4 * SEND_AT_BYTES;
 
-/// Datagrams of a reply that the kernel cuts out of one message. No more fit into the length of an
+/// Datagrams of a reply that the kernel splits from one message. No more fit into the length of an
 /// IP packet.
 const SEGMENTS_MAX: usize = 45;
 
-/// One socket, and what the kernel is to fill in.
+/// One socket, and the buffers for the kernel.
 pub(crate) struct DatagramSocket {
-    /// A copy for this worker alone: each datagram's peer counts a reference to it.
+    /// This worker's own copy: each datagram's peer counts a reference to it.
     address: Arc<ListenAddress>,
     socket: UdpSocket,
     headers: Headers,
-    /// Datagrams in one message: more than one while the kernel cuts.
+    /// Datagrams in one message: more than one while the kernel splits.
     segments: usize,
 }
 
@@ -96,7 +96,7 @@ impl Datagrams {
         }
     }
 
-    /// The `index`th datagram received, its sender, and where its reply is appended.
+    /// The `index`th datagram received, its sender, and the buffer to append its reply to.
     pub(crate) fn request(&mut self, index: usize) -> Option<(&[u8], SocketAddr, &mut Vec<u8>)> {
         let (len, from) = *self.arrived.get(index)?;
         let datagram = self.requests.get(index * REQUEST_BYTES_MAX..)?.get(..len)?;
@@ -108,7 +108,7 @@ impl Datagrams {
         self.replies.len()
     }
 
-    /// Whether the replies should be sent before there are more.
+    /// True if the replies should be sent before there are more.
     pub(crate) fn is_full(&self) -> bool {
         self.replies.len() >= SEND_AT_BYTES || self.messages.len() >= BATCH
     }
@@ -131,7 +131,7 @@ impl DatagramSocket {
         made
     }
 
-    /// The port that it listens on.
+    /// The port of the listener.
     pub(crate) fn port(&self) -> Option<u16> {
         match &*self.address {
             ListenAddress::Udp(address, _) => Some(address.port()),
@@ -139,13 +139,13 @@ impl DatagramSocket {
         }
     }
 
-    /// The sender of a datagram that came by this socket.
+    /// The sender of a datagram on this socket.
     pub(crate) fn peer(&self, remote: SocketAddr) -> Peer {
         let fd = self.socket.as_raw_fd();
         Peer { remote: Some(remote), listener: Arc::clone(&self.address), fd }
     }
 
-    /// Receives what is there, up to a batch; the number of datagrams, zero if there are none.
+    /// Receives the waiting datagrams, up to a batch; returns their number, zero if there are none.
     pub(crate) fn receive(&mut self, into: &mut Datagrams) -> usize {
         let Datagrams { requests, arrived, .. } = into;
         arrived.clear();
@@ -156,7 +156,7 @@ impl DatagramSocket {
         arrived.len()
     }
 
-    /// Everything in the replies from byte `start` on goes to `to`.
+    /// Addresses the replies from byte `start` on to `to`.
     pub(crate) fn reply(&self, batch: &mut Datagrams, start: usize, to: SocketAddr) {
         let end = batch.replies.len();
         let mut from = start;
@@ -167,16 +167,16 @@ impl DatagramSocket {
         }
     }
 
-    /// Sends the replies; returns how many system calls that took. A full socket or an unreachable
-    /// peer loses a reply, as any datagram may be lost.
+    /// Sends the replies; returns the number of system calls. A full socket or an unreachable peer
+    /// loses a reply, as any datagram may be lost.
     pub(crate) fn send(&mut self, batch: &mut Datagrams) -> u64 {
         let (mut sent, mut calls) = (0, 0);
         while sent < batch.messages.len() {
             calls += 1;
             match send(&self.socket, &batch.replies, &batch.messages[sent..]) {
                 Ok(taken) if taken > 0 => sent += taken,
-                // A path that cannot take whole datagrams of ours, or a device that cannot sum
-                // them: cut them here.
+                // The path cannot take such datagrams whole, or the device cannot checksum them:
+                // split them here.
                 Err(Errno::INVAL | Errno::IO | Errno::MSGSIZE) if self.segments > 1 => {
                     self.cut_ourselves(batch, sent);
                     sent = 0;
@@ -191,10 +191,10 @@ impl DatagramSocket {
         calls
     }
 
-    /// From now on a message is one datagram; the unsent ones of `batch` are made so.
+    /// Makes each message one datagram from now on, including the unsent ones of `batch`.
     #[cold]
     fn cut_ourselves(&mut self, batch: &mut Datagrams, sent: usize) {
-        // Zero switches it off, which has no way to fail where switching it on did not.
+        // Zero switches it off, which cannot fail if switching it on did not.
         let _ = self.set_segment_bytes(0);
         self.segments = 1;
         let whole: Vec<Message> = batch.messages.drain(..).skip(sent).collect();
@@ -230,8 +230,7 @@ fn receive<S>(
     let mut slices: [_; BATCH] =
         array::from_fn(|_| [IoSliceMut::new(slots.next().unwrap_or_default())]);
     let flags = MsgFlags::MSG_DONTWAIT;
-    // Nothing there, or an error of an earlier reply's peer: the next call tells of datagrams
-    // again.
+    // Nothing there, or an error of an earlier reply's peer: the next call returns datagrams again.
     let Ok(results) = recvmmsg(socket.as_raw_fd(), headers, &mut slices, flags, None) else {
         return;
     };
@@ -243,7 +242,7 @@ fn receive<S>(
     }
 }
 
-/// Sends a batch of `messages`, which lie in `replies`; the number taken.
+/// Sends a batch of `messages`, which are in `replies`; returns the number taken.
 fn send(socket: &UdpSocket, replies: &[u8], messages: &[Message]) -> rustix::io::Result<usize> {
     let count = messages.len().min(BATCH);
     let Some(last) = messages.get(count.wrapping_sub(1)) else { return Ok(0) };

@@ -1,8 +1,7 @@
-//! A listening socket that the program which started this one left open, named by its descriptor's
-//! number.
+//! A listening socket that the parent program left open, named by its descriptor's number.
 //!
-//! A number alone does not say that the descriptor is nobody else's, so it is not taken: the kernel
-//! is asked for a copy, by sending it to ourselves.
+//! A number alone does not prove that no other code owns the descriptor, so it is not taken.
+//! Instead, the process requests a copy from the kernel by sending the descriptor to itself.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,11 +13,11 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use socket2::SockRef;
 
-/// A copy of the listening TCP socket with this number, ready to be served, and where it listens.
+/// Returns a copy of the listening TCP socket with this number, ready to serve, and its address.
 ///
 /// # Errors
 ///
-/// There is none: the number is no descriptor's, or that is no TCP socket, or it does not listen.
+/// There is none: the number has no descriptor, or not a TCP socket's, or it does not listen.
 pub fn inherited_listener(number: RawFd) -> io::Result<(SocketAddr, OwnedFd)> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what);
     let copy = copy(number)?;
@@ -66,7 +65,7 @@ mod tests {
         let copy = TcpListener::from(copy);
         copy.set_nonblocking(false).unwrap();
         assert_eq!(copy.accept().unwrap().1, client.local_addr().unwrap());
-        // The number itself is as it was.
+        // The number itself stays unchanged.
         drop(copy);
         TcpStream::connect(bound).unwrap();
 

@@ -1,8 +1,8 @@
 //! Input and output of a session.
 //!
-//! Neither owns a buffer. Input lies in the worker's read buffer or, when a connection has had to
-//! wait, in its leftovers. Output is the worker's scratch, which is empty before and after each
-//! connection is served; only what a socket did not take is kept with the connection.
+//! Neither owns a buffer. Input is in the worker's read buffer or, when a connection has had to
+//! wait, in its unconsumed rest. Output is the worker's scratch, which is empty before and after
+//! each connection is served; a connection keeps only the bytes that its socket did not take.
 //!
 //! ```text
 //!     reply -> scratch (shared by the worker) --send--> socket
@@ -25,15 +25,15 @@ use crate::conn_id::Token;
 use crate::mailbox::{Mailbox, Waker};
 use crate::tls::Tls;
 
-/// Bytes of scratch from which [`Output::is_full`] asks for a flush: as many as the kernel takes at
+/// Bytes of scratch from which [`Output::is_full`] demands a flush: as many as the kernel takes at
 /// once from a server's connection (`TCP_NOTSENT_LOWAT`), so that a multiget's reply of 100 KB is
 /// one write. Four writes of a quarter take a third more processor time.
 pub const FLUSH_BYTES: usize = 128 * 1024;
 
-/// Most input a session ever sees at once, and one more than it may leave unconsumed, in bytes.
+/// The maximum input of a session at once, and one more than it may leave unconsumed, in bytes.
 pub const INPUT_MAX: usize = 64 * 1024;
 
-/// Everything a connection has received and its session has not consumed.
+/// All bytes that a connection has received and its session has not consumed.
 #[derive(Debug)]
 pub struct Input<'a> {
     bytes: &'a [u8],
@@ -46,7 +46,7 @@ impl<'a> Input<'a> {
         Self { bytes }
     }
 
-    /// The unconsumed bytes. The slice outlives this borrow, so a parsed request may be kept over
+    /// The unconsumed bytes. The slice outlives this borrow, so a parsed request may be kept across
     /// [`Self::consume`].
     #[inline]
     #[must_use]
@@ -58,7 +58,7 @@ impl<'a> Input<'a> {
     ///
     /// # Panics
     ///
-    /// When `count` is more than there is.
+    /// Panics when `count` is more than there is.
     #[inline]
     pub fn consume(&mut self, count: usize) {
         self.bytes = &self.bytes[count..];
@@ -70,9 +70,9 @@ impl<'a> Input<'a> {
 pub struct Output<'a> {
     scratch: &'a mut Vec<u8>,
     target: Target<'a>,
-    /// The socket took less than it was given: nothing more is tried in this turn.
+    /// The socket took less than it was given: nothing more is sent in this turn.
     blocked: bool,
-    /// The socket failed; everything written from here on is dropped.
+    /// The socket failed; all later writes are dropped.
     failed: bool,
     sent: Sent,
 }
@@ -83,11 +83,11 @@ pub struct Output<'a> {
 pub struct SimulatedSocket {
     /// The connection's name.
     pub conn: ConnId,
-    /// Bytes that are still taken.
+    /// The number of bytes that it still takes.
     pub room: usize,
     /// Bytes that were taken.
     pub taken: Vec<u8>,
-    /// Bytes that wait for room, in front of all that is to come.
+    /// Bytes that wait for room, before all later ones.
     pub pending: Vec<u8>,
 }
 
@@ -99,7 +99,7 @@ impl SimulatedSocket {
         Self { conn, room: 0, taken: Vec::new(), pending: Vec::new() }
     }
 
-    /// Takes what waits for room, as far as there is some now. True if nothing is left.
+    /// Takes the bytes that wait for room, as far as there is some. True if none are left.
     pub fn take_pending(&mut self) -> bool {
         let pending = std::mem::take(&mut self.pending);
         let taken = self.take(&pending);
@@ -127,14 +127,14 @@ enum Target<'a> {
     },
 }
 
-/// A connection's socket, and what its session may ask of it.
+/// A connection's socket, and the services for its session.
 #[derive(Debug)]
 pub(crate) struct OutputSocket<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     pub(crate) arrivals: &'a mut Option<Box<Arrivals>>,
     pub(crate) mailbox: &'a Arc<Mailbox>,
     pub(crate) token: Token,
-    /// Of a connection that speaks TLS.
+    /// Set for a connection with TLS.
     pub(crate) sealing: Option<Sealing<'a>>,
 }
 
@@ -158,7 +158,7 @@ pub(crate) struct Sent {
     pub(crate) writes: u64,
 }
 
-/// The state that an [`Output`] was left in.
+/// The final state of an [`Output`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome {
     pub(crate) blocked: bool,
@@ -174,7 +174,7 @@ impl<'a> Output<'a> {
         Self::new(scratch, Target::Memory)
     }
 
-    /// Output to a simulated connection, of which nothing is pending; `scratch` is empty.
+    /// Output to a simulated connection without pending bytes; `scratch` is empty.
     #[must_use]
     pub fn to_simulated(scratch: &'a mut Vec<u8>, socket: &'a mut SimulatedSocket) -> Self {
         Self::new(scratch, Target::Simulated(socket))
@@ -193,15 +193,15 @@ impl<'a> Output<'a> {
         Self { scratch, target, blocked: false, failed: false, sent: Sent::default() }
     }
 
-    /// The buffer to which replies are appended. Bytes already in it belong to earlier replies and
-    /// are not to be changed.
+    /// The buffer for replies. Bytes already in it belong to earlier replies and must not be
+    /// changed.
     #[inline]
     pub fn buf(&mut self) -> &mut Vec<u8> {
         self.scratch
     }
 
-    /// True if the session should [`Self::flush`] before it appends another reply. To be asked once
-    /// a reply, so that the scratch never grows past [`FLUSH_BYTES`] and one reply.
+    /// True if the session should [`Self::flush`] before it appends another reply. Check it once
+    /// per reply, so that the scratch never grows past [`FLUSH_BYTES`] and one reply.
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {
@@ -209,7 +209,7 @@ impl<'a> Output<'a> {
         is_long && !matches!(self.target, Target::Memory) || self.blocked || self.failed
     }
 
-    /// Sends what was appended. True when all of it has left; false when the socket is full or
+    /// Sends the appended bytes. True when all have been sent; false when the socket is full or
     /// broken, and then the session returns [`crate::Flow::Blocked`].
     pub fn flush(&mut self) -> bool {
         if matches!(self.target, Target::Memory) {
@@ -243,14 +243,14 @@ impl<'a> Output<'a> {
         !(self.blocked || self.failed)
     }
 
-    /// Sends `slices` straight to the socket, behind everything appended so far. Returns how many
-    /// of their bytes were taken; fewer than all means the session keeps the rest, returns
-    /// [`crate::Flow::Blocked`] and goes on from there when it is served again. `Ok(0)` is "would
+    /// Sends `slices` straight to the socket, after all bytes appended so far. Returns how many of
+    /// their bytes were taken. If not all were, the session keeps the rest, returns
+    /// [`crate::Flow::Blocked`] and continues from there when it is served again. `Ok(0)` is "would
     /// block".
     ///
     /// # Errors
     ///
-    /// When the socket has failed. The session returns any flow; the connection is closed.
+    /// The socket has failed. The session returns any flow; the connection is closed.
     pub fn write_through(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if matches!(self.target, Target::Memory) {
             for slice in slices {
@@ -272,9 +272,8 @@ impl<'a> Output<'a> {
         matches!(&self.target, Target::Socket { socket, .. } if socket.sealing.is_some())
     }
 
-    /// Seals `slices` and sends them, until the socket is full; with `whole`, what comes after that
-    /// is sealed, too, and kept. Returns how many of their bytes were sealed: they are gone, sent
-    /// or pending.
+    /// Seals `slices` and sends them, until the socket is full; with `whole`, also seals and keeps
+    /// the rest. Returns how many of their bytes were sealed: they are sent or pending.
     fn send_sealed(&mut self, slices: &[IoSlice<'_>], whole: bool) -> usize {
         let Target::Socket { socket, pending } = &mut self.target else { return 0 };
         let OutputSocket { socket, sealing: Some(sealing), .. } = socket else { return 0 };
@@ -307,8 +306,8 @@ impl<'a> Output<'a> {
         done
     }
 
-    /// A handle by which another thread makes the loop serve this connection again. Using it after
-    /// the connection has ended does nothing. `None` for an output that only collects.
+    /// A handle by which another thread makes the loop serve this connection again. It has no
+    /// effect after the connection has ended. `None` for an output that only collects.
     #[must_use]
     pub fn waker(&self) -> Option<Waker> {
         match &self.target {
@@ -329,8 +328,8 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Asks the kernel to say of this connection's input when it came. Not of TLS, whose records
-    /// are not the session's bytes.
+    /// Requests arrival times of this connection's input from the kernel. Not for TLS, whose
+    /// records are not the session's bytes.
     pub fn stamp_arrivals(&mut self) {
         if let Target::Socket { socket, .. } = &mut self.target
             && socket.sealing.is_none()
@@ -340,8 +339,8 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The time at which the kernel received the last segment of what was read last, if
-    /// [`Self::stamp_arrivals`] asked for it before and the kernel has said so.
+    /// The time at which the kernel received the last segment of the last bytes read, if
+    /// [`Self::stamp_arrivals`] requested it before and the kernel has reported it.
     #[must_use]
     pub fn last_arrival(&self) -> Option<SystemTime> {
         match &self.target {
@@ -350,7 +349,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Ends the turn: sends or keeps what is left.
+    /// Ends the turn: sends or keeps the rest.
     pub(crate) fn finish(mut self) -> Outcome {
         self.flush();
         Outcome { blocked: self.blocked, failed: self.failed, sent: self.sent }
@@ -383,8 +382,8 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Appends bytes that are kept for one connection; false when there is no memory for them. They are
-/// as many as that connection still has to come or to take, so exactly as much is asked for.
+/// Appends bytes that are kept for one connection; false when there is no memory for them. The
+/// connection's rest is exactly this long, so exactly this much is allocated.
 #[must_use]
 pub(crate) fn try_extend(buffer: &mut Vec<u8>, bytes: &[u8]) -> bool {
     let is_first = buffer.capacity() == 0;

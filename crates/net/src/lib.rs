@@ -1,9 +1,9 @@
-//! Listeners, event loop, buffers. Moves bytes, and knows no command and no protocol.
+//! Listeners, event loop, buffers. Moves bytes, independently of commands and protocols.
 //!
-//! [`Listen::bind`] binds the addresses, [`start`] serves them with one [`Service`] a worker,
-//! [`Control`] watches and ends it. Each worker has its own epoll loop (level-triggered),
+//! [`Listen::bind`] binds the addresses, [`start`] serves them with one [`Service`] per worker,
+//! [`Control`] observes and ends it. Each worker has its own epoll loop (level-triggered),
 //! connections, read buffer and output scratch; an acceptor thread hands connections to the
-//! workers, evenly or gathered on few ([`Placement`]). Workers share nothing but counters.
+//! workers, evenly or gathered on few ([`Placement`]). Workers share only counters.
 #![deny(unsafe_code)]
 
 mod accept;

@@ -1,5 +1,5 @@
-//! Binding: TCP addresses, a unix socket, UDP addresses. Done before the threads start, so that a
-//! server may bind low ports and then give up its rights.
+//! Binds TCP addresses, a unix socket and UDP addresses, before the threads start, so that a server
+//! may bind low ports and then give up its rights.
 
 use std::fs;
 use std::io;
@@ -16,8 +16,8 @@ use crate::socket_handover::Inherited;
 use crate::sockets::{SocketFile, Sockets, StreamListener};
 
 /// Bytes of replies that wait in the kernel for a client's window, for each connection
-/// (`TCP_NOTSENT_LOWAT`). Without a limit a client that does not read has the kernel hold up to 4
-/// MB. What is on its way to a client that reads does not count, so its throughput stays.
+/// (`TCP_NOTSENT_LOWAT`). Without a limit, the kernel holds up to 4 MB for a client that does not
+/// read. Bytes in transit to a reading client do not count, so its throughput is unaffected.
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
 /// The addresses to listen on.
@@ -29,9 +29,9 @@ pub struct Listen {
     pub udp: Vec<SocketAddr>,
     /// A unix socket: its path and its permission bits.
     pub unix: Option<(PathBuf, u32)>,
-    /// Connections the kernel may hold before they are accepted.
+    /// The maximum number of connections in the kernel before they are accepted.
     pub backlog: i32,
-    /// UDP sockets for each address, one a worker; the kernel spreads the senders over them.
+    /// UDP sockets for each address, one per worker; the kernel distributes the senders over them.
     pub udp_sockets: usize,
 }
 
@@ -40,17 +40,17 @@ impl Listen {
     ///
     /// # Errors
     ///
-    /// The first address that cannot be bound, named in the message. A unix socket's path is taken
-    /// over only from a socket on which nobody listens; anything else there is
-    /// [`io::ErrorKind::AlreadyExists`] if it is no socket, and [`io::ErrorKind::AddrInUse`].
+    /// Names the first address that cannot be bound. A unix socket's path is taken over only from a
+    /// socket without a listener; anything else there is [`io::ErrorKind::AlreadyExists`] if it is
+    /// no socket, and [`io::ErrorKind::AddrInUse`].
     pub fn bind(&self) -> io::Result<Sockets> {
         self.bind_or_inherit(&mut Inherited::default())
     }
 
     /// Binds every address that has no inherited socket, and takes the inherited socket for the
-    /// others. The file of an inherited unix socket stays the other process's until
-    /// [`Sockets::claim_files`], and its permissions as they are until [`Sockets::set_modes`]. The
-    /// file of a socket of systemd stays as it is.
+    /// others. The other process owns the file of an inherited unix socket until
+    /// [`Sockets::claim_files`], and its permissions stay until [`Sockets::set_modes`]. The file of
+    /// a socket of systemd stays unchanged.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Listen {
             let is_systemds = found.as_ref().is_some_and(|found| found.is_systemds);
             let listener = match found {
                 Some(found) if is_systemds => self.inherit_unix(found.socket.into(), path, None),
-                // Nobody reaches a socket whose file was removed.
+                // No client can reach a socket whose file was removed.
                 Some(found) if path.exists() => SocketFile::at(path, *mode).and_then(|file| {
                     let listener = self.inherit_unix(found.socket.into(), path, Some(file))?;
                     listener.leave_file(true);
@@ -100,7 +100,7 @@ impl Listen {
         wanted: SocketAddr,
         index: usize,
     ) -> io::Result<StreamListener> {
-        // It listens already; this changes how many may wait.
+        // It already listens; this changes how many may wait.
         socket.listen(self.backlog)?;
         socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
         let address = Arc::new(ListenAddress::Tcp(local_address(&socket, wanted)?, index));
@@ -124,7 +124,7 @@ impl Listen {
             socket.set_only_v6(true)?;
         }
         socket.set_reuse_address(true)?;
-        // Linux hands these down to the accepted sockets.
+        // Linux passes these on to the accepted sockets.
         socket.set_tcp_nodelay(true)?;
         socket.set_keepalive(true)?;
         socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
@@ -141,7 +141,7 @@ impl Listen {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         socket.bind(&SockAddr::unix(path)?)?;
-        // Nobody can connect before `listen`, so there is no moment with wrong permissions.
+        // No client can connect before `listen`, so permissions are never wrong.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         self.inherit_unix(socket, path, Some(SocketFile::at(path, mode)?))
     }
@@ -155,8 +155,8 @@ impl Listen {
         let mut bound = address;
         let mut group = Vec::new();
         let mut is_systemds = false;
-        // All of them, even more than there are workers: the kernel spreads the senders over every
-        // one.
+        // All of them, even more than there are workers: the kernel distributes the senders over
+        // all.
         while let Some(found) = inherited.take_udp(bound, &self.udp) {
             bound = local_address(&SockRef::from(&found.socket), bound)?;
             is_systemds |= found.is_systemds;
@@ -165,8 +165,8 @@ impl Listen {
         let is_inherited = !group.is_empty();
         for _ in group.len()..self.udp_sockets.max(1) {
             let socket = match one_of_group(bound) {
-                // The kernel shares a port among sockets of one user that allow it. Those of
-                // another, or ones that do not allow it, serve alone.
+                // The kernel shares a port among sockets of one user that allow it. Sockets of
+                // another user, or that do not allow it, serve alone.
                 Err(error) if is_inherited && error.kind() == io::ErrorKind::AddrInUse => break,
                 other => other?,
             };
@@ -182,7 +182,7 @@ impl Listen {
 struct UdpGroup {
     address: Arc<ListenAddress>,
     sockets: Vec<UdpSocket>,
-    /// Whether systemd opened one of them.
+    /// True if systemd opened one of them.
     is_systemds: bool,
 }
 
@@ -198,7 +198,7 @@ fn one_of_group(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Removes a socket file left by a server that has ended; leaves everything else alone.
+/// Removes a socket file of a server that has ended, but no other file.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {

@@ -12,8 +12,8 @@ use crate::conn_id::Token;
 use crate::peer::Peer;
 use crate::tls::Tls;
 
-/// Capacity of a queue of messages that is kept. Memory that a crowd made it take may be needed
-/// elsewhere when the crowd has gone.
+/// Queue capacity that is kept. The memory for a crowd may be needed elsewhere when the crowd has
+/// gone.
 pub(crate) const MESSAGES_KEPT: usize = 64;
 
 /// One message to a worker.
@@ -21,13 +21,13 @@ pub(crate) const MESSAGES_KEPT: usize = 64;
 pub(crate) enum Message {
     /// An accepted connection.
     Accepted(OwnedFd, Peer),
-    /// A connection that another worker had, with nothing to be done on it.
+    /// A connection from another worker, without pending work.
     Moved(OwnedFd, Peer, Option<Box<Tls>>),
-    /// Finish what was read, then close; at the deadline close anyway.
+    /// Finish the received requests, then close; at the deadline close anyway.
     Drain(Instant),
     /// Close everything now.
     Stop,
-    /// Serve this connection although nothing arrived.
+    /// Serve this connection although no input came.
     Wake(Token),
 }
 
@@ -60,12 +60,12 @@ impl Mailbox {
         self.eventfd.notify();
     }
 
-    /// Ends the worker's wait, with nothing to tell.
+    /// Ends the worker's wait without a message.
     pub(crate) fn wake(&self) {
         self.eventfd.notify();
     }
 
-    /// Takes everything posted, into `into`, and lets the eventfd ring again.
+    /// Moves all posted messages into `into`, and lets the eventfd ring again.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
         self.eventfd.drain();
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,11 +91,11 @@ impl EventFd {
         Ok(Self { fd, is_notified: AtomicBool::new(false) })
     }
 
-    /// Ends the wait of whoever polls this.
+    /// Ends the wait of a thread that polls this.
     pub(crate) fn notify(&self) {
-        // Release pairs with the Acquire in `drain`: what was posted before is seen after.
+        // Release pairs with the Acquire in `drain`: it sees what was posted before.
         if !self.is_notified.swap(true, Ordering::AcqRel) {
-            // The counter holds one at most, so the write cannot fail for being full.
+            // The counter holds at most one, so the write cannot fail because it is full.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
@@ -106,7 +106,7 @@ impl EventFd {
         let _ = rustix::io::read(&self.fd, &mut count);
         // Acquire pairs with the Release of the calls of `notify` that this one answers. Release
         // pairs with the Acquire of the next `notify`, which finds false: its write comes after the
-        // read above, and is not lost by it.
+        // read above, so the read does not lose it.
         self.is_notified.swap(false, Ordering::AcqRel);
     }
 }
@@ -129,7 +129,7 @@ impl Waker {
         Self { mailbox, token }
     }
 
-    /// Asks for one more call of [`crate::Service::serve`]. Does nothing when the connection has
+    /// Requests one more call of [`crate::Service::serve`]. Does nothing when the connection has
     /// ended.
     pub fn wake(&self) {
         self.mailbox.post(Message::Wake(self.token));

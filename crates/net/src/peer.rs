@@ -13,7 +13,7 @@ pub struct Peer {
     pub remote: Option<SocketAddr>,
     /// The listener that accepted it.
     pub listener: Arc<ListenAddress>,
-    /// Descriptor number of the connection's socket, or of the socket that a datagram came by.
+    /// Descriptor number of the connection's socket, or of the socket that received a datagram.
     pub fd: RawFd,
 }
 
@@ -29,7 +29,7 @@ pub enum ListenAddress {
 }
 
 impl Peer {
-    /// A peer of no real socket: for tests of a service without one.
+    /// A peer without a real socket, for tests of a service.
     #[must_use]
     pub fn local() -> Self {
         Self { remote: None, listener: Arc::new(ListenAddress::Unix(PathBuf::new())), fd: -1 }
@@ -37,8 +37,7 @@ impl Peer {
 }
 
 impl fmt::Display for ListenAddress {
-    /// As memcached's `stats conns` writes it: `tcp:127.0.0.1:11211`, `tcp6:[::1]:11211`,
-    /// `unix:/path`.
+    /// As in memcached's `stats conns`: `tcp:127.0.0.1:11211`, `tcp6:[::1]:11211`, `unix:/path`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address, _) => write_address(f, "tcp", *address),
@@ -49,7 +48,7 @@ impl fmt::Display for ListenAddress {
 }
 
 impl fmt::Display for Peer {
-    /// As memcached's `stats conns` writes it: the remote address, or the path for a unix socket.
+    /// As in memcached's `stats conns`: the remote address, or the path for a unix socket.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.remote, &*self.listener) {
             (None, listener) => listener.fmt(f),

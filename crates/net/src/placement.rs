@@ -1,14 +1,14 @@
-//! The choice of the worker that serves a connection: an even spread, or as few workers as can
-//! carry the load.
+//! Chooses the worker that serves a connection: an even spread, or as few workers as can carry the
+//! load.
 //!
 //! A service that collects the requests of many connections before it sends them on (a proxy)
-//! spends the less on each, the more of them one worker has: one write to a server carries more,
-//! and wakes it once. So connections are *gathered*: a new one goes to the first worker that is not
-//! busy; a worker that has become busy gives some of its connections to the one with the least to
-//! do; two that one could carry are joined again.
+//! spends less on each if one worker has more of them: one write to a server carries more, and
+//! wakes it once. So connections are *gathered*: a new one goes to the first worker that is not
+//! busy; a busy worker gives some of its connections to the one with the least load; two that one
+//! could carry are joined again.
 //!
-//! Load is processor time, not time without rest: a worker that others keep from its processor
-//! gains nothing by a second one that they keep from it, too.
+//! Load is processor time, not time without rest: if other threads keep a worker from its
+//! processor, a second worker, which they also keep from it, does not help.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -18,7 +18,8 @@ pub enum Placement {
     /// A new connection goes to the worker with the fewest, and stays there.
     #[default]
     Even,
-    /// On as few workers as can carry them. Only what [`crate::Service::may_move`] allows is moved.
+    /// On as few workers as can carry them. Only connections with [`crate::Service::may_move`]
+    /// move.
     Consolidated(Consolidation),
 }
 
@@ -31,10 +32,10 @@ pub struct Consolidation {
 /// Milliseconds over which a load is measured.
 pub(crate) const WINDOW_MS: u64 = 100;
 
-/// Windows in a row for which a worker must have been able to join another before it does.
+/// A worker joins another only after it could have done so for this many windows in a row.
 const CALM_WINDOWS: u32 = 10;
 
-/// A load that is older is that of a worker which had nothing to do since, in milliseconds.
+/// An older load means that the worker has been idle since, in milliseconds.
 const STALE_MS: u64 = 3 * WINDOW_MS;
 
 /// A worker's step towards fewer workers.
@@ -47,14 +48,14 @@ pub(crate) enum Step {
 }
 
 impl Consolidation {
-    /// A worker is busy when it takes more than `percent` of a processor; 1 to 100.
+    /// A worker is busy when it uses more than `percent` of a processor; 1 to 100.
     #[must_use]
     pub fn below(percent: u8) -> Self {
         Self { busy: u32::from(percent.clamp(1, 100)) * 10 }
     }
 
-    /// Two workers that take no more than this together are joined: far enough below for them to
-    /// stay so.
+    /// Two workers that use at most this together are joined: far enough below for them to stay
+    /// joined.
     fn calm(self) -> u32 {
         self.busy * 6 / 10
     }
@@ -64,7 +65,7 @@ impl Consolidation {
         loads.iter().position(|&load| load < self.busy).unwrap_or_else(|| least(loads, usize::MAX))
     }
 
-    /// The step of the worker `own`. `calm` counts for how long it could have joined another.
+    /// The step of the worker `own`. `calm` counts windows in which it could have joined another.
     pub(crate) fn step(self, loads: &[u32], own: usize, calm: &mut u32) -> Step {
         let mine = loads[own];
         let to = least(loads, own);
@@ -85,13 +86,13 @@ impl Consolidation {
     }
 }
 
-/// The first of the workers with the least load, other than `own`.
+/// The first worker with the least load, other than `own`.
 fn least(loads: &[u32], own: usize) -> usize {
     let others = loads.iter().enumerate().filter(|&(index, _)| index != own);
     others.min_by_key(|&(_, &load)| load).map_or(0, |(index, _)| index)
 }
 
-/// A worker's load as others see it; written by the worker once in a window.
+/// A worker's load for the others; the worker writes it once per window.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     /// Thousandths of a processor.

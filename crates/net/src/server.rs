@@ -1,4 +1,4 @@
-//! Starting the threads and waiting for their end.
+//! Starts the threads and waits for their end.
 
 use std::io;
 use std::net::UdpSocket;
@@ -23,7 +23,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Watches and ends the server from elsewhere.
+    /// Observes and ends the server from elsewhere.
     #[must_use]
     pub fn control(&self) -> &Control {
         &self.control
@@ -39,19 +39,18 @@ impl Handle {
         self.control.stop();
     }
 
-    /// Waits until every thread has ended, which [`Control::drain`] or [`Control::stop`] brings
-    /// about.
+    /// Waits until every thread has ended, after [`Control::drain`] or [`Control::stop`].
     ///
     /// # Panics
     ///
-    /// When a thread has panicked, with its panic.
+    /// Panics when a thread has panicked, with its panic.
     pub fn join(self) {
         for thread in self.threads {
             if let Err(panic) = thread.join() {
                 std::panic::resume_unwind(panic);
             }
         }
-        // Connections accepted while the workers ended: nobody else will close them.
+        // Connections accepted while the workers ended: no other thread will close them.
         for worker in &self.control.shared.workers {
             worker.mailbox.take(&mut Vec::new());
         }
@@ -59,11 +58,11 @@ impl Handle {
 }
 
 /// Starts the workers (threads `worker-0`, `worker-1`, ...) and the acceptor (`acceptor`). `make`
-/// is called in each worker's thread with the worker's number and makes what it serves.
+/// is called in each worker's thread with the worker's number and creates its service.
 ///
 /// # Errors
 ///
-/// When a thread cannot be started, pinned, or given a poller; threads started before have ended.
+/// A thread cannot be started, pinned, or given a poller; threads started before have ended.
 pub fn start<S, F>(
     sockets: Sockets,
     config: &Config,
@@ -103,7 +102,7 @@ where
             });
             match worker {
                 Ok(worker) => {
-                    // The starter waits for every answer, so it is there to hear it.
+                    // The starter waits for every answer, so it still receives this one.
                     let _ = ready.send(Ok(()));
                     drop(ready);
                     worker.run();
@@ -132,7 +131,7 @@ where
     Ok(handle)
 }
 
-/// Deals the sockets of each address out, one to each worker.
+/// Distributes the sockets of each address, one to each worker.
 fn one_each(
     groups: Vec<(Arc<ListenAddress>, Vec<UdpSocket>)>,
     workers: usize,

@@ -1,13 +1,13 @@
-//! The contract between the event loop and what it serves.
+//! The contract between the event loop and its service.
 //!
 //! ```text
 //!     socket -> Input -> Service::serve -> Output -> socket
 //! ```
 //!
 //! One [`Service`] lives in each worker thread and never leaves it, so it needs no lock and no
-//! `Send`. A connection is one [`Service::Session`] to it. The loop calls `serve` with everything
-//! that has arrived and not been consumed; the service answers whole requests into the output and
-//! says by [`Flow`] what the connection waits for.
+//! `Send`. A connection is one [`Service::Session`] to it. The loop calls `serve` with all received
+//! and unconsumed bytes; the service writes the answers of whole requests to the output and
+//! returns, as a [`Flow`], the event that the connection waits for.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -16,8 +16,8 @@ use crate::conn_id::ConnId;
 use crate::io::{Input, Output};
 use crate::peer::Peer;
 
-/// The protocol that a worker serves. Made inside the worker's thread by the closure given to
-/// [`crate::start`].
+/// The protocol that a worker serves. The closure given to [`crate::start`] creates it in the
+/// worker's thread.
 pub trait Service {
     /// The state of one connection.
     type Session;
@@ -25,30 +25,30 @@ pub trait Service {
     /// The poller has returned; called once before anything is served. `now` is read once per turn.
     fn begin_turn(&mut self, now: Instant);
 
-    /// The worker is about to block in the poller: no reference into shared memory may be held from
-    /// here on, except what a session pins in its own state.
+    /// The worker is about to block in the poller: from now on the service may hold no reference
+    /// into shared memory, except what a session pins in its own state.
     fn before_park(&mut self);
 
-    /// `input` has been read from one of several connections that are served next: the memory that
-    /// its first request needs can be asked for. A hint: `serve` is called with the same input all
-    /// the same.
+    /// `input` was read from one of several connections that are served next: the service can
+    /// prefetch the memory that its first request needs. This is a hint: `serve` is called with the
+    /// same input in any case.
     #[inline]
     fn prefetch_lookup(&mut self, _session: &Self::Session, _input: &[u8]) {}
 
-    /// Everything of the group has been looked up, and its first connection is served next.
+    /// All lookups of the group are done, and its first connection is served next.
     #[inline]
     fn prefetch_items(&mut self) {}
 
     /// A connection was accepted and belongs to this worker.
     fn open(&mut self, peer: &Peer) -> Self::Session;
 
-    /// Serves whole requests from `input` until it is used up or the service gives way.
+    /// Serves whole requests from `input` until it is used up or the service yields.
     ///
-    /// `input` is everything received and not yet consumed. It may be empty or unchanged: after
-    /// [`Flow::Blocked`] the call comes when the output is drained, after [`Flow::Yield`] when the
-    /// others were served, after a [`crate::Waker`] was used, and once more when the server drains.
-    /// At most [`crate::INPUT_MAX`] - 1 bytes may stay unconsumed with [`Flow::NeedInput`]; the
-    /// connection is closed otherwise, since no more could be read.
+    /// `input` is all received and unconsumed bytes. It may be empty or unchanged: the call comes
+    /// after [`Flow::Blocked`] when the output is drained, after [`Flow::Yield`] when the others
+    /// were served, after a [`crate::Waker`] was used, and once more when the server drains. At
+    /// most [`crate::INPUT_MAX`] - 1 bytes may stay unconsumed with [`Flow::NeedInput`]; otherwise
+    /// the connection is closed, since no more could be read.
     fn serve(
         &mut self,
         session: &mut Self::Session,
@@ -57,18 +57,18 @@ pub trait Service {
     ) -> Flow;
 
     /// Answers one UDP request, whose whole `datagram` is given. Appends the reply's datagrams to
-    /// `reply`, each [`crate::DATAGRAM_BYTES`] long but the last; what `reply` holds already
+    /// `reply`, each [`crate::DATAGRAM_BYTES`] long except the last; the present content of `reply`
     /// belongs to others.
     fn datagram(&mut self, peer: &Peer, datagram: &[u8], reply: &mut Vec<u8>) -> DatagramFate;
 
-    /// The connection is gone or about to go; its socket is closed afterwards.
+    /// The connection has ended or is about to end; its socket is closed afterwards.
     fn close(&mut self, session: Self::Session, reason: CloseReason);
 
     /// The TLS of a connection is broken, for this reason; [`Self::close`] follows.
     fn tls_failed(&mut self, _session: &Self::Session, _reason: &str) {}
 
-    /// A descriptor of the service's own (a poller of sockets, say) that the loop watches for
-    /// input. Asked once.
+    /// A descriptor of the service (for example a poller of sockets) that the loop watches for
+    /// input. Called once.
     fn outside(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -77,53 +77,53 @@ pub trait Service {
     /// events are served.
     fn on_outside(&mut self) {}
 
-    /// The latest time at which the loop should turn, whatever happens.
+    /// The latest time of the loop's next turn, even without events.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// Everybody was served. The service finishes what it does once for many requests (it sends
-    /// what it collected for others), and names the connections whose answers have come: they are
-    /// served again, and then this is called again, until it names none.
+    /// All connections were served. The service finishes its work for many requests at once (it
+    /// sends what it collected for other servers), and names the connections whose answers have
+    /// come. They are served again, and then this is called again, until it names none.
     fn after_turn(&mut self, _resumed: &mut Vec<ConnId>) {}
 
-    /// True while memory is so short that no connection is to be opened and no handshake goes on.
+    /// True while memory is so short that no connection may be opened and no handshake continues.
     fn is_short_of_memory(&self) -> bool {
         false
     }
 
-    /// Adds the connections that must go now, whatever they wait for: one whose client takes
-    /// nothing is not served, and could not say so. Called at the end of each turn.
+    /// Adds the connections that must be closed now, regardless of their state: one whose client
+    /// reads nothing is not served, and could not report this. Called at the end of each turn.
     fn take_dropped(&mut self, _dropped: &mut Vec<ConnId>) {}
 
-    /// The service holds something back that more work would join: the loop looks for more at once,
-    /// instead of waiting for it.
+    /// True if the service holds something back that further work would join: the loop checks for
+    /// more at once instead of waiting.
     fn is_holding(&self) -> bool {
         false
     }
 
-    /// True if a new session of the same peer could go on for this one, to which nothing is owed:
-    /// nothing else is known of it. Then another worker may take the connection over
+    /// True if a new session of the same peer could replace this one, which owes no reply and has
+    /// no other state. Then another worker may take the connection over
     /// ([`crate::Placement::Consolidated`]).
     fn may_move(&self, _session: &Self::Session) -> bool {
         false
     }
 
-    /// Another worker serves the connection from now on, with a session of its own.
+    /// Another worker serves the connection from now on, with a new session.
     fn moved(&mut self, _session: Self::Session) {}
 
-    /// True if this session's client has to log in and has not: it may not hold its place for long
-    /// ([`crate::Config::login_timeout`]).
+    /// True if this session's client has to log in and has not done so: it may stay only for
+    /// [`crate::Config::login_timeout`].
     fn is_unauthenticated(&self, _session: &Self::Session) -> bool {
         false
     }
 
-    /// The work that this session is amid: others may need the memory of its TLS.
+    /// The current work of this session: others may need the memory of its TLS.
     fn occupation(&self, _session: &Self::Session) -> Occupation {
         Occupation::None
     }
 
-    /// True if there is work that is no session's. A worker that drains waits for its end, too.
+    /// True if there is work that belongs to no session. A draining worker also waits for its end.
     fn has_work(&self) -> bool {
         false
     }
@@ -138,11 +138,11 @@ pub trait Service {
 /// The event that a connection waits for after [`Service::serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// The output is full: serve again when all of it has left. What was appended is kept.
+    /// The output is full: serve again when all of it has been sent. The appended bytes are kept.
     Blocked,
-    /// Send what was appended, then close.
+    /// Send the appended bytes, then close.
     Close,
-    /// Close at once; what was appended and not sent is dropped.
+    /// Close at once; appended and unsent bytes are dropped.
     CloseNow,
     /// Every whole request is answered: serve again when more has arrived.
     NeedInput,
@@ -154,14 +154,14 @@ pub enum Flow {
     Yield,
 }
 
-/// The work that a session is in the middle of.
+/// The current work of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupation {
-    /// Nothing: its next byte begins a request.
+    /// None: its next byte starts a request.
     None,
-    /// A request that came in part, or whose reply is not complete.
+    /// A partly received request, or an incomplete reply.
     Request,
-    /// It waits for what the server has to tell, for as long as its client likes.
+    /// It waits for messages from the server, for as long as its client likes.
     Listening,
 }
 
@@ -193,7 +193,7 @@ pub enum CloseReason {
     InputOverflow,
     /// The service asked for it ([`Flow::Close`] or [`Flow::CloseNow`]).
     Service,
-    /// The peer did not take its replies: for the stall timeout, or for longest when the worker's
+    /// The peer did not read its replies: for the stall timeout, or for longest when the worker's
     /// buffers were full.
     SlowClient,
     /// The socket failed (reset, broken pipe).

@@ -1,7 +1,7 @@
-//! Bound sockets that go from one process to the next, so that no client ever finds a closed port.
+//! Passes bound sockets from one process to the next, so that no client ever finds a closed port.
 //!
-//! Copies of a descriptor lead to one socket: while any process has one, the kernel goes on taking
-//! connections and datagrams for it, and they wait for whoever serves them.
+//! Copies of a descriptor refer to one socket. While any process has one, the kernel keeps
+//! accepting connections and datagrams for it, and they wait for the process that serves them.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ pub struct Inherited {
 pub(crate) struct InheritedSocket {
     kind: Kind,
     pub(crate) socket: OwnedFd,
-    /// Whether systemd listens on it, too: while nobody serves it clients wait, and its file is
+    /// True if systemd also listens on it: while no process serves it clients wait, and its file is
     /// systemd's.
     pub(crate) is_systemds: bool,
 }
@@ -39,11 +39,11 @@ enum Kind {
     Metrics(SocketAddr),
 }
 
-/// Begins the description of a socket of systemd.
+/// Starts the description of a socket of systemd.
 const OF_SYSTEMD: &str = "systemd ";
 
 impl Inherited {
-    /// Adds a socket that was described like this by [`Sockets::descriptors`].
+    /// Adds a socket with this description by [`Sockets::descriptors`].
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Inherited {
         Ok(())
     }
 
-    /// Adds the sockets of `other`. One that is there already is the same socket by another way.
+    /// Adds the sockets of `other`. If one is already there, it is the same socket by another way.
     pub fn merge(&mut self, other: Self) {
         for new in other.sockets {
             match self.sockets.iter_mut().find(|known| known.kind == new.kind) {
@@ -93,7 +93,7 @@ impl Inherited {
         }
     }
 
-    /// Makes the TCP socket that is bound to this address, if there is one, that of the metrics.
+    /// Makes the TCP socket bound to this address, if there is one, the socket of the metrics.
     pub fn name_metrics(&mut self, address: SocketAddr) {
         let found = self.sockets.iter_mut().find(|socket| socket.kind == Kind::Tcp(address));
         if let Some(socket) = found {
@@ -132,7 +132,7 @@ impl Inherited {
         self.of_systemd().next().map(ToString::to_string)
     }
 
-    /// The addresses that have sockets which were not claimed.
+    /// The addresses of unclaimed sockets.
     #[must_use]
     pub fn unclaimed(&self) -> Vec<String> {
         let mut all: Vec<_> = self.sockets.iter().map(|socket| socket.kind.to_string()).collect();
@@ -157,7 +157,7 @@ impl Inherited {
         self.sockets.is_empty()
     }
 
-    /// The socket for this address, which is one of `all` that are wanted.
+    /// The socket for this address, which is one of the wanted addresses `all`.
     pub(crate) fn take_tcp(
         &mut self,
         wanted: SocketAddr,
@@ -202,8 +202,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Whether a bound address is the wanted one. Where any port was wanted any will do, but for those
-/// that are wanted by number: these may speak otherwise.
+/// True if a bound address is the wanted one. If any port was wanted, any port matches except those
+/// that are wanted by number, since these may use another mode.
 fn serves(bound: SocketAddr, wanted: SocketAddr, all: &[SocketAddr]) -> bool {
     let is_any = wanted.port() == 0 && bound.ip() == wanted.ip();
     bound == wanted || is_any && !all.contains(&bound)
@@ -249,8 +249,8 @@ impl Sockets {
         served.chain(metrics)
     }
 
-    /// Leaves the files of unix sockets where they are when the last copy of these sockets is
-    /// dropped: they are another process's now.
+    /// Keeps the files of unix sockets when the last copy of these sockets is dropped: another
+    /// process owns them now.
     pub fn leave_files(&self) {
         self.streams.iter().for_each(|listener| listener.leave_file(true));
     }
@@ -279,8 +279,8 @@ mod tests {
         }
     }
 
-    /// A port that is named keeps its place in the list, which says how it speaks, whatever stands
-    /// before it.
+    /// A port that is named keeps its place in the list, which determines its mode, regardless of
+    /// the entries before it.
     #[test]
     fn a_port_that_is_named_is_not_taken_for_any() {
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     /// The file has the mode that systemd gave it, stays when the last copy is gone, and the next
-    /// process knows whose it is.
+    /// process knows its owner.
     #[test]
     fn a_socket_of_systemd_stays_systemds_from_process_to_process() {
         let path = std::env::temp_dir().join(format!("net-systemds-{}", std::process::id()));
@@ -381,7 +381,7 @@ mod tests {
         assert!(inherited.add("pipe", inherited_one(&old)).is_err());
     }
 
-    /// As systemd's is, which belongs to another user than the server.
+    /// Like systemd's, which belongs to another user than the server.
     #[test]
     fn a_udp_socket_that_shares_its_port_with_nobody_is_served_alone() {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -18,9 +18,9 @@ pub struct Sockets {
     pub(crate) streams: Vec<StreamListener>,
     /// For each address, one socket for each worker.
     pub(crate) datagrams: Vec<(Arc<ListenAddress>, Vec<UdpSocket>)>,
-    /// The addresses at which systemd listens, too.
+    /// The addresses at which systemd also listens.
     pub(crate) systemds: Vec<Arc<ListenAddress>>,
-    /// A listener that the loops do not serve, and that goes with the others to a next process.
+    /// A listener that the loops do not serve, and that the next process also receives.
     pub(crate) metrics: Option<TcpListener>,
 }
 
@@ -39,13 +39,13 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
-    /// The permission bits that it is to have.
+    /// The permission bits to set.
     mode: u32,
     is_left: AtomicBool,
 }
 
 impl Sockets {
-    /// Adds what was bound later: a unix socket, once the rights that low ports need are given up.
+    /// Adds sockets that were bound later: a unix socket, bound without the rights for low ports.
     pub fn append(&mut self, other: Self) {
         self.streams.extend(other.streams);
         self.datagrams.extend(other.datagrams);
@@ -64,8 +64,8 @@ impl Sockets {
         streams.chain(self.datagrams.iter().map(|(address, _)| address))
     }
 
-    /// Gives the files of unix sockets the permission bits that were asked for: an inherited one
-    /// still has those of the other process.
+    /// Gives the files of unix sockets the configured permission bits: an inherited one still has
+    /// those of the other process.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Sockets {
         self.streams.iter().filter_map(|one| one.file.as_ref()).try_for_each(|file| file.set_mode())
     }
 
-    /// Every socket by its descriptor, with its address: an address of UDP has several.
+    /// Every socket by its descriptor, with its address: a UDP address has several.
     pub(crate) fn by_descriptor(&self) -> BTreeMap<RawFd, Arc<ListenAddress>> {
         let streams = self.streams.iter().map(|one| (one.as_fd().as_raw_fd(), &one.address));
         let datagrams = self.datagrams.iter().flat_map(|(address, sockets)| {
@@ -104,7 +104,7 @@ impl StreamListener {
         Ok(Self { address, socket, file: self.file.clone() })
     }
 
-    /// The file is another process's to remove, or ours again.
+    /// Sets which process removes the file: another one, or this one again.
     pub(crate) fn leave_file(&self, is_left: bool) {
         if let Some(file) = &self.file {
             // Relaxed: it is read when the last copy is dropped, and `Arc` orders that after this.
@@ -114,7 +114,7 @@ impl StreamListener {
 }
 
 impl SocketFile {
-    /// The file that is there now.
+    /// The file that exists now.
     pub(crate) fn at(path: &Path, mode: u32) -> io::Result<Self> {
         let file = fs::metadata(path)?;
         let (device, inode) = (file.dev(), file.ino());
@@ -125,7 +125,7 @@ impl SocketFile {
     fn set_mode(&self) -> io::Result<()> {
         let Self { path, device, inode, mode, .. } = self;
         match fs::metadata(path) {
-            // It was removed, or is another's by now.
+            // It was removed, or belongs to another process by now.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Ok(found) if (found.dev(), found.ino()) != (*device, *inode) => Ok(()),
             Ok(found) if found.mode() & 0o7777 == *mode => Ok(()),
@@ -142,7 +142,7 @@ impl Drop for SocketFile {
         let Self { path, device, inode, is_left, .. } = self;
         let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (*device, *inode);
         if !*is_left.get_mut() && fs::symlink_metadata(&*path).is_ok_and(is_same) {
-            // A file that cannot be removed is stale at the next start, and removed then.
+            // A file that cannot be removed is stale at the next start, and is removed then.
             let _ = fs::remove_file(path);
         }
     }

@@ -1,9 +1,9 @@
-//! Timeouts of many connections for a few writes each: a wheel of slot numbers that is looked at
+//! Timeouts of many connections for a few writes each: a wheel of slot numbers that is checked
 //! lazily.
 //!
 //! A connection that moves bytes only notes the time. When the wheel reaches its slot, the loop
-//! looks at that note and either closes the connection or puts the slot back at its real deadline.
-//! So each connection costs one visit for each shortest timeout, however busy it is.
+//! checks that note and either closes the connection or puts the slot back at its real deadline. So
+//! each connection costs one visit per shortest timeout, however busy it is.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub(crate) struct TimerWheel {
 const TICKS: u64 = 64;
 
 impl TimerWheel {
-    /// A wheel whose visits are at most `shortest` apart; deadlines are met up to 1/64 of that too
-    /// late.
+    /// A wheel whose visits are at most `shortest` apart; deadlines are met at most 1/64 of that
+    /// too late.
     pub(crate) fn new(shortest: Duration, now_ms: u64) -> Self {
         let tick_ms =
             u64::try_from(shortest.as_millis()).unwrap_or(u64::MAX).div_ceil(TICKS).max(1);
@@ -30,7 +30,7 @@ impl TimerWheel {
         Self { tick_ms, visited: now_ms / tick_ms, buckets, next: None }
     }
 
-    /// Has `slot` visited at `deadline_ms`, or earlier if that is further than the wheel reaches.
+    /// Schedules a visit of `slot` at `deadline_ms`, or earlier if that is beyond the reach.
     pub(crate) fn insert(&mut self, slot: u32, deadline_ms: u64) {
         let tick =
             deadline_ms.div_ceil(self.tick_ms).clamp(self.visited + 1, self.visited + TICKS + 1);
@@ -43,7 +43,7 @@ impl TimerWheel {
         self.next.map(|tick| (tick * self.tick_ms).saturating_sub(now_ms))
     }
 
-    /// Moves every slot that is due into `due`.
+    /// Moves every due slot into `due`.
     pub(crate) fn advance(&mut self, now_ms: u64, due: &mut Vec<u32>) {
         let now = now_ms / self.tick_ms;
         if self.next.is_none_or(|next| next > now) {
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(due, []);
         wheel.advance(1305, &mut due);
         assert_eq!(due, [7]);
-        // The far one comes early, at the wheel's reach, to be looked at and put back.
+        // The far one comes early, at the wheel's reach, to be checked and put back.
         wheel.advance(1660, &mut due);
         assert_eq!(due, [7, 8]);
         assert_eq!(wheel.wait_ms(1660), None);

@@ -1,4 +1,4 @@
-//! Bytes that the kernel keeps of a socket's output, for its peer to take.
+//! Output of a socket that the kernel keeps until the peer takes it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::ffi::c_int;
@@ -10,24 +10,24 @@ use rustix::ioctl::{Getter, Opcode, ioctl};
 /// A connection's replies in the kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
-    /// Bytes that the client had not taken at the last look.
+    /// Bytes that the client had not taken at the last check.
     pub(crate) bytes: usize,
     /// Bytes sent since then.
     pub(crate) sent: u64,
-    /// The last look that saw nothing left, or that all had been taken that the look before saw.
+    /// The last check that found no bytes left, or that all bytes of the one before had been taken.
     since_ms: u64,
-    /// Its worker is to ask the kernel.
+    /// Its worker has to query the kernel.
     pub(crate) is_listed: bool,
 }
 
 impl Unread {
-    /// Since when the client has left something in the kernel that it could have taken; `None` when
-    /// nothing is known to be there.
+    /// The time since when the client has left bytes in the kernel that it could have taken; `None`
+    /// when none are known to be there.
     pub(crate) fn since_ms(&self) -> Option<u64> {
         (self.bytes > 0).then_some(self.since_ms)
     }
 
-    /// The kernel keeps this many bytes now.
+    /// Notes that the kernel keeps this many bytes now.
     pub(crate) fn see(&mut self, kept: usize, now_ms: u64) {
         let taken = (self.bytes as u64 + self.sent).saturating_sub(kept as u64);
         if kept == 0 || taken >= self.bytes as u64 {
@@ -44,7 +44,7 @@ const SIOCOUTQ: Opcode = 0x5411;
 ///
 /// # Errors
 ///
-/// Those of ioctl(2), as for a descriptor that is no connected socket.
+/// Those of ioctl(2), for example for a descriptor that is not a connected socket.
 pub(crate) fn kept_by_kernel(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
     // SAFETY: the number is that of a request, and the int is the type that it writes: so say
     // tcp(7) and unix(7), and ioctl_tty(2) of terminals.

@@ -12,7 +12,7 @@ use net::{CloseReason, Config, ConnId, Flow, Input, Listen, Output, Peer, Servic
 use rustix::event::EventfdFlags;
 
 /// Answers `later\n` when its own descriptor has become readable, `timed\n` at a deadline, and
-/// reads nothing meanwhile.
+/// reads nothing in the meantime.
 struct Later {
     eventfd: OwnedFd,
     waiting: Option<ConnId>,
@@ -121,7 +121,7 @@ fn an_answer_from_outside_or_in_time_resumes_its_connection() {
         let mut client = TcpStream::connect(address).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut got = [0; 18];
-        // The second and the third line have come while the first waits.
+        // The second and the third line have arrived while the first waits.
         client.write_all(b"a\ntimed\nb\n").unwrap();
         client.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"later\nlater\nlater\n");

@@ -1,6 +1,6 @@
-//! Out of descriptors: old connections go on, the acceptor does not spin, and accepting resumes.
+//! Out of descriptors: old connections continue, the acceptor does not spin, and accepting resumes.
 //!
-//! A binary of its own, which runs itself as the server under a low `RLIMIT_NOFILE` and is the
+//! A separate binary, which runs itself as the server under a low `RLIMIT_NOFILE` and is the
 //! client.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
@@ -29,8 +29,8 @@ fn main() {
         .unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     let address: SocketAddr = lines.next().unwrap().unwrap().parse().unwrap();
-    // How long a busy machine takes is its own affair; a server that had forgotten to accept again
-    // would never.
+    // A busy machine may take any time; a server that had forgotten to accept again would never do
+    // it.
     let resumed = (0..3).map(|_| exhaust(address, &server)).min().unwrap();
     println!("accepting again after {resumed:?}");
     drop(server.stdin.take());
@@ -59,7 +59,7 @@ fn exhaust(address: SocketAddr, server: &Child) -> Duration {
     thread::sleep(Duration::from_millis(100));
     let cpu = cpu_ticks(server.id());
     thread::sleep(Duration::from_millis(500));
-    // A tick is 10 ms: a tenth of a core at most, where spinning would take all of it.
+    // A tick is 10 ms: at most a tenth of a core, where spinning would use all of it.
     assert!(cpu_ticks(server.id()) - cpu <= 5, "spins while out of descriptors");
     first.send(b"echo\n");
     first.expect(b"echo\n");

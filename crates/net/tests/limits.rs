@@ -1,5 +1,5 @@
-//! Bad clients and full servers cost bounded memory and nobody else's time; and the end of a
-//! server.
+//! Bad clients and full servers cost bounded memory and do not delay other clients; also the end of
+//! a server.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -15,7 +15,7 @@ use common::{Client, Running, eventually, one_worker};
 use net::{CloseReason, Config, ConnState, Listen};
 use socket2::SockRef;
 
-/// Asks for far more than a socket holds, again and again, and reads nothing.
+/// Repeatedly requests far more than a socket holds, and reads nothing.
 fn stuck(server: &Running) -> Client {
     let mut client = server.client();
     client.send(&b"big 10000000\n".repeat(2000));
@@ -33,7 +33,7 @@ fn clients_that_do_not_read_hold_a_bounded_amount() {
     let mut clients: Vec<Client> = (0..4).map(|_| stuck(&server)).collect();
     eventually("all stuck", || is_stuck(&server, 4));
     for client in &mut clients {
-        // Whatever else they send stays in the kernel.
+        // All other bytes stay in the kernel.
         client.0.set_nonblocking(true).unwrap();
         while client.0.write(&b"big 10000000\n".repeat(1000)).is_ok() {}
     }
@@ -70,7 +70,7 @@ fn above_the_buffer_limit_the_longest_stuck_are_closed() {
     good.expect(b"echo\n");
 }
 
-/// Each socket takes all that its client asked for, so no buffer of the server holds any of it.
+/// Each socket takes its client's whole replies, so no buffer of the server holds any of them.
 #[test]
 fn replies_that_the_kernel_keeps_count_until_they_are_read() {
     let limit = 400_000;
@@ -85,7 +85,7 @@ fn replies_that_the_kernel_keeps_count_until_they_are_read() {
         clients.push(client);
         reader.send(b"big 100000\n");
         reader.0.read_exact(&mut [0; 100_000]).expect("who reads is served");
-        // Then who does not read has done so for some time.
+        // Then a client that does not read has done so for some time.
         thread::sleep(Duration::from_millis(3));
     }
     eventually("enough kicked", || {
@@ -103,7 +103,7 @@ fn replies_that_the_kernel_keeps_count_until_they_are_read() {
     });
 }
 
-/// Otherwise the kernel keeps them for a client that is not served any more.
+/// Otherwise the kernel keeps them for a client that is no longer served.
 #[test]
 fn replies_to_who_is_closed_for_not_reading_are_dropped() {
     let config = Config { stall_timeout: Some(Duration::from_millis(50)), ..one_worker() };
@@ -114,7 +114,7 @@ fn replies_to_who_is_closed_for_not_reading_are_dropped() {
     assert_eq!(rest.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
 }
 
-/// A client that says `quit` and reads nothing answers the kernel's probes for as long as it likes.
+/// A client that sends `quit` and reads nothing answers the kernel's probes indefinitely.
 #[test]
 fn replies_to_who_quits_and_does_not_read_do_not_stay_in_the_kernel() {
     let server = Running::start(&one_worker());
@@ -140,7 +140,7 @@ fn kept_for(client_port: u16) -> usize {
     of_client.map(|queues| usize::from_str_radix(&queues[..8], 16).unwrap()).sum()
 }
 
-/// The clients that did not log in have just moved; the three have not for longest.
+/// The clients without a login have just moved; the three have not for longest.
 #[test]
 fn unauthenticated_clients_are_closed_before_those_that_logged_in() {
     let server = Running::start(&Config { buffer_bytes_max: 400_000, ..one_worker() });
@@ -234,7 +234,7 @@ fn who_listens_may_be_silent_beyond_the_idle_timeout() {
     listening.send(b"listen\n");
     listening.expect(b"listen\n");
     assert_eq!(idle.rest(), b"");
-    // As long again, and the one that listens is still served.
+    // The same time again, and the one that listens is still served.
     thread::sleep(Duration::from_millis(600));
     listening.send(b"echo\n");
     listening.expect(b"echo\n");
@@ -255,7 +255,7 @@ fn clients_of_a_unix_socket_may_be_silent_beyond_the_idle_timeout() {
     assert_eq!((&got, server.control.stats().idle_kicks), (b"echo\n", 0));
 }
 
-/// Clients that say nothing, or that talk and never log in, give their places to others.
+/// Silent clients, and active ones that never log in, give their places to others.
 #[test]
 fn who_does_not_log_in_is_closed() {
     let login_timeout = Some(Duration::from_millis(300));
@@ -316,7 +316,7 @@ fn draining_ends_at_its_deadline() {
     let seen = server.join();
     assert!(started.elapsed() >= Duration::from_millis(190), "{:?}", started.elapsed());
     assert_eq!(seen.closed.lock().unwrap()[..], [CloseReason::Drain]);
-    // Closed with input unread, so the end is a reset.
+    // Closed with unread input, so the end is a reset.
     let _ = stuck.0.read_to_end(&mut Vec::new());
 }
 

@@ -1,5 +1,4 @@
-//! Connections that are gathered: they move between workers, and nothing of what is said on them is
-//! lost.
+//! Gathered connections: they move between workers without losing any bytes.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -13,10 +12,10 @@ use net::{Config, Consolidation, Placement};
 
 const CLIENTS: usize = 8;
 
-/// How often they are busy, and then nearly idle.
+/// The number of changes between busy and nearly idle.
 const ROUNDS: usize = 3;
 
-/// Two workers of which one is busy as soon as it takes a hundredth of a processor.
+/// Two workers, of which one is busy as soon as it uses a hundredth of a processor.
 fn restless() -> Config {
     let placement = Placement::Consolidated(Consolidation::below(1));
     Config { workers: 2, placement, ..Config::default() }

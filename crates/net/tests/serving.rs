@@ -1,4 +1,4 @@
-//! The loop over real sockets: batches, cuts, fairness, long replies, transports.
+//! The loop over real sockets: batches, splits, fairness, long replies, transports.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -41,7 +41,7 @@ fn bytes_cut_anywhere_give_the_same_replies() {
         client.send(&sent[cut..]);
         client.expect(sent);
     }
-    // Leftovers are given back as soon as they are used up.
+    // Unconsumed rests are freed as soon as they are used up.
     eventually("no leftovers", || server.control.stats().buffered_bytes == 0);
 }
 
@@ -50,7 +50,7 @@ fn a_long_reply_arrives_whole_by_either_way() {
     let server = Running::start(&one_worker());
     let mut client = server.client();
     client.send(b"echo a\nbig 30000000\necho b\nthrough 30000000\necho c\n");
-    // Unread for a while, so that the socket fills and the loop has to come back many times.
+    // Unread for a while, so that the socket fills and the loop has to return many times.
     thread::sleep(Duration::from_millis(50));
     client.expect(b"echo a\n");
     let mut got = vec![0; 30_000_000];
@@ -61,8 +61,7 @@ fn a_long_reply_arrives_whole_by_either_way() {
     assert!(got.iter().all(|&byte| byte == b'x'));
     client.expect(b"echo c\n");
     eventually("all given back", || server.control.stats().buffered_bytes == 0);
-    // And the poller is asked for input again, not for room to write, of which there always is
-    // some.
+    // And the poller is armed for input again, not for room to write, which there always is.
     thread::sleep(Duration::from_millis(50));
     let before = server.control.stats().turns;
     thread::sleep(Duration::from_millis(100));
@@ -87,7 +86,7 @@ fn a_busy_connection_yields_to_the_others() {
     assert_eq!(server.control.stats().conn_yields, 49);
 }
 
-/// More than the read buffer holds: what yields is not read again before it is used up.
+/// More than the read buffer holds: a yielding connection is read again only after its input.
 #[test]
 fn a_pipeline_longer_than_the_read_buffer_is_answered_whole() {
     let server = Running::start(&one_worker());
@@ -125,7 +124,7 @@ fn closing_sends_the_last_reply_and_closing_at_once_does_not() {
     assert_eq!(polite.rest(), b"echo 1\nbye\n");
     let mut rude = server.client();
     rude.send(b"echo 1\ndie\n");
-    // What the same turn appended is still sent: the loop flushes before it looks at the answer.
+    // The output of the same turn is still sent: the loop flushes before it checks the answer.
     assert!(rude.0.read_to_end(&mut Vec::new()).is_ok_and(|len| len == 0 || len == 7));
     eventually("both closed", || server.seen.closed.lock().unwrap().len() == 2);
     assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::Service; 2]);
@@ -271,7 +270,7 @@ fn a_datagram_is_answered_or_dropped() {
     assert_eq!(lens, [1400, 1400, 200]);
 }
 
-/// A sender at a port that servers listen on is no client, whatever its address.
+/// A sender at a port where servers listen is no client, whatever its address.
 #[test]
 fn a_datagram_from_a_port_of_a_server_is_dropped() {
     let udp = vec!["127.0.0.1:0".parse().unwrap()];
@@ -288,8 +287,8 @@ fn a_datagram_from_a_port_of_a_server_is_dropped() {
     assert_eq!((stats.udp_requests, stats.udp_dropped), (1, 1));
 }
 
-/// More datagrams than one system call takes, from several senders, on both families of addresses:
-/// each gets its own answer.
+/// More datagrams than one system call takes, from several senders, over IPv4 and IPv6: each gets
+/// its own answer.
 #[test]
 fn a_burst_of_datagrams_is_answered_one_by_one() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
@@ -316,7 +315,7 @@ fn a_burst_of_datagrams_is_answered_one_by_one() {
     }
 }
 
-/// A reply longer than what the kernel cuts out of one message arrives whole and in order.
+/// A reply longer than the kernel splits from one message arrives whole and in order.
 #[test]
 fn a_reply_of_many_datagrams_arrives_in_order() {
     let udp = vec!["127.0.0.1:0".parse().unwrap()];
@@ -325,7 +324,7 @@ fn a_reply_of_many_datagrams_arrives_in_order() {
     let ListenAddress::Udp(address, 0) = *server.control.listeners()[0] else { panic!("no UDP") };
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // The second one comes when it is known whether the kernel cuts.
+    // The second one comes when it is known whether the kernel splits.
     for _ in 0..2 {
         client.send_to(b"big 70000\n", address).unwrap();
         let (mut got, mut bytes) = ([0; 2000], 0);
@@ -338,8 +337,8 @@ fn a_reply_of_many_datagrams_arrives_in_order() {
     }
 }
 
-/// The kernel refuses to cut where a datagram is longer than the path's MTU. The network is a
-/// namespace of the test's own.
+/// The kernel refuses to split if a datagram is longer than the path's MTU. The test has its own
+/// network namespace.
 #[test]
 fn a_reply_is_cut_where_the_kernel_does_not() {
     if env::var_os("SHORT_PATH").is_some() {

@@ -1,5 +1,5 @@
-//! Certificates, keys and demands: what a listener's TLS sessions are made with, replaced as a
-//! whole by a reload.
+//! Certificates, keys and requirements of a listener's TLS sessions, which a reload replaces as a
+//! whole.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use rustls::server::{
 
 use super::Tls;
 
-/// The time that a client has for its handshake.
+/// The time limit of a client's handshake.
 pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The certificate that is asked of a client.
+/// The certificate that the server requests from a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// No certificate.
@@ -33,30 +33,30 @@ pub enum Verify {
 /// The use of TLS by a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsMode {
-    /// It does not.
+    /// No TLS.
     Plain,
-    /// Asking of clients what [`TlsOptions::verify`] says.
+    /// Requests the certificate of [`TlsOptions::verify`] from clients.
     Standard,
-    /// Asking no certificate of clients.
+    /// Requests no certificate from clients.
     ServerOnly,
-    /// Asking a certificate of clients.
+    /// Requires a certificate from clients.
     Mutual,
 }
 
-/// The files of certificates, and what is demanded of clients.
+/// The files of certificates, and the requirements for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The server's certificate and those that lead to its issuer, in PEM.
+    /// The server's certificate and the chain to its issuer, in PEM.
     pub chain_cert: PathBuf,
     /// Its private key, in PEM or DER.
     pub key: PathBuf,
     /// The issuers of clients' certificates, in PEM.
     pub ca_cert: Option<PathBuf>,
-    /// The certificate that is asked of clients.
+    /// The certificate that the server requests from clients.
     pub verify: Verify,
-    /// TLS 1.3 alone, without 1.2.
+    /// Only TLS 1.3, without 1.2.
     pub only_tls13: bool,
-    /// Suites of TLS 1.2 by OpenSSL's names; `None` is all that there are.
+    /// Suites of TLS 1.2 by OpenSSL's names; `None` means all.
     pub ciphers: Option<Vec<String>>,
     /// Clients may resume sessions.
     pub resumption: bool,
@@ -68,7 +68,7 @@ pub enum TlsError {
     /// A file cannot be used.
     #[error(transparent)]
     Certs(#[from] CertsError),
-    /// Nothing says whose certificates are to be trusted.
+    /// No authority for clients' certificates is given.
     #[error("clients' certificates are asked for without ssl_ca_cert")]
     NoAuthority,
     /// The authorities cannot be used to verify clients.
@@ -102,17 +102,17 @@ impl TlsAcceptor {
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and why.
+    /// The file that cannot be used, and the reason.
     pub fn open(options: TlsOptions, modes: Vec<TlsMode>) -> Result<Self, TlsError> {
         let configs = RwLock::new(Arc::new(configs(&options, &modes)?));
         Ok(Self { options, modes, configs, refreshed_at: Mutex::new(Instant::now()) })
     }
 
-    /// Reads the files again, for connections to come; if they cannot be used, nothing changes.
+    /// Reads the files again, for future connections; if they cannot be used, nothing changes.
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and why.
+    /// The file that cannot be used, and the reason.
     pub fn reload(&self) -> Result<(), TlsError> {
         let configs = Arc::new(configs(&self.options, &self.modes)?);
         *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
@@ -126,11 +126,11 @@ impl TlsAcceptor {
         self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Begins the session of a connection from this listener; `None` when it is plain.
+    /// Starts the session of a connection from this listener; `None` when it is plain.
     ///
     /// # Errors
     ///
-    /// When there can be none: the connection must not be served.
+    /// There can be no session: the connection must not be served.
     pub(crate) fn session(
         &self,
         listener: usize,
@@ -159,7 +159,7 @@ impl fmt::Debug for TlsAcceptor {
     }
 }
 
-/// The configurations, as the files have them now.
+/// The configurations, from the present files.
 fn configs(options: &TlsOptions, modes: &[TlsMode]) -> Result<Configs, TlsError> {
     let wants_mutual = modes.contains(&TlsMode::Mutual);
     let mutual = if wants_mutual { Some(config(options, Verify::Require)?) } else { None };
@@ -183,7 +183,7 @@ fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, Tls
         .with_protocol_versions(versions)
         .map_err(CertsError::Tls)?;
     let path = options.ca_cert.as_deref();
-    // Whoever has to show none is not asked for one that nothing could verify.
+    // A certificate that is optional and that nothing could verify is not requested.
     let asks = verify == Verify::Require || verify == Verify::Request && path.is_some();
     let builder = if asks {
         let path = path.ok_or(TlsError::NoAuthority)?;
@@ -213,7 +213,7 @@ fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, Tls
     Ok(Arc::new(config))
 }
 
-/// The cryptography, with the suites that are wanted.
+/// The cryptography, with the wanted suites.
 fn provider(options: &TlsOptions) -> CryptoProvider {
     let mut provider = ring::default_provider();
     if let Some(names) = &options.ciphers {
@@ -225,7 +225,7 @@ fn provider(options: &TlsOptions) -> CryptoProvider {
     provider
 }
 
-/// True if TLS 1.2 has a suite of this name of OpenSSL's here.
+/// True if TLS 1.2 has a suite with this OpenSSL name here.
 #[must_use]
 pub fn knows_suite(name: &str) -> bool {
     let suites = ring::default_provider().cipher_suites;

@@ -1,14 +1,14 @@
-//! TLS: one session's records to plain bytes and back.
+//! TLS: converts one session's records to plain bytes and back.
 //!
 //! ```text
 //!     socket -> incoming (the worker's) -> Tls::open -> plain, behind what was left -> Service
 //!     Service -> scratch -> Tls::seal -> sealed (the worker's) -> socket; the rest to pending
 //! ```
 //!
-//! The protocol is rustls's, by its interface without buffers of its own: what a connection holds
-//! is the session, and of its bytes only a record that is not whole yet (`partial`) and what its
-//! socket did not take, both bounded and charged. Everything that a read brought is decrypted at
-//! once, so nothing waits where the poller does not see it.
+//! The protocol is rustls's, by its unbuffered interface. A connection holds the session, and of
+//! its bytes only an incomplete record (`partial`) and the bytes that its socket did not take, both
+//! bounded and charged. All bytes of a read are decrypted at once, so none wait where the poller
+//! does not see them.
 
 mod acceptor;
 
@@ -29,29 +29,28 @@ const READ_BYTES: usize = 32 * 1024;
 /// record.
 const PARTIAL_BYTES_MAX: usize = 32 * 1024;
 
-/// What [`Tls::open`] may make of one read, in bytes; a worker's read buffer has this much more
-/// room.
+/// The maximum output of [`Tls::open`] for one read, in bytes; a worker's read buffer has this much
+/// more room.
 pub(crate) const OPENED_BYTES_MAX: usize = READ_BYTES + PARTIAL_BYTES_MAX;
 
-/// Records are at most this much longer than what is in them, in bytes: header, nonce, content type
+/// Records are at most this much longer than their content, in bytes: header, nonce, content type
 /// and tag.
 const RECORD_OVERHEAD: usize = 64;
 
 /// Plain bytes in a record.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// Bytes that a session takes beside its buffers: measured with the sessions of 1000 idle
-/// clients.
+/// Bytes of a session in addition to its buffers: measured with the sessions of 1000 idle clients.
 pub(crate) const SESSION_BYTES: isize = 16 * 1024;
 
 /// The TLS session of one connection.
 pub(crate) struct Tls {
     session: UnbufferedServerConnection,
-    /// A record, or a handshake message, that is not whole.
+    /// An incomplete record or handshake message.
     partial: Vec<u8>,
-    /// Until when the handshake must be done, in the worker's milliseconds; `None` once it is.
+    /// The end of the time for the handshake, in the worker's milliseconds; `None` once it is done.
     handshake_deadline_ms: Option<u64>,
-    /// The peer has said that it sends no more.
+    /// The peer has announced the end of its data.
     is_ended: bool,
 }
 
@@ -59,7 +58,7 @@ pub(crate) struct Tls {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     incoming: Vec<u8>,
-    /// Bytes that are ready to be sent. Empty between connections.
+    /// Bytes to send. Empty between connections.
     pub(crate) sealed: Vec<u8>,
 }
 
@@ -68,15 +67,15 @@ pub(crate) struct Scratch {
 pub(crate) struct Opened {
     /// Plain bytes.
     pub(crate) len: usize,
-    /// The handshake was completed by it.
+    /// It completed the handshake.
     pub(crate) is_new: bool,
 }
 
-/// The session is broken. The alert that says so may lie in `sealed`.
+/// The session is broken. The alert for the peer may be in `sealed`.
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) reason: String,
-    /// It never was whole.
+    /// Its handshake was not complete.
     pub(crate) in_handshake: bool,
 }
 
@@ -102,22 +101,22 @@ impl Tls {
         }
     }
 
-    /// Until when the handshake must be done; `None` once it is.
+    /// The end of the time for the handshake; `None` once it is done.
     pub(crate) fn handshake_deadline_ms(&self) -> Option<u64> {
         self.handshake_deadline_ms
     }
 
-    /// Bytes held beside the session.
+    /// Bytes held in addition to the session.
     pub(crate) fn buffered(&self) -> usize {
         self.partial.capacity()
     }
 
-    /// The peer has said that it sends no more.
+    /// The peer has announced the end of its data.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// The place for the next bytes from the socket: behind the partial record.
+    /// The place for the next bytes from the socket: after the partial record.
     pub(crate) fn room<'s>(&self, scratch: &'s mut Scratch) -> &'s mut [u8] {
         let kept = self.partial.len();
         let end = (kept + READ_BYTES).min(scratch.incoming.len());
@@ -125,13 +124,12 @@ impl Tls {
         &mut scratch.incoming[kept..end]
     }
 
-    /// Takes `got` bytes that were read into [`Self::room`]. What was in them is put into `plain`,
-    /// which has room for [`OPENED_BYTES_MAX`]; what is to be sent in answer, into
-    /// `scratch.sealed`.
+    /// Takes `got` bytes that were read into [`Self::room`]. Their content goes into `plain`, which
+    /// has room for [`OPENED_BYTES_MAX`], and the bytes to send in answer into `scratch.sealed`.
     ///
     /// # Errors
     ///
-    /// Whatever the peer did wrong.
+    /// Any fault of the peer.
     pub(crate) fn open(
         &mut self,
         got: usize,
@@ -161,7 +159,7 @@ impl Tls {
         Ok(Opened { len, is_new })
     }
 
-    /// Returns plain bytes put into `plain` and bytes of `incoming` used up.
+    /// Returns the number of plain bytes in `plain` and of consumed bytes of `incoming`.
     fn process(
         &mut self,
         incoming: &mut [u8],
@@ -176,7 +174,7 @@ impl Tls {
                 ConnectionState::ReadTraffic(mut traffic) => {
                     while let Some(record) = traffic.next_record() {
                         let payload = record?.payload;
-                        // Fewer plain bytes than bytes, and there is room for all of those.
+                        // The plain bytes are fewer than the sealed ones, which all have room.
                         plain[len..len + payload.len()].copy_from_slice(payload);
                         len += payload.len();
                     }
@@ -213,7 +211,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// When the session cannot send any more.
+    /// The session cannot send any more.
     pub(crate) fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>) -> Result<(), rustls::Error> {
         let records = plain.len() / RECORD_BYTES + 1;
         let room = plain.len() + records * RECORD_OVERHEAD;
@@ -223,13 +221,13 @@ impl Tls {
     /// Appends the end of the stream to `sealed`, if the session can still send.
     pub(crate) fn append_end(&mut self, sealed: &mut Vec<u8>) {
         if self.handshake_deadline_ms.is_none() {
-            // A peer that misses the end learns it from the socket's.
+            // A peer that misses it learns the end from the socket.
             let _ = self
                 .write(sealed, RECORD_OVERHEAD, |traffic, room| traffic.queue_close_notify(room));
         }
     }
 
-    /// Brings the session to where it sends, and appends what `put` writes.
+    /// Advances the session to where it can send, and appends the output of `put`.
     fn write(
         &mut self,
         sealed: &mut Vec<u8>,
@@ -240,7 +238,7 @@ impl Tls {
         ) -> Result<usize, EncryptError>,
     ) -> Result<(), rustls::Error> {
         loop {
-            // The partial record is shown, as it was: the session goes by its place.
+            // The partial record is passed in unchanged: the session uses its place.
             let UnbufferedStatus { discard, state } =
                 self.session.process_tls_records(&mut self.partial);
             let is_done = match state? {
@@ -273,11 +271,11 @@ impl Tls {
         }
     }
 
-    /// The alert about what went wrong, if there is one to send.
+    /// Appends the alert about the fault, if there is one to send.
     fn append_alert(&mut self, sealed: &mut Vec<u8>) {
         let status = self.session.process_tls_records(&mut []);
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state {
-            // An alert that cannot be sent is not missed by much: the connection ends.
+            // An alert that cannot be sent is a small loss: the connection ends.
             let _ = append(sealed, RECORD_OVERHEAD, |room| match data.encode(room) {
                 Ok(written) => Ok(written),
                 Err(EncodeError::InsufficientSize(size)) => Err(Some(size)),
@@ -287,7 +285,7 @@ impl Tls {
     }
 }
 
-/// Appends what the session itself has to say.
+/// Appends the session's own messages.
 fn encode(
     data: &mut rustls::unbuffered::EncodeTlsData<'_, rustls::server::ServerConnectionData>,
     sealed: &mut Vec<u8>,
@@ -299,8 +297,7 @@ fn encode(
     })
 }
 
-/// Has `put` write behind `out`, where there is room for `room` bytes, or for as many as it asks
-/// for.
+/// Lets `put` write after `out`, with room for `room` bytes, or for as many as it demands.
 fn append(
     out: &mut Vec<u8>,
     room: usize,
@@ -320,7 +317,7 @@ fn append(
     }
 }
 
-/// rustls's words, and ours for the commonest mistake.
+/// rustls's message, or holdall's own for the most common mistake.
 fn explained(error: &rustls::Error, incoming: &[u8]) -> String {
     let is_record = matches!(incoming.first(), None | Some(20..=24));
     if is_record { error.to_string() } else { format!("not TLS: {error}") }

@@ -8,17 +8,17 @@
 //!
 //! # Laws
 //!
-//! 1. A connection is served at most once in a turn from its socket and once from the ready list;
-//!    so one that always has more to do delays the others by its fair share only.
-//! 2. While output is pending, the connection is not served and not read: a peer that takes nothing
-//!    costs what it has sent in one read and what did not fit into its socket.
-//! 3. The poller is armed for what the connection's state waits for and nothing else, so it never
-//!    returns in vain.
+//! 1. A connection is served at most once per turn from its socket and once from the ready list; so
+//!    one that always has more to do delays the others only by its fair share.
+//! 2. While output is pending, the connection is not served and not read: a peer that reads nothing
+//!    costs the bytes of one read and those that did not fit into its socket.
+//! 3. The poller is armed only for the event of the connection's state, so it never returns in
+//!    vain.
 //!
-//! The methods of [`Worker`] lie in five files: here the loop and the life of connections, in
-//! `traffic` their bytes, in `unread` those in the kernel, in `timeouts` and `moving` the ends that
-//! the loop sets to them. All keep one law: a connection's slot, timer,
-//! handle and charged bytes change together.
+//! The methods of [`Worker`] are in five files: here the loop and the life of connections, in
+//! `traffic` their bytes, in `unread` those in the kernel, in `timeouts` and `moving` the reasons
+//! for which the loop ends or moves them. All keep one rule: a connection's slot, timer, handle and
+//! charged bytes change together.
 
 mod moving;
 mod timeouts;
@@ -61,12 +61,12 @@ const EVENTS: usize = 256;
 /// Connections read before the first of them is served.
 const GROUP: usize = 8;
 
-/// Room of the scratch: what has grown past it is given back after the turn, in bytes.
+/// Scratch that has grown beyond this is freed after the turn, in bytes.
 const SCRATCH_KEPT: usize = 2 * FLUSH_BYTES;
 
 /// The time for which the kernel keeps the replies of a closed connection while its client takes
-/// none of them: without it, for as long as the client's system answers. Each byte that is taken
-/// begins it anew.
+/// none of them: without it, for as long as the client's system answers. Each byte taken restarts
+/// it.
 const UNTAKEN_MAX: Duration = Duration::from_secs(10);
 
 const EVENTFD: Token = Token { slot: u32::MAX, generation: NO_GENERATION };
@@ -85,7 +85,7 @@ pub(crate) struct Limits {
     counts_unread: bool,
     /// TLS sessions whose handshake is done.
     sessions_max: usize,
-    /// Connections that there is room for from the start.
+    /// The number of connections with room from the start.
     connections_expected: usize,
     placement: Placement,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Worker<S: Service> {
     service: S,
     poller: OwnedFd,
     udp: Vec<DatagramSocket>,
-    /// Where they listen.
+    /// The ports of the UDP listeners.
     udp_ports: Vec<u16>,
     conns: ConnTable<Conn<S::Session>>,
     /// Served again in the next turn, or in this one's second part.
@@ -135,17 +135,17 @@ pub(crate) struct Worker<S: Service> {
     /// Made when the first datagram comes.
     datagrams: Option<Datagrams>,
     tls: Option<TlsWorker>,
-    /// With other workers, and if connections are gathered.
+    /// Set if there are other workers and connections are gathered.
     consolidator: Option<Consolidator>,
 }
 
-/// A worker's means for TLS.
+/// A worker's TLS state.
 struct TlsWorker {
     acceptor: Arc<TlsAcceptor>,
     scratch: Scratch,
-    /// The buffer that a read is decrypted into.
+    /// The buffer for decrypted reads.
     plain: Vec<u8>,
-    /// The connections opened last, and when: of these alone a handshake may be unfinished.
+    /// The connections opened last, and when: only these may have unfinished handshakes.
     opened: VecDeque<(Token, u64)>,
     /// Sessions whose handshake is done.
     sessions: usize,
@@ -215,8 +215,8 @@ impl<S: Service> Worker<S> {
         })
     }
 
-    /// Serves until told to end and, when draining, until the connections and the service's own
-    /// work are done.
+    /// Serves until stopped and, when draining, until the connections and the service's own work
+    /// are done.
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let (mut turn, mut mail, mut due) = (Vec::new(), Vec::new(), Vec::new());
@@ -276,8 +276,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Serves a connection to which something has happened beside its socket; one that waits for
-    /// the socket is served then.
+    /// Serves a connection after an event outside its socket; one that waits for the socket is
+    /// served then.
     fn resume(&mut self, token: Token) {
         let state = self.conns.get_mut(token).map(|conn| conn.state);
         if matches!(state, Some(ConnState::Reading | ConnState::Waiting)) {
@@ -299,7 +299,7 @@ impl<S: Service> Worker<S> {
         }
         let timeout = wait_ms.and_then(|ms| Timespec::try_from(Duration::from_millis(ms)).ok());
         let spare = rustix::buffer::spare_capacity(events);
-        // An interrupted wait is a wait that found nothing.
+        // An interrupted wait has found nothing.
         let _ = epoll::wait(&self.poller, spare, timeout.as_ref());
         let now = Instant::now();
         self.now_ms = self.shared.ms(now);
@@ -307,13 +307,13 @@ impl<S: Service> Worker<S> {
         self.service.begin_turn(now);
     }
 
-    /// Milliseconds until a timeout needs looking at; `None` when nothing does.
+    /// Milliseconds until a timeout needs a check; `None` when none does.
     fn wait_ms(&self) -> Option<u64> {
         let due = self.wheel.as_ref().and_then(|wheel| wheel.wait_ms(self.now_ms));
         let drained = self
             .draining
             .map(|end| self.shared.ms(end).saturating_sub(self.now_ms).saturating_add(1));
-        // A millisecond more, as the wait is rounded down.
+        // One millisecond more, as the wait is rounded down.
         let wanted = self
             .service
             .deadline()
@@ -344,7 +344,7 @@ impl<S: Service> Worker<S> {
             }
             Message::Moved(socket, peer, tls) => {
                 let token = self.open(socket, peer, Ok(tls));
-                // Some of what the other worker sent may still be in the kernel.
+                // Some of the other worker's output may still be in the kernel.
                 self.count_sent(token, LISTED_BYTES);
             }
             Message::Drain(deadline) => self.drain(deadline),
@@ -417,11 +417,11 @@ impl<S: Service> Worker<S> {
         }
         let (socket, session, ..) = conn.into_parts();
         if reason == CloseReason::SlowClient {
-            // The kernel would keep what it has of the replies until the client takes them, or for
-            // minutes. Where this fails it does.
+            // The kernel would keep the rest of the replies until the client takes them, or for
+            // minutes. If this fails, it does so.
             let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
         } else {
-            // Only TCP knows this, and only there the kernel keeps replies of closed sockets.
+            // Only TCP has this, and only there the kernel keeps replies of closed sockets.
             let _ = SockRef::from(&socket).set_tcp_user_timeout(Some(UNTAKEN_MAX));
         }
         self.service.close(session, reason);
@@ -429,7 +429,7 @@ impl<S: Service> Worker<S> {
         self.count_off();
     }
 
-    /// A connection has gone.
+    /// Counts a connection that has ended.
     fn count_off(&self) {
         // SeqCst pairs with the acceptor, which stores `is_waiting` and then counts connections:
         // one of the two sees the other's change.
@@ -439,7 +439,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Takes a connection out of everything but the poller.
+    /// Removes a connection from all structures but the poller.
     fn take(&mut self, token: Token) -> Option<Conn<S::Session>> {
         let conn = self.conns.remove(token)?;
         self.set_handle(token.slot, None);
@@ -456,7 +456,7 @@ impl<S: Service> Worker<S> {
             self.own().conn_handles.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = slot as usize;
         let missing = (slot + 1).saturating_sub(conn_handles.len());
-        // Without memory for it, the connection is not among those that are listed.
+        // Without memory for it, the connection is not listed.
         if missing > 0 && conn_handles.try_reserve_exact(missing.max(CONNECTIONS_MORE)).is_ok() {
             conn_handles.resize(slot + 1, None);
         }
@@ -465,7 +465,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Puts the connection into the state that its session's answer asks for.
+    /// Puts the connection into the state that its session's answer requires.
     fn after(&mut self, token: Token, served: &Served) {
         let Served { flow, outcome } = *served;
         let counters = &self.shared.workers[self.index].counters;
@@ -496,7 +496,7 @@ impl<S: Service> Worker<S> {
                 add(&counters.conn_yields, 1);
                 ConnState::Ready
             }
-            // Blocked, and yet everything has left: there is room again.
+            // Blocked, but all bytes have been sent: there is room again.
             Flow::Blocked => ConnState::Ready,
         };
         conn.set_state(state);
@@ -519,7 +519,7 @@ impl<S: Service> Worker<S> {
         };
         if conn.interest != interest {
             conn.interest = interest;
-            // Changing the flags of a registered descriptor has no way to fail.
+            // Changing the flags of a registered descriptor cannot fail.
             let changed = epoll::modify(&self.poller, conn.as_fd(), data(token), interest);
             debug_assert!(changed.is_ok());
         }
@@ -535,12 +535,12 @@ impl<S: Service> Worker<S> {
             return;
         }
         self.buffered = self.buffered + is - was;
-        // Relaxed: for `stats`, and this thread alone writes it.
+        // Relaxed: for `stats`, and only this thread writes it.
         self.own().counters.buffered_bytes.store(self.buffered as u64, Ordering::Relaxed);
         self.budget.charge(is.cast_signed() - was.cast_signed());
     }
 
-    /// Answers a batch of datagrams of one socket; what is left is answered in the next turn.
+    /// Answers a batch of datagrams of one socket; the next turn answers the rest.
     fn on_datagrams(&mut self, slot: u32) {
         let Some(socket) = self.udp.get_mut(slot as usize) else { return };
         let batch = self.datagrams.get_or_insert_with(Datagrams::new);
@@ -577,7 +577,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Closes what is left, that which was accepted and not yet opened included.
+    /// Closes the rest, including accepted connections that are not yet open.
     fn end(mut self) {
         let left: Vec<Token> = self.conns.iter().map(|(token, _)| token).collect();
         for token in left {
@@ -587,20 +587,20 @@ impl<S: Service> Worker<S> {
     }
 }
 
-/// Whether a datagram's source port is a server's, not a client's: one where this server listens,
-/// as others like it do, or one that the system gives to no client. The answer could be answered.
+/// True if a datagram's source port is a server's, not a client's: a port where this server (and
+/// others like it) listens, or one that the system gives to no client. It could answer the answer.
 fn is_of_server(port: u16, own: &[u16]) -> bool {
     port < PORT_OF_CLIENTS_MIN || own.contains(&port)
 }
 
-/// Ports below are for the services of privileged processes.
+/// Lower ports are for the services of privileged processes.
 const PORT_OF_CLIENTS_MIN: u16 = 1024;
 
 fn data(token: Token) -> epoll::EventData {
     epoll::EventData::new_u64(token.to_u64())
 }
 
-/// Bytes that a connection takes beside its buffers.
+/// Bytes of a connection in addition to its buffers.
 fn conn_bytes<S>(conn: &Conn<S>) -> isize {
     let bytes = size_of::<Conn<S>>() + size_of::<ConnHandle>() + 64;
     bytes.cast_signed() + conn.session_charged

@@ -1,4 +1,4 @@
-//! Measuring a worker's load, and giving its connections to others; see [`crate::placement`].
+//! Measures a worker's load, and gives its connections to others; see [`crate::placement`].
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::service::Service;
 #[derive(Debug)]
 pub(super) struct Consolidator {
     consolidation: Consolidation,
-    /// When the window began, and the processor time that the thread had taken by then.
+    /// The start of the window, and the thread's processor time at that point.
     since_ms: u64,
     since_cpu_us: u64,
     /// Windows for which it could have joined another.
@@ -26,12 +26,12 @@ pub(super) struct Consolidator {
 }
 
 impl Consolidator {
-    /// For the thread that calls this.
+    /// Creates it for the calling thread.
     pub(super) fn new(consolidation: Consolidation, now_ms: u64) -> Self {
         Self { consolidation, since_ms: now_ms, since_cpu_us: thread_cpu_us(), calm: 0 }
     }
 
-    /// Thousandths of a processor since the last time; `None` within a window.
+    /// Thousandths of a processor since the last measurement; `None` within a window.
     fn measure(&mut self, now_ms: u64) -> Option<u32> {
         let passed_ms = now_ms.saturating_sub(self.since_ms);
         if passed_ms < WINDOW_MS {
@@ -46,7 +46,7 @@ impl Consolidator {
 }
 
 impl<S: Service> Worker<S> {
-    /// Once in a window: tells its load, and gives connections away if that is better.
+    /// Once per window: publishes its load, and gives connections away if that is better.
     pub(super) fn consolidate(&mut self) {
         let Some(consolidator) = &mut self.consolidator else { return };
         let Some(load) = consolidator.measure(self.now_ms) else { return };
@@ -61,8 +61,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Gives `share` thousandths of the connections in use to another worker, of those that may go
-    /// now.
+    /// Gives `share` thousandths of the connections in use to another worker, of those that may
+    /// move now.
     fn give(&mut self, to: usize, share: u32) {
         let now_ms = self.now_ms;
         let in_use =
@@ -76,7 +76,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Nothing is kept of it but its socket and its TLS.
+    /// True if only its socket and its TLS have to be kept.
     fn may_go(&self, conn: &Conn<S::Session>) -> bool {
         conn.state == ConnState::Reading
             && conn.input_len() == 0
@@ -87,13 +87,13 @@ impl<S: Service> Worker<S> {
 
     fn hand_on(&mut self, token: Token, to: usize) {
         let Some(conn) = self.take(token) else { return };
-        // Only a descriptor that is not registered can be refused.
+        // Only an unregistered descriptor can be refused.
         let removed = epoll::delete(&self.poller, conn.as_fd());
         debug_assert!(removed.is_ok());
         let (socket, session, tls, handle) = conn.into_parts();
         self.service.moved(session);
-        // First off, then on: a limit that is exceeded by one for a moment turns nobody away. The
-        // sum is the same after both, so an acceptor that waits need not be woken. SeqCst as all
+        // First subtract, then add: exceeding a limit by one for a moment rejects no client. The
+        // sum is the same after both, so a waiting acceptor need not be woken. SeqCst like all
         // writes of the count, which the acceptor pairs with `is_waiting`.
         add(&self.own().counters.moved, 1);
         self.own().connections.fetch_sub(1, Ordering::SeqCst);
@@ -103,7 +103,7 @@ impl<S: Service> Worker<S> {
     }
 }
 
-/// Processor time that this thread has taken, in microseconds.
+/// Processor time of this thread, in microseconds.
 fn thread_cpu_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let us = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1000);

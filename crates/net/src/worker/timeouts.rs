@@ -1,4 +1,4 @@
-//! Idle timeouts, and the closing of connections that hold too much of the buffers.
+//! Idle timeouts, and the closing of connections that use too much of the buffers.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::peer::ListenAddress;
 use crate::service::{CloseReason, Occupation, Service};
 use crate::tls::Broken;
 
-/// Connections of one worker, of those opened last, whose handshakes may be unfinished.
+/// Of one worker's connections, only this many of the last opened may have unfinished handshakes.
 const HANDSHAKES_MAX: usize = 256;
 
-/// Of the sessions that there may be, one in as many is closed where one is too many.
+/// If there is one session too many, one in this number of the maximum is closed.
 const SESSIONS_SHARE: usize = 64;
 
-/// A session that was in use within this time is not closed for others.
+/// A session that was used within this time is not closed for others.
 const IDLE_MS: u64 = 1000;
 
-/// A request that takes longer holds no place that others need.
+/// A longer request does not keep a place that others need.
 const REQUEST_MS: u64 = 5000;
 
-/// A handshake as young as this is not closed for others: a crowd that comes at once is served.
+/// A younger handshake is not closed for others: a crowd that comes at once is served.
 const YOUNG_MS: u64 = 1000;
 
 impl<S: Service> Worker<S> {
@@ -38,7 +38,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Looks at the connections whose timer came round.
+    /// Checks the connections whose timer is due.
     pub(super) fn on_due(&mut self, due: &mut Vec<u32>) {
         let Some(wheel) = &mut self.wheel else { return };
         wheel.advance(self.now_ms, due);
@@ -82,7 +82,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// The time for which the connection may move no byte, and the reason why it ends then.
+    /// The time for which the connection may move no byte, and the reason for closing it then.
     fn patience(&self, conn: &Conn<S::Session>) -> (Option<Duration>, CloseReason) {
         match conn.state {
             ConnState::Writing | ConnState::Closing => (self.limits.stall, CloseReason::SlowClient),
@@ -93,26 +93,26 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// True if the idle timeout is not for this client, as in memcached: a watcher has nothing to
-    /// say, and a client of a unix socket lives on this host.
+    /// True if the idle timeout does not apply to this client, as in memcached: a watcher has
+    /// nothing to send, and a client of a unix socket lives on this host.
     fn may_be_silent(&self, conn: &Conn<S::Session>) -> bool {
         let is_local = matches!(*conn.handle.peer.listener, ListenAddress::Unix(_));
         is_local || self.service.occupation(&conn.session) == Occupation::Listening
     }
 
-    /// When the client must have logged in; `None` if it has, or need not.
+    /// The deadline of the client's login; `None` if it has logged in, or need not.
     fn login_deadline_ms(&mut self, token: Token) -> Option<u64> {
         let limit = self.limits.login?;
         let conn = self.conns.get_mut(token)?;
         let is_unauthenticated = self.service.is_unauthenticated(&conn.session);
-        // A login that is over, by another try that failed, counts from when that is seen.
+        // After a login that another failed attempt ended, the time counts from when this is seen.
         let since_ms =
             conn.unauthenticated_since_ms.filter(|_| is_unauthenticated).unwrap_or(self.now_ms);
         conn.unauthenticated_since_ms = is_unauthenticated.then_some(since_ms);
         is_unauthenticated.then(|| since_ms.saturating_add(ms(limit)))
     }
 
-    /// Closes the oldest connections whose handshake is not done, if many were opened after them.
+    /// Closes the oldest connections with unfinished handshakes, if many were opened after them.
     /// Handshakes count towards no budget, so that clients without a login evict nothing; their
     /// number is bounded instead.
     pub(super) fn limit_handshakes(&mut self, opened: Token) {
@@ -138,7 +138,7 @@ impl<S: Service> Worker<S> {
     }
 
     /// Closes TLS sessions if there are too many, those without a request for longest: first of
-    /// clients that have not logged in. Where all others are in use, the newcomer goes.
+    /// clients that have not logged in. If all others are in use, the new one is closed.
     pub(super) fn limit_sessions(&mut self, newcomer: Token) {
         let most = self.limits.sessions_max;
         let too_many = self.tls.as_ref().map_or(0, |tls| tls.sessions.saturating_sub(most));
@@ -153,7 +153,7 @@ impl<S: Service> Worker<S> {
                 (is_known, conn.rested_ms, token)
             })
             .collect();
-        // Some more than needed, so that not every newcomer costs a look at all.
+        // Some more than needed, so that not every new session costs a check of all.
         let count = too_many.max(most / SESSIONS_SHARE).min(idle.len());
         if count == 0 {
             return self.close(newcomer, CloseReason::Crowded);
@@ -167,7 +167,7 @@ impl<S: Service> Worker<S> {
     }
 
     /// True if the connection is idle, or in the middle of a request for so long that others come
-    /// first, however many bytes it trickles.
+    /// first, however many bytes it sends slowly.
     fn may_give_way(&self, conn: &Conn<S::Session>) -> bool {
         let patience_ms = match self.service.occupation(&conn.session) {
             Occupation::None if conn.state == ConnState::Reading && conn.buffered() == 0 => IDLE_MS,
@@ -177,11 +177,11 @@ impl<S: Service> Worker<S> {
         self.now_ms.saturating_sub(conn.rested_ms) >= patience_ms
     }
 
-    /// Closes connections that hold buffers until an eighth is free: first those whose clients have
-    /// not logged in, then those that hold most for longest without progress.
+    /// Closes connections that hold buffers until an eighth is free: first those without a login,
+    /// then those that hold most for longest without progress.
     #[cold]
     pub(super) fn shed(&mut self) {
-        // Some have read meanwhile what the kernel kept for them.
+        // Some clients have read the kernel's bytes in the meantime.
         self.look_at_all_unread();
         if self.buffered <= self.limits.buffer_bytes_max {
             return;
@@ -193,7 +193,7 @@ impl<S: Service> Worker<S> {
                 (self.service.is_unauthenticated(&conn.session), cost, conn.charged, token)
             })
             .collect();
-        // Who has only just been sent something goes last, whatever its size.
+        // A client that has just received something goes last, regardless of its size.
         holders.sort_unstable_by_key(|&(is_unauthenticated, cost, bytes, _)| {
             Reverse((is_unauthenticated, cost, bytes))
         });

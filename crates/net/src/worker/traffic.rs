@@ -1,4 +1,4 @@
-//! Reading, serving and writing a connection, with TLS and without.
+//! Reads, serves and writes a connection, with TLS and without.
 
 use rustix::io::Errno;
 
@@ -12,8 +12,8 @@ use crate::service::{CloseReason, Flow, Service};
 use crate::tls::{self, Broken, Tls};
 
 impl<S: Service> Worker<S> {
-    /// The events of several connections: all are read before the first is served, so that the
-    /// service can ask for the memory of each while it is busy with the others.
+    /// Handles the events of several connections: all are read before the first is served, so that
+    /// the service can prefetch the memory of each while it is busy with the others.
     pub(super) fn on_group(&mut self, group: &mut Vec<Token>) {
         let mut received = [const { None }; GROUP];
         if group.len() > 1 {
@@ -38,14 +38,14 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// The poller says that the state's event has come.
+    /// Handles the event of the connection's state.
     fn on_event(&mut self, token: Token) {
         match self.conns.get_mut(token).map(|conn| conn.state) {
             Some(ConnState::Reading) => self.read(token),
             Some(ConnState::Writing | ConnState::Closing) => self.write(token),
             // A ready connection is served in the second part of the turn.
             Some(ConnState::Ready) | None => {}
-            // The poller was asked for nothing: this is a failed socket.
+            // The poller was armed for nothing: this is a failed socket.
             Some(ConnState::Waiting) => self.close(token, CloseReason::SocketError),
         }
     }
@@ -56,7 +56,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Begins a TLS session, if the listener asks for one.
+    /// Starts a TLS session, if the listener requires one.
     pub(super) fn begin_tls(&self, peer: &Peer) -> Result<Option<Box<Tls>>, rustls::Error> {
         match (&*peer.listener, &self.tls) {
             (ListenAddress::Tcp(_, listener), Some(tls)) => {
@@ -76,7 +76,7 @@ impl<S: Service> Worker<S> {
         self.received(token, 0, got);
     }
 
-    /// Serves what was read into one of the buffers.
+    /// Serves the bytes read into one of the buffers.
     fn received(&mut self, token: Token, place: usize, got: Result<Option<usize>, Errno>) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         let before = conn.input_len();
@@ -100,7 +100,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// A read brought the end of the stream, or an error: that there is nothing now is one.
+    /// Handles a read with the end of the stream or an error, including an empty socket.
     fn on_no_bytes(&mut self, token: Token, error: Option<Errno>) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         match error {
@@ -115,11 +115,11 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Reads from a connection that speaks TLS. What came may be no more than a part of a record.
+    /// Reads from a connection with TLS. The bytes may be only a part of a record.
     fn read_tls(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         let Some(tls) = &mut self.tls else { return };
-        // A session allocates at each step of its handshake, and nothing of that can fail alone.
+        // A session allocates at each step of its handshake, and cannot handle a failure.
         if self.service.is_short_of_memory() {
             return self.close(token, CloseReason::Service);
         }
@@ -188,7 +188,7 @@ impl<S: Service> Worker<S> {
         self.after(token, &served);
     }
 
-    /// Sends what is pending; goes on when all of it has left.
+    /// Sends the pending bytes; continues when all have been sent.
     fn write(&mut self, token: Token) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         let Ok(taken) = conn.send_pending() else {

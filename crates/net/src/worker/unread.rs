@@ -1,9 +1,9 @@
 //! Replies that the kernel has taken and no client has read.
 //!
-//! They are memory of the server's for which no buffer of its own stands: a socket that took
-//! everything looks as if its client had. Asking the kernel after each write would cost a call, so
-//! a connection is listed once it has sent some bytes since the last look, and listed ones are
-//! looked at after some time or many bytes.
+//! They are memory of the server without a buffer in the server: a socket that took all bytes looks
+//! as if its client had. A query of the kernel after each write would cost a call. So a connection
+//! is listed once it has sent some bytes since the last check, and listed ones are checked after
+//! some time or many bytes.
 //!
 //! ```text
 //!     sent 4 KB or more -> listed, in front -> looked at -> nothing is left: not listed any more
@@ -19,32 +19,32 @@ use crate::conn_id::Token;
 use crate::service::Service;
 use crate::unsent::kept_by_kernel;
 
-/// Bytes sent since the last look from which a connection is listed.
+/// Bytes sent since the last check from which a connection is listed.
 pub(super) const LISTED_BYTES: u64 = 4 * 1024;
 
-/// Fewer bytes in the kernel are nobody's.
+/// Fewer bytes in the kernel are not counted.
 const UNCOUNTED_BYTES: usize = 4 * 1024;
 
-/// Sockets are looked at when this many bytes were sent,
+/// Sockets are checked when this many bytes were sent,
 const LOOK_BYTES: u64 = 1 << 20;
 
-/// or after this time, whichever comes first: no more bytes than that are not counted yet.
+/// or after this time, whichever comes first: at most these bytes are not counted yet.
 const LOOK_MS: u64 = 100;
 
-/// Sockets that are looked at in one turn, at the most.
+/// The maximum number of sockets checked in one turn.
 const LOOKS_MAX: usize = 256;
 
-/// The sockets that a worker has to look at.
+/// The sockets that a worker has to check.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     listed: VecDeque<Token>,
-    /// Bytes sent, and the time, since the last look.
+    /// Bytes sent, and the time, since the last check.
     sent: u64,
     looked_ms: u64,
 }
 
 impl<S: Service> Worker<S> {
-    /// A connection has sent this many bytes.
+    /// Counts bytes that a connection has sent.
     #[inline]
     pub(super) fn count_sent(&mut self, token: Token, sent: u64) {
         if !self.limits.counts_unread || sent == 0 {
@@ -63,7 +63,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Asks the kernel what it keeps of the listed connections, if it is time to.
+    /// Queries the kernel for its bytes of the listed connections, if it is time.
     #[inline]
     pub(super) fn look_at_unread(&mut self) {
         let is_late = self.now_ms.saturating_sub(self.looks.looked_ms) >= LOOK_MS;
@@ -72,7 +72,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Asks the kernel what it keeps of all listed connections.
+    /// Queries the kernel for its bytes of all listed connections.
     pub(super) fn look_at_all_unread(&mut self) {
         self.look(self.looks.listed.len());
     }
@@ -83,9 +83,9 @@ impl<S: Service> Worker<S> {
             let Some(token) = self.looks.listed.pop_front() else { break };
             let Some(conn) = self.conns.get_mut(token) else { continue };
             let before = conn.unread.bytes;
-            // A socket that has failed keeps nothing for long: its next event closes it.
+            // A failed socket keeps nothing for long: its next event closes it.
             let kept = kept_by_kernel(conn.as_fd()).unwrap_or(0);
-            // What is on its way to who reads is mostly little.
+            // Bytes in transit to a reading client are mostly few.
             let kept = if kept < UNCOUNTED_BYTES { 0 } else { kept };
             conn.unread.see(kept, self.now_ms);
             conn.unread.is_listed = kept > 0;
@@ -99,7 +99,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// How long a connection has held what it holds, without progress, in milliseconds.
+    /// The time, in milliseconds, for which a connection has held its memory without progress.
     pub(super) fn held_ms(&self, conn: &Conn<S::Session>) -> u64 {
         let last_ms = conn.handle.last_ms();
         let since_ms = conn.unread.since_ms().map_or(last_ms, |since_ms| since_ms.min(last_ms));

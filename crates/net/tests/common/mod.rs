@@ -1,4 +1,4 @@
-//! A line service to put behind the loop, and a client to put before it.
+//! A line service behind the loop, and a client in front of it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -17,7 +17,7 @@ use net::{
 /// Lines served in one turn before a connection yields.
 pub const FAIR_LINES: usize = 10;
 
-/// The state that the tests look at from outside.
+/// The state that the tests check from outside.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub held: AtomicIsize,
@@ -94,7 +94,7 @@ impl Lines {
         None
     }
 
-    /// Goes on with a long reply; false when the output is full.
+    /// Continues a long reply; false when the output is full.
     fn go_on(session: &mut Session, output: &mut Output<'_>) -> bool {
         while session.big > 0 {
             if output.is_full() && !output.flush() {
@@ -269,7 +269,7 @@ impl Client {
         assert_eq!(got.escape_ascii().to_string(), want.escape_ascii().to_string());
     }
 
-    /// Everything until the server closes.
+    /// All bytes until the server closes.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut got = Vec::new();
         self.0.read_to_end(&mut got).unwrap();
@@ -277,7 +277,7 @@ impl Client {
     }
 }
 
-/// Waits until `holds`, ten seconds at most.
+/// Waits at most ten seconds until `holds`.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
@@ -287,7 +287,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// One worker and no limits in the way.
+/// One worker without effective limits.
 pub fn one_worker() -> Config {
     Config { workers: 1, ..Config::default() }
 }
