@@ -1,9 +1,9 @@
 //! Parser of text and meta replies, for a client.
 //!
 //! A server may be broken or hostile, so [`parse`] is as total as the parsers of requests: any
-//! bytes give one reply, "incomplete", or "no reply of this protocol". Whether a reply is one to
-//! the question that was asked is the caller's to judge; a connection on which it is not must be
-//! closed, since nothing after it can be trusted.
+//! bytes give one reply, "incomplete", or "no reply of this protocol". The caller judges if a reply
+//! answers its request. If not, it must close the connection, since nothing after it can be
+//! trusted.
 //!
 //! Source: memcached's `doc/protocol.txt`; for `LVALUE`, `STALE_STORED` and `META`, mcrouter's
 //! ASCII protocol.
@@ -14,7 +14,7 @@ use crate::number::{parse_u32, parse_u64};
 use crate::words::{Words, first_word};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// The longest line that a server may answer, in bytes before its `\n`.
+/// The longest line of a reply, in bytes before its `\n`.
 pub const ANSWER_LINE_BYTES_MAX: usize = 4096;
 
 /// The meaning of the bytes so far.
@@ -29,14 +29,14 @@ pub enum Parsed<'b> {
     },
     /// No reply of this protocol: close.
     Bad,
-    /// The reply goes on; 0 bytes means that its length is not known yet.
+    /// The reply is incomplete; 0 bytes means that its length is not known yet.
     Incomplete {
         /// Bytes of the whole reply.
         total: usize,
     },
 }
 
-/// One line that a server answers, with its data block if it has one.
+/// One line of a reply, with its data block if it has one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer<'b> {
     /// `CLIENT_ERROR` and its text.
@@ -51,9 +51,9 @@ pub enum Answer<'b> {
     Exists,
     /// `LVALUE <key> <token> <flags> <bytes>` and the (stale, perhaps empty) value.
     Lease {
-        /// The key as the server tells it.
+        /// The key as the server returns it.
         key: &'b [u8],
-        /// The token; 1 asks to wait.
+        /// The token; 1 is a request to wait.
         token: u64,
         /// Client flags.
         flags: u32,
@@ -64,7 +64,7 @@ pub enum Answer<'b> {
     Meta(Meta<'b>),
     /// `META <key> ...`, the answer to `metaget`: the key, and what follows it.
     MetaInfo {
-        /// The key as the server tells it.
+        /// The key as the server returns it.
         key: &'b [u8],
         /// The facts about the item, which follow the key.
         facts: &'b [u8],
@@ -73,7 +73,7 @@ pub enum Answer<'b> {
     NotFound,
     /// `NOT_STORED`
     NotStored,
-    /// A number alone on its line.
+    /// A number as the only word on its line.
     Number(u64),
     /// `OK`
     Ok,
@@ -94,11 +94,11 @@ pub enum Answer<'b> {
 /// A value found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Value<'b> {
-    /// The key as the server tells it.
+    /// The key as the server returns it.
     pub key: &'b [u8],
     /// Client flags.
     pub flags: u32,
-    /// The cas unique: to gets and gats.
+    /// The cas unique, in replies to gets and gats.
     pub cas: Option<u64>,
     /// The value.
     pub value: &'b [u8],
@@ -111,7 +111,7 @@ pub struct Meta<'b> {
     pub code: MetaCode,
     /// The words after the code (after `VA`: after the length).
     pub flags: Words<'b>,
-    /// The value: with `VA`.
+    /// The value, with `VA`.
     pub value: Option<&'b [u8]>,
 }
 
@@ -124,7 +124,7 @@ pub enum MetaCode {
     Ex,
     /// `HD`: done.
     Hd,
-    /// `ME`: what `me` tells.
+    /// `ME`: the reply to `me`.
     Me,
     /// `MN`: the answer to `mn`.
     Mn,
@@ -137,7 +137,7 @@ pub enum MetaCode {
 }
 
 impl MetaCode {
-    /// The code as it stands on the wire.
+    /// The code on the wire.
     #[must_use]
     pub const fn letters(self) -> &'static [u8; 2] {
         match self {
@@ -213,7 +213,7 @@ fn read_line<'b>(input: &'b [u8], line: &'b [u8], end: usize, limit: u32) -> Opt
         (b"CLIENT_ERROR", _) => Answer::ClientError(text),
         (b"SERVER_ERROR", _) => Answer::ServerError(text),
         (b"META", _) => meta_info(text)?,
-        // Old servers pad a counter that got shorter with spaces.
+        // Old servers pad a counter that became shorter with spaces.
         ([b'0'..=b'9', ..], spaces) if spaces.iter().all(|byte| *byte == b' ') => {
             Answer::Number(parse_u64(word)?)
         }
@@ -236,13 +236,13 @@ const fn is_key(key: &[u8]) -> bool {
     !key.is_empty() && key.len() <= KEY_BYTES_MAX
 }
 
-/// The data block of `len` bytes that begins at `start`, once it is whole, and where it ends.
+/// The data block of `len` bytes that starts at `start`, once it is whole, and its end.
 #[inline]
 fn block(input: &[u8], start: usize, len: u32) -> Option<Block<'_>> {
     let len = usize::try_from(len).ok()?;
     let (value_end, total) = (start.checked_add(len)?, start.checked_add(len)?.checked_add(2)?);
     let Some(data_end) = input.get(value_end..total) else {
-        // What is there of the block's end must be right already.
+        // The received part of the block's end must already be correct.
         let begun = input.get(value_end..).unwrap_or_default();
         return b"\r\n".starts_with(begun).then_some(Block::Incomplete(total));
     };
@@ -276,8 +276,8 @@ fn value<'b>(input: &'b [u8], rest: &'b [u8], end: usize, limit: u32) -> Option<
     })
 }
 
-/// A value as servers write it, one space between words and no cas unique, in one pass. `None`: it
-/// is to be read the long way.
+/// A value in the usual form, one space between words and no cas unique, in one pass. `None`: the
+/// general path reads it.
 #[inline]
 fn plain_value(input: &[u8], limit: u32) -> Option<Parsed<'_>> {
     let text = input.get(b"VALUE ".len()..)?;
@@ -297,7 +297,7 @@ fn plain_value(input: &[u8], limit: u32) -> Option<Parsed<'_>> {
     })
 }
 
-/// The number of at most nine digits, hence a `u32`, that `text` begins with, and what follows it.
+/// The number of at most nine digits, hence a `u32`, at the start of `text`, and the rest.
 #[inline(always)]
 fn leading_u32(text: &[u8]) -> Option<(u32, &[u8])> {
     let (mut number, mut rest) = (0, text);
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pieces of lines, right and wrong, in any order.
+    /// Pieces of lines, correct and wrong, in any order.
     fn line() -> impl Strategy<Value = Vec<u8>> {
         let pieces: [&[u8]; 10] = [
             b" ",

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 use crate::KeyBuf;
 
-/// As memcached reads it: bits behind the last byte may be anything.
+/// As memcached reads it: bits after the last byte may have any value.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// memcached reads them too.
+    /// memcached also reads them.
     #[test]
     fn bits_behind_the_last_byte_may_be_anything() {
         assert_eq!(decoded(b"Zh==").as_deref(), Some(&b"f"[..]));

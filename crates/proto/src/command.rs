@@ -1,10 +1,10 @@
-//! The commands of memcached's protocols and mcrouter's leases, and the classes that routes go by.
+//! The commands of memcached's protocols and mcrouter's leases, and the classes that routes use.
 //!
-//! This is the only list of commands. Whoever depends on a command matches on it exhaustively, so
-//! that a new one does not compile until each place has decided what to do with it.
+//! This is the only list of commands. Code that depends on a command matches on it exhaustively, so
+//! that a new one does not compile until each place handles it.
 
-/// A command of one request. Binary commands have no variants of their own: each means a classic or
-/// a meta command.
+/// A command of one request. Binary commands have no separate variants: each means a classic or a
+/// meta command.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Command {
@@ -18,7 +18,7 @@ pub enum Command {
     Decr,
     /// delete
     Delete,
-    /// `flush_all`; with a key `flush_prefix`, for the keys that begin with it
+    /// `flush_all`; with a key `flush_prefix`, for the keys that start with it
     FlushAll,
     /// gat
     Gat,
@@ -58,7 +58,7 @@ pub enum Command {
     Version,
 }
 
-/// mcrouter's classes of commands, which `RoutingGroupRoute` and `failover_errors` go by.
+/// mcrouter's classes of commands, which `RoutingGroupRoute` and `failover_errors` use.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum CommandClass {
     /// incr, decr.
@@ -107,8 +107,8 @@ impl Command {
         Self::ALL.into_iter().filter(|command| !command.is_meta() && *command != Self::Version)
     }
 
-    /// For a meta command the classic one that it resembles, whatever its words say; otherwise the
-    /// command itself.
+    /// For a meta command, the classic one that it resembles, regardless of its words; otherwise
+    /// the command itself.
     #[inline]
     #[must_use]
     pub const fn classic(self) -> Self {
@@ -193,7 +193,7 @@ impl Command {
         }
     }
 
-    /// The command that a configuration means by `name`, one of [`Self::named`].
+    /// The command that `name` means in a configuration, one of [`Self::named`].
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::named().find(|command| command.name() == name)

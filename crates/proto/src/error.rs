@@ -1,41 +1,41 @@
-//! Refusals of text and meta requests, with the line that each is answered by.
+//! Refusals of text and meta requests, with the reply line of each.
 
 /// A refused request. [`Error::line`] is the exact answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Error {
     /// `ma` with an unknown or a repeated flag.
     ArithmeticFlag,
-    /// `ma` with a mode that is none of its own.
+    /// `ma` with a mode that it does not have.
     ArithmeticMode,
-    /// `cache_memlimit` and its like without a usable argument, an unknown command, or a line that
-    /// begins with a space.
+    /// `cache_memlimit` and similar without a usable argument, an unknown command, or a line that
+    /// starts with a space.
     Command,
     /// The text of a base64 key is not base64, or decodes to nothing.
     DecodingKey,
     /// A number in `incr` or `decr` is not one.
     Delta,
-    /// A meta flag stands twice.
+    /// A repeated meta flag.
     DuplicateFlag,
     /// An expiry time in `touch`, `gat`, `gats` or `flush_all` is not a number.
     Exptime,
-    /// A meta flag that no command knows.
+    /// An unknown meta flag.
     InvalidFlag,
-    /// The line's shape: too few words, a key too long, a length that is none.
+    /// The line's form: too few words, a key too long, an invalid length.
     Format,
     /// A meta line of too many words.
     ManyFlags,
     /// `O` with more than 32 bytes.
     OpaqueTooLong,
-    /// A large value cannot be sent now: those on their way to other clients hold all the memory
-    /// that sending may take.
+    /// A large value cannot be sent now: those in transfer to other clients hold all the memory for
+    /// sending.
     OutOfMemorySending,
     /// The user has no right to this key or command.
     Permission,
-    /// The key's namespace has had its requests of this second.
+    /// The key's namespace has used up its requests of this second.
     RateOfNamespace,
-    /// The user has had their requests of this second.
+    /// The user has used up their requests of this second.
     RateOfUser,
-    /// `ms` with a mode that is none of its own.
+    /// `ms` with a mode that it does not have.
     StoreModeUnknown,
     /// A number in a meta flag is not one.
     Token,

@@ -6,9 +6,9 @@ pub const OFFSET_SECS_MAX: i64 = 60 * 60 * 24 * 30;
 /// The time at which an item dies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exptime {
-    /// It does not.
+    /// It never dies.
     Never,
-    /// At this second since the server's start: from then on it is not returned.
+    /// At this second since the server's start: it is not returned from then on.
     At(u64),
     /// It is stored, counted, and never returned.
     AlreadyDead,
@@ -23,11 +23,11 @@ pub enum Exptime {
 /// * `0`: never.
 /// * negative: already dead.
 /// * `1..=30 days`: an offset from `now_secs`.
-/// * more than 30 days: a Unix time. One not after `started_at_unix` is already dead; so, to any
-///   reader, is one not after now, which is returned as a past [`Exptime::At`].
+/// * more than 30 days: a Unix time. One not after `started_at_unix` is already dead; for any
+///   reader the same applies to one not after now, which is returned as a past [`Exptime::At`].
 ///
-/// Source: memcached `doc/protocol.txt`, "Expiration times". We keep 64 bits where memcached's 32
-/// wrap.
+/// Source: memcached `doc/protocol.txt`, "Expiration times". holdall keeps 64 bits where
+/// memcached's 32 wrap.
 #[must_use]
 pub fn resolve(exptime: i64, now_secs: u64, started_at_unix: u64) -> Exptime {
     let Ok(seconds) = u64::try_from(exptime) else {

@@ -5,32 +5,32 @@
 
 use std::fmt;
 
-/// The reason why a request has no answer, by mcrouter's names of results.
+/// The reason why a request has no answer, with mcrouter's names of results.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Failure {
-    /// Too much is outstanding already.
+    /// Too many requests are outstanding.
     Busy,
-    /// The server says that the request was wrong (`CLIENT_ERROR`).
+    /// The server reports a wrong request (`CLIENT_ERROR`).
     ClientError,
     /// The connection was refused or is impossible.
     ConnectError,
     /// The connection was not made in time.
     ConnectTimeout,
-    /// The time that the request had is over.
+    /// The request's time is over.
     DeadlineExceeded,
-    /// Something here went wrong; no server was asked.
+    /// A local failure; no server received the request.
     LocalError,
-    /// The server failed (`SERVER_ERROR`, `ERROR`), spoke nonsense, or went away before it
-    /// answered.
+    /// The server failed (`SERVER_ERROR`, `ERROR`), sent an invalid reply, or disconnected before
+    /// it answered.
     RemoteError,
-    /// The server or this program is about to end.
+    /// The server or this program is shutting down.
     Shutdown,
-    /// The server is known to be down, and was not asked (total knockout).
+    /// The server is known to be down, and received no request (total knockout).
     Tko,
     /// No answer in time.
     Timeout,
-    /// The server asks to try again.
+    /// The server asks for a retry.
     TryAgain,
 }
 
@@ -74,7 +74,7 @@ impl Failure {
         }
     }
 
-    /// The sentence for the client, when the server gave none.
+    /// The sentence for the client, if the server gave none.
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Failure {
         }
     }
 
-    /// True if another server is asked instead, unless the configuration says otherwise (mcrouter's
+    /// True if another server gets the request, unless the configuration says otherwise (mcrouter's
     /// default set).
     #[inline]
     #[must_use]

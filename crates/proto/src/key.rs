@@ -1,6 +1,6 @@
-//! Key limits, and the small buffer into which a base64 key is decoded.
+//! Key limits, and the small buffer for a decoded base64 key.
 
-/// The longest key, in bytes, on the wire: of a base64 key this limits the encoded text.
+/// The longest key, in bytes, on the wire: for a base64 key this limits the encoded text.
 pub const KEY_BYTES_MAX: usize = 250;
 
 /// Room for one decoded key. The caller owns it, so that a request can borrow its key from here or

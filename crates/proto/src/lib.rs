@@ -1,4 +1,4 @@
-//! memcached's wire formats: bytes to requests, replies to bytes.
+//! memcached's wire formats: converts bytes to requests, and replies to bytes.
 //!
 //! ```text
 //! bytes -> text::parse   -> Request (classic, or meta within it) -> reply, meta::reply -> bytes
@@ -10,14 +10,14 @@
 //! # Laws
 //!
 //! 1. Parsers are total: any bytes give a request, an error, or "incomplete"; none panics.
-//! 2. The same bytes give the same requests however the reads cut them.
+//! 2. The same bytes give the same requests however the reads split them.
 //! 3. Numbers come only through [`number`]: exact digits, no overflow, nothing after them.
-//! 4. A value whose length is known is never read as commands, not even when its line is refused
-//!    (for other than too few words).
-//! 5. There is no socket and no clock here, and no allocation but the growth of the caller's reply
-//!    buffer.
+//! 4. A value of known length is never read as commands, not even when its line is refused (except
+//!    for too few words).
+//! 5. There is no socket and no clock here, and no allocation except the growth of the caller's
+//!    reply buffer.
 //!
-//! The first byte of a connection (over UDP: of a datagram) says which protocol is spoken: see
+//! The first byte of a connection (over UDP: of a datagram) determines the protocol: see
 //! [`Wire::of`].
 //!
 //! Source: memcached's `doc/protocol.txt` and `protocol-binary.xml`; the behaviour of the running
@@ -47,23 +47,23 @@ pub use exptime::Exptime;
 pub use failure::Failure;
 pub use key::{KEY_BYTES_MAX, KeyBuf};
 
-/// The longest value a text or meta line may announce, in bytes: memcached's `INT_MAX - 2`. A
-/// longer one is refused as a malformed line; whether one below it is too large for the cache is
-/// the engine's question.
+/// The longest value that a text or meta line may announce, in bytes: memcached's `INT_MAX - 2`. A
+/// longer one is refused as a malformed line; the engine decides if a shorter one is too large for
+/// the cache.
 pub const VALUE_BYTES_MAX: u32 = 0x7fff_fffd;
 
-/// The memcached version that is reported where a memcached's version is expected: to clients that
-/// ask a server or a proxy for it, and by `-V` and `-h` under the name `memcached`. Clients take
+/// The memcached version that is reported in place of a memcached's: to clients that request it
+/// from a server or a proxy, and by `-V` and `-h` under the name `memcached`. Clients derive
 /// features from it.
 pub const COMPATIBLE_VERSION: &str = "1.6.45";
 
-/// The longest hold-off of a delete, in seconds: an hour, where the paper's use is two seconds.
+/// The longest hold-off of a delete, in seconds: an hour, where the paper uses two seconds.
 pub const HOLD_OFF_SECS_MAX: u32 = 3600;
 
 /// Bytes of the `\r\n` after a data block.
 const DATA_END_BYTES: u64 = 2;
 
-/// The protocol of a connection; its first byte decides for life.
+/// The protocol of a connection, which its first byte determines permanently.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wire {
     /// Lines: classic text and meta commands.
@@ -73,15 +73,15 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Tells the protocol from the first byte of a connection or of a datagram's payload.
+    /// Returns the protocol for the first byte of a connection or of a datagram's payload.
     #[must_use]
     pub const fn of(first_byte: u8) -> Self {
         if first_byte == binary::REQUEST_MAGIC { Self::Binary } else { Self::Text }
     }
 }
 
-/// The storage command that a request is. A compare-and-swap is a `Set` (or any other) that
-/// also carries a cas unique to compare.
+/// The storage command of a request. A compare-and-swap is a `Set` (or any other) that also carries
+/// a cas unique to compare.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StoreMode {
     /// Only if the key is absent.

@@ -1,20 +1,19 @@
-//! The one parser of decimal numbers, and the looser rule for stored values that are counted up and
-//! down.
+//! The only parser of decimal numbers, and the looser rule for stored values used as counters.
 //!
-//! Exact digits only: no `+`, no blanks, no base prefix, nothing left over, no wrapping. Leading
-//! zeros are digits. Only a signed number may begin with `-`. Every protocol here uses these
+//! Exact digits only: no `+`, no blanks, no base prefix, no trailing bytes, no wrapping. Leading
+//! zeros are digits. Only a signed number may start with `-`. Every protocol here uses these
 //! functions, so a number means the same everywhere.
 
 use crate::VALUE_BYTES_MAX;
 
-/// Parses the length of a data block, in bytes. `None` beyond [`crate::VALUE_BYTES_MAX`], too.
+/// Parses the length of a data block, in bytes. `None` also beyond [`crate::VALUE_BYTES_MAX`].
 #[inline]
 pub(crate) fn value_len(digits: &[u8]) -> Option<u32> {
     parse_u32(digits).filter(|len| *len <= VALUE_BYTES_MAX)
 }
 
-/// Parses an unsigned 64-bit decimal number. `None` if it is empty, has any byte that is no digit,
-/// or overflows.
+/// Parses an unsigned 64-bit decimal number. `None` if it is empty, contains a byte that is not a
+/// digit, or overflows.
 #[inline]
 #[must_use]
 pub fn parse_u64(digits: &[u8]) -> Option<u64> {
@@ -75,7 +74,7 @@ pub fn write_i64(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// `isspace` of the C locale: `u8::is_ascii_whitespace` leaves out the vertical tab.
+/// `isspace` of the C locale: `u8::is_ascii_whitespace` excludes the vertical tab.
 const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }

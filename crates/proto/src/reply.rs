@@ -4,7 +4,7 @@
 use crate::number::write_u64;
 use short::{Parts, Room};
 
-/// Every line of text ends so; so does a data block.
+/// The end of every line of text and of every data block.
 pub const CRLF: &[u8] = b"\r\n";
 
 /// delete found its item.
@@ -13,7 +13,7 @@ pub const DELETED: &[u8] = b"DELETED\r\n";
 pub const END: &[u8] = b"END\r\n";
 /// cas: the item has changed.
 pub const EXISTS: &[u8] = b"EXISTS\r\n";
-/// The item of cas, delete, incr, decr or touch is not there.
+/// The item of cas, delete, incr, decr or touch does not exist.
 pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
 /// The condition of add, replace, append or prepend does not hold.
 pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
@@ -26,9 +26,9 @@ pub const STORED: &[u8] = b"STORED\r\n";
 /// touch found its item.
 pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
 
-/// The data block does not end where its length says.
+/// The data block does not end at its announced length.
 pub const BAD_DATA_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
-/// incr or decr of a value that is no number.
+/// incr or decr of a value that is not a number.
 pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 /// The item would be larger than `-I`.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
@@ -36,10 +36,10 @@ pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 pub const OUT_OF_MEMORY_STORING: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 /// No memory for the new number of incr or decr.
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
-/// The answer to a value that the byte quota of its key's namespace does not allow.
+/// The byte quota of the key's namespace does not allow the value.
 pub const OVER_QUOTA: &[u8] = b"SERVER_ERROR max-bytes of the namespace reached\r\n";
 
-/// Refused for the number of connections; sent before closing.
+/// Refused because of the number of connections; sent before closing.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 /// `flush_all` under `-F`.
 pub const FLUSH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR flush_all not allowed\r\n";
@@ -47,14 +47,14 @@ pub const FLUSH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR flush_all not allowed\r\n";
 pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 /// A login with an unknown user or a wrong password.
 pub const AUTH_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
-/// A login whose token is longer than a token may be.
+/// A login whose token exceeds the limit.
 pub const AUTH_TOKEN_TOO_LONG: &[u8] = b"CLIENT_ERROR auth token too long\r\n";
 /// A login whose token is not `user password`.
 pub const AUTH_BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
-/// A login whose token does not end where its length says.
+/// A login whose token does not end at its announced length.
 pub const AUTH_BAD_END: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
 
-/// What a found item's line begins with.
+/// The start of a found item's line.
 const VALUE: &[u8] = b"VALUE ";
 
 /// Appends `VALUE <key> <flags> <bytes> [<cas>]\r\n<value>\r\n`.
@@ -65,7 +65,7 @@ pub fn write_value(out: &mut Vec<u8>, key: &[u8], flags: u32, value: &[u8], cas:
     short::append_parts(out, bytes_max, Value { header, value });
 }
 
-/// Appends `VALUE <key> <flags> <bytes> [<cas>]\r\n`; the value and [`CRLF`] are to follow.
+/// Appends `VALUE <key> <flags> <bytes> [<cas>]\r\n`; the value and [`CRLF`] must follow.
 #[inline]
 pub fn write_value_header(
     out: &mut Vec<u8>,
@@ -133,8 +133,8 @@ fn long_end(flags: u32, value_bytes: usize, cas: Option<u64>) -> LineEnd {
     end
 }
 
-/// Puts ` <flags> <bytes>\r\n` where flags have one digit and bytes at most four: one copy of
-/// fixed length.
+/// Puts ` <flags> <bytes>\r\n` if flags have one digit and bytes at most four: one copy of fixed
+/// length.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "single digits")]
 fn put_short_end(room: &mut Room<'_>, flags: u32, bytes: u32) {
@@ -163,7 +163,7 @@ fn put_short_end(room: &mut Room<'_>, flags: u32, bytes: u32) {
 /// Room for three numbers of at most 20 digits, each after a space, and a line end.
 const LINE_END_BYTES: usize = 3 * 21 + 2;
 
-/// The end of a line, put together.
+/// The end of a line under construction.
 struct LineEnd {
     bytes: [u8; LINE_END_BYTES],
     len: usize,
@@ -186,7 +186,7 @@ impl LineEnd {
     #[inline]
     fn push_number(&mut self, number: u64) {
         match u8::try_from(number) {
-            // Flags, mostly.
+            // Mostly flags.
             Ok(digit @ 0..=9) => self.push(&[b' ', b'0' + digit]),
             _ => {
                 self.push(b" ");
@@ -196,8 +196,8 @@ impl LineEnd {
     }
 }
 
-/// Appends `LVALUE <key> <token> <flags> <bytes>\r\n`, lease-get's answer for a key that is not
-/// there; the stale value, if there is one, and [`CRLF`] are to follow. Source: mcrouter's
+/// Appends `LVALUE <key> <token> <flags> <bytes>\r\n`, lease-get's answer for a missing key; the
+/// stale value, if there is one, and [`CRLF`] must follow. Source: mcrouter's
 /// `AsciiSerialized.cpp`.
 pub fn write_lease_header(
     out: &mut Vec<u8>,

@@ -24,14 +24,14 @@ pub struct Frame {
 
 /// Splits a request datagram into its frame and its payload.
 ///
-/// `None`, to be dropped without an answer: shorter than a frame, or part of a request of several
-/// datagrams, which this server (as memcached) does not assemble.
+/// `None`, for a datagram to drop without an answer: shorter than a frame, or part of a request of
+/// several datagrams, which this server (like memcached) does not assemble.
 #[must_use]
 pub fn parse(datagram: &[u8]) -> Option<(Frame, &[u8])> {
     split(datagram).filter(|(frame, _)| frame.sequence == 0 && frame.count == 1)
 }
 
-/// Splits any datagram, a part of a reply for instance. `None` if it is shorter than a frame.
+/// Splits any datagram, for example a part of a reply. `None` if it is shorter than a frame.
 #[must_use]
 pub fn split(datagram: &[u8]) -> Option<(Frame, &[u8])> {
     let ([id0, id1, seq0, seq1, count0, count1, _, _], payload) = datagram.split_first_chunk()?;
@@ -52,10 +52,10 @@ pub const fn encode(frame: Frame) -> [u8; FRAME_BYTES] {
     [id0, id1, seq0, seq1, count0, count1, 0, 0]
 }
 
-/// Appends `payload` to `out` as datagrams, each `datagram_bytes` long but the last.
+/// Appends `payload` to `out` as datagrams, each `datagram_bytes` long except the last.
 ///
-/// An empty payload makes no datagram, and neither does one that needs more than the 65,535 that a
-/// frame can count. `datagram_bytes` includes the frame and is to be greater than [`FRAME_BYTES`].
+/// There is no datagram for an empty payload, or for one that needs more than the 65,535 that a
+/// frame can count. `datagram_bytes` includes the frame and must be greater than [`FRAME_BYTES`].
 pub fn append_reply(request_id: u16, payload: &[u8], datagram_bytes: usize, out: &mut Vec<u8>) {
     let payload_bytes = datagram_bytes.saturating_sub(FRAME_BYTES).max(1);
     let Ok(count) = u16::try_from(payload.len().div_ceil(payload_bytes)) else { return };

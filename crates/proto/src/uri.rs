@@ -1,4 +1,4 @@
-//! Keys as `metadump` and watchers print them: everything but RFC 3986's unreserved characters as
+//! Keys as `metadump` and watchers print them: all bytes except RFC 3986's unreserved characters as
 //! `%XX`.
 
 /// Appends `bytes`, percent-encoded in upper case hexadecimal.

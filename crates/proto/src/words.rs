@@ -1,5 +1,4 @@
-//! The words of a line: what stands between spaces. Nothing but a space separates; a TAB is part of
-//! a word.
+//! The words of a line, separated by spaces. Only spaces separate; a TAB is part of a word.
 
 /// Walks the words of (the rest of) a line.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -24,7 +23,7 @@ impl<'b> Words<'b> {
         Some((Self::new(before), last))
     }
 
-    /// The line that is left, spaces and all.
+    /// The rest of the line, including its spaces.
     #[must_use]
     pub const fn line(self) -> &'b [u8] {
         self.rest
@@ -51,10 +50,10 @@ impl<'b> Iterator for Words<'b> {
     }
 }
 
-/// The word that `text` begins with (empty, if it begins with a space or a line end). `None`: its
-/// end is not there.
+/// The word at the start of `text` (empty if that is a space or a line end). `None`: its end is not
+/// there.
 ///
-/// A space, `\n` or `\r\n` ends a word; any other byte belongs to it, a `\r` by itself included.
+/// A space, `\n` or `\r\n` ends a word; all other bytes belong to it, even a `\r` without `\n`.
 #[inline(always)]
 #[must_use]
 pub fn first_word(text: &[u8]) -> Option<&[u8]> {
@@ -72,7 +71,7 @@ pub fn first_word(text: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// Against the definition, with the end at every place of a word.
+    /// Compares with the definition, with the end at every place of a word.
     #[test]
     fn a_word_ends_at_a_space_or_a_line_end() {
         for len in 0..40 {

@@ -1,4 +1,4 @@
-//! Replies as a client reads them: those of an honest server, and those of a lying one.
+//! Replies as a client reads them: those of a correct server, and those of a faulty one.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proto::answer::{ANSWER_LINE_BYTES_MAX, Answer, MetaCode, Parsed, Value, pars
 
 const MAX: u32 = 1 << 20;
 
-/// Asserts that `bytes` are this one reply, and that no proper part of them is a reply or refused.
+/// Asserts that `bytes` are this one reply, and that every proper prefix is incomplete.
 #[track_caller]
 fn is(bytes: &[u8], want: Answer<'_>) {
     assert_eq!(parse(bytes, MAX), Parsed::Answer { answer: want, consumed: bytes.len() });
@@ -45,7 +45,7 @@ fn values_are_told_by_their_length() {
     is(b"VALUE k 7 0\r\n\r\n", value(None, b""));
     is(b"VALUE k 7 9\r\nEND\r\nEND\r\r\n", value(None, b"END\r\nEND\r"));
     is(b"VALUE k 7 1 99\r\nx\r\n", value(Some(99), b"x"));
-    // Spaces and zeros that no server writes, but the reader of words takes.
+    // Spaces and zeros that no server writes, but the reader of words accepts.
     is(b"VALUE  k 7  1 \r\nx\r\n", value(None, b"x"));
     is(b"VALUE k 0000000007 00000000001\r\nx\r\n", value(None, b"x"));
     is(
@@ -82,7 +82,7 @@ fn meta_replies_keep_their_words() {
     }
 }
 
-/// Lines and values of exactly what is allowed.
+/// Lines and values of exactly the maximum length.
 #[test]
 fn the_longest_replies_are_read() {
     let line = [b"VERSION ", &[b'1'; ANSWER_LINE_BYTES_MAX - 9][..], b"\r\n"].concat();
@@ -147,7 +147,7 @@ fn lies_are_refused() {
 }
 
 proptest! {
-    /// Any bytes: no panic, and what is consumed is there.
+    /// Any bytes: no panic, and the consumed bytes exist.
     #[test]
     fn any_bytes(bytes in "(VALUE |VA |HD |LVALUE |[0-9a-z \r\n]|\\x00){0,30}") {
         if let Parsed::Answer { consumed, .. } = parse(bytes.as_bytes(), MAX) {

@@ -10,7 +10,7 @@ use proto::binary::{
     parse, reply,
 };
 
-/// A packet whose header tells the truth.
+/// A packet with a correct header.
 fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     let body_len = u32::try_from(extras.len() + key.len() + value.len()).unwrap();
     let key_len = u16::try_from(key.len()).unwrap();
@@ -19,8 +19,8 @@ fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     [&header, extras, key, value].concat()
 }
 
-/// A header alone: opaque 0xdeadbeef, cas 0x0102030405060708, and a data type and a vbucket to be
-/// ignored.
+/// Only a header: opaque 0xdeadbeef, cas 0x0102030405060708, and a data type and a vbucket that
+/// must be ignored.
 fn raw_header(opcode: u8, key_len: u16, extras_len: u8, body_len: u32) -> Vec<u8> {
     let mut bytes = vec![0x80, opcode];
     bytes.extend(key_len.to_be_bytes());
@@ -31,8 +31,8 @@ fn raw_header(opcode: u8, key_len: u16, extras_len: u8, body_len: u32) -> Vec<u8
     bytes
 }
 
-/// Asserts the request, and that all but a streamed value is consumed. `quiet` is the opcode's
-/// quiet form, or 0.
+/// Asserts the request, and that all bytes except a streamed value are consumed. `quiet` is the
+/// opcode's quiet form, or 0.
 #[track_caller]
 fn check(opcode: u8, quiet: u8, extras: &[u8], key: &[u8], value: &[u8], want: Command<'_>) {
     for (opcode, is_quiet) in [(opcode, false), (quiet, true)] {
@@ -57,7 +57,7 @@ fn check(opcode: u8, quiet: u8, extras: &[u8], key: &[u8], value: &[u8], want: C
     }
 }
 
-/// Asserts that a header alone is refused: no body need come.
+/// Asserts that a header without its body is refused.
 #[track_caller]
 fn check_bad(header: &[u8], status: Status, then: Then) {
     match parse(header) {
@@ -138,7 +138,7 @@ fn the_rest() {
     check(0x22, 0, b"", b"PLAIN", b"", Command::SaslStep { mechanism: b"PLAIN", data: b"" });
 }
 
-/// For each opcode: sizes of extras, key and value that it does not have.
+/// For each opcode: sizes of extras, key and value that it does not allow.
 #[test]
 fn sizes_an_opcode_does_not_have_close() {
     let close = |opcode, extras: u8, key: u16, value: u32| {
@@ -362,7 +362,7 @@ fn statuses_and_their_texts() {
     }
 }
 
-/// What a server writes a client reads, however it is cut; lengths that disagree are no response.
+/// A client reads a server's output with every split; lengths that disagree are no response.
 #[test]
 fn a_client_reads_what_a_server_writes() {
     use proto::binary::answer;
@@ -391,7 +391,7 @@ fn a_client_reads_what_a_server_writes() {
         bytes[at] = byte;
         bytes
     };
-    // The magic, a key that is longer than any, a body that is shorter than key and extras.
+    // The magic, a key that is too long, a body that is shorter than key and extras.
     for bytes in [changed(0, 0x80), changed(2, 1), changed(11, 4), changed(8, 0xff)] {
         assert_eq!(answer::parse(&bytes, 1 << 30), answer::Parsed::Bad);
     }

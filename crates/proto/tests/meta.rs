@@ -12,7 +12,7 @@ use proto::meta::{Command, Options, Request};
 use proto::text::{BadRequest, Parsed, parse};
 use proto::{Error, KeyBuf, StoreMode, text};
 
-/// Hands the meta request that `line` is to `look`.
+/// Passes the meta request of `line` to `look`.
 #[track_caller]
 fn with_request<T>(line: &str, look: impl FnOnce(&Request<'_>) -> T) -> T {
     let (sent, mut key_buf) = (format!("{line}\r\n"), KeyBuf::new());
@@ -25,7 +25,7 @@ fn with_request<T>(line: &str, look: impl FnOnce(&Request<'_>) -> T) -> T {
     }
 }
 
-/// Asserts what the flags of `line` say.
+/// Asserts the flags of `line`.
 #[track_caller]
 fn check_options(line: &str, want: Options<'_>) {
     with_request(line, |request| assert_eq!(request.options, want, "{line}"));
@@ -46,7 +46,7 @@ fn check_bad(line: &str, error: Error, swallow: u64) {
     assert_eq!(parse(sent.as_bytes(), &mut KeyBuf::new()), want, "{line}");
 }
 
-/// Asserts that `flags` are refused by every command that reads flags; `ma` has its own sentence.
+/// Asserts that every command that reads flags refuses `flags`; `ma` has its own error.
 #[track_caller]
 fn check_bad_flags(flags: &str, error: Error, of_ma: Error) {
     for command in ["mg k", "md k", "me k", "mg k q"] {
@@ -124,7 +124,7 @@ fn flags_with_and_without_arguments() {
         },
     );
     check_options("ma k J3 D4", Options { initial: Some(3), delta: Some(4), ..none });
-    // What a command cannot use it still accepts.
+    // A command still accepts flags that it cannot use.
     check_options(
         "mg k D5 J5 I x F1",
         Options {
@@ -237,7 +237,7 @@ fn an_opaque_has_at_most_32_bytes() {
 
 #[test]
 fn a_line_has_at_most_20_words() {
-    // Every flag but v: 24 of them would be known.
+    // Every flag except v: 24 of them would be known.
     let flags = "c f h k l s t v q u x I O P L F1 T1 N1 R1 C1";
     let most = flags.rsplitn(3, ' ').last().unwrap();
     with_request(&format!("mg k {most}"), |request| assert_eq!(request.flags.count(), 18));

@@ -1,4 +1,4 @@
-//! Random bytes, and random sentences in each protocol's own words: nothing panics, and no cut
+//! Random bytes, and random sentences in each protocol's own words: nothing panics, and no split
 //! changes the meaning.
 
 mod common;
@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Words that mean something, next to words that nearly do.
+/// Meaningful words, and words that are nearly meaningful.
 fn text_word() -> impl Strategy<Value = Vec<u8>> {
     let words: Vec<&[u8]> = vec![
         b"get",
@@ -76,7 +76,7 @@ fn text_sentence() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Packets whose lengths are mostly true.
+/// Packets whose lengths are mostly correct.
 fn packets() -> impl Strategy<Value = Vec<u8>> {
     let sizes =
         select(vec![(0u8, 1u16, 0u32), (8, 3, 9), (20, 1, 0), (4, 1, 0), (0, 0, 0), (0, 5, 7)]);
@@ -117,7 +117,7 @@ proptest! {
         common::check_binary(&bytes);
     }
 
-    /// Numbers as `str::parse` reads them, less its `+`.
+    /// Numbers as `str::parse` reads them, without its `+`.
     #[test]
     fn numbers(text in "[-+0-9 x]{0,3}[0-9]{0,21}") {
         let bytes = text.as_bytes();

@@ -1,5 +1,5 @@
-//! Replays the fuzz targets' seeds (`fuzz/seeds/<target>/`): what they once broke, in others or in
-//! us, stays mended.
+//! Replays the fuzz targets' seeds (`fuzz/seeds/<target>/`): inputs that once broke holdall or
+//! other programs must not break it again.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 #![allow(clippy::print_stdout, reason = "a failing test shows which seed was last")]
 

@@ -50,7 +50,7 @@ fn lease_lines() {
     assert_eq!(String::from_utf8_lossy(&out), "LVALUE k 1 0 0\r\nLVALUE key 12345 10 6\r\n");
 }
 
-/// Short numbers take a short way: every length of both, at its edges.
+/// Short numbers take a short path: every length of both, at its limits.
 #[test]
 fn value_lines_with_short_numbers() {
     for flags in [0, 1, 9, 10, 99] {

@@ -1,4 +1,4 @@
-//! Classic text requests: line rules, every command, exact errors. Each case runs at every cut.
+//! Classic text requests: line rules, every command, exact errors. Each case runs with every split.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -13,7 +13,7 @@ use proto::{Error, KeyBuf, StoreMode};
 const FORMAT: &str = r"CLIENT_ERROR bad command line format\r\n silent=false swallow=0";
 const ERROR: &str = r"ERROR\r\n silent=false swallow=0";
 
-/// Asserts the events of `sent`, for every way of cutting it in two, and byte by byte.
+/// Asserts the events of `sent`, for every split in two, and byte by byte.
 #[track_caller]
 fn check(sent: &[u8], want: &[&str]) {
     for cut in 0..=sent.len() {
@@ -23,7 +23,7 @@ fn check(sent: &[u8], want: &[&str]) {
     assert_eq!(text_events(&single_bytes(sent)), want, "{} by bytes", sent.escape_ascii());
 }
 
-/// Asserts the one request that `line` is.
+/// Asserts the one request of `line`.
 #[track_caller]
 fn check_request(line: &[u8], want: Request<'_>) {
     for end in [b"\r\n".as_slice(), b"\n", b"   \r\n", b" \n"] {
@@ -94,7 +94,7 @@ fn storage_numbers_at_their_limits() {
     check_request(b"set k 01 002 0003", Request::Store(STORE));
 }
 
-/// CVE-2009-2415 and the wrap in mcrouter d6ab87fa: a length is a number we can hold, or the line
+/// CVE-2009-2415 and the wrap in mcrouter d6ab87fa: a length fits into its number type, or the line
 /// is refused.
 #[test]
 fn a_length_that_is_none_is_told_even_to_noreply() {
@@ -128,7 +128,7 @@ fn a_bad_line_with_a_good_length_swallows_its_data() {
     }
     check_bad(b"cas k 1 2 3 x", Error::Format, 5, false);
     check_bad(b"cas k 1 2 3 -1 noreply", Error::Format, 5, true);
-    // 1.6.45 swallows the data of a cas without its unique, too.
+    // 1.6.45 also swallows the data of a cas without its unique.
     check_bad(b"cas k 1 2 3", Error::Format, 5, false);
     check_bad(b"cas k 1 2 3 noreply", Error::Format, 5, true);
     let long = "k".repeat(251);
@@ -162,7 +162,7 @@ fn too_few_words_swallow_nothing() {
     ] {
         check_bad(line.as_bytes(), Error::Format, 0, false);
     }
-    // `noreply` here stands where a word is missing.
+    // Here `noreply` is in place of a missing word.
     check_bad(b"set k 1 2 noreply", Error::Format, 0, false);
     let swallowed = r"CLIENT_ERROR bad command line format\r\n silent=false swallow=8";
     check(b"cas foo 0 0 6 \r\nbarva2\r\n", &[swallowed]);
@@ -290,7 +290,7 @@ fn administrators_commands_keep_their_words() {
         let Parsed::Request { request: Request::Admin(admin), consumed } = parsed else {
             panic!("{name}: {parsed:?}");
         };
-        // stats has no noreply: there it is a word like others.
+        // stats has no noreply: there it is an ordinary word.
         let is_stats = command == AdminCommand::Stats;
         let words: &[&[u8]] = &[b"one", b"two", b"noreply"];
         let want = if is_stats { words } else { &words[..2] };
@@ -384,13 +384,13 @@ fn lines_that_are_no_command() {
     check(b"GET a\r\nnope\r\nsetx k 0 0 1\r\n\0\0\r\n", &[ERROR; 4]);
 }
 
-/// A browser can be made to send lines of its own making; what it cannot help is to say HTTP first.
+/// An attacker can make a browser send chosen lines, but it always sends HTTP first.
 #[test]
 fn http_is_hung_up_on() {
     check(b"GET / HTTP/1.1\r\nset k 0 0 1\r\n", &["Http"]);
     check(b"POST /x HTTP/2 \nversion\r\n", &["Http"]);
     check(b"GET / FTP/1.1\r\n", &[ERROR]);
-    // What is a command of ours stays one.
+    // A valid command stays a command.
     check(b"get HTTP/1.1\r\n", &[&get(None, false), "key HTTP/1.1", "end"]);
 }
 
@@ -425,7 +425,7 @@ fn words_from_both_ends() {
     assert!(Words::new(b"   ").is_empty() && !words.is_empty());
 }
 
-/// What follows the line of a request, and whether the client reads an answer.
+/// The data after the line of a request, and whether the client reads an answer.
 #[test]
 fn data_blocks_and_answers() {
     let requests: [(&str, u64, bool); 22] = [
@@ -461,7 +461,7 @@ fn data_blocks_and_answers() {
     }
 }
 
-/// The longest key is read by every command, and one byte more by none.
+/// Every command reads the longest key, and none reads one byte more.
 #[test]
 fn every_command_takes_a_key_of_250_bytes_and_no_longer_one() {
     let lines = [

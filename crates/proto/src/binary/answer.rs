@@ -1,6 +1,6 @@
-//! Binary responses, read by a client. As [`crate::answer`], of which this is the binary form: any
-//! bytes give one response, "incomplete", or "no response of this protocol"; whether it answers the
-//! question is the caller's to judge.
+//! Binary responses, read by a client. The binary form of [`crate::answer`]: any bytes give one
+//! response, "incomplete", or "no response of this protocol"; the caller judges if it answers the
+//! request.
 
 use super::parse::read_header;
 use super::{HEADER_BYTES, RESPONSE_MAGIC, Status};
@@ -11,7 +11,7 @@ use crate::KEY_BYTES_MAX;
 pub enum Parsed<'b> {
     /// No response of this protocol: close.
     Bad,
-    /// The response goes on.
+    /// The response is incomplete.
     Incomplete {
         /// Bytes of the whole response, or of its header.
         total: usize,
@@ -30,7 +30,7 @@ pub enum Parsed<'b> {
 pub struct Response<'b> {
     /// The command that it answers.
     pub opcode: u8,
-    /// The status; `None`: one that is not known here.
+    /// The status; `None` for an unknown one.
     pub status: Option<Status>,
     /// The request's.
     pub opaque: u32,
@@ -38,13 +38,13 @@ pub struct Response<'b> {
     pub cas: u64,
     /// The bytes before the key: client flags.
     pub extras: &'b [u8],
-    /// The key, where the command asks for it.
+    /// The key, if the command requests it.
     pub key: &'b [u8],
-    /// The value; of a failure, a text.
+    /// The value; for a failure, a text.
     pub value: &'b [u8],
 }
 
-/// Reads the next response from `input`, everything unconsumed. A value of more than
+/// Reads the next response from `input`, all unconsumed bytes. A value of more than
 /// `value_bytes_max` bytes is no response.
 #[must_use]
 pub fn parse(input: &[u8], value_bytes_max: u32) -> Parsed<'_> {

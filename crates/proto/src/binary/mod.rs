@@ -1,7 +1,7 @@
 //! The binary protocol: a 24-byte header, extras, key and value.
 //!
 //! [`parse()`] consumes the header, the extras and the key. A storage request's value (`value_len`
-//! bytes, no line end) follows in the input and is the session's to stream.
+//! bytes, no line end) follows in the input, and the session streams it.
 //!
 //! Source: memcached's `protocol-binary.xml` and `protocol_binary.h`; the behaviour of the running
 //! 1.6.45.
@@ -24,14 +24,13 @@ pub const RESPONSE_MAGIC: u8 = 0x81;
 pub const HEADER_BYTES: usize = 24;
 /// The longest body a header may announce, in bytes: 1 GiB.
 pub const BODY_BYTES_MAX: u32 = 1 << 30;
-/// The longest SASL body, in bytes. It is kept whole until complete, from peers who are not yet
-/// known.
+/// The longest SASL body, in bytes. It is kept whole until complete, from peers without a login.
 pub const SASL_BODY_BYTES_MAX: u32 = 4096;
 
 /// The meaning of the bytes so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Parsed<'b> {
-    /// No whole header, extras and key (of a SASL request: no whole body) yet.
+    /// No whole header, extras and key (for SASL: no whole body) yet.
     Incomplete,
     /// The first byte is not [`REQUEST_MAGIC`]: close without an answer.
     BadMagic,
@@ -64,7 +63,7 @@ pub struct BadRequest {
 pub enum Then {
     /// The lengths cannot be trusted: answer and close.
     Close,
-    /// Read and drop this many bytes, the request's body, and go on.
+    /// Read and drop this many bytes, the request's body, and continue.
     Swallow(u32),
 }
 
@@ -75,17 +74,17 @@ pub const TELLS_KEPT: u16 = 0x6578;
 /// The part of a request's header that is kept.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Header {
-    /// The command, as it came.
+    /// The command's number, unchanged.
     pub opcode: u8,
     /// Bytes of extras.
     pub extras_len: u8,
     /// Bytes of key.
     pub key_len: u16,
-    /// Reserved, and 0 of most clients: see [`TELLS_KEPT`].
+    /// Reserved, and 0 from most clients: see [`TELLS_KEPT`].
     pub reserved: u16,
     /// Bytes of extras, key and value.
     pub body_len: u32,
-    /// Returned as it is.
+    /// Returned unchanged.
     pub opaque: u32,
     /// The cas unique the present item must have; 0: none.
     pub cas: u64,
@@ -96,7 +95,7 @@ pub struct Header {
 pub struct Request<'b> {
     /// Its header, for the answer.
     pub header: Header,
-    /// The quiet form: the commonplace answer (a miss of gets, the success of others) is not sent.
+    /// The quiet form: the usual answer (a miss of gets, the success of others) is not sent.
     pub quiet: bool,
     /// The command.
     pub command: Command<'b>,
@@ -111,7 +110,7 @@ pub enum Command<'b> {
         key: &'b [u8],
         /// decrement rather than increment.
         decrement: bool,
-        /// By how much.
+        /// The amount to add or subtract.
         delta: u64,
         /// The number to create it with.
         initial: u64,
@@ -152,14 +151,14 @@ pub enum Command<'b> {
     Quit,
     /// SASL: list the mechanisms.
     SaslList,
-    /// SASL: begin.
+    /// SASL: start.
     SaslAuth {
         /// The mechanism's name.
         mechanism: &'b [u8],
         /// The client's message.
         data: &'b [u8],
     },
-    /// SASL: go on.
+    /// SASL: continue.
     SaslStep {
         /// The mechanism's name.
         mechanism: &'b [u8],
@@ -202,7 +201,7 @@ pub enum Status {
     Ok,
     /// 0x01
     NotFound,
-    /// 0x02: or the cas unique differs.
+    /// 0x02: exists, or the cas unique differs.
     Exists,
     /// 0x03
     TooLarge,

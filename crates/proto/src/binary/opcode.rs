@@ -1,6 +1,6 @@
 //! The commands' numbers.
 //!
-//! Those that end with `Q` are quiet forms: a miss of gets, and the success of others, has no
+//! Those that end with `Q` are quiet forms: a miss of gets, and the success of others, have no
 //! answer.
 
 /// get
@@ -49,9 +49,9 @@ pub const GAT: u8 = 0x1d;
 pub const GATQ: u8 = 0x1e;
 /// SASL: list the mechanisms
 pub const SASL_LIST: u8 = 0x20;
-/// SASL: begin
+/// SASL: start
 pub const SASL_AUTH: u8 = 0x21;
-/// SASL: go on
+/// SASL: continue
 pub const SASL_STEP: u8 = 0x22;
 /// gat, with the key in the answer
 pub const GATK: u8 = 0x23;

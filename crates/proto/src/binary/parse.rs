@@ -1,4 +1,4 @@
-//! Binary requests: the header, the opcode table, and the sizes each opcode allows.
+//! Binary requests: the header, the opcode table, and the sizes that each opcode allows.
 
 use super::opcode::{
     ADD, APPEND, DECREMENT, DELETE, FLUSH, GAT, GATK, GATKQ, GATQ, GET, GETK, GETKQ, GETQ,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{KEY_BYTES_MAX, StoreMode};
 
-/// Reads the next request from `input`, everything unconsumed.
+/// Reads the next request from `input`, all unconsumed bytes.
 #[must_use]
 pub fn parse(input: &[u8]) -> Parsed<'_> {
     if input.first().is_some_and(|magic| *magic != REQUEST_MAGIC) {
@@ -39,7 +39,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     if !shape.admits(extras_len, key_len, value_len) {
         return bad(Status::InvalidArguments, Then::Close);
     }
-    // What is left to judge is at most 20 bytes of extras and a key, or a SASL body.
+    // The rest is at most 20 bytes of extras and a key, or a SASL body.
     let streams = matches!(shape.value, Value::Streamed);
     let whole_len = if streams { prefix_len } else { header.body_len };
     let Some(body) = usize::try_from(whole_len).ok().and_then(|len| body.get(..len)) else {
@@ -70,7 +70,7 @@ pub(super) fn read_header(bytes: &[u8; HEADER_BYTES]) -> Header {
     }
 }
 
-/// The opcode whose quiet form this is, and whether it is one.
+/// The loud form of an opcode, and true if the opcode is quiet.
 const fn loud(opcode: u8) -> (u8, bool) {
     match opcode {
         GETQ => (GET, true),
@@ -108,7 +108,7 @@ enum Key {
 #[derive(Clone, Copy)]
 enum Value {
     None,
-    /// Waited for and given with the request.
+    /// Awaited and included in the request.
     Whole,
     /// Left in the input.
     Streamed,
@@ -147,7 +147,7 @@ impl Shape {
     }
 }
 
-/// Builds the command. `None` only if the extras are not what [`Shape`] has admitted.
+/// Builds the command. `None` only if the extras do not have the form that [`Shape`] has admitted.
 fn command<'b>(
     opcode: u8,
     extras: &'b [u8],

@@ -68,7 +68,7 @@ impl Status {
     }
 }
 
-/// Appends a response's header, extras and key. `value_len` bytes of value are to follow.
+/// Appends a response's header, extras and key. `value_len` bytes of value must follow.
 pub fn write_response(
     out: &mut Vec<u8>,
     request: &Header,
@@ -78,8 +78,8 @@ pub fn write_response(
     key: &[u8],
     value_len: u32,
 ) {
-    // Our own lengths, not the peer's: extras of at most 4 bytes, a key of 250 or the name of a
-    // statistic.
+    // These are the server's lengths, not the peer's: extras of at most 4 bytes, a key of 250 or
+    // the name of a statistic.
     debug_assert!(extras.len() <= 4 && key.len() <= usize::from(u16::MAX), "a response too wide");
     let extras_len = u8::try_from(extras.len()).unwrap_or_default();
     let key_len = u16::try_from(key.len()).unwrap_or_default();
@@ -95,8 +95,8 @@ pub fn write_response(
     short::append(out, key);
 }
 
-/// Appends the response to a get that found its item: flags, the key if it was asked back, and
-/// `value_len` bytes of value to follow.
+/// Appends the response to a get that found its item: flags, the key if requested, and the header
+/// of a value of `value_len` bytes that must follow.
 pub fn write_hit(
     out: &mut Vec<u8>,
     request: &Header,
@@ -109,8 +109,7 @@ pub fn write_hit(
     write_response(out, request, Status::Ok, cas, &flags.to_be_bytes(), key, value_len);
 }
 
-/// Appends the response to a get that missed: with a key asked back, the key and nothing else;
-/// otherwise the text.
+/// Appends the response to a get that missed: only the key if it was requested; otherwise the text.
 pub fn write_miss(out: &mut Vec<u8>, request: &Header, key: Option<&[u8]>) {
     match key {
         Some(key) => write_response(out, request, Status::NotFound, 0, b"", key, 0),
@@ -118,7 +117,7 @@ pub fn write_miss(out: &mut Vec<u8>, request: &Header, key: Option<&[u8]>) {
     }
 }
 
-/// Appends a response with nothing but a cas unique: done.
+/// Appends a response with only a cas unique: done.
 pub fn write_done(out: &mut Vec<u8>, request: &Header, cas: u64) {
     write_response(out, request, Status::Ok, cas, b"", b"", 0);
 }
@@ -138,7 +137,7 @@ pub fn write_touched(out: &mut Vec<u8>, request: &Header, flags: u32, cas: u64) 
     write_response(out, request, Status::Ok, cas, &flags.to_be_bytes(), b"", 0);
 }
 
-/// Appends one statistic; both empty: the end of them.
+/// Appends one statistic; both empty marks the end.
 pub fn write_stat(out: &mut Vec<u8>, request: &Header, name: &[u8], value: &[u8]) {
     write_value(out, request, Status::Ok, 0, name, value);
 }

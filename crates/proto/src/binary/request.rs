@@ -2,8 +2,8 @@
 
 use super::REQUEST_MAGIC;
 
-/// Appends a request's header, extras and key; `value_len` bytes of value are to follow. The cas
-/// unique is one that the present item must have; 0: none.
+/// Appends a request's header, extras and key; `value_len` bytes of value must follow. The present
+/// item must have this cas unique; 0: none.
 pub fn write(
     out: &mut Vec<u8>,
     opcode: u8,
@@ -13,7 +13,7 @@ pub fn write(
     key: &[u8],
     value_len: u32,
 ) {
-    // Our own lengths: extras of at most 20 bytes, and a key that was checked.
+    // These are the client's own lengths: extras of at most 20 bytes, and a key that was checked.
     debug_assert!(extras.len() <= 20 && key.len() <= usize::from(u16::MAX), "a request too wide");
     let extras_len = u8::try_from(extras.len()).unwrap_or_default();
     let key_len = u16::try_from(key.len()).unwrap_or_default();

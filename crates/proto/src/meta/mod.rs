@@ -1,7 +1,7 @@
-//! The meta protocol: `mg ms md ma me mn`, a key, and flags of one letter with perhaps an argument.
+//! The meta protocol: `mg ms md ma me mn`, a key, and flags of one letter, some with an argument.
 //!
-//! A request's flags are read once into [`Options`]; the words themselves are kept too, since what
-//! is returned comes in the order in which it was asked: see [`reply`].
+//! A request's flags are read once into [`Options`]. The words are also kept, since the reply
+//! returns facts in the order of the flags: see [`reply`].
 //!
 //! Source: memcached's `doc/protocol.txt`, "Meta Commands", and the running 1.6.45 where the two
 //! differ.
@@ -18,31 +18,30 @@ use crate::{DATA_END_BYTES, Error, KEY_BYTES_MAX, KeyBuf, StoreMode, base64};
 /// The longest opaque token, in bytes.
 pub const OPAQUE_BYTES_MAX: usize = 32;
 
-/// The word behind `mn` with which a client asks whether leases are known, and all else that is
-/// ours and not memcached's.
+/// The word after `mn` with which a client checks for leases and all other extensions of holdall.
 pub const LEASES: &[u8] = b"leases";
 
-/// The word behind `mn` that announces the W3C trace context of the command that follows; behind
-/// `mn leases`, the question whether the server takes one.
+/// The word after `mn` that announces the W3C trace context of the next command; after `mn leases`,
+/// the query for servers that take one.
 pub const TRACEPARENT: &[u8] = b"traceparent";
 
-/// The context that `mn` with these words announces, if it does: whatever stands there.
+/// The context that `mn` with these words announces, if any, unchecked.
 #[must_use]
 pub fn announced_context(mut words: Words<'_>) -> Option<&[u8]> {
     if words.next()? == TRACEPARENT { words.next() } else { None }
 }
 
-/// The word behind `mn` that asks for the times of the command that follows, and tells those of the
-/// command before.
+/// The word after `mn` that requests the times of the next command, and returns those of the
+/// previous one.
 pub const TIMES: &[u8] = b"times";
 
-/// True if `mn` with these words asks for times.
+/// True if `mn` with these words requests times.
 #[must_use]
 pub fn asks_for_times(mut words: Words<'_>) -> bool {
     words.next() == Some(TIMES)
 }
 
-/// The most words on a meta line, command and key included.
+/// The maximum number of words on a meta line, including command and key.
 pub const WORDS_MAX: usize = 20;
 
 /// A meta request.
@@ -54,7 +53,7 @@ pub struct Request<'b> {
     pub key: &'b [u8],
     /// The flags.
     pub options: Options<'b>,
-    /// The flag words in the order they came.
+    /// The flag words in their order.
     pub flags: Words<'b>,
 }
 
@@ -144,8 +143,7 @@ fn judge<'b>(
     Ok(Request { command, key, options, flags })
 }
 
-/// `ma` has one sentence for whatever is wrong with its key or flags, but for an opaque that is too
-/// long.
+/// `ma` has one error for all faults of its key or flags, except for an opaque that is too long.
 const fn arithmetic_flaw(error: Error) -> Error {
     match error {
         Error::OpaqueTooLong => error,

@@ -5,68 +5,67 @@ use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::words::Words;
 use crate::{Error, meta::OPAQUE_BYTES_MAX};
 
-/// The flags of a meta request that change what it does. Any command accepts any of them, and each
-/// acts upon its own.
+/// The flags of a meta request that change its effect. Any command accepts any of them, and uses
+/// its own.
 ///
-/// Other flags that only ask for something back (`f h k l s t`) are not here: [`super::reply`]
-/// finds them in their order among the request's words. Expiry times are by the rules of
-/// [`crate::exptime`].
+/// The flags that only request facts (`f h k l s t`) are not here: [`super::reply`] finds them in
+/// their order among the request's words. Expiry times follow the rules of [`crate::exptime`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Options<'b> {
-    /// `b`: the key came as base64, and is to be stored so marked.
+    /// `b`: the key came as base64, and is stored with this mark.
     pub base64: bool,
     /// `I`: invalidate; `ms`: a lower cas stores as stale; `md`: mark stale instead of deleting.
     pub invalidate: bool,
-    /// `q`: the commonplace answer is not sent; see [`super::reply::is_silent`].
+    /// `q`: the usual answer is not sent; see [`super::reply::is_silent`].
     pub quiet: bool,
-    /// `c`: the cas unique is asked.
+    /// `c`: the cas unique is requested.
     pub wants_cas: bool,
     /// `u`: no recency bump, no hit mark.
     pub no_update: bool,
-    /// `v`: the value is asked.
+    /// `v`: the value is requested.
     pub value: bool,
     /// `x`: `md` keeps the item and drops its value.
     pub drop_value: bool,
-    /// `C`: the cas unique the present item must have.
+    /// `C`: the cas unique that the present item must have.
     pub compare_cas: Option<u64>,
-    /// `E`: the cas unique to give the item; `E0` is as no `E`.
+    /// `E`: the cas unique to give the item; `E0` is like no `E`.
     pub new_cas: Option<u64>,
-    /// `D`: by how much to count.
+    /// `D`: the amount to count by.
     pub delta: Option<u64>,
     /// `F`: client flags.
     pub client_flags: Option<u32>,
     /// `J`: the number with which `ma` creates an item (needs `N`).
     pub initial: Option<u64>,
-    /// `N`: create an item that is missing, with this expiry time.
+    /// `N`: create a missing item with this expiry time.
     pub autoviv_exptime: Option<i64>,
-    /// `O`: returned as it is; at most 32 bytes.
+    /// `O`: returned unchanged; at most 32 bytes.
     pub opaque: Option<&'b [u8]>,
-    /// `Pexecuted`, a hint to proxies: `md` is an error when it is kept for later and not executed.
+    /// `Pexecuted`, a hint to proxies: `md` is an error if it is kept for later and not executed.
     pub tells_kept: bool,
     /// `Pnow`, a hint to proxies: `md` is not kept when it fails.
     pub unkept: bool,
     /// `R`: with less than this many seconds left, the reader wins the right to recache.
     pub recache_secs: Option<i64>,
-    /// `A`: `mg` also takes a value that was deleted a short time ago. Not memcached's.
+    /// `A`: `mg` also accepts a value that was deleted a short time ago. Not memcached's.
     pub accept_stale: bool,
-    /// `G`: `mg` asks for a lease on a miss (no argument: 0); `ms` stores with this token. Not
+    /// `G`: `mg` requests a lease on a miss (no argument: 0); `ms` stores with this token. Not
     /// memcached's.
     pub lease: Option<u64>,
     /// `H`: seconds after `md` in which `add` of the key is refused. Not memcached's.
     pub hold_off_secs: Option<u32>,
-    /// `U`: `md` is of everything under the key as a prefix. Not memcached's.
+    /// `U`: `md` deletes all keys with this prefix. Not memcached's.
     pub under: bool,
     /// `T`: the new expiry time.
     pub exptime: Option<i64>,
 }
 
 impl<'b> Options<'b> {
-    /// Reads the flag words. The argument of `M` is given apart: its meaning is in
+    /// Reads the flag words. The argument of `M` is returned separately: its meaning is in
     /// [`super::Command`].
     ///
     /// # Errors
     ///
-    /// The first word that is none, stands twice, or has an argument that it cannot have.
+    /// Fails at the first word that is no flag, is repeated, or has an invalid argument.
     pub fn parse(flags: Words<'b>) -> Result<(Self, Option<&'b [u8]>), Error> {
         let (mut options, mut mode) = (Self::default(), None);
         let mut seen = 0u128;
@@ -100,7 +99,7 @@ impl<'b> Options<'b> {
             b'I' => self.invalidate = true,
             b'C' => self.compare_cas = unsigned()?,
             b'D' => self.delta = unsigned()?,
-            // 0 is nobody's cas unique, so the item gets one of the server's own.
+            // No item has cas unique 0, so the server chooses one.
             b'E' => self.new_cas = unsigned()?.filter(|cas| *cas != 0),
             b'J' => self.initial = unsigned()?,
             b'F' => self.client_flags = Some(parse_u32(argument).ok_or(Error::Format)?),
@@ -121,7 +120,7 @@ impl<'b> Options<'b> {
                 self.tells_kept = argument == b"executed";
                 self.unkept = argument == b"now";
             }
-            // Only asked back, or a hint to proxies.
+            // Only requests for facts, or hints to proxies.
             b'c' => self.wants_cas = true,
             b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' => {}
             _ => return Err(Error::InvalidFlag),

@@ -1,5 +1,5 @@
-//! Meta replies: a code, then what the request's flags ask back, in the order in which they were
-//! asked.
+//! Meta replies: a code, then the facts that the request's flags request, in the order of the
+//! flags.
 
 use super::{Command, Request};
 use crate::number::{write_i64, write_u64};
@@ -12,10 +12,10 @@ pub const NOOP: &[u8] = b"MN\r\n";
 /// The answer to `mn leases`.
 const NOOP_LEASES: &[u8] = b"MN leases\r\n";
 
-/// The answer to `mn leases traceparent`, where contexts are taken.
+/// The answer to `mn leases traceparent`, if contexts are accepted.
 const NOOP_TRACEPARENT: &[u8] = b"MN leases traceparent\r\n";
 
-/// The answer to `mn` with these words behind it, of one who takes the contexts of traces or not.
+/// The answer to `mn` with these words after it, from a server that accepts trace contexts or not.
 #[must_use]
 pub fn noop(mut words: Words<'_>, takes_contexts: bool) -> &'static [u8] {
     match (words.next(), words.next()) {
@@ -25,9 +25,8 @@ pub fn noop(mut words: Words<'_>, takes_contexts: bool) -> &'static [u8] {
     }
 }
 
-/// Appends the answer to `mn times`: nanoseconds that the command before was parsed, executed, and
-/// that its reply was written; and before all these, between its arrival and its parsing, if that
-/// is known.
+/// Appends the answer to `mn times`: the nanoseconds of parsing and executing the previous command
+/// and of writing its reply, preceded by the time between its arrival and its parsing, if known.
 pub fn write_times(out: &mut Vec<u8>, nanoseconds: impl Iterator<Item = u64>) {
     out.extend_from_slice(b"MN times");
     for time in nanoseconds {
@@ -71,7 +70,7 @@ pub struct ItemFacts {
     pub cas: u64,
     /// `f`: its client flags.
     pub flags: u32,
-    /// `h`: whether it had been read before this request.
+    /// `h`: true if it had been read before this request.
     pub hit_before: bool,
     /// `l`: seconds since it was last read or stored, before this request.
     pub last_access_secs: u64,
@@ -82,9 +81,9 @@ pub struct ItemFacts {
     pub ttl_secs_before: Option<u64>,
     /// `t` after a `T` among the flags: seconds left now; `None`: it never expires.
     pub ttl_secs: Option<u64>,
-    /// It was stored under a base64 key, and so answers `k` in base64 even to a plain request.
+    /// It was stored under a base64 key, so it answers `k` in base64 even to a plain request.
     pub key_is_base64: bool,
-    /// `Z`: someone else has already won the right to recache it.
+    /// `Z`: another reader has already won the right to recache it.
     pub win_sent: bool,
     /// `X`: it is stale.
     pub stale: bool,
@@ -94,8 +93,8 @@ pub struct ItemFacts {
     pub lease: Option<u64>,
 }
 
-/// True if `q` keeps this reply from being sent: `EN` of mg; of the others their success, which for
-/// `ma` may be a value. A value that `mg` found, and an error, are always sent.
+/// True if `q` suppresses this reply: `EN` of mg; the success of the others, which for `ma` may be
+/// a value. A value that `mg` found, and an error, are always sent.
 #[must_use]
 pub const fn is_silent(request: &Request<'_>, status: Status) -> bool {
     request.options.quiet
@@ -112,8 +111,8 @@ pub fn write_item(out: &mut Vec<u8>, request: &Request<'_>, status: Status, fact
     out.extend_from_slice(CRLF);
 }
 
-/// Appends a reply when there is no item: only the key and the opaque can be returned (and, by
-/// `ms`, a cas of 0 and the size of the value that was sent).
+/// Appends a reply without an item: it can return only the key and the opaque (and, for `ms`, a cas
+/// of 0 and the size of the sent value).
 pub fn write_status(out: &mut Vec<u8>, request: &Request<'_>, status: Status) {
     out.extend_from_slice(status.code());
     for word in request.flags {
@@ -131,7 +130,7 @@ pub fn write_status(out: &mut Vec<u8>, request: &Request<'_>, status: Status) {
     out.extend_from_slice(CRLF);
 }
 
-/// Appends `VA <bytes>`, the return flags and the line end. The value and `\r\n` are to follow.
+/// Appends `VA <bytes>`, the return flags and the line end. The value and `\r\n` must follow.
 pub fn write_value_header(
     out: &mut Vec<u8>,
     request: &Request<'_>,
@@ -144,7 +143,7 @@ pub fn write_value_header(
     out.extend_from_slice(CRLF);
 }
 
-/// The facts that `me` tells.
+/// The facts in the reply to `me`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DebugFacts {
     /// Seconds left; `None`: it never expires.
@@ -157,16 +156,16 @@ pub struct DebugFacts {
     pub fetched: bool,
     /// Its size class.
     pub class: u64,
-    /// Bytes it takes in memory, header and all.
+    /// Its bytes in memory, including the header.
     pub item_bytes: usize,
-    /// It was stored under a base64 key, and so is shown by it.
+    /// It was stored under a base64 key, and is therefore shown in base64.
     pub key_is_base64: bool,
 }
 
 /// Appends the answer to `me`: `ME <key> exp=.. la=.. cas=.. fetch=.. cls=.. size=..`. On a miss
 /// `me` answers [`Status::Miss`].
 ///
-/// The key is in base64 if it came so or was stored so.
+/// The key is in base64 if it came or was stored in base64.
 pub fn write_debug(out: &mut Vec<u8>, request: &Request<'_>, facts: &DebugFacts) {
     out.extend_from_slice(b"ME ");
     if request.options.base64 || facts.key_is_base64 {
@@ -221,15 +220,15 @@ fn write_flags(out: &mut Vec<u8>, request: &Request<'_>, facts: &ItemFacts) {
     }
 }
 
-/// True if the reply of success tells this fact about the item: `c f h l s t`. A flag counts by its
-/// first letter, whatever follows.
+/// True if the reply of success contains this fact about the item: `c f h l s t`. A flag counts by
+/// its first letter, regardless of the rest.
 #[must_use]
 pub fn tells(request: &Request<'_>, letter: u8) -> bool {
     let is_asked = |word: &[u8]| word.first() == Some(&letter);
     returns(request.command, letter) && request.flags.into_iter().any(is_asked)
 }
 
-/// Which commands return which facts; all return the key and the opaque.
+/// True if the command returns this fact; all return the key and the opaque.
 const fn returns(command: Command, letter: u8) -> bool {
     match command {
         Command::Get => matches!(letter, b'c' | b'f' | b'h' | b'l' | b's' | b't'),

@@ -1,4 +1,4 @@
-//! The classic commands: which line is which request.
+//! The classic commands: parses lines into requests.
 
 use super::{
     Admin, AdminCommand, Arithmetic, BadRequest, GetLine, Parsed, Request, Store, Words, first_word,
@@ -7,8 +7,8 @@ use crate::meta::{self, Refusal};
 use crate::number::{parse_i64, parse_u32, parse_u64, value_len};
 use crate::{DATA_END_BYTES, Error, KEY_BYTES_MAX, KeyBuf, StoreMode};
 
-/// Reads the command words of get, gets, gat, gats or lease-get from a line that may not be whole.
-/// Returns their bytes, too. `None` if the input is none of them, or is too short to tell.
+/// Reads the command words of get, gets, gat, gats or lease-get from a line that may be incomplete.
+/// Also returns their bytes. `None` if the input is another command, or is too short.
 #[inline(always)]
 #[must_use]
 pub fn retrieval(input: &[u8]) -> Option<(GetLine, usize)> {
@@ -26,8 +26,8 @@ pub fn retrieval(input: &[u8]) -> Option<(GetLine, usize)> {
 
 const LEASE_GET: &[u8] = b"lease-get";
 
-/// Reads the exptime of gat and gats. `None` if the line ends before it, or it is not complete:
-/// either is for the path of whole lines to say.
+/// Reads the exptime of gat and gats. `None` if the line ends before it, or it is incomplete: the
+/// path of whole lines reports either.
 fn get_and_touch(input: &[u8], command_bytes: usize, with_cas: bool) -> Option<(GetLine, usize)> {
     let window = input.get(..=super::LINE_BYTES_MAX).unwrap_or(input);
     let words = window.get(command_bytes..)?;
@@ -50,12 +50,12 @@ fn get_and_touch(input: &[u8], command_bytes: usize, with_cas: bool) -> Option<(
     Some((line, command_bytes + start + exptime.len()))
 }
 
-/// Reads a whole line, without its end, that took `consumed` bytes of the input.
+/// Reads a whole line, without its end, that used `consumed` bytes of the input.
 pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf) -> Parsed<'b> {
     if line.len() < LINE_BYTES_MIN {
         return bad(Error::Format, consumed);
     }
-    // A line that begins with a space has an empty first word, which no command is.
+    // A line that starts with a space has an empty first word, which is no command.
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let (command, arguments) = line.split_at_checked(end).unwrap_or_default();
     let words = Words::new(arguments);
@@ -64,7 +64,7 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
         b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mn" => {
             match meta::parse(command, words, key_buf) {
                 Ok(meta) => request(Request::Meta(meta), consumed),
-                // A quiet meta command receives its errors all the same.
+                // A quiet meta command still receives its errors.
                 Err(Refusal { error, swallow }) => {
                     let is_unframed = command == b"ms" && swallow == 0;
                     let silent = false;
@@ -81,7 +81,7 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
         b"incr" => arithmetic(false, words, consumed),
         b"decr" => arithmetic(true, words, consumed),
         b"touch" => touch(words, consumed),
-        // With a key these do not come here.
+        // With a key, these do not reach this line.
         b"get" | b"gets" | b"gat" | b"gats" | LEASE_GET => bad(Error::Format, consumed),
         b"lease-set" => lease_set(words, consumed),
         b"flush_all" => flush_all(words, consumed),
@@ -112,7 +112,7 @@ pub(super) const fn request(request: Request<'_>, consumed: usize) -> Parsed<'_>
     Parsed::Request { request, consumed }
 }
 
-/// A refusal that noreply does not silence: the line is not even of a command's shape.
+/// A refusal that noreply does not silence: the line does not have the form of a command.
 const fn bad<'b>(error: Error, consumed: usize) -> Parsed<'b> {
     let (swallow, silent, is_unframed) = (0, false, false);
     Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
@@ -124,14 +124,14 @@ const fn unframed<'b>(consumed: usize) -> Parsed<'b> {
     Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
 }
 
-/// A refusal of a line whose words are all there.
+/// A refusal of a line with all its words.
 const fn refused<'b>(error: Error, consumed: usize, noreply: bool) -> Parsed<'b> {
     let (swallow, silent, is_unframed) = (0, noreply, false);
     Parsed::Bad(BadRequest { error, consumed, swallow, silent, is_unframed })
 }
 
-/// Splits off a last `noreply`. It counts only as the last word of all, and there even where a key
-/// is meant.
+/// Splits off a last `noreply`. It counts only as the very last word, and there even in place of a
+/// key.
 #[inline]
 fn noreply(words: Words<'_>) -> (Words<'_>, bool) {
     match words.split_last() {
@@ -140,9 +140,9 @@ fn noreply(words: Words<'_>) -> (Words<'_>, bool) {
     }
 }
 
-/// Reads a `set` line as nearly all clients write it: a key and three short numbers, one space
-/// before each; and the bytes of the line. `None` for any other form, and for any other command:
-/// those are for [`super::parse`] to judge.
+/// Reads a `set` line in the form of nearly all clients: a key and three short numbers, one space
+/// before each; returns also the bytes of the line. `None` for any other form or command, which
+/// [`super::parse`] judges.
 #[inline(always)]
 #[must_use]
 pub fn plain_set(input: &[u8]) -> Option<(Store<'_>, usize)> {
@@ -161,10 +161,10 @@ pub fn plain_set(input: &[u8]) -> Option<(Store<'_>, usize)> {
     Some((store, input.len() - rest.len()))
 }
 
-/// A number of one to nine digits after one space, and what follows it.
+/// A number of one to nine digits after one space, and the rest.
 #[inline(always)]
 fn short_number(text: &[u8]) -> Option<(u32, &[u8])> {
-    // Flags and expiry times, mostly.
+    // Mostly flags and expiry times.
     if let [b' ', digit @ b'0'..=b'9', b' ', ..] = text {
         return Some((u32::from(digit - b'0'), text.get(2..)?));
     }
@@ -188,7 +188,7 @@ fn store(mode: StoreMode, compares: bool, mut words: Words<'_>, consumed: usize)
         return unframed(consumed);
     };
     let unique = if compares { words.next() } else { None };
-    // With nothing after the numbers, the last word can be noreply only if one of them is none.
+    // With nothing after the numbers, the last word can be noreply only if one of them is invalid.
     let noreply = (!words.is_empty() || unique.is_some()) && noreply(all).1;
     let Some(len) = value_len(len) else {
         return unframed(consumed);
@@ -244,7 +244,7 @@ fn delete(words: Words<'_>, consumed: usize) -> Parsed<'_> {
     let Some(key) = words.next() else {
         return bad(Error::Format, consumed);
     };
-    // Old clients send a number. Any other word is a mistake.
+    // Old clients send a number. Any other word is an error.
     let (mut rest, _) = self::noreply(words);
     let mut tells_kept = false;
     if let Some((others, EXECUTED)) = rest.split_last() {
@@ -307,8 +307,8 @@ fn flush_prefix(words: Words<'_>, consumed: usize) -> Parsed<'_> {
 }
 
 fn admin(command: AdminCommand, words: Words<'_>, consumed: usize) -> Parsed<'_> {
-    // stats has no noreply: there the word is a group that does not exist, as libmemcached's own
-    // check expects.
+    // stats has no noreply: there the word is a nonexistent group, as libmemcached's own check
+    // expects.
     let (words, noreply) =
         if command == AdminCommand::Stats { (words, false) } else { noreply(words) };
     request(Request::Admin(Admin { command, words, noreply }), consumed)
@@ -318,7 +318,7 @@ fn admin(command: AdminCommand, words: Words<'_>, consumed: usize) -> Parsed<'_>
 mod tests {
     use super::*;
 
-    /// The short way must answer as the long way does, wherever it answers.
+    /// The short path must give the same answer as the long one, wherever it answers.
     #[test]
     fn a_plain_set_is_read_the_same_both_ways() {
         let lines: [&[u8]; 12] = [

@@ -1,5 +1,5 @@
-//! The lines of get, gets, gat, gats and lease-get, which may be of any length and so are read key
-//! by key.
+//! The lines of get, gets, gat, gats and lease-get, which may have any length and are therefore
+//! read key by key.
 
 use memchr::memchr;
 
@@ -8,8 +8,8 @@ use crate::{Error, KEY_BYTES_MAX};
 
 /// A retrieval line whose command words have been consumed; its keys are still in the input.
 ///
-/// Call [`GetLine::next_key`] until it answers `End` or `Bad`. This is all the state such a line
-/// needs between reads.
+/// Call [`GetLine::next_key`] until it returns `End` or `Bad`. Such a line needs no other state
+/// between reads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GetLine {
     /// The new expiry time of every item found: `gat` and `gats` only.
@@ -18,7 +18,7 @@ pub struct GetLine {
     pub with_cas: bool,
     /// True if a missing key is answered with a token to fill it: lease-get.
     pub with_lease: bool,
-    /// True if the answer tells of the item and not its value: mcrouter's metaget, which
+    /// True if the answer describes the item without its value: mcrouter's metaget, which
     /// [`GetLine::metaget`] reads.
     pub with_info: bool,
     state: State,
@@ -30,26 +30,26 @@ enum State {
     NoKey,
     /// At least one key.
     SomeKey,
-    /// The line is refused: the rest of it is skipped.
+    /// The line is refused: its rest is skipped.
     Refused(Error),
 }
 
-/// The next part of a retrieval line. Each says how many bytes of the input it has used.
+/// The next part of a retrieval line, each with the number of used bytes of the input.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyToken<'b> {
     /// A key of 1 to 250 bytes.
     Key {
         /// The key.
         key: &'b [u8],
-        /// Bytes used, spaces before the key included.
+        /// Bytes used, including spaces before the key.
         consumed: usize,
     },
-    /// The line is over, and had a key: `END` is due.
+    /// The line has ended, and had a key: `END` is due.
     End {
         /// Bytes used: to the end of the line.
         consumed: usize,
     },
-    /// The line is over, and was refused: the error's line is due in place of `END`. Values found
+    /// The line has ended, and was refused: the error's line is due in place of `END`. Values found
     /// before a key that is too long have been answered.
     Bad {
         /// The fault.
@@ -57,10 +57,9 @@ pub enum KeyToken<'b> {
         /// Bytes used: to the end of the line.
         consumed: usize,
     },
-    /// The next key is not complete: consume these bytes (which can be none) and come back with
-    /// more.
+    /// The next key is incomplete: consume these bytes (possibly none) and call again with more.
     Incomplete {
-        /// Bytes used: spaces, or what is left of a refused line.
+        /// Bytes used: spaces, or the rest of a refused line.
         consumed: usize,
     },
 }
@@ -80,7 +79,7 @@ impl GetLine {
         }
     }
 
-    /// Reads the command word of mcrouter's `metaget`, which servers do not know; and its bytes.
+    /// Reads the command word of mcrouter's `metaget`, unknown to servers; also returns its bytes.
     #[inline]
     #[must_use]
     pub fn metaget(input: &[u8]) -> Option<(Self, usize)> {
@@ -89,8 +88,7 @@ impl GetLine {
         input.starts_with(METAGET).then_some((line, METAGET.len()))
     }
 
-    /// A plain `get` line of which a key has been taken already, by a caller that knew where it
-    /// was.
+    /// A plain `get` line with a key that the caller has already taken from a known position.
     #[must_use]
     pub const fn after_key() -> Self {
         Self {
@@ -102,8 +100,8 @@ impl GetLine {
         }
     }
 
-    /// Takes a key that the caller has found by other means, between spaces. False: the line is
-    /// refused, and so is its key.
+    /// Takes a key that the caller has found by other means, between spaces. False: the line and
+    /// its key are refused.
     #[inline]
     pub fn take_key(&mut self) -> bool {
         if matches!(self.state, State::Refused(_)) {
@@ -124,13 +122,13 @@ impl GetLine {
         }
     }
 
-    /// Refuses the line at a key that was taken and may not be had: the rest of it is skipped, and
-    /// then `error` is due.
+    /// Refuses the line at a key that was taken and is not permitted: its rest is skipped, and then
+    /// `error` is due.
     pub fn refuse_rest(&mut self, error: Error) {
         self.state = State::Refused(error);
     }
 
-    /// Takes the next key from `input`, which begins where the last call stopped consuming.
+    /// Takes the next key from `input`, which starts where the last call stopped consuming.
     #[inline]
     pub fn next_key<'b>(&mut self, input: &'b [u8]) -> KeyToken<'b> {
         if matches!(self.state, State::Refused(_)) {
@@ -186,5 +184,5 @@ impl GetLine {
     }
 }
 
-/// How far the end of a key can be: the longest key, a `\r`, and the `\n`.
+/// The maximum distance to the end of a key: the longest key, a `\r`, and the `\n`.
 const SCAN_BYTES: usize = KEY_BYTES_MAX + 2;

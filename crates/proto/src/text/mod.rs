@@ -1,13 +1,13 @@
-//! The text protocol: one line a request, and for storage commands a data block after it.
+//! The text protocol: one line per request, followed by a data block for storage commands.
 //!
-//! [`parse()`] is given everything unconsumed and answers with at most one request. It consumes
-//! only the line; the data block of a storage request (`len` bytes and `\r\n`) follows in the input
-//! and is the session's to stream. Of a retrieval line it consumes only the command words, since
-//! that line may be of any length: see [`GetLine`].
+//! [`parse()`] receives all unconsumed bytes and returns at most one request. It consumes only the
+//! line; the data block of a storage request (`len` bytes and `\r\n`) follows in the input, and the
+//! session streams it. Of a retrieval line it consumes only the command words, since that line may
+//! have any length: see [`GetLine`].
 //!
-//! Meta commands stand on the same lines; their words are read by [`crate::meta`].
+//! Meta commands use the same lines; [`crate::meta`] reads their words.
 //!
-//! Source: memcached's `doc/protocol.txt`; where this differs is written in `docs/protocol.md`.
+//! Source: memcached's `doc/protocol.txt`; `docs/protocol.md` describes the differences.
 
 pub(crate) mod classic;
 mod get;
@@ -24,12 +24,12 @@ pub const LINE_BYTES_MAX: usize = 2048;
 /// The meaning of the bytes so far.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Parsed<'b> {
-    /// No whole line (of a retrieval: no whole command) yet. At most [`LINE_BYTES_MAX`] bytes need
-    /// keeping.
+    /// No whole line (for a retrieval: no whole command) yet. At most [`LINE_BYTES_MAX`] bytes need
+    /// to be kept.
     Incomplete,
     /// No line end within [`LINE_BYTES_MAX`]: close without an answer.
     LineTooLong,
-    /// Someone speaks HTTP to us, perhaps through a browser: close without an answer.
+    /// A client speaks HTTP, perhaps through a browser: close without an answer.
     Http,
     /// A request.
     Request {
@@ -38,7 +38,7 @@ pub enum Parsed<'b> {
         /// Bytes of the input it used. A data block, or the keys of a retrieval, come after them.
         consumed: usize,
     },
-    /// A refused request; the connection goes on.
+    /// A refused request; the connection continues.
     Bad(BadRequest),
 }
 
@@ -49,13 +49,13 @@ pub struct BadRequest {
     pub error: Error,
     /// Bytes of the input used: the line.
     pub consumed: usize,
-    /// Bytes after them to read and drop: the refused request's data block with its `\r\n`. It need
-    /// not have come yet.
+    /// Bytes after them to read and drop: the refused request's data block with its `\r\n`. It may
+    /// not have arrived yet.
     pub swallow: u64,
-    /// True if the client wrote noreply, which silences this error too.
+    /// True if the client wrote noreply, which also silences this error.
     pub silent: bool,
-    /// True if the line is one of a storage command whose length is absent or wrong: nobody knows
-    /// where its data block ends, and what the client means as data may come as commands.
+    /// True for a line of a storage command whose length is absent or wrong: the end of its data
+    /// block is unknown, and the client's data may be read as commands.
     pub is_unframed: bool,
 }
 
@@ -70,10 +70,10 @@ pub enum Request<'b> {
     Delete {
         /// The key to delete.
         key: &'b [u8],
-        /// The number behind the key, which memcached ignores: the seconds of a hold-off where the
-        /// operator gives it that meaning.
+        /// The number after the key, which memcached ignores: the seconds of a hold-off if the
+        /// operator enables that meaning.
         secs: u32,
-        /// `executed`: a proxy says of a delete that it keeps for later that it does.
+        /// `executed`: a proxy reports when it keeps the delete for later.
         tells_kept: bool,
         /// True if the answer is dropped.
         noreply: bool,
@@ -85,18 +85,18 @@ pub enum Request<'b> {
         /// True if the answer is dropped.
         noreply: bool,
     },
-    /// `flush_prefix`: invalidate every key that begins so.
+    /// `flush_prefix`: invalidate every key with this prefix.
     FlushPrefix {
-        /// The begin, 1 to 250 bytes.
+        /// The prefix, 1 to 250 bytes.
         prefix: &'b [u8],
         /// True if the answer is dropped.
         noreply: bool,
     },
-    /// get, gets, gat, gats or lease-get: the keys are to be taken from the input after `consumed`.
+    /// get, gets, gat, gats or lease-get: the keys are in the input after `consumed`.
     Get(GetLine),
     /// A meta command.
     Meta(meta::Request<'b>),
-    /// Close, after the answers before it have left.
+    /// Close, after the earlier answers have been sent.
     Quit,
     /// A storage command: its data block follows.
     Store(Store<'b>),
@@ -114,7 +114,7 @@ pub enum Request<'b> {
 }
 
 impl Request<'_> {
-    /// Bytes of the data block that follows the line, with its `\r\n`; 0 where none follows.
+    /// Bytes of the data block that follows the line, with its `\r\n`; 0 if none follows.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         let len = match self {
@@ -134,8 +134,7 @@ impl Request<'_> {
         u64::from(len) + crate::reply::CRLF.len() as u64
     }
 
-    /// True if the client wrote `noreply`. Quiet meta commands do not count: their errors are
-    /// told.
+    /// True if the client wrote `noreply`. Quiet meta commands do not count: their errors are sent.
     #[must_use]
     pub const fn noreply(&self) -> bool {
         match *self {
@@ -164,9 +163,9 @@ pub struct Store<'b> {
     pub exptime: i64,
     /// Bytes in the data block, without its `\r\n`; at most [`crate::VALUE_BYTES_MAX`].
     pub len: u32,
-    /// The cas unique the present item must have: the cas command only.
+    /// The cas unique that the present item must have: only for the cas command.
     pub cas: Option<u64>,
-    /// The token that a lease-get was given: the lease-set command only.
+    /// The token of a lease-get: only for the lease-set command.
     pub lease: Option<u64>,
     /// True if the answer is dropped.
     pub noreply: bool,
@@ -179,20 +178,20 @@ pub struct Arithmetic<'b> {
     pub key: &'b [u8],
     /// decr rather than incr.
     pub decrement: bool,
-    /// By how much.
+    /// The amount to add or subtract.
     pub delta: u64,
     /// True if the answer is dropped.
     pub noreply: bool,
 }
 
-/// A command for administrators, with its words yet to be judged.
+/// A command for administrators, whose words are not yet checked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Admin<'b> {
     /// The command.
     pub command: AdminCommand,
     /// The words after the command, without a last `noreply`.
     pub words: Words<'b>,
-    /// True if the last word was `noreply`. stats, watch and dumps answer all the same.
+    /// True if the last word was `noreply`. stats, watch and dumps still answer.
     pub noreply: bool,
 }
 
@@ -221,8 +220,8 @@ pub enum AdminCommand {
     Watch,
 }
 
-/// Reads the next request from `input`, everything unconsumed. `key_buf` holds a decoded base64
-/// key, if there is one.
+/// Reads the next request from `input`, all unconsumed bytes. `key_buf` holds a decoded base64 key,
+/// if there is one.
 #[inline]
 pub fn parse<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Parsed<'b> {
     if let [b'g' | b'l', ..] = input

@@ -1,7 +1,7 @@
-//! Connections without sockets: bytes in, in any pieces; what the parsers made of them out.
+//! Connections without sockets: converts bytes, in any pieces, to the parsers' events.
 //!
-//! The events hold no positions, so the same bytes must give the same events however they are cut.
-//! The fuzz targets and the replay of their seeds use these drivers too.
+//! The events contain no positions, so the same bytes must give the same events for every split.
+//! The fuzz targets and the replay of their seeds also use these drivers.
 #![allow(dead_code, reason = "each test file, and each fuzz target, uses its own part")]
 #![allow(unreachable_pub, reason = "shared by path with the fuzz targets")]
 
@@ -9,7 +9,7 @@ use proto::KeyBuf;
 use proto::binary::{self, Then};
 use proto::text::{self, GetLine, KeyToken};
 
-/// What a connection is in the middle of.
+/// The current state of a connection.
 enum State {
     Line,
     Keys(GetLine),
@@ -20,7 +20,7 @@ enum State {
     Closed,
 }
 
-/// Feeds `chunks` to a text connection and tells what it understood.
+/// Feeds `chunks` to a text connection and returns its events.
 pub fn text_events(chunks: &[&[u8]]) -> Vec<String> {
     let (mut events, mut pending, mut state) = (Vec::new(), Vec::new(), State::Line);
     for chunk in chunks {
@@ -116,7 +116,7 @@ fn text_line(state: &mut State, input: &[u8], events: &mut Vec<String>) -> Optio
     Some(used)
 }
 
-/// Whatever was asked, a reply is one line: a key or an opaque cannot break it.
+/// For any request, a reply is one line: a key or an opaque cannot break it.
 fn meta_replies_are_lines(request: &proto::meta::Request<'_>) {
     use proto::meta::reply;
     let facts = reply::ItemFacts { ttl_secs: Some(1), stale: true, ..Default::default() };
@@ -128,7 +128,7 @@ fn meta_replies_are_lines(request: &proto::meta::Request<'_>) {
     assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 4, "{}", out.escape_ascii());
 }
 
-/// Feeds `chunks` to a binary connection and tells what it understood.
+/// Feeds `chunks` to a binary connection and returns its events.
 pub fn binary_events(chunks: &[&[u8]]) -> Vec<String> {
     let (mut events, mut pending, mut state) = (Vec::new(), Vec::new(), State::Line);
     for chunk in chunks {
@@ -207,7 +207,7 @@ pub fn check_binary(bytes: &[u8]) {
 }
 
 /// The checks of `bytes` in the fuzz target `parse_udp`: a frame survives a round trip, and its
-/// payload either protocol.
+/// payload is checked in either protocol.
 pub fn check_udp(bytes: &[u8]) {
     if let Some((frame, payload)) = proto::udp::parse(bytes) {
         let again = [proto::udp::encode(frame).as_slice(), payload].concat();
@@ -220,8 +220,8 @@ pub fn check_udp(bytes: &[u8]) {
     }
 }
 
-/// Where to cut: everywhere in short inputs, at some places of longer ones. For the fuzzer, which
-/// varies the bytes, it is one place.
+/// The places to split: all in short inputs, some in longer ones. For the fuzzer, which varies the
+/// bytes, it is one place.
 fn some_cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let len = bytes.len();
     let (first, step) =
@@ -229,18 +229,18 @@ fn some_cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     (first..=len).step_by(step.max(1))
 }
 
-/// A number that follows from the bytes, and changes with each of them.
+/// A number that depends on each of the bytes.
 fn sum(bytes: &[u8]) -> usize {
     bytes.iter().map(|byte| usize::from(*byte)).sum()
 }
 
-/// Splits into single bytes: the hardest cut.
+/// Splits into single bytes: the hardest split.
 pub fn single_bytes(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.chunks(1).collect()
 }
 
-/// Reads replies until the bytes end or are refused: what is taken is there, what is said to be
-/// missing is, and a reply does not change when more follows it.
+/// Reads replies until the bytes end or are refused: consumed bytes exist, bytes reported as
+/// missing are missing, and a reply does not change when more follows it.
 pub fn check_answer(bytes: &[u8]) {
     use proto::answer::{Parsed, parse};
     check_response(bytes);
@@ -262,7 +262,7 @@ pub fn check_answer(bytes: &[u8]) {
     }
 }
 
-/// The same of a server that speaks in packets.
+/// The same for a binary server.
 fn check_response(bytes: &[u8]) {
     use proto::binary::answer::{Parsed, parse};
     let mut rest = bytes;
