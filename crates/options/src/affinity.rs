@@ -1,19 +1,19 @@
 //! The CPU that each worker is bound to (`-o affinity=`).
 //!
 //! The deployment guide binds every thread to a CPU "and only to that CPU", by "an incremental
-//! value" (`FIRST+STEP` here). Commas separate `-o` elements, so a list is written with colons.
+//! value" (`FIRST+STEP` here). Commas separate `-o` elements, so a list uses colons.
 
 use super::bad_value::BadValue;
 
 /// A binding of workers to CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
-    /// The system moves workers as it likes.
+    /// The system moves workers freely.
     #[default]
     Unbound,
-    /// Worker *n* is bound to the *n*th CPU that the process may use, round and round.
+    /// Worker *n* is bound to the *n*th CPU that the process may use, cyclically.
     Auto,
-    /// Worker *n* is bound to the *n*th of these, round and round. Never empty.
+    /// Worker *n* is bound to the *n*th of these, cyclically. Never empty.
     List(Vec<usize>),
     /// Worker *n* is bound to CPU `first + n * step`.
     Stride {

@@ -1,4 +1,4 @@
-//! Arguments to a draft: clap splits them, the table says what they mean.
+//! Converts arguments to a draft: clap splits them, and the table defines their meaning.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -29,7 +29,7 @@ pub(crate) fn command(style: Style) -> Command {
         command = command.arg(arg);
     }
     match style {
-        // getopt leaves such words alone, and so does memcached.
+        // getopt ignores such words, and memcached does the same.
         Style::Memcached => command.arg(Arg::new(EXTRA).action(ArgAction::Append).num_args(0..)),
         Style::Holdall => command,
     }
@@ -71,7 +71,7 @@ fn refusal_of(style: Style, error: &clap::Error) -> Refusal {
     Refusal { status: unknown_status(style), hint, ..Refusal::of_flag(message) }
 }
 
-/// The exit status for what is unknown: memcached's, under its name.
+/// The exit status for unknown flags: memcached's, under its name.
 fn unknown_status(style: Style) -> u8 {
     match style {
         Style::Memcached => 1,
@@ -79,8 +79,8 @@ fn unknown_status(style: Style) -> u8 {
     }
 }
 
-/// Refuses what is not supported before anything is printed: `--enable-ssl --version` is how test
-/// suites ask whether a memcached has TLS.
+/// Refuses unsupported flags before anything is printed: test suites use `--enable-ssl --version`
+/// to find out if a memcached has TLS.
 pub(crate) fn refuse(style: Style, matches: &ArgMatches) -> Result<(), Refusal> {
     for flag in table::flags_of(style) {
         if let Meaning::Refused(reason) = flag.meaning
@@ -96,7 +96,7 @@ pub(crate) fn refuse(style: Style, matches: &ArgMatches) -> Result<(), Refusal> 
 ///
 /// # Errors
 ///
-/// The first value that is wrong.
+/// Fails at the first wrong value.
 pub(crate) fn apply(
     style: Style,
     matches: &ArgMatches,
@@ -140,7 +140,7 @@ pub(crate) fn is_given(matches: &ArgMatches, flag: &Flag) -> bool {
     }
 }
 
-/// The values of an argument in order; none where the style does not know it.
+/// The values of an argument in order; none if the style does not have it.
 pub(crate) fn values(matches: &ArgMatches, id: &str) -> Vec<String> {
     match matches.try_get_many::<String>(id) {
         Ok(Some(values)) => values.cloned().collect(),

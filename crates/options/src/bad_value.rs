@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// What is wrong with a value. The sentence stands behind the flag's name.
+/// The fault of a value. The sentence follows the flag's name.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub(crate) enum BadValue {
     #[error("'{0}' is not a number")]
@@ -33,7 +33,7 @@ pub(crate) enum BadValue {
     NoSuite,
     #[error("is not an option of the -o list")]
     NotExtended,
-    /// Refused for this reason, whatever the value.
+    /// Refused for this reason, regardless of the value.
     #[error("{0}")]
     Refused(&'static str),
     #[error("a step of 0 would bind every worker to one CPU")]

@@ -1,10 +1,11 @@
-//! `/etc/memcached.conf` as Debian's package has it: flags as on the command line, `#` comments.
+//! `/etc/memcached.conf` in the format of Debian's package: flags as on the command line, `#`
+//! comments.
 //!
-//! memcached itself reads no file; Debian's wrapper turns this one into arguments, leaving out
+//! memcached itself reads no file. Debian's wrapper turns this one into arguments, without
 //! directives that are not flags (`logfile`). Source: `systemd-memcached-wrapper` of Debian's
 //! memcached package.
 
-/// One line that holds something.
+/// One nonempty line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// Counted from 1.
@@ -13,12 +14,12 @@ pub(crate) struct Line {
     pub content: Content,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Arguments, quotes taken off.
+    /// Arguments, without quotes.
     Arguments(Vec<String>),
-    /// A word that is not a flag, such as `logfile`: of no effect.
+    /// A word that is not a flag, such as `logfile`: it has no effect.
     Directive(String),
 }
 

@@ -1,4 +1,4 @@
-//! The options so far, flag by flag, before they are judged together.
+//! The options so far, flag by flag, before they are checked together.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::listen::{Endpoint, Interface};
 use super::refusal::Conflict;
 use super::{Affinity, Environment, Eviction, Options, PORT, Protocol, Sources, Style, UnixSocket};
 
-/// The options so far, and whatever needs the others to be decided.
+/// The options so far, and those that depend on others.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
-    /// The options that need no second look.
+    /// The options that depend on no others.
     pub options: Options,
     /// `-p`.
     pub tcp_port: Option<Port>,
@@ -36,7 +36,7 @@ pub(crate) struct Draft {
     pub tls_options: TlsOptions,
 }
 
-/// A port as `-p` and `-U` take it.
+/// A port of `-p` and `-U`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     /// 0: do not listen.
@@ -52,7 +52,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// `text` is none of them.
+    /// Fails if `text` is none of them.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match text {
             "-1" => Ok(Self::Ephemeral),
@@ -74,7 +74,7 @@ impl Port {
 }
 
 impl Draft {
-    /// Nothing said yet.
+    /// A draft without any option.
     #[must_use]
     pub(crate) fn new(style: Style) -> Self {
         Self {
@@ -91,11 +91,12 @@ impl Draft {
         }
     }
 
-    /// Judges the pieces together. What an operator should know is noted in `warnings`.
+    /// Checks the options together. Notes for the operator go into `warnings`.
     ///
     /// # Errors
     ///
-    /// What does not go together: for one, an item limit that does not fit the memory limit.
+    /// Fails for options that do not go together, for example an item limit that does not fit the
+    /// memory limit.
     pub(crate) fn resolve(
         mut self,
         environment: &Environment,
@@ -109,7 +110,7 @@ impl Draft {
         warnings.extend(warning.map(|warning| format!("-U: {warning}")));
         let threads =
             self.threads.unwrap_or_else(|| environment.cpus.clamp(1, THREADS_DEFAULT_MAX));
-        // Where the number of processors is not known it is 0.
+        // If the number of processors is unknown, it is 0.
         if self.threads.is_some() && environment.cpus > 0 && threads > environment.cpus {
             warnings.push(format!(
                 "-t: {threads} worker threads for {} processors only cost time",
@@ -125,9 +126,9 @@ impl Draft {
         Ok(self.options)
     }
 
-    /// As memcached: `-U` alone sets the TCP port as well, and a unix socket turns both off. An
-    /// element of `-l` with a port of its own is still off when its `-p` or `-U` is 0. With all of
-    /// them off the server starts, and nobody can reach it.
+    /// As in memcached: `-U` without `-p` also sets the TCP port, and a unix socket turns both off.
+    /// An element of `-l` with its own port is still off when its `-p` or `-U` is 0. With all of
+    /// them off the server starts, and no client can reach it.
     fn resolve_listeners(&mut self, warnings: &mut Vec<String>) {
         let udp = self.udp_port.and_then(Port::to_bind);
         let tcp = match (self.tcp_port, udp) {
@@ -182,7 +183,7 @@ impl Draft {
         Ok(())
     }
 
-    /// As in memcached, `-S` alone is for the binary protocol and `-Y` alone for text; with both,
+    /// As in memcached, only `-S` means the binary protocol and only `-Y` means text; with both,
     /// each has its own login.
     fn resolve_login(
         &mut self,
@@ -220,7 +221,7 @@ impl Draft {
         Ok(())
     }
 
-    /// A limit that was asked for must fit; the default shrinks to fit, and says so.
+    /// A given limit must fit; the default shrinks to fit, with a warning.
     fn resolve_item_limit(&mut self, warnings: &mut Vec<String>) -> Result<(), Conflict> {
         let half = self.options.memory_bytes / 2;
         match self.item_bytes_max {
@@ -244,7 +245,7 @@ impl Draft {
     }
 }
 
-/// The path in a variable of the environment, made absolute.
+/// The path in an environment variable, made absolute.
 fn absolute(name: &'static str, path: Option<&PathBuf>) -> Result<Option<PathBuf>, Conflict> {
     let path = path.map(std::path::absolute).transpose();
     path.map_err(|error| Conflict::new(name, error.to_string()))
@@ -319,11 +320,11 @@ fn defaults(style: Style) -> Options {
     }
 }
 
-/// Workers when `-t` is absent: one a CPU, up to memcached's default.
+/// Workers without `-t`: one per CPU, up to memcached's default.
 const THREADS_DEFAULT_MAX: usize = 4;
 
-/// Enough that two writers seldom want one stripe.
+/// Enough that two writers seldom need one stripe.
 const STRIPES_PER_THREAD: usize = 64;
 
-/// The number of locks in "Enhancing the Scalability of Memcached", its least.
+/// The minimum number of locks in "Enhancing the Scalability of Memcached".
 const STRIPES_MIN: usize = 32;

@@ -1,7 +1,7 @@
 //! The `-o` options, each defined once, like the flags in [`super::table`].
 //!
-//! Source: the names are memcached 1.6.45's, `subopts_tokens` in `memcached.c`; those marked as our
-//! own it has not.
+//! Source: the names are memcached 1.6.45's, `subopts_tokens` in `memcached.c`, except those marked
+//! as holdall's own.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) struct Extended {
     pub name: &'static str,
     /// The name of its value.
     pub value: Value,
-    /// The default, in words; empty when there is nothing to say.
+    /// The default, as text; may be empty.
     pub default: &'static str,
     /// One line of help.
     pub help: &'static str,
@@ -41,8 +41,8 @@ pub(crate) enum Value {
     Required(&'static str),
 }
 
-/// Every `-o` option: ours, then memcached's that are used, then those without effect, then those
-/// refused.
+/// Every `-o` option: holdall's own, then memcached's that are used, then those without effect,
+/// then those refused.
 pub(crate) const EXTENDED: &[Extended] = &[
     own(
         "stripes",
@@ -484,12 +484,12 @@ const REPLIES: &str = "the form of stored items is the engine's own";
 const STORAGE: &str = "there is no external storage";
 const PROXY: &str = "this is a cache server, not a proxy";
 
-/// Applies one `-o` argument to the draft; what has no effect is noted in `warnings`.
+/// Applies one `-o` argument to the draft; options without effect are noted in `warnings`.
 ///
 /// # Errors
 ///
-/// The exit status and a sentence for the operator: an unknown option (1), a missing, needless or
-/// bad value, or an option that is refused (64).
+/// Returns the exit status and a sentence for the operator: an unknown option (1), a missing,
+/// needless or bad value, or an option that is refused (64).
 pub(crate) fn apply(
     list: &str,
     draft: &mut Draft,
@@ -519,7 +519,7 @@ fn apply_one(
 ) -> Result<(), BadValue> {
     match (option.value, value) {
         (Value::Required(what), None | Some("")) => return Err(BadValue::Missing(what)),
-        // memcached ignores such a value, so a unit file may hold one.
+        // memcached ignores such a value, so a unit file may contain one.
         (Value::None, Some(_)) if option.is_our_own => return Err(BadValue::Needless),
         _ => {}
     }
@@ -534,15 +534,15 @@ fn apply_one(
     }
 }
 
-/// Remaining life of transient items. memcached's own has no upper end, and stands in unit files,
-/// so more than most is most.
+/// Remaining life of transient items. memcached's option has no maximum, and is used in unit files,
+/// so larger values are reduced to the maximum.
 fn transient_secs(draft: &mut Draft, text: &str) -> Result<(), BadValue> {
     let secs: u32 = number::number(text, 0..=0x7fff_ffff)?;
     draft.options.transient_secs = secs.min(store::TRANSIENT_SECS_MAX);
     Ok(())
 }
 
-/// A time limit in seconds; 0 is none.
+/// A time limit in seconds; 0 means none.
 fn seconds(text: &str) -> Result<Option<Duration>, BadValue> {
     let secs: u64 = number::number(text, 0..=0x7fff_ffff)?;
     Ok((secs > 0).then(|| Duration::from_secs(secs)))

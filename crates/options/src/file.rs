@@ -1,4 +1,4 @@
-//! The server's TOML file: text to settings, with the place of everything that is wrong.
+//! The server's TOML file: converts text to settings, with the place of every fault.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::settings::{self, Kind, Setting, settings};
 /// A fault of a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The bytes of the text that are wrong.
+    /// The faulty bytes of the text.
     pub span: Range<usize>,
     /// The fault in words.
     pub message: String,
@@ -26,7 +26,7 @@ pub struct Fault {
 pub(crate) struct Entry {
     /// The setting's name.
     pub key: String,
-    /// Its values: one, but for lists.
+    /// Its values: one, except for lists.
     pub values: Vec<String>,
     /// Its bytes in the text.
     pub span: Range<usize>,
@@ -40,8 +40,8 @@ struct WrongKind {
     wanted: &'static str,
 }
 
-/// Everything that is wrong with the text of a file, in its order; each setting for itself, and
-/// then all together.
+/// All faults of the text of a file, in its order; first each setting separately, and then all
+/// together.
 #[must_use]
 pub fn check(text: &str) -> Vec<Fault> {
     let (entries, mut faults) = read(text);
@@ -60,7 +60,7 @@ pub fn check(text: &str) -> Vec<Fault> {
     faults
 }
 
-/// Reads the text of a file. What is wrong is left out of the settings.
+/// Reads the text of a file. Faulty entries are left out of the settings.
 pub(crate) fn read(text: &str) -> (Vec<Entry>, Vec<Fault>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -111,7 +111,7 @@ fn unknown(span: Range<usize>, name: &str, known: &[Setting]) -> Fault {
     Fault { span, message: format!("there is no setting '{name}'"), hint }
 }
 
-/// The value as the command line would have it.
+/// The value in the form of the command line.
 fn texts(value: &DeValue<'_>, kind: Kind) -> Result<Vec<String>, WrongKind> {
     let text = match (kind, value) {
         (Kind::Switch, DeValue::Boolean(is_on)) => is_on.to_string(),

@@ -43,7 +43,7 @@ pub fn reference() -> String {
     text
 }
 
-/// The command with the help of each flag; what is refused or has no effect is hidden.
+/// The command with the help of each flag; refused flags and those without effect are hidden.
 pub(crate) fn described(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
         let Some(flag) = flags_of(Style::Holdall).find(|flag| flag.long == arg.get_id().as_str())
@@ -106,7 +106,7 @@ fn help(style: Style) -> String {
     text
 }
 
-/// Writes a heading and, in a column beside it, its description.
+/// Writes a heading and, in a column next to it, its description.
 fn item(text: &mut String, heading: &str, description: &str) {
     let mut line = format!("  {heading:<INDENT$}");
     for word in description.split(' ') {
@@ -120,7 +120,7 @@ fn item(text: &mut String, heading: &str, description: &str) {
     let _ = writeln!(text, "{}", line.trim_end());
 }
 
-/// What is refused is not offered; the reference lists it.
+/// Refused flags are not offered; the reference lists them.
 fn is_offered(flag: &Flag, style: Style) -> bool {
     !matches!(flag.meaning, Meaning::Refused(_))
         && flags_of(style).any(|offered| offered.long == flag.long)

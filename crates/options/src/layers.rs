@@ -1,8 +1,8 @@
-//! The places of settings, one over the other: flags, environment, files, defaults.
+//! The layers of settings, in descending priority: flags, environment, files, defaults.
 //!
-//! A setting counts from the highest place that gives it; what lower ones say about it is checked
-//! and left out. Lists are not joined, but for `-l` of a file in memcached's format, whose flags
-//! are as if they stood before those of the command line.
+//! A setting counts from the highest layer that gives it; its values in lower ones are checked and
+//! ignored. Lists are not joined, except `-l` of a file in memcached's format, whose flags count as
+//! if they came before those of the command line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use super::settings::{self, Given, Kind, Origin, Setting, settings};
 use super::table::{Meaning, flags};
 use super::{Environment, Refusal, Style, file};
 
-/// The settings that were given, each with the highest place that gives it.
+/// The given settings, each with the highest layer that gives it.
 pub(crate) struct Layers {
     known: Vec<Setting>,
     given: BTreeMap<String, Given>,
@@ -30,7 +30,7 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// The command line alone.
+    /// Only the command line.
     pub(crate) fn new(matches: &ArgMatches) -> Self {
         let known = settings();
         let given = of_matches(matches, &known, &Origin::Flag);
@@ -39,11 +39,11 @@ impl Layers {
         Self { known, given, of_flags, files: Vec::new() }
     }
 
-    /// Reads files and environment into the draft, but for what the command line settles.
+    /// Reads files and environment into the draft, except settings of the command line.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, and the first thing in files and environment that is wrong.
+    /// Fails if a file cannot be read, and at the first fault in files and environment.
     pub(crate) fn read(
         &mut self,
         mut files: Vec<String>,
@@ -82,15 +82,15 @@ impl Layers {
         }
         let below = self.given.values().filter(|given| given.origin != Origin::Flag);
         for given in below {
-            // Each was applied to a draft of its own before.
+            // Each was applied to a separate draft before.
             let setting = self.known.iter().find(|setting| setting.key == given.key);
             let _ = setting.map(|setting| setting.apply(draft, &given.values));
         }
         Ok(())
     }
 
-    /// The refusal of settings that do not go together: of the command line, unless a place below
-    /// it gives the one that is at fault.
+    /// The refusal of settings that do not go together: of the command line, unless a lower layer
+    /// gives the faulty one.
     pub(crate) fn refusal(&self, conflict: &Conflict) -> Refusal {
         let setting = self.known.iter().find(|setting| setting.is_called(conflict.name));
         let given = setting.and_then(|setting| self.given.get(&setting.key));
@@ -103,7 +103,7 @@ impl Layers {
         }
     }
 
-    /// What was given and counts, and the files that were read.
+    /// The given settings with their effective values, and the files that were read.
     pub(crate) fn into_given(self) -> (Vec<Given>, Vec<(PathBuf, Option<Stamp>)>) {
         (self.given.into_values().collect(), self.files)
     }
@@ -124,7 +124,7 @@ impl Layers {
                 continue;
             };
             let name = format!("HOLDALL_{name}");
-            // What Kubernetes sets for a Service of the name `holdall`.
+            // Kubernetes sets this for a Service with the name `holdall`.
             if key == "port" && (value.starts_with("tcp://") || value.starts_with("udp://")) {
                 warnings.push(format!("{name}={value} is Kubernetes's and has no effect"));
                 continue;
@@ -154,8 +154,8 @@ impl Layers {
         Ok(entries.into_iter().map(given).collect())
     }
 
-    /// Reads a file in memcached's format. `-d` is left out, as Debian's wrapper does: it is the
-    /// service manager that keeps the process.
+    /// Reads a file in memcached's format. `-d` is ignored, as in Debian's wrapper: the service
+    /// manager keeps the process.
     fn read_conf(
         &mut self,
         name: &str,
@@ -181,7 +181,7 @@ impl Layers {
                 }
                 Content::Arguments(words) => words,
             };
-            // Of the other style: a file names no further file.
+            // Of the other style: a file cannot name another file.
             let matches = split(Style::Memcached, words.into_iter().map(OsString::from))
                 .and_then(|matches| refuse(Style::Holdall, &matches).map(|()| matches))
                 .map_err(place)?;
@@ -246,9 +246,9 @@ fn of_matches(matches: &ArgMatches, known: &[Setting], origin: &Origin) -> Vec<G
     found
 }
 
-/// True for a variable that is none of the server's settings and not meant to be: `HOLDALL_CONFIG`,
-/// those of builds and tests, and what Kubernetes sets for each Service whose name begins with
-/// `holdall`.
+/// True for a variable that is intentionally not one of the server's settings: `HOLDALL_CONFIG`,
+/// those of builds and tests, and those that Kubernetes sets for each Service whose name starts
+/// with `holdall`.
 fn is_others(name: &str, value: &str) -> bool {
     let is_part = |part: &str| name.starts_with(&part[1..]) || name.contains(part);
     name == FILE_VARIABLE
@@ -257,7 +257,7 @@ fn is_others(name: &str, value: &str) -> bool {
         || ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme))
 }
 
-/// The warning of a variable that no setting has, and perhaps the key of the one that was meant.
+/// The warning about an unknown variable, with the key of the likely one, if any.
 fn unknown(name: &str, near: Option<String>) -> String {
     let hint = match near {
         Some(near) => format!("did you mean HOLDALL_{}?", near.to_uppercase()),

@@ -5,9 +5,9 @@
 //!     memcached.conf, arguments ----------> table (each flag's meaning) -> Draft -> Options
 //! ```
 //!
-//! [`parse()`] reads no environment but what it is given, and opens no socket; it reads a file only
-//! when `--config` names one. Everything that can be refused before the server touches the system
-//! is refused there.
+//! [`parse()`] reads no environment except its argument, and opens no socket; it reads a file only
+//! when `--config` names one. All faults that can be found before the server touches the system are
+//! refused there.
 #![forbid(unsafe_code)]
 
 mod affinity;
@@ -51,7 +51,7 @@ pub use proto::COMPATIBLE_VERSION;
 pub use refusal::{Cause, Refusal};
 pub use usage::EXIT_USAGE;
 
-/// Longest pause of a crawl, in microseconds, as in memcached.
+/// The longest pause of a crawl, in microseconds, as in memcached.
 pub const CRAWLER_SLEEP_MICROS_MAX: u32 = 1_000_000;
 
 /// The files of users and rights.
@@ -63,10 +63,10 @@ pub struct Sources {
     pub rights: Option<PathBuf>,
 }
 
-/// Everything that the command line settles, with every default filled in.
+/// All settings of the command line, with every default filled in.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The habits that are followed where memcached's and ours differ.
+    /// The conventions to follow where memcached's and holdall's differ.
     pub style: Style,
 
     /// Addresses at which TCP connections are accepted; empty when TCP is off.
@@ -80,23 +80,23 @@ pub struct Options {
 
     /// Bytes for items, index and connection buffers together (`-m`).
     pub memory_bytes: u64,
-    /// Largest item, header and key included (`-I`); 1 KiB to 1 GiB, at most half of
+    /// The largest item, including header and key (`-I`); 1 KiB to 1 GiB, at most half of
     /// `memory_bytes`.
     pub item_bytes_max: u64,
     /// `false`: a full store refuses (`-M`).
     pub evict: bool,
     /// The choice of the item that is evicted when memory is full.
     pub eviction: Eviction,
-    /// Remaining life, in seconds, up to which an item is freed in the second in which it expires;
-    /// 0: none is.
+    /// Items with at most this remaining life, in seconds, are freed in the second in which they
+    /// expire; 0: none are.
     pub transient_secs: u32,
-    /// The rule by which pages move between slab classes by themselves.
+    /// The rule by which pages automatically move between slab classes.
     pub automove: store::Automove,
     /// `lru_crawler crawl` is allowed.
     pub crawler: bool,
     /// Pause of a crawl after each thousand items, in microseconds.
     pub crawler_sleep_micros: u32,
-    /// Items of a class that a crawl looks at; 0: all.
+    /// Items of a class that a crawl checks; 0: all.
     pub crawler_to_crawl: u32,
     /// Age of a class's next victim, as a part of the oldest of other classes, up to which the
     /// class gets pages; over 0, at most 1.
@@ -109,11 +109,11 @@ pub struct Options {
     pub chunk_bytes_min: u32,
     /// Large memory pages (`-L`).
     pub huge_pages: bool,
-    /// Items and index are spread over the machine's memory nodes.
+    /// Items and index are distributed over the machine's memory nodes.
     pub numa_interleave: bool,
-    /// The file that holds the items, so that they outlive the process (`-e`). Absolute.
+    /// The file that contains the items, so that they outlive the process (`-e`). Absolute.
     pub memory_file: Option<PathBuf>,
-    /// Take the place of the server that runs with the same memory file (`--takeover`).
+    /// Replace the running server with the same memory file (`--takeover`).
     pub takeover: bool,
     /// Locks of the hash table; a power of two.
     pub stripes: usize,
@@ -124,14 +124,14 @@ pub struct Options {
     pub affinity: Affinity,
     /// Connections at one time (`-c`), at least 1.
     pub connections_max: usize,
-    /// A connection over the limit is refused at once, rather than left waiting.
+    /// A connection over the limit is refused at once instead of waiting.
     pub maxconns_fast: bool,
-    /// Requests of one connection before the others have their turn (`-R`), at least 1.
+    /// Requests of one connection before the others get their turn (`-R`), at least 1.
     pub requests_per_turn: u32,
     /// A TCP connection that was silent for this long, and does not watch, is closed.
     pub idle_timeout: Option<Duration>,
-    /// A connection that took none of its replies for this long is closed: what it was to be sent
-    /// holds memory.
+    /// A connection that read none of its replies for this long is closed, because they hold
+    /// memory.
     pub stall_timeout: Option<Duration>,
     /// A UDP reply has at most this many times the bytes of its request; 0 for no limit.
     pub udp_amplification: u32,
@@ -140,12 +140,12 @@ pub struct Options {
 
     /// The address of metrics and health over HTTP (`--metrics`).
     pub metrics: Option<SocketAddr>,
-    /// The address of the page about this server, and flags of `holdall console` behind commas
+    /// The address of the page about this server, and flags of `holdall console` after commas
     /// (`--console`).
     pub console: Option<String>,
-    /// The OpenTelemetry collector that metrics and spans go to (`--otlp`).
+    /// The OpenTelemetry collector for metrics and spans (`--otlp`).
     pub otlp: Option<String>,
-    /// The time for which clients are served on once the end has begun (`--drain`).
+    /// The time for which clients are still served after shutdown has started (`--drain`).
     pub drain: Duration,
 
     /// The protocols that are served (`-B`).
@@ -172,11 +172,11 @@ pub struct Options {
     pub delete_hold_off: bool,
     /// `watch` is allowed (not `-W`).
     pub watch_command: bool,
-    /// Unsent bytes that a watcher may owe.
+    /// The maximum unsent bytes of a watcher.
     pub watcher_buffer_bytes: usize,
     /// Seconds between two lease tokens of one key; 0 for no limit.
     pub lease_interval_secs: u32,
-    /// Seconds for which a deleted value stays readable as stale; 0 for not at all.
+    /// Seconds for which a deleted value stays readable as stale; 0 disables this.
     pub stale_secs: u32,
     /// Items have cas uniques (not `-C`).
     pub cas: bool,
@@ -189,11 +189,11 @@ pub struct Options {
 
     /// Run in the background (`-d`).
     pub daemon: bool,
-    /// Holds the process id while the server runs (`-P`). Absolute.
+    /// Contains the process id while the server runs (`-P`). Absolute.
     pub pid_file: Option<PathBuf>,
     /// User to become when started as root (`-u`).
     pub user: Option<String>,
-    /// The process may call little of the system once it runs.
+    /// The process may make only few system calls once it runs.
     pub drop_privileges: bool,
     /// Raise the limit on core files (`-r`).
     pub core_dumps: bool,
@@ -203,16 +203,16 @@ pub struct Options {
     pub verbosity: u8,
     /// The form of the log's lines (`--log-format`).
     pub log_format: logging::Format,
-    /// The events that the log has (`--log-filter`).
+    /// The events that are logged (`--log-filter`).
     pub log_filter: logging::Filter,
     /// The file for the ports that were bound (`MEMCACHED_PORT_FILENAME`). Absolute.
     pub port_file: Option<PathBuf>,
 }
 
-/// The habits that are followed where memcached's and ours differ.
+/// The conventions to follow where memcached's and holdall's differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// `holdall serve`: listens on 127.0.0.1, and root becomes `nobody`, unless told otherwise.
+    /// `holdall serve`: by default listens on 127.0.0.1, and root becomes `nobody`.
     Holdall,
     /// Run under the name `memcached`: listens everywhere, and root must name a user.
     Memcached,
@@ -230,8 +230,8 @@ pub struct UnixSocket {
 /// The choice of the item that is evicted when memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// Items that were never read before others, and large ones before small ones, as far as that
-    /// brings the load hits.
+    /// Items that were never read before others, and large ones before small ones, as far as this
+    /// improves the hit ratio.
     Auto,
     /// The oldest bag's first item that was not read since.
     Bag,
@@ -242,7 +242,7 @@ pub enum Eviction {
 /// The protocols that a connection may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Each connection's first byte tells.
+    /// Each connection's first byte decides.
     Auto,
     /// Text and meta commands.
     Ascii,
@@ -259,9 +259,9 @@ pub struct Environment {
     pub port_file: Option<PathBuf>,
     /// `MEMCACHED_SASL_PWDB`.
     pub sasl_users: Option<PathBuf>,
-    /// The variables that begin with `HOLDALL_`, without that.
+    /// The variables that start with `HOLDALL_`, without this prefix.
     pub variables: Vec<(String, String)>,
-    /// The folder from which the files that are named are looked for; empty for the present one.
+    /// The folder for relative file names; empty for the present one.
     pub folder: PathBuf,
 }
 
@@ -289,19 +289,19 @@ pub const PORT: u16 = 11211;
 /// The default of `-f`: memcached's 1.25 would leave a tenth of every chunk unused.
 const GROWTH_FACTOR: f64 = 1.07;
 
-/// [`GROWTH_FACTOR`] as the help shows it. A test holds the two together.
+/// [`GROWTH_FACTOR`] as the help shows it. A test compares the two.
 const GROWTH_FACTOR_TEXT: &str = "1.07";
 
-/// The default of `-o transient_ttl`, in seconds. Ours: the paper names no number.
+/// The default of `-o transient_ttl`, in seconds. holdall's choice: the paper names no number.
 const TRANSIENT_SECS: u32 = 300;
 
-/// [`TRANSIENT_SECS`] as the help shows it. A test holds the two together.
+/// [`TRANSIENT_SECS`] as the help shows it. A test compares the two.
 const TRANSIENT_SECS_TEXT: &str = "300";
 
-/// The default of `-n`: small items are many.
+/// The default of `-n`: most items are small.
 const CHUNK_BYTES_MIN: u32 = 16;
 
-/// [`CHUNK_BYTES_MIN`] as the help shows it. A test holds the two together.
+/// [`CHUNK_BYTES_MIN`] as the help shows it. A test compares the two.
 const CHUNK_BYTES_MIN_TEXT: &str = "16";
 
 /// A path that stays the same when the process changes its directory.

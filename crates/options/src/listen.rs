@@ -1,10 +1,9 @@
-//! The `-l` list: what to listen on.
+//! The `-l` list: the addresses to listen on.
 //!
 //! An element is `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`; elements are separated by `,` or
-//! `;`. A prefix says how a TCP listener speaks TLS: `notls:` not at all, `btls:` without asking
-//! for clients' certificates, `mtls:` asking for them, `tls:` as without a prefix. Source:
-//! memcached `server_sockets()`, whose other prefixes (`proto[..]:`, `tag[..]:`) are refused by
-//! name.
+//! `;`. A prefix determines a TCP listener's use of TLS: `notls:` none, `btls:` without requests
+//! for clients' certificates, `mtls:` with them, `tls:` as without a prefix. Source: memcached
+//! `server_sockets()`, whose other prefixes (`proto[..]:`, `tag[..]:`) are refused by name.
 
 use net::{TlsMode, Verify};
 
@@ -23,12 +22,12 @@ pub struct Endpoint {
 }
 
 impl Options {
-    /// A warning of UDP with these options, if there is reason for one.
+    /// A warning about UDP with these options, if necessary.
     ///
     /// # Errors
     ///
-    /// The reason why UDP cannot be served with them: it would answer clients that the other
-    /// listeners refuse.
+    /// Returns the reason why UDP cannot be served with them: it would answer clients that the
+    /// other listeners refuse.
     pub fn udp_warning(&self) -> Result<Option<&'static str>, &'static str> {
         if self.udp.is_empty() {
             return Ok(None);
@@ -52,14 +51,14 @@ impl Options {
 pub(crate) struct Interface {
     /// As in [`Endpoint`].
     pub host: Option<String>,
-    /// The element's own port, which goes before `-p` and `-U`.
+    /// The element's own port, which overrides `-p` and `-U`.
     pub port: Option<u16>,
     /// The use of TLS that its prefix names.
     pub tls: Option<TlsMode>,
 }
 
 impl Interface {
-    /// The element as an endpoint; the defaults where it does not say.
+    /// The element as an endpoint, with the defaults for missing parts.
     #[must_use]
     pub(crate) fn endpoint(&self, default_port: u16, default_tls: TlsMode) -> Endpoint {
         Endpoint {
@@ -74,7 +73,7 @@ impl Interface {
 ///
 /// # Errors
 ///
-/// An empty element, a bad port, a prefix that is not supported.
+/// Fails for an empty element, a bad port, or an unsupported prefix.
 pub(crate) fn interfaces(list: &str) -> Result<Vec<Interface>, BadValue> {
     list.split([',', ';']).map(|element| interface(element.trim())).collect()
 }
@@ -89,7 +88,7 @@ fn interface(element: &str) -> Result<Interface, BadValue> {
     Ok(Interface { host, port, tls })
 }
 
-/// Takes the prefix off, and refuses those that are not known here.
+/// Removes the prefix, and refuses unknown ones.
 fn without_prefix(element: &str) -> Result<(&str, Option<TlsMode>), BadValue> {
     for (prefix, mode) in [
         ("notls:", Some(TlsMode::Plain)),

@@ -1,5 +1,5 @@
-//! The form of the log where the command line, the environment or the file is wrong: whoever reads
-//! lines of JSON is to read the reason as well.
+//! The log's format when the command line, the environment or the file is wrong: a reader of JSON
+//! lines must also be able to read the reason.
 
 use std::ffi::OsString;
 
@@ -8,8 +8,8 @@ use logging::Format;
 use super::layers::{FILE_BYTES_MAX, FILE_VARIABLE};
 use super::{Environment, file};
 
-/// The form that is asked for, as far as it can be found: the first of flag, variable and TOML
-/// file that names one.
+/// The requested format, as far as it can be found: the first of flag, variable and TOML file that
+/// names one.
 #[must_use]
 pub fn log_format(arguments: &[OsString], environment: &Environment) -> Format {
     let variable = |name: &str| {

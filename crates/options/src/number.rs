@@ -1,5 +1,5 @@
-//! Numbers and sizes as the command line writes them: one checked parser, which never wraps,
-//! truncates or stops early.
+//! Numbers and sizes of the command line: one checked parser, which never wraps, truncates or stops
+//! early.
 //!
 //! memcached reads most of its numbers with `atoi`, so that `-m 1g` means one megabyte there and
 //! `-c 10x` ten connections. Here a number is read whole or refused.
@@ -12,7 +12,7 @@ use super::bad_value::BadValue;
 ///
 /// # Errors
 ///
-/// `text` is empty, has a sign or any other character, or lies outside.
+/// Fails if `text` is empty, has a sign or any other character, or is out of range.
 pub(crate) fn number<T: TryFrom<u64>>(
     text: &str,
     range: RangeInclusive<u64>,
@@ -28,7 +28,7 @@ pub(crate) fn number<T: TryFrom<u64>>(
 ///
 /// # Errors
 ///
-/// Those of [`number`]; `range` is in bytes. A refusal names the bound in the unit of `text`.
+/// As for [`number`]; `range` is in bytes. A refusal names the bound in the unit of `text`.
 pub(crate) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<u64, BadValue> {
     let suffix = text.as_bytes().last().map(u8::to_ascii_lowercase);
     let suffix = SUFFIXES.iter().find(|(letter, _)| Some(*letter) == suffix);
@@ -47,7 +47,7 @@ pub(crate) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<
     }
 }
 
-/// Letters behind sizes, and the bytes that they stand for.
+/// Suffixes of sizes, and the bytes that they stand for.
 const SUFFIXES: [(u8, u64); 3] = [(b'k', 1 << 10), (b'm', 1 << 20), (b'g', 1 << 30)];
 
 /// A number of bytes with the largest suffix that leaves a whole number.
@@ -59,11 +59,11 @@ fn with_suffix(bytes: u64) -> String {
     )
 }
 
-/// Reads an octal access mode of at most nine bits, as `-a` takes it.
+/// Reads an octal access mode of at most nine bits, as in `-a`.
 ///
 /// # Errors
 ///
-/// `text` is none.
+/// Fails if `text` is not one.
 pub(crate) fn octal_mode(text: &str) -> Result<u32, BadValue> {
     let is_octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     match u32::from_str_radix(text, 8) {
@@ -76,7 +76,7 @@ pub(crate) fn octal_mode(text: &str) -> Result<u32, BadValue> {
 ///
 /// # Errors
 ///
-/// `text` is none.
+/// Fails if `text` is not one.
 pub(crate) fn fraction(text: &str, above: f64) -> Result<f64, BadValue> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > above => Ok(value),
@@ -89,7 +89,7 @@ fn digits(text: &str) -> Option<u64> {
     if is_plain { text.parse().ok() } else { None }
 }
 
-/// The value, if it is in the range; `told` writes a bound as the refusal has it.
+/// The value, if it is in the range; `told` formats a bound for the refusal.
 fn within(
     value: u64,
     text: &str,

@@ -1,4 +1,4 @@
-//! Arguments, files and environment to [`Options`].
+//! Converts arguments, files and environment to [`Options`].
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,15 +18,15 @@ use super::{Environment, Options, Refusal, Style, help};
 pub enum Invocation {
     /// Print this on stdout, and end with status 0.
     Print(String),
-    /// Run the server; the warnings are for stderr, a line each.
+    /// Run the server; the warnings are for stderr, one per line.
     Run {
         /// The server's options.
         options: Box<Options>,
-        /// Options that were accepted without effect, and all that an operator should know.
+        /// Options that were accepted without effect, and other notes for the operator.
         warnings: Vec<String>,
-        /// The settings that were given, each once with what counts.
+        /// The given settings, each once with its effective value.
         given: Vec<Given>,
-        /// The files that they came from, as these were before they were read.
+        /// The files that they came from, in their state before they were read.
         files: Vec<(PathBuf, Option<Stamp>)>,
     },
 }
@@ -35,7 +35,7 @@ pub enum Invocation {
 ///
 /// # Errors
 ///
-/// A [`Refusal`] of the first thing that is unknown, wrong or not supported.
+/// A [`Refusal`] of the first unknown, wrong or unsupported option.
 pub fn parse(
     style: Style,
     arguments: impl IntoIterator<Item = OsString>,

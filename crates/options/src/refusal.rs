@@ -7,19 +7,18 @@ use super::EXIT_USAGE;
 /// The reason why a command line was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The exit status: [`EXIT_USAGE`]; under memcached's name 1 for what is unknown, as memcached;
-    /// 1 for a file that cannot be read.
+    /// The exit status: [`EXIT_USAGE`]; under memcached's name 1 for unknown options, as in
+    /// memcached; 1 for a file that cannot be read.
     pub status: u8,
-    /// The place where it was given.
+    /// The place where the value was given.
     pub cause: Cause,
-    /// A sentence for stderr, without a newline. It begins with the flag or the place in a file
-    /// that is wrong.
+    /// A sentence for stderr, without a newline. It starts with the faulty flag or place in a file.
     pub message: String,
     /// Advice.
     pub hint: Option<String>,
 }
 
-/// The place of what is wrong.
+/// The place of the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A flag of the command line.
@@ -48,10 +47,10 @@ impl Display for Refusal {
     }
 }
 
-/// Settings that do not go together, each right for itself.
+/// Settings that do not go together, each valid separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Conflict {
-    /// The flag that is at fault, as a [`super::settings::Setting`] names it, or a variable.
+    /// The faulty flag, as a [`super::settings::Setting`] names it, or a variable.
     pub(crate) name: &'static str,
     /// The fault in words.
     pub(crate) reason: String,

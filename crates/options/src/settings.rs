@@ -1,8 +1,8 @@
-//! Settings: what a TOML file and variables of the environment may set, each under one name.
+//! Settings that a TOML file and environment variables may set, each under one name.
 //!
-//! They are the flags and `-o` options of `super::table` and `super::extended`: a flag's long
-//! name with `_` for `-`, an option's own name. Two options `NAME` and `no_NAME` are one setting,
-//! true or false. What is without effect, or makes sense for one start only, is no setting.
+//! They are the flags and `-o` options of `super::table` and `super::extended`: a flag's long name
+//! with `_` for `-`, an option's own name. Two options `NAME` and `no_NAME` are one setting, true
+//! or false. Flags without effect, or for one start only, are not settings.
 
 use super::bad_value::BadValue;
 use super::draft::Draft;
@@ -12,13 +12,13 @@ use super::table::{Flag, Meaning, Setter, flags};
 /// One setting.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Its name in a file; in capitals behind `HOLDALL_` that of its variable.
+    /// Its name in a file; in capitals after `HOLDALL_`, the name of its variable.
     pub key: String,
     /// The flag that sets it, as it is typed.
     pub flag: String,
     /// The values that it takes.
     pub kind: Kind,
-    /// The default, in words; empty when there is nothing to say.
+    /// The default, as text; may be empty.
     pub default: &'static str,
     /// One line of help.
     pub help: &'static str,
@@ -27,8 +27,8 @@ pub struct Setting {
     means: Means,
 }
 
-/// The parts of a running server that change when its settings are read again. The server names
-/// each of these in one `match`, so a setting that is said to change does.
+/// The parts of a running server that change when its settings are read again. The server handles
+/// each of these in one `match`, so every setting marked as changing does change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Live {
     /// `-m`.
@@ -66,7 +66,7 @@ pub enum Live {
 pub enum Kind {
     /// True or false.
     Switch,
-    /// 0 to 3: the flag that often.
+    /// 0 to 3: the number of repetitions of the flag.
     Count,
     /// A whole number.
     Number,
@@ -80,10 +80,10 @@ pub enum Kind {
     List,
 }
 
-/// The place at which a setting was given, or that it was not.
+/// The place at which a setting was given, or the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It was not.
+    /// It was not given.
     Default,
     /// In a line of a file.
     File {
@@ -103,7 +103,7 @@ pub enum Origin {
 pub struct Given {
     /// The setting's name.
     pub key: String,
-    /// Its values: one, but for lists.
+    /// Its values: one, except for lists.
     pub values: Vec<String>,
     /// The place.
     pub origin: Origin,
@@ -120,12 +120,12 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// What a value does to the draft.
+/// The effect of a value on the draft.
 #[derive(Clone, Copy, Debug)]
 enum Means {
     /// The setter takes it.
     Value(Setter),
-    /// True calls the first, false the second, where there is one.
+    /// True calls the first, false the second, if there is one.
     Switch(Option<Setter>, Option<Setter>),
 }
 
@@ -140,12 +140,12 @@ pub(crate) fn key_of_flag(flag: &Flag) -> String {
     flag.long.replace('-', "_")
 }
 
-/// The name of the setting that an `-o` option sets, and whether the option turns it off.
+/// The name of the setting that an `-o` option sets; true if the option turns it off.
 pub(crate) fn key_of_option(name: &str) -> (&str, bool) {
     name.strip_prefix("no_").map_or((name, false), |key| (key, true))
 }
 
-/// Why a name that the command line knows is no setting; `None` for an unknown name.
+/// The reason why a name of the command line is not a setting; `None` for an unknown name.
 pub(crate) fn why_not(key: &str) -> Option<&'static str> {
     let of_flags = flags().find(|flag| key_of_flag(flag) == key).map(|flag| flag.meaning);
     let of_options = EXTENDED.iter().find(|option| option.name == key).map(|option| option.meaning);
@@ -157,7 +157,7 @@ pub(crate) fn why_not(key: &str) -> Option<&'static str> {
     }
 }
 
-/// The known name that is nearest to one that is not.
+/// The known name that is nearest to an unknown one.
 pub(crate) fn nearest(key: &str, known: &[Setting]) -> Option<String> {
     usage::nearest(key, known.iter().map(|setting| &*setting.key)).map(str::to_owned)
 }
@@ -168,11 +168,11 @@ impl Setting {
         self.flag.split(", ").any(|name| name == flag)
     }
 
-    /// Puts values into the draft, in place of what is there.
+    /// Puts values into the draft, in place of the present ones.
     ///
     /// # Errors
     ///
-    /// What is wrong with one of them.
+    /// Returns the fault of one of them.
     pub(crate) fn apply(&self, draft: &mut Draft, values: &[String]) -> Result<(), BadValue> {
         if self.kind == Kind::List {
             draft.interfaces.clear();
@@ -278,10 +278,10 @@ fn kind_of(argument: &str, default: &str) -> Kind {
     }
 }
 
-/// What asks something of one start, or is the service manager's.
+/// Settings of one start, or of the service manager.
 const ONE_START_ONLY: [&str; 2] = ["takeover", "daemon"];
 
-/// The part of a running server that a setting changes; `None` for what is fixed at the start.
+/// The part of a running server that a setting changes; `None` if it is fixed at the start.
 fn live(key: &str) -> Option<Live> {
     Some(match key {
         "memory_limit" => Live::MemoryLimit,

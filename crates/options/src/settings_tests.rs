@@ -1,4 +1,4 @@
-//! Settings from files and the environment, and what counts when several places give one.
+//! Settings from files and the environment, and their priority when several places give one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -39,7 +39,7 @@ type Run = (Options, Vec<String>, Vec<Given>);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is in the folder for temporary files.
+        // Leftovers are in the folder for temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -142,7 +142,7 @@ fn the_first_fault_of_a_file_refuses_the_start() {
     assert_eq!(folder.parse(&["--config", "none.toml"], &[]).unwrap_err().status, 1);
 }
 
-/// Whatever the words of the refusal are.
+/// Regardless of the refusal's text.
 #[test]
 fn a_refusal_says_whether_a_flag_or_a_setting_is_wrong() {
     let files = [
@@ -161,7 +161,7 @@ fn a_refusal_says_whether_a_flag_or_a_setting_is_wrong() {
         &["-o", "stripe=4"],
         &["-I", "40m"],
         &["--config", "wrong.toml", "--config", "wrong.conf"],
-        // What the command line asks for does not fit what the file has.
+        // The command line's value does not fit the file's.
         &["--config", "small.toml", "-I", "2m"],
     ] {
         assert_eq!(refusal(arguments, &[]).cause, Cause::Flag, "{arguments:?}");

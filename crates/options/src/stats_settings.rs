@@ -1,13 +1,13 @@
 //! `stats settings`: the options under memcached's names, in its order.
 //!
-//! What memcached has to tune in an engine that is not ours is shown as memcached's default, since
-//! dashboards read it.
+//! Tuning options of memcached's own engine are shown with memcached's defaults, since dashboards
+//! read them.
 
 use net::Verify;
 
 use super::{Options, Protocol};
 
-/// Every setting but those that change while the server runs: `maxbytes`, `verbosity`,
+/// Every setting except those that change while the server runs: `maxbytes`, `verbosity`,
 /// `detail_enabled`, `lru_crawler`.
 #[must_use]
 pub fn of(options: &Options) -> Vec<(&'static str, String)> {
@@ -39,7 +39,7 @@ pub fn of(options: &Options) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// memcached's names for what TLS is set to.
+/// The settings of TLS under memcached's names.
 fn tls(options: &Options) -> Vec<(&'static str, String)> {
     let tls = options.tls.as_ref();
     let or = |text: Option<String>, none: &str| text.unwrap_or_else(|| none.to_owned());

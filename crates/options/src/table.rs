@@ -1,10 +1,10 @@
 //! The flags, each defined once: parsing, `--help` and `docs/flags.md` are all derived from
 //! [`SECTIONS`].
 //!
-//! Names and meanings are those of memcached 1.6.45. A flag that only tunes a part which memcached
-//! has and this engine has not is accepted with a warning, because it stands in thousands of unit
-//! files. A flag that promises safety or persistence which is not given is refused, because
-//! ignoring it would be a lie.
+//! Names and meanings are those of memcached 1.6.45. A flag that only tunes a part of memcached
+//! that this engine lacks is accepted with a warning, because thousands of unit files contain it. A
+//! flag that promises unavailable safety or persistence is refused, because ignoring it would be a
+//! lie.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Flag {
     pub long: &'static str,
     /// The name of its argument; `None` when it takes none.
     pub argument: Option<&'static str>,
-    /// The default, in words; empty when there is nothing to say.
+    /// The default, as text; may be empty.
     pub default: &'static str,
     /// One line of help.
     pub help: &'static str,
@@ -30,12 +30,12 @@ pub(crate) struct Flag {
     pub meaning: Meaning,
 }
 
-/// What becomes of a flag or an `-o` option.
+/// The treatment of a flag or an `-o` option.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Meaning {
     /// It sets something. The text is the argument, or empty when the flag takes none.
     Used(Setter),
-    /// It is accepted and changes nothing, for this reason; a warning says so.
+    /// It is accepted and changes nothing, for this reason, with a warning.
     NoEffect(&'static str),
     /// It is not accepted, for this reason.
     Refused(&'static str),
@@ -47,10 +47,10 @@ pub(crate) enum Meaning {
     Config,
 }
 
-/// Puts an argument into the draft, or says what is wrong with it.
+/// Puts an argument into the draft, or returns its fault.
 pub(crate) type Setter = fn(&mut Draft, &str) -> Result<(), BadValue>;
 
-/// What a flag may print.
+/// The pages that a flag may print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
     /// Every flag.
@@ -61,7 +61,7 @@ pub(crate) enum Page {
     Version,
 }
 
-/// Under which heading flags stand in the help.
+/// The flags under one heading of the help.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Section {
     /// The heading.
@@ -85,7 +85,7 @@ pub(crate) fn flags() -> impl Iterator<Item = &'static Flag> {
     SECTIONS.iter().flat_map(|section| section.flags)
 }
 
-/// The flags that this style knows: memcached reads no file.
+/// The flags of this style: memcached reads no file.
 pub(crate) fn flags_of(style: Style) -> impl Iterator<Item = &'static Flag> {
     flags().filter(move |flag| style == Style::Holdall || !matches!(flag.meaning, Meaning::Config))
 }

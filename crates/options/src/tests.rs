@@ -1,4 +1,4 @@
-//! The command line as an operator types it, and the tables against what is written about them.
+//! The command line as an operator types it, and the tables compared with their documentation.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -39,7 +39,7 @@ fn refused(arguments: &[&str]) -> Refusal {
     }
 }
 
-/// What TLS needs.
+/// The required options of TLS.
 const TLS: [&str; 3] = ["-Z", "-o", "ssl_chain_cert=/tmp/c,ssl_key=/tmp/k,ssl_ca_cert=/tmp/a"];
 
 fn at(host: Option<&str>, port: u16) -> Endpoint {
@@ -112,7 +112,7 @@ fn an_unknown_name_is_answered_with_the_one_that_is_nearest() {
     }
 }
 
-/// Every way of writing each flag of the table comes out the same, and as its meaning says.
+/// Every form of each flag of the table gives the same result, according to its meaning.
 #[test]
 fn every_flag_parses_in_every_form() {
     for flag in flags().filter(|flag| !matches!(flag.meaning, Meaning::Config)) {
@@ -121,7 +121,7 @@ fn every_flag_parses_in_every_form() {
             (Some(value), short) => {
                 forms.push(vec![format!("--{}", flag.long), value.to_owned()]);
                 forms.push(vec![format!("--{}={value}", flag.long)]);
-                // What memcached has not has no letter.
+                // Flags that memcached lacks have no letter.
                 if let Some(short) = short {
                     forms.push(vec![format!("-{short}"), value.to_owned()]);
                     forms.push(vec![format!("-{short}{value}")]);
@@ -130,7 +130,7 @@ fn every_flag_parses_in_every_form() {
             }
             (None, short) => {
                 forms.push(vec![format!("--{}", flag.long)]);
-                // What memcached has not has no letter.
+                // Flags that memcached lacks have no letter.
                 forms.extend(short.map(|short| vec![format!("-{short}")]));
             }
         }
@@ -281,7 +281,7 @@ fn wrong_arguments_are_refused_with_memcacheds_status() {
         assert_eq!(refusal.status, EXIT_USAGE, "{arguments:?}: {refusal:?}");
     }
     assert_eq!(refused(&["-p"]).status, EXIT_USAGE);
-    // memcached's status for what is unknown. A comma ends the element, so what follows is.
+    // memcached's status for unknown options. A comma ends the element, so the rest is unknown.
     for unknown in [&["-p"][..], &["-o", "affinity=0,1"]] {
         assert_eq!(try_parse(Style::Memcached, unknown).unwrap_err().status, 1, "{unknown:?}");
     }
@@ -325,7 +325,7 @@ fn ports_follow_memcached() {
     let udp_only = options(&["-U", "11300", "-p", "0"]);
     assert_eq!((udp_only.tcp, udp_only.udp), (vec![], vec![at(local, 11300)]));
     assert_eq!(options(&["-U", "0"]).tcp, [at(local, 11211)]);
-    // A socket of its own, or nobody at all: memcached starts, and so does this.
+    // A separate socket, or none at all: memcached starts, and holdall also does.
     let (nowhere, warnings) = run(Style::Memcached, &["-p", "0", "-l", "127.0.0.1:11300"]);
     assert_eq!((nowhere.tcp, nowhere.udp, nowhere.unix.path), (vec![], vec![], None));
     assert!(warnings.iter().any(|line| line.starts_with("nobody can connect")), "{warnings:?}");
@@ -358,7 +358,7 @@ fn short_flags_join_and_the_last_value_counts() {
 #[test]
 fn sizes_have_memcacheds_units() {
     assert_eq!(options(&["-m", "100"]).memory_bytes, 100 << 20);
-    // As much as a store takes.
+    // The maximum of a store.
     assert_eq!(options(&["-m", "16777216"]).memory_bytes, 1 << 44);
     assert_eq!(options(&["-I", "2m"]).item_bytes_max, 2 << 20);
     assert_eq!(options(&["-I", "65536"]).item_bytes_max, 65536);
@@ -427,7 +427,7 @@ fn file_with(text: &str) -> PathBuf {
     path
 }
 
-/// The file of Debian's package, less its comments.
+/// The file of Debian's package, without its comments.
 #[test]
 fn debians_memcached_conf_is_understood() {
     let file = file_with(
@@ -496,7 +496,7 @@ fn a_listener_meant_for_tls_never_comes_up_plain() {
     assert_eq!(modes, [Standard, Plain, Mutual, ServerOnly]);
     let wrong = ["-Z", "-o", "ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=2"];
     assert_eq!(refused(&wrong).status, EXIT_USAGE, "no issuers are named");
-    // Nobody has to show a certificate, so everybody can connect, as with memcached.
+    // No client has to show a certificate, so every client can connect, as in memcached.
     let asks = ["-Z", "-o", "ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=1"];
     let (asking, warnings) = run(Style::Memcached, &asks);
     assert!(asking.tls.is_some());
@@ -504,7 +504,7 @@ fn a_listener_meant_for_tls_never_comes_up_plain() {
     let (datagrams, warnings) = run(Style::Memcached, &[&TLS[..], &["-U", "1"]].concat());
     assert_eq!((datagrams.udp.len(), datagrams.tls.is_some()), (1, true));
     assert!(warnings.iter().any(|line| line.starts_with("-U: ")), "{warnings:?}");
-    // Who has to show a certificate could ask by UDP without one.
+    // A client that has to show a certificate could send requests by UDP without one.
     for mode in ["2", "3"] {
         let requires = format!("ssl_verify_mode={mode}");
         let required = [&TLS[..], &["-o", &requires, "-U", "1"]].concat();
@@ -515,7 +515,7 @@ fn a_listener_meant_for_tls_never_comes_up_plain() {
     assert_eq!(refused(&["-o", "ssl_ciphers=HIGH"]).status, EXIT_USAGE);
 }
 
-/// What memcached 1.6.45 answers to `stats settings`, but for what changes while it runs.
+/// memcached 1.6.45's answer to `stats settings`, except settings that change while it runs.
 #[test]
 fn every_setting_of_memcached_has_its_name_with_tls_and_without() {
     const NAMES: &str = "maxconns tcpport udpport inter oldest evictions domain_socket umask \
