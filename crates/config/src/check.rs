@@ -1,4 +1,4 @@
-//! `holdall config check`: what is wrong with a file, and where.
+//! `holdall config check`: the faults of a file, and their places.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 /// A file that was read, and its faults.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The file as it was named.
+    /// The file's name as given.
     pub name: String,
     /// Its text.
     pub text: String,
-    /// Everything that is wrong, in the order of the text.
+    /// All faults, in the order of the text.
     pub faults: Vec<Fault>,
-    /// Lines that the server takes, and that have no effect.
+    /// Lines that the server accepts, and that have no effect.
     pub warnings: Vec<Fault>,
 }
 
-/// Checks the text of a file: TOML where the name ends so, else memcached's format.
+/// Checks the text of a file: TOML if the name ends with `.toml`, else memcached's format.
 #[must_use]
 pub fn check(name: &str, text: String) -> Checked {
     let (faults, warnings) = match Path::new(name).extension() {
@@ -31,7 +31,7 @@ pub fn check(name: &str, text: String) -> Checked {
     Checked { name: name.to_owned(), text, faults, warnings }
 }
 
-/// Faults and warnings. The server stops at the first fault of such a file, and says its line.
+/// Faults and warnings. The server stops at the first fault of such a file, and reports its line.
 fn in_memcacheds_format(name: &str, text: &str) -> (Vec<Fault>, Vec<Fault>) {
     let arguments = ["--config", name].map(OsString::from);
     match parse(Style::Holdall, arguments, &Environment::default()) {
@@ -39,7 +39,7 @@ fn in_memcacheds_format(name: &str, text: &str) -> (Vec<Fault>, Vec<Fault>) {
             let whole = || Fault { span: 0..0, message: refusal.message.clone(), hint: None };
             (vec![placed(name, text, &refusal.message).unwrap_or_else(whole)], Vec::new())
         }
-        // Others are of this command's surroundings, not of the file.
+        // Others concern this command's environment, not the file.
         Ok(Invocation::Run { warnings, .. }) => {
             let of_file = warnings.iter().filter_map(|warning| placed(name, text, warning));
             (Vec::new(), of_file.collect())
@@ -48,7 +48,7 @@ fn in_memcacheds_format(name: &str, text: &str) -> (Vec<Fault>, Vec<Fault>) {
     }
 }
 
-/// The finding of a message that begins with the file's name and a line; `None` of others.
+/// The finding of a message that starts with the file's name and a line; `None` for others.
 fn placed(name: &str, text: &str, message: &str) -> Option<Fault> {
     let (line, message) = message.strip_prefix(name)?.strip_prefix(':')?.split_once(": ")?;
     let before = line.parse::<usize>().ok()?.checked_sub(1)?;

@@ -79,7 +79,7 @@ enum Command {
     Schema,
 }
 
-/// Everything is well.
+/// No faults or differences.
 const GOOD: u8 = 0;
 /// There are differences, or a server fails.
 const DIFFERENT: u8 = 1;
@@ -201,7 +201,7 @@ fn address_of(options: &Options) -> String {
     }
 }
 
-/// A wrong flag is a wrong command line; what a file or a variable says is a wrong setting.
+/// A wrong flag is a wrong command line; a fault in a file or a variable is a wrong setting.
 fn refused(refusal: &Refusal) -> u8 {
     eprint_error(&refusal.to_string());
     match refusal.cause {
@@ -211,11 +211,11 @@ fn refused(refusal: &Refusal) -> u8 {
 }
 
 fn eprint_error(message: &str) {
-    // Nobody is left to tell when stderr is closed.
+    // If stderr is closed, there is no reader.
     let _ = writeln!(io::stderr(), "holdall config: {message}");
 }
 
-/// A reader that went away, as `head` does, is no failure.
+/// A reader that has closed the pipe, as `head` does, is no failure.
 fn print(text: &str) -> u8 {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => DIFFERENT,

@@ -1,4 +1,4 @@
-//! `holdall config diff`: settings against those of a running server, by `stats settings`.
+//! `holdall config diff`: compares settings with those of a running server, by `stats settings`.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use options::settings::{Given, settings};
 use options::{Options, stats_settings};
 use serde_json::{Value, json};
 
-/// A setting that the server has otherwise.
+/// A setting with a different value on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The setting's name.
     pub key: &'static str,
     /// The statistic that shows it.
     pub statistic: &'static str,
-    /// The value by the settings that were given, as the statistic has it.
+    /// The value by the given settings, in the form of the statistic.
     pub wanted: String,
     /// The server's.
     pub present: String,
-    /// True if the server takes the wanted value when it reads its settings again.
+    /// True if the server applies the wanted value when it reads its settings again.
     pub is_live: bool,
 }
 
-/// The settings that differ, in the order of `SHOWN_BY`. A statistic that the server lacks says
-/// nothing; what was not given and depends on the server's machine is left out.
+/// The settings that differ, in the order of `SHOWN_BY`. A statistic that the server lacks is
+/// ignored; settings that were not given and depend on the server's machine are left out.
 #[must_use]
 pub fn differences(
     options: &Options,
@@ -48,7 +48,7 @@ pub fn differences(
     found
 }
 
-/// What `stats settings` of a server with these options shows.
+/// The `stats settings` of a server with these options.
 fn wanted(options: &Options) -> BTreeMap<&'static str, String> {
     let yes_no = |is_on: bool| if is_on { "yes" } else { "no" }.to_owned();
     let mut wanted: BTreeMap<_, _> = stats_settings::of(options).into_iter().collect();
@@ -63,7 +63,7 @@ fn wanted(options: &Options) -> BTreeMap<&'static str, String> {
     wanted
 }
 
-/// The differences for people, a line each.
+/// The differences for people, one per line.
 pub(crate) fn lines(found: &[Difference]) -> String {
     let line = |difference: &Difference| {
         let Difference { key, wanted, present, is_live, .. } = difference;
@@ -90,10 +90,10 @@ pub(crate) fn to_json(found: &[Difference]) -> Value {
     found.iter().map(one).collect()
 }
 
-/// Settings whose defaults follow from the number of processors.
+/// Settings whose defaults depend on the number of processors.
 const OF_THE_MACHINE: [&str; 2] = ["threads", "stripes"];
 
-/// The statistics, each with the setting that it shows.
+/// The statistics, each with its setting.
 pub(crate) const SHOWN_BY: &[(&str, &str)] = &[
     ("maxbytes", "memory_limit"),
     ("maxconns", "conn_limit"),
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn what_changes_on_reload_is_compared() {
         let is_shown = |key: &str| SHOWN_BY.iter().any(|(_, shown)| *shown == key);
-        // It is transient_ttl by another name.
+        // It is another name of transient_ttl.
         let left_out = ["temporary_ttl"];
         for setting in settings().iter().filter(|setting| setting.live.is_some()) {
             let key = setting.key.as_str();

@@ -1,4 +1,4 @@
-//! The JSON Schema of the server's TOML file, for editors: made from the table of settings.
+//! The JSON Schema of the server's TOML file, for editors, generated from the table of settings.
 
 use options::settings::{Kind, Setting, settings};
 use serde_json::{Map, Value, json};

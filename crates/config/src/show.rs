@@ -1,4 +1,4 @@
-//! `holdall config show`: every setting, its value, and where that comes from.
+//! `holdall config show`: every setting, its value, and the origin of the value.
 
 use options::Options;
 use options::settings::{Given, Kind, Origin, settings};
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 pub struct Shown {
     /// Its name.
     pub key: String,
-    /// Its value; in words where it is a default that depends on more.
+    /// Its value; as text if it is a default that depends on more.
     pub value: String,
-    /// The place that it comes from.
+    /// The origin of the value.
     pub origin: Origin,
     /// The flag that sets it.
     pub flag: String,
@@ -40,7 +40,7 @@ pub fn shown(options: &Options, given: &[Given]) -> Vec<Shown> {
     settings().into_iter().map(one).collect()
 }
 
-/// The default; resolved where it depends on other settings or on the machine.
+/// The default; resolved if it depends on other settings or on the machine.
 fn default_of(key: &str, kind: Kind, default: &str, options: &Options) -> String {
     match key {
         "threads" => options.threads.to_string(),

@@ -1,4 +1,4 @@
-//! Files of settings: what is said of them, and the files of this repository that follow from them.
+//! Files of settings: the findings about them, and this repository's generated files.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ fn the_published_example_has_no_fault() {
     let text = fs::read_to_string(packaging("server.toml")).unwrap();
     let checked = check("server.toml", text.clone());
     assert!(checked.faults.is_empty(), "{}", checked.for_people(false));
-    // What stands in comments is right, too.
+    // The text in comments is also correct.
     let all = text.lines().map(|line| match line.strip_prefix("# ") {
         Some(setting) if setting.contains(" = ") => setting,
         _ => line,
