@@ -1,10 +1,10 @@
-//! The time of a refused login, which must not tell if the user exists or how much of the password
-//! fits: `cargo bench -p holdall-access`, or with `TRIES=n`. It fails where a difference of 100
-//! nanoseconds cannot be excluded with 99 % confidence.
+//! The time of a refused login, which must not reveal if the user exists or how much of the
+//! password matches: `cargo bench -p holdall-access`, or with `TRIES=n`. It fails if a difference
+//! of 100 nanoseconds cannot be excluded with 99 % confidence.
 //!
-//! Tries of the three cases are made in an order by chance. The slowest twentieth of all tries,
-//! those that the system interrupted, is left out before means are compared. Over a network less is
-//! seen: a refusal is answered a second after the attempt, whatever it took.
+//! Tries of the three cases are made in random order. The slowest twentieth of all tries, those
+//! that the system interrupted, is left out before means are compared. A network hides more: a
+//! refusal is sent a second after the attempt, regardless of its duration.
 #![allow(clippy::print_stdout, reason = "the result is for a reader")]
 #![allow(clippy::unwrap_used, reason = "a benchmark stops where it fails")]
 
@@ -20,26 +20,26 @@ use scram::{Client, Hash, Verifier};
 /// Tries of each kind of login.
 const TRIES: usize = 1_000_000;
 
-/// The greatest difference that is accepted, in nanoseconds.
+/// The maximum accepted difference, in nanoseconds.
 const DIFFERENCE_MAX: f64 = 100.0;
 
 /// Standard errors on both sides of a mean that hold the true one in 99 of 100 cases.
 const ERRORS: f64 = 2.576;
 
-/// Iterations of the verifiers, which every name costs. They are few, since noise grows with
-/// them, and what may differ does not.
+/// Iterations of the verifiers, which every name costs. They are few, since they increase noise but
+/// not the possible differences.
 const ITERATIONS: u32 = 16;
 
 const PASSWORD: &str = "correct horse battery staple";
 
-/// A guess and what it is called.
+/// A guess and its name.
 struct Guess {
     case: &'static str,
     name: &'static str,
     password: &'static str,
 }
 
-/// The first is what the others are compared with. All names and passwords are of one length.
+/// The others are compared with the first. All names and passwords have the same length.
 const GUESSES: [Guess; 3] = [
     Guess { case: "no such user", name: "nobody", password: "wrong horse battery staples!" },
     Guess { case: "nothing fits", name: "editor", password: "wrong horse battery staples!" },

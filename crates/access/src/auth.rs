@@ -17,8 +17,8 @@ use crate::worker::{AuthWorker, Job, Ticket};
 #[derive(Debug)]
 pub struct Auth {
     files: Files,
-    /// A secret of this process: salts of users who do not exist are made up under it, so they
-    /// stay the same over reloads.
+    /// A secret of this process: salts of nonexistent users are derived from it, so they stay the
+    /// same over reloads.
     key: [u8; KEY_BYTES],
     auth_table: RwLock<Arc<AuthTable>>,
     /// That of the auth_table.
@@ -28,25 +28,25 @@ pub struct Auth {
 /// The outcome of a login's message.
 #[derive(Debug)]
 pub enum Progress {
-    /// This user is let in, as users were in this generation.
+    /// This user is logged in, according to the users of this generation.
     Accepted(Arc<User>, u64),
-    /// The client is to answer this.
+    /// The client has to answer this.
     Challenge(Vec<u8>),
-    /// The authentication worker checks it among the users of this generation, and answers by the
+    /// The authentication worker checks it against the users of this generation, and answers by the
     /// ticket.
     Checking(Arc<Ticket>, u64),
-    /// The message belongs to no login: an unknown mechanism, a step of none.
+    /// The message belongs to no login: an unknown mechanism, or a step without an exchange.
     Invalid,
-    /// Nobody has this name and password.
+    /// No user has this name and password.
     Refused,
 }
 
 impl Auth {
-    /// Reads the files. `warn` gets what does not stop them from being used.
+    /// Reads the files. `warn` gets the faults that do not prevent their use.
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why; the system gives no random numbers.
+    /// Returns the file that cannot be used, and the reason; or the system gives no random numbers.
     pub fn open(files: Files, warn: impl Fn(Warning<'_>)) -> Result<Self, FileError> {
         let key = random()
             .map_err(|error| FileError::of(&files.users, UsersError::NoRandomness(error)))?;
@@ -54,21 +54,21 @@ impl Auth {
         Ok(Self { files, key, auth_table, generation: AtomicU64::new(1) })
     }
 
-    /// The users now.
+    /// The present users.
     fn auth_table(&self) -> Arc<AuthTable> {
         Arc::clone(&self.auth_table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the files again; if they cannot be used, what was read before stays.
+    /// Reads the files again; if they cannot be used, the earlier contents stay in force.
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why.
+    /// Returns the file that cannot be used, and the reason.
     pub fn reload(&self, warn: impl Fn(Warning<'_>)) -> Result<(), FileError> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
         let auth_table = AuthTable::read(&self.files, generation, self.key, warn)?;
         *self.auth_table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth_table);
-        // Relaxed: a connection that sees it late is looked at a request later.
+        // Relaxed: a connection that sees it late is checked one request later.
         self.generation.store(generation, Ordering::Relaxed);
         Ok(())
     }
@@ -80,8 +80,8 @@ impl Auth {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// The login as it is after a reload: an exchange begins anew, and a user stays with the
-    /// rights of now.
+    /// The login after a reload: an exchange starts again, and a user stays with the present
+    /// rights.
     #[must_use]
     pub fn renew(&self, login: &Login) -> Login {
         match login {
@@ -90,7 +90,7 @@ impl Auth {
         }
     }
 
-    /// A name and a password were given, by `source`. `worker` checks what takes long.
+    /// Handles a name and a password from `source`. `worker` does slow checks.
     #[must_use]
     pub fn log_in(
         &self,
@@ -112,8 +112,8 @@ impl Auth {
         }
     }
 
-    /// True if somebody has this name and password. It takes some milliseconds where passwords are
-    /// kept as verifiers: for a program whose threads may wait.
+    /// True if a user has this name and password. It takes some milliseconds if passwords are kept
+    /// as verifiers: for a program whose threads may wait.
     #[must_use]
     pub fn is_user(&self, name: &[u8], password: &[u8]) -> bool {
         let auth_table = self.auth_table();
@@ -123,8 +123,8 @@ impl Auth {
         }
     }
 
-    /// The first message of SASL: the name of a mechanism, and its data. Ends what `login` was;
-    /// an exchange in progress is kept there. The caller sets it once a user is accepted.
+    /// Handles the first message of SASL: a mechanism's name and data. Ends the earlier state of
+    /// `login`; an exchange in progress is kept there. The caller sets it once a user is accepted.
     #[must_use]
     pub fn sasl(
         &self,
@@ -148,7 +148,7 @@ impl Auth {
         }
     }
 
-    /// A further message of SASL. Ends what `login` was, unless the exchange goes on.
+    /// Handles a further message of SASL. Ends the state of `login`, unless the exchange goes on.
     #[must_use]
     pub fn sasl_step(&self, login: &mut Login, message: &[u8]) -> Progress {
         let Login::InProgress(mut exchange) = std::mem::take(login) else {

@@ -1,4 +1,4 @@
-//! Requests that a connection may send on which nobody is logged in.
+//! Requests that a connection may send without a login.
 //!
 //! Source: memcached's `try_read_command_asciiauth` in `proto_text.c`, `process_bin_sasl_auth` in
 //! `proto_bin.c`, as the running 1.6.45 answers.
@@ -13,10 +13,10 @@ use crate::UNAUTHENTICATED_BYTES_MAX;
 /// The longest line of a login, in bytes.
 const LINE_BYTES_MAX: usize = 2048;
 
-/// The beginning of what a text connection has sent.
+/// The start of a text connection's input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'b> {
-    /// More is to come.
+    /// More input must come.
     Incomplete,
     /// A user's name and password, in this many bytes.
     Login {
@@ -27,14 +27,14 @@ pub enum Line<'b> {
         /// The bytes of line and data.
         consumed: usize,
     },
-    /// Something else, of this many bytes, and the line that answers it.
+    /// Another line, of this many bytes, and the line that answers it.
     Refused(&'static [u8], usize),
-    /// No login is so long. The connection ends, after these bytes.
+    /// No login is this long. The connection ends, after these bytes.
     TooLong(&'static [u8]),
 }
 
-/// Reads a line before the login: `set <any> <any> <any> <bytes>`, with `user password` for its
-/// data, is one.
+/// Reads a line before the login: a login is `set <any> <any> <any> <bytes>`, with `user password`
+/// for its data.
 #[must_use]
 pub fn line(bytes: &[u8]) -> Line<'_> {
     let Some(newline) = memchr(b'\n', bytes.get(..=LINE_BYTES_MAX).unwrap_or(bytes)) else {
@@ -70,12 +70,12 @@ fn token_len(line: &[u8]) -> Option<u32> {
     words.nth(3).and_then(number::parse_u32)
 }
 
-/// The beginning of what a binary connection has sent.
+/// The start of a binary connection's input.
 #[derive(Debug)]
 pub enum Packet<'b> {
-    /// More is to come.
+    /// More input must come.
     Incomplete,
-    /// No packet. The connection ends without a reply.
+    /// Not a packet. The connection ends without a reply.
     NoPacket,
     /// The connection ends, after this error in reply to this packet.
     Refused(Header, Status),

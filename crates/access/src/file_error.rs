@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::rights::RightsError;
 use crate::users::UsersError;
 
-/// The file that cannot be used, and why.
+/// The file that cannot be used, and the reason.
 #[derive(Debug, Error)]
 #[error("{}: {fault}", path.display())]
 pub struct FileError {
@@ -27,7 +27,7 @@ pub(crate) enum Fault {
 }
 
 impl FileError {
-    /// What is wrong with the file of this path.
+    /// The fault of the file at this path.
     pub(crate) fn of(path: &Path, fault: impl Into<Fault>) -> Self {
         Self { path: path.to_owned(), fault: fault.into() }
     }

@@ -6,12 +6,12 @@ use crate::rights::{Permission, Table};
 use crate::users::{Check, Users, UsersError};
 use crate::words::{plain, split};
 
-/// Reads a users file and, behind a zero byte, a rights file and, behind another, the message of a
+/// Reads a users file and, after a zero byte, a rights file and, after another, the message of a
 /// PLAIN login.
 ///
 /// # Panics
 ///
-/// When a user is let in who must not be, or not let in who must.
+/// Panics when a user is accepted or refused wrongly.
 #[allow(clippy::expect_used, reason = "a target stops where it fails")]
 pub fn check(bytes: &[u8]) {
     let (users, rest) = split(bytes, 0).unwrap_or((bytes, b""));
@@ -35,7 +35,7 @@ pub fn check(bytes: &[u8]) {
         };
         assert!(read.has(name));
         match read.check(name, password) {
-            // Under the names of a file with a verifier, whatever is asked is work.
+            // With a file that has a verifier, every name costs work.
             Check::Slow => continue,
             Check::Done(user) => {
                 let user = user.expect("the password lets its user in");
@@ -58,7 +58,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Asserts that a refusal begins with the number of a line of the file.
+/// Asserts that a refusal starts with the number of a line of the file.
 fn assert_names_a_line(refusal: &str, file: &[u8]) {
     let number = refusal.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
     let number: Option<usize> = number.and_then(|(number, _)| number.parse().ok());

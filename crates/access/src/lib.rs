@@ -8,13 +8,13 @@
 //!
 //! # Laws
 //!
-//! 1. A login is one of three states, and whatever fails sets it back to none ([`Login`]).
-//! 2. What takes longer than a request (a hashed password, reading files) is done by the
-//!    authentication worker, one thread, never by a thread that serves connections.
-//! 3. A refusal is answered [`REFUSAL_DELAY`] after the attempt, however long the check took; the
-//!    others are served meanwhile.
-//! 4. After a reload every connection is looked at before its next request: who is gone, or has
-//!    another password, is logged out ([`Auth::renew`]).
+//! 1. A login is one of three states, and every failure sets it back to none ([`Login`]).
+//! 2. Operations that take longer than a request (a hashed password, reading files) run in the
+//!    authentication worker, one thread, never in a thread that serves connections.
+//! 3. A refusal is sent [`REFUSAL_DELAY`] after the attempt, regardless of the check's duration;
+//!    other clients are served in the meantime.
+//! 4. After a reload every connection is checked before its next request: a user who was removed,
+//!    or has another password, is logged out ([`Auth::renew`]).
 #![forbid(unsafe_code)]
 
 mod auth;
@@ -50,5 +50,5 @@ pub use worker::{Answer, AuthWorker, Job, ReloadError, Ticket, Working};
 /// The time after the attempt at which a refused login is answered.
 pub const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Bytes that a peer who has not logged in may have sent and not had served.
+/// The maximum unserved bytes from a peer without a login.
 pub const UNAUTHENTICATED_BYTES_MAX: usize = 16 * 1024;

@@ -13,16 +13,16 @@ pub type Exchange = scram::Server<Arc<User>>;
 /// The state of a connection's login.
 #[derive(Debug, Default)]
 pub enum Login {
-    /// Nobody yet.
+    /// No user yet.
     #[default]
     None,
-    /// Somebody in the middle of SCRAM.
+    /// A client in the middle of SCRAM.
     InProgress(Box<Exchange>),
     /// This user.
     Ok(Arc<User>),
 }
 
-/// The SASL mechanisms, the strongest first: clients take the first they know.
+/// The SASL mechanisms, the strongest first: clients take the first that they support.
 pub const MECHANISMS: &[u8] = b"SCRAM-SHA-256 SCRAM-SHA-1 PLAIN";
 
 /// A SASL mechanism.
@@ -49,7 +49,7 @@ impl Mechanism {
 }
 
 impl Login {
-    /// True if nobody is logged in.
+    /// True if no user is logged in.
     #[inline]
     #[must_use]
     pub const fn is_missing(&self) -> bool {
@@ -64,13 +64,13 @@ impl Login {
             Self::Ok(user) => {
                 user.rights.as_ref().is_some_and(|rights| !rights.allow(permission, key))
             }
-            // Without a login nothing is limited; where one is needed, nothing comes this far
+            // Without a login nothing is limited; if one is required, no request reaches this
             // before it.
             Self::None | Self::InProgress(_) => false,
         }
     }
 
-    /// The name of the user who is logged in.
+    /// The name of the logged-in user.
     #[must_use]
     pub fn user(&self) -> Option<&[u8]> {
         match self {
@@ -79,7 +79,7 @@ impl Login {
         }
     }
 
-    /// True if some things are forbidden to the user.
+    /// True if some actions are forbidden to the user.
     #[inline]
     #[must_use]
     pub fn is_limited(&self) -> bool {

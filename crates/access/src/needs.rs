@@ -7,8 +7,8 @@
 //! invalidated by a user who may write every key under it. The other commands require `admin`,
 //! except those that show nothing of items and change nothing.
 //!
-//! Who may write alone learns whether there is an item, the cas unique of what was stored, and
-//! whether an append makes the item too large: nothing else of the item that was there before.
+//! A user with only the right to write learns whether the item exists, the cas unique of a stored
+//! value, and whether an append makes the item too large, and nothing else of the earlier item.
 
 use proto::StoreMode;
 use proto::binary::Command as Binary;
@@ -25,7 +25,7 @@ pub enum Needs<'b> {
     Admin,
     /// A right to this key.
     Key(Permission, &'b [u8]),
-    /// Nothing, or its keys are judged one by one.
+    /// None, or its keys are judged one by one.
     Nothing,
 }
 

@@ -1,13 +1,13 @@
-//! The order of what the authentication worker does: addresses take turns.
+//! The order of the authentication worker's jobs: addresses take turns.
 //!
-//! A password kept as a verifier takes milliseconds to check. Whoever guesses from one address
-//! waits behind their own guesses; a client of another address waits for one guess at most.
+//! Checking a password kept as a verifier takes milliseconds. A client that guesses from one
+//! address waits behind its own guesses; a client of another address waits for at most one guess.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-/// The sender of a job. Addresses of one IPv6 network (64 bits) count as one, since a client may
-/// have them all.
+/// The sender of a job. Addresses of one IPv6 network (64 bits) count as one, since one client may
+/// have all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The operator, by a signal or a command.
@@ -35,20 +35,20 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     waiting: HashMap<Source, VecDeque<T>>,
-    /// The sources that wait, each once, the next first.
+    /// The waiting sources, each once, the next first.
     turns: VecDeque<Source>,
     len: usize,
     limit: usize,
 }
 
 impl<T> FairQueue<T> {
-    /// A queue for `limit` entries, 1 or more.
+    /// A queue for `limit` entries, at least 1.
     pub(crate) fn new(limit: usize) -> Self {
         Self { waiting: HashMap::new(), turns: VecDeque::new(), len: 0, limit }
     }
 
-    /// Adds an entry. When the queue is full, the newest entry of the source that has most is
-    /// returned, which may be this one. The operator's are always taken.
+    /// Adds an entry. When the queue is full, returns the newest entry of the source with most
+    /// entries, which may be this one. The operator's are always accepted.
     pub(crate) fn push(&mut self, source: Source, entry: T) -> Option<T> {
         let own = self.waiting.get(&source).map_or(0, VecDeque::len);
         let mut dropped = None;

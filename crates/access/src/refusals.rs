@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use net::ConnId;
 
-/// Connections whose refusals are due later, and when, in the order of time.
+/// Connections whose refusals are due later, with the times, in the order of time.
 #[derive(Debug, Default)]
 pub struct Refusals {
     held: VecDeque<(Instant, ConnId)>,
 }
 
 impl Refusals {
-    /// The connection is to be served again at `until`.
+    /// Schedules the connection to be served again at `until`.
     pub fn hold(&mut self, until: Instant, id: ConnId) {
         self.held.insert(place(&self.held, until), (until, id));
     }
@@ -23,7 +23,7 @@ impl Refusals {
         self.held.front().map(|(until, _)| *until)
     }
 
-    /// Adds the connections that are due to `resumed`.
+    /// Adds the due connections to `resumed`.
     pub fn take_due(&mut self, resumed: &mut Vec<ConnId>) {
         if self.held.is_empty() {
             return;
@@ -35,8 +35,8 @@ impl Refusals {
     }
 }
 
-/// The place among those that are held, in the order of time. Most come last; one whose check took
-/// long comes before others, or its refusal would be sent after theirs.
+/// The place among the held ones, in the order of time. Most come last. One whose check took long
+/// comes before others, or its refusal would be sent after theirs.
 fn place<T>(held: &VecDeque<(Instant, T)>, until: Instant) -> usize {
     held.len() - held.iter().rev().take_while(|(other, _)| *other > until).count()
 }

@@ -4,10 +4,10 @@ use proto::binary::reply as binary_reply;
 use proto::binary::{Header, Status};
 use proto::reply;
 
-/// The reply to a login whose password was not looked at.
+/// The reply to a login whose password was not checked.
 const TRY_AGAIN: &[u8] = b"SERVER_ERROR too many logins are waiting, try again\r\n";
 
-/// The protocol of a login, in which it is answered.
+/// The protocol of a login, also used for the answer.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplyFormat {
     /// SASL in packets; the header is that of the packet to answer.
@@ -17,7 +17,7 @@ pub enum ReplyFormat {
 }
 
 impl ReplyFormat {
-    /// Appends the reply to a login that let its user in.
+    /// Appends the reply to an accepted login.
     pub fn accepted(self, out: &mut Vec<u8>) {
         match self {
             Self::Binary(header) => {
@@ -27,7 +27,7 @@ impl ReplyFormat {
         }
     }
 
-    /// The reply to a login that let nobody in.
+    /// The reply to a refused login.
     #[must_use]
     pub fn refused(self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -40,7 +40,7 @@ impl ReplyFormat {
         out
     }
 
-    /// The reply to a login whose password was not looked at.
+    /// The reply to a login whose password was not checked.
     #[must_use]
     pub fn busy(self) -> Vec<u8> {
         let mut out = Vec::new();

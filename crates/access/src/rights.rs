@@ -8,8 +8,8 @@
 //!     *          read        public:
 //! ```
 //!
-//! A line adds to what the user may do. `*` as the user is everybody who has no line of their own,
-//! and as a prefix every key. Nobody has a right that no line gives.
+//! A line adds to the user's rights. As the user, `*` means every user without a line, and as a
+//! prefix every key. No user has a right without a line that gives it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ pub(crate) struct Rights {
     write: Prefixes,
 }
 
-/// Beginnings of keys; the empty one is the beginning of every key.
+/// Prefixes of keys; the empty one matches every key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Prefixes(Vec<Box<[u8]>>);
 
 /// A use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// The answer tells of the item.
+    /// The answer reveals the item.
     Read,
-    /// The item changes, or comes, or goes.
+    /// The item is changed, created or removed.
     Write,
     /// Both.
     ReadWrite,
 }
 
 impl Rights {
-    /// Whether this may be done with `key`.
+    /// True if this is permitted with `key`.
     #[inline]
     pub(crate) fn allow(&self, permission: Permission, key: &[u8]) -> bool {
         match permission {
@@ -75,7 +75,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// The number of the line that is wrong, and what is wrong with it.
+    /// Returns the number of the faulty line, and its fault.
     pub(crate) fn parse(text: &str) -> Result<Self, RightsError> {
         let mut rights: BTreeMap<Box<[u8]>, Rights> = BTreeMap::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -95,13 +95,13 @@ impl Table {
         Arc::clone(self.by_user.get(user).unwrap_or(&self.others))
     }
 
-    /// The users that are named, `*` aside.
+    /// The named users, except `*`.
     pub(crate) fn users(&self) -> impl Iterator<Item = &[u8]> {
         self.by_user.keys().map(|user| &**user)
     }
 }
 
-/// The line that is wrong, counted from 1, and what is wrong with it.
+/// The faulty line, counted from 1, and its fault.
 #[derive(Debug, Error)]
 #[error("line {line}: {fault}")]
 pub(crate) struct RightsError {
@@ -121,7 +121,7 @@ enum LineFault {
     NoKeys(String),
 }
 
-/// Adds what the words after the user say.
+/// Adds the rights of the words after the user.
 fn apply<'t>(
     rights: &mut Rights,
     mut words: impl Iterator<Item = &'t str>,
@@ -190,7 +190,7 @@ ops   admin\n\
         assert!(Table::parse("a write *").unwrap().of(b"a").allow(Permission::Write, b""));
     }
 
-    /// A key may hold it, so it must not part a prefix in two: the first part would allow more.
+    /// A key may contain it, so it must not split a prefix in two: the first part would allow more.
     #[test]
     fn a_space_of_unicode_is_a_part_of_a_prefix() {
         let table = Table::parse("app read team\u{a0}one:").unwrap();

@@ -1,4 +1,4 @@
-//! Users and rights as their files have them at one moment.
+//! Users and rights from their files at one moment.
 
 use std::fmt;
 use std::fs;
@@ -13,12 +13,12 @@ use crate::login::Exchange;
 use crate::rights::Table;
 use crate::users::{Check, User, Users};
 
-/// The files to be read, and what for.
+/// The files to read, and their use.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// The file of users. Absolute, since files are read again.
     pub users: PathBuf,
-    /// The file of rights; without one every user may do everything. Absolute.
+    /// The file of rights; without one, every user has all rights. Absolute.
     pub rights: Option<PathBuf>,
     /// Logins by SASL are offered.
     pub sasl: bool,
@@ -31,13 +31,13 @@ pub struct AuthTable {
     generation: u64,
 }
 
-/// Something that the operator should know of files that can be used.
+/// A note for the operator about usable files.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Warning<'a> {
-    /// A file with passwords that everybody on this machine may read.
+    /// A file with passwords that every user of this machine may read.
     Readable(&'a Path),
-    /// The file of rights names a user that there is not.
+    /// The file of rights names a nonexistent user.
     NoSuchUser(&'a Path, &'a [u8]),
 }
 
@@ -55,8 +55,8 @@ impl fmt::Display for Warning<'_> {
 }
 
 impl AuthTable {
-    /// Reads the files; salts are made up under `key`. `warn` gets what does not stop the files
-    /// from being used.
+    /// Reads the files; made-up salts are derived from `key`. `warn` gets the faults that do not
+    /// prevent their use.
     pub(crate) fn read(
         files: &Files,
         generation: u64,
@@ -99,7 +99,7 @@ impl AuthTable {
         exchange.step(message, |name, hash| self.users.verifier(name, hash))
     }
 
-    /// That of the reading it came by.
+    /// The generation of the reading that created it.
     pub(crate) const fn generation(&self) -> u64 {
         self.generation
     }
@@ -116,7 +116,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 mod tests {
     use super::*;
 
-    /// The opening of a pipe waits for its writer, and a reload with it for ever.
+    /// Opening a pipe waits for its writer, and would block a reload for ever.
     #[test]
     fn a_pipe_in_place_of_a_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! The users that may log in: the file of `-Y`, or of `MEMCACHED_SASL_PWDB`.
 //!
-//! A line is `user:password`, as in memcached; the password is everything after the first `:`. In
-//! place of a password may stand what `holdall passwd` prints. Empty lines and lines that begin
-//! with `#` are skipped.
+//! A line is `user:password`, as in memcached; the password is everything after the first `:`. It
+//! may be replaced by the output of `holdall passwd`. Empty lines and lines that start with `#` are
+//! skipped.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,63 +21,63 @@ const SALT_BYTES: usize = 16;
 /// Iterations of a new verifier: some milliseconds of work for each guess.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(16_384).unwrap();
 
-/// Passwords whose verifiers are made when the file is read.
+/// The maximum number of passwords whose verifiers are made when the file is read.
 const PREPARED_MAX: usize = 256;
 
-/// Iterations for a password that stands in the file as it is, in a file without verifiers: RFC
-/// 7677's least. More would protect nothing.
+/// Iterations for a plain password in a file without verifiers: RFC 7677's minimum. More would
+/// protect nothing.
 const ITERATIONS_LEAST: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
-/// Somebody who may log in.
+/// A user who may log in.
 #[derive(Debug)]
 pub struct User {
     pub(crate) name: Box<[u8]>,
     password: Password,
-    /// What they may do; `None` is everything.
+    /// Their rights; `None` means all.
     pub(crate) rights: Option<Arc<Rights>>,
 }
 
 #[derive(Debug)]
 enum Password {
-    /// Known only as a verifier: to check one is work.
+    /// Only known as a verifier, which is slow to check.
     Hashed(Verifier),
     /// Known.
     Known {
         text: Box<[u8]>,
-        /// Of the text, under the file's own key: what a password is compared with.
+        /// Of the text, under the file's own key, for comparisons with passwords.
         mac: Key,
         sha1: OnceLock<Verifier>,
         sha256: OnceLock<Verifier>,
     },
 }
 
-/// Everybody who may log in.
+/// All users who may log in.
 #[derive(Debug)]
 pub(crate) struct Users {
     by_name: HashMap<Box<[u8]>, Arc<User>, RandomState>,
-    /// Passwords are compared, and salts made up, under it.
+    /// The key under which passwords are compared and salts made up.
     key: [u8; KEY_BYTES],
-    /// Stands in for the password of users that do not exist; it is none's.
+    /// Stands in for the password of nonexistent users; no password matches it.
     no_password: Key,
-    /// Stands in for users that do not exist, so that they cost as much time as others.
+    /// Stands in for nonexistent users, so that they cost as much time as others.
     decoy: Option<Verifier>,
 }
 
-/// How a password is checked.
+/// The result of checking a password.
 pub(crate) enum Check {
-    /// It was: the user, if it is theirs.
+    /// Checked: the user, if it is theirs.
     Done(Option<Arc<User>>),
-    /// It is work, for [`Users::check_slowly`].
+    /// It is slow: use [`Users::check_slowly`].
     Slow,
 }
 
 impl Users {
-    /// Reads the file's text. Without `rights`, everybody may do everything. Salts are made up
-    /// under `key`: with the same key a name has the same salt after a reload, as a real one has.
+    /// Reads the file's text. Without `rights`, all users have all rights. Made-up salts depend on
+    /// `key`: with the same key a name keeps its salt after a reload, like a real one.
     ///
     /// # Errors
     ///
-    /// The number of the line that is wrong, and what is wrong with it.
+    /// Returns the number of the faulty line, and its fault.
     pub(crate) fn parse(
         text: &[u8],
         rights: Option<&Table>,
@@ -108,9 +108,8 @@ impl Users {
         Ok(Self { by_name, key, no_password: nothing(Hash::Sha256, &key), decoy })
     }
 
-    /// Makes the verifiers of passwords that stand in the file as they are, of the first 256 of
-    /// them. Otherwise a user's first login by SCRAM would take a millisecond more than that of a
-    /// user who does not exist.
+    /// Makes the verifiers of the file's plain passwords, for the first 256 of them. Otherwise a
+    /// user's first login by SCRAM would take a millisecond more than that of a nonexistent user.
     pub(crate) fn prepare_scram(&self) {
         let known = self.by_name.iter().filter_map(|(name, user)| match &user.password {
             Password::Hashed(_) => None,
@@ -123,12 +122,12 @@ impl Users {
         }
     }
 
-    /// Whether somebody is so called.
+    /// True if a user has this name.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// The user, if nothing about their password differs from `old`'s.
+    /// The user, if their password is unchanged from `old`'s.
     pub(crate) fn renewed(&self, old: &User) -> Option<Arc<User>> {
         let found = self.by_name.get(&old.name)?;
         let is_same = match (&found.password, &old.password) {
@@ -143,12 +142,12 @@ impl Users {
         is_same.then(|| Arc::clone(found))
     }
 
-    /// Checks a password, unless that is work.
+    /// Checks a password, unless that is slow.
     pub(crate) fn check(&self, name: &[u8], password: &[u8]) -> Check {
         let mac = Hash::Sha256.mac(&self.key, password);
         let found = self.by_name.get(name);
         let kept = found.map(|user| &user.password);
-        // Compared for everybody: that takes time, too.
+        // Compared for every name, since this also takes time.
         let is_equal = match kept {
             Some(Password::Known { mac: known, .. }) => *known == mac,
             Some(Password::Hashed(_)) | None => self.no_password == mac,
@@ -168,15 +167,15 @@ impl Users {
         if let Some(Password::Hashed(verifier)) = found.map(|user| &user.password) {
             return found.filter(|_| verifier.is_of(password)).cloned();
         }
-        // The same work, for an answer that is known: a password that is known was looked at.
+        // The same work for a known answer: a known password has already been compared.
         self.decoy.as_ref().map(|decoy| decoy.is_of(password));
         None
     }
 
-    /// What SCRAM needs of `name`; of a user that does not exist, or whose verifier is for another
-    /// hash, something that looks alike and that no password fits.
+    /// The SCRAM data of `name`; for a nonexistent user, or one whose verifier is for another hash,
+    /// similar data that matches no password.
     pub(crate) fn verifier(&self, name: &[u8], hash: Hash) -> (Verifier, Option<Arc<User>>) {
-        // Made up for everybody, so that users who do not exist cost no more time than others.
+        // Made up for every name, so that nonexistent users cost no more time than others.
         let made_up = self.made_up(name, hash);
         let found = self.by_name.get(name);
         match found.map(|user| &user.password) {
@@ -194,7 +193,7 @@ impl Users {
         }
     }
 
-    /// The same for the same name and hash, and as long as the file's, as a real salt is.
+    /// The same for the same name and hash, and as long as the file's salts, like a real one.
     fn salt(&self, name: &[u8], hash: Hash) -> Vec<u8> {
         let use_of: &[u8] = match hash {
             Hash::Sha1 => b"sha1 salt of ",
@@ -205,7 +204,7 @@ impl Users {
         mac.bytes().iter().copied().cycle().take(len).collect()
     }
 
-    /// The iterations of whoever has none of their own in the file: what the others have.
+    /// The iterations of users without their own in the file: those of the others.
     fn iterations(&self, hash: Hash) -> NonZeroU32 {
         self.like(hash).map_or(ITERATIONS_LEAST, |verifier| verifier.iterations)
     }
@@ -222,7 +221,7 @@ impl Users {
     }
 }
 
-/// A key in place of one that follows from a password.
+/// A key in place of one derived from a password.
 fn nothing(hash: Hash, key: &[u8]) -> Key {
     hash.mac(key, b"no password")
 }
@@ -285,10 +284,10 @@ const NAME_BYTES_MAX: usize = 255;
 /// No line can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersLineError {
-    /// The name cannot stand in a line.
+    /// The name cannot appear in a line.
     #[error("a user's name is not empty and has no space, ':' or '#' in it")]
     Name,
-    /// An empty password lets nobody in.
+    /// An empty password is useless.
     #[error("the password is empty")]
     EmptyPassword,
     /// The system gives no random numbers for the salt.
@@ -300,7 +299,7 @@ pub enum UsersLineError {
 ///
 /// # Errors
 ///
-/// A name or password that cannot be; a system that gives no random numbers.
+/// Fails for an invalid name or password, or if the system gives no random numbers.
 pub fn users_line(user: &str, password: &[u8]) -> Result<String, UsersLineError> {
     if user.is_empty() || user.contains([':', '#']) || user.contains(char::is_whitespace) {
         return Err(UsersLineError::Name);
@@ -375,8 +374,8 @@ mod tests {
         assert_eq!((renewed(b"a"), renewed(b"b"), renewed(b"c")), (true, false, false));
     }
 
-    /// Asking twice for a user that does not exist must look as it does for one that exists, also
-    /// after a reload.
+    /// Two queries for a nonexistent user must look like those for an existing one, also after a
+    /// reload.
     #[test]
     fn a_made_up_verifier_stays_the_same() {
         let users = parse(b"a:1\n").unwrap();
@@ -390,8 +389,8 @@ mod tests {
         assert!(!one.is_of(b"") && real.is_of(b"1"));
     }
 
-    /// Whoever is asked for, by whichever hash: as many iterations, a salt as long, and none that
-    /// two hashes share.
+    /// For every user and hash: the same iterations, a salt of the same length, and no salt common
+    /// to two hashes.
     #[test]
     fn users_of_all_kinds_look_alike() {
         let hashed = users_line("hashed", b"secret").unwrap();
@@ -411,7 +410,7 @@ mod tests {
         assert!(users.verifier(b"plain", Hash::Sha256).0.is_of(b"pass"));
     }
 
-    /// The time of a refusal tells nothing: in a file with verifiers each wrong password is work.
+    /// The time of a refusal reveals nothing: with verifiers each wrong password costs work.
     #[test]
     fn a_wrong_password_is_as_much_work_as_a_wrong_name() {
         let hashed = users_line("hashed", b"secret").unwrap();

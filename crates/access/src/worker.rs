@@ -1,4 +1,4 @@
-//! The authentication worker: one thread that does what would keep a worker from its connections.
+//! The authentication worker: one thread for operations that would delay a worker's connections.
 //!
 //! ```text
 //!     worker: Job, with a Ticket -> queue -> authentication worker
@@ -17,10 +17,10 @@ use crate::queue::{FairQueue, Source};
 use crate::table::AuthTable;
 use crate::users::User;
 
-/// Jobs that may wait. Above it the address that asks most receives an error.
+/// The maximum number of waiting jobs. Above it, the address with the most jobs receives an error.
 const JOBS_MAX: usize = 1024;
 
-/// The queue before the authentication worker.
+/// The queue of the authentication worker.
 #[derive(Debug, Default)]
 pub struct AuthWorker {
     queue: Mutex<Queue>,
@@ -39,15 +39,15 @@ impl Default for Queue {
     }
 }
 
-/// Something to be done.
+/// An operation for the worker.
 pub enum Job {
     /// Check a password that is kept as a verifier.
     Check {
-        /// The users to look it up among.
+        /// The users to search.
         auth_table: Arc<AuthTable>,
-        /// The name that they gave.
+        /// The given name.
         name: Vec<u8>,
-        /// The password they gave.
+        /// The given password.
         password: Vec<u8>,
     },
     /// Read the files again.
@@ -57,15 +57,15 @@ pub enum Job {
 /// The answer to a job.
 #[derive(Debug)]
 pub enum Answer {
-    /// The user, if it was their password.
+    /// The user, if the password is theirs.
     Checked(Option<Arc<User>>),
-    /// Too much waits, and this address has asked most.
+    /// Too many jobs wait, and most are from this address.
     Busy,
     /// The outcome of the reload.
     Reloaded(Result<(), ReloadError>),
 }
 
-/// The file that cannot be used, and why.
+/// The file that cannot be used, and the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// Users or rights.
@@ -74,19 +74,19 @@ pub enum ReloadError {
     /// Certificates or keys.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A file of the server's own.
+    /// One of the server's own files.
     #[error(transparent)]
     Other(#[from] Box<dyn Error + Send + Sync>),
 }
 
-/// The place to which the answer to one job comes.
+/// The place for the answer to one job.
 #[derive(Debug, Default)]
 pub struct Ticket {
     state: Mutex<(Option<Answer>, Option<Waker>)>,
 }
 
 impl Ticket {
-    /// Takes the answer, if it is there; else `waker` is used when it comes.
+    /// Takes the answer if it has come; otherwise it uses `waker` later.
     pub fn take(&self, waker: Option<Waker>) -> Option<Answer> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = state.0.take();
@@ -108,7 +108,7 @@ impl Ticket {
 }
 
 impl AuthWorker {
-    /// Hands a job in. It is answered as busy when too many wait.
+    /// Submits a job. The answer is "busy" when too many wait.
     pub fn ask(&self, source: Source, job: Job) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ impl AuthWorker {
         ticket
     }
 
-    /// Does one job after the other until told to end; `reload` is how files are read again.
+    /// Does jobs one after the other until it is stopped; `reload` reads files again.
     fn work(&self, reload: impl Fn() -> Result<(), ReloadError>) {
         loop {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +148,7 @@ impl AuthWorker {
     ///
     /// # Errors
     ///
-    /// When the system gives no thread.
+    /// Fails when the system gives no thread.
     pub fn start(
         self: &Arc<Self>,
         reload: impl Fn() -> Result<(), ReloadError> + Send + 'static,
@@ -173,7 +173,7 @@ impl Drop for Working {
         self.auth_worker.queue.lock().unwrap_or_else(PoisonError::into_inner).is_ending = true;
         self.auth_worker.has_jobs.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Should it have panicked, the server ends all the same.
+            // If it has panicked, the server still ends.
             let _ = thread.join();
         }
     }
