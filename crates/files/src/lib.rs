@@ -1,8 +1,8 @@
 //! Reads and writes the files that an operator names.
 //!
 //! Opening a pipe waits for its writer, and a device may never end. A program that reads its files
-//! again while it serves must not wait for either, so only regular files are read. [`Stamp`] tells
-//! whether a file is to be read again. [`NewFile`] leaves an old file in place until the new one is
+//! again while it serves must not wait for either, so only regular files are read. [`Stamp`] shows
+//! whether a file must be read again. [`NewFile`] keeps an old file in place until the new one is
 //! whole.
 #![forbid(unsafe_code)]
 
@@ -22,9 +22,9 @@ pub use new_file::NewFile;
 ///
 /// # Errors
 ///
-/// The system's refusal; what is no regular file.
+/// The system's refusal, or the file is not regular.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Without NONBLOCK the opening of a pipe waits for its writer. It changes nothing for a file.
+    // Without NONBLOCK, opening a pipe waits for its writer. It has no effect on a file.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if file.metadata()?.is_file() {
@@ -34,7 +34,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The bytes of a regular file, of `bytes_max` at the most.
+/// The bytes of a regular file, at most `bytes_max`.
 ///
 /// # Errors
 ///
@@ -49,11 +49,11 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a regular file, of `bytes_max` bytes at the most.
+/// The text of a regular file, at most `bytes_max` bytes.
 ///
 /// # Errors
 ///
-/// Those of [`read`]; [`io::ErrorKind::InvalidData`] for what is not UTF-8.
+/// Those of [`read`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(read(path, bytes_max)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))
@@ -67,7 +67,7 @@ pub fn place(text: &str, byte: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// A mark of a file's content: its time, its length, and which file it is.
+/// A mark of a file's content: its time, its length, and its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     modified: SystemTime,
@@ -76,7 +76,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a file as it is now, through symbolic links; `None` if there is none.
+    /// The present stamp of a file, through symbolic links; `None` if there is none.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let data = std::fs::metadata(path).ok()?;

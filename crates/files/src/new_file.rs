@@ -1,4 +1,4 @@
-//! Files that take their names when they are whole.
+//! Files that get their names when they are whole.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, Permissions};
@@ -13,16 +13,16 @@ use tempfile::{Builder, NamedTempFile};
 /// The attribute in which Linux keeps a file's access control list.
 const LIST: &str = "system.posix_acl_access";
 
-/// Bytes of an attribute at the most, by Linux.
+/// The maximum bytes of an attribute in Linux.
 const LIST_BYTES_MAX: usize = 65_536;
 
-/// The permission of everybody to read a file.
+/// The permission of all users to read a file.
 const READ_BY_ALL: u32 = 0o004;
 
-/// A file that is written beside the one of its name and replaces it at [`NewFile::finish`]. Until
-/// then, and if the writing fails, the old file stays as it is.
+/// A file that is written next to the one with its name and replaces it at [`NewFile::finish`].
+/// Until then, and if the writing fails, the old file stays unchanged.
 ///
-/// What is no regular file, as `/dev/stdout` or a pipe, is written itself.
+/// A file that is not regular, such as `/dev/stdout` or a pipe, is written directly.
 #[derive(Debug)]
 pub struct NewFile(Kind);
 
@@ -33,14 +33,14 @@ enum Kind {
 }
 
 impl NewFile {
-    /// Begins the file of this name. The new file has the owner, the group, the permissions and the
-    /// access control list of the old one. Where the system does not permit that owner or group, a
-    /// file that everybody may read gets others.
+    /// Creates the file with this name. The new file has the owner, the group, the permissions and
+    /// the access control list of the old one. If the system does not permit that owner or group, a
+    /// file that all users may read gets others.
     ///
     /// # Errors
     ///
-    /// The system's refusal of a file in that folder; a name that is one of `inputs`, too; an
-    /// owner or a group that the new file cannot have, where they may read what others may not.
+    /// The system's refusal of a file in that folder; a name that is also one of `inputs`; an owner
+    /// or a group that the new file cannot have, if they have special permission to read.
     pub fn create(path: &Path, inputs: &[&Path]) -> io::Result<Self> {
         if inputs.iter().any(|input| is_same(path, input)) {
             return Err(io::Error::other("it is an input as well: name another file"));
@@ -48,12 +48,12 @@ impl NewFile {
         Self::begin(path, fs::metadata(path).ok().map(|old| (path, old)))
     }
 
-    /// Begins a file of this name for the content of another, which has the same owner, group,
+    /// Creates a file with this name for the content of another, with the same owner, group,
     /// permissions and access control list as that one.
     ///
     /// # Errors
     ///
-    /// As of [`NewFile::create`]; the system's where the other cannot be looked at.
+    /// As for [`NewFile::create`]; the system's if the other cannot be examined.
     pub fn create_like(path: &Path, other: &Path) -> io::Result<Self> {
         Self::begin(path, Some((other, fs::metadata(other)?)))
     }
@@ -63,14 +63,14 @@ impl NewFile {
         if old.as_ref().is_some_and(|old| !old.is_file()) {
             return Ok(Self(Kind::Itself(File::options().write(true).open(path)?)));
         }
-        // A symbolic link stays one.
+        // A symbolic link stays a link.
         let target = if old.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
         let mut prefix = OsString::from(target.file_name().unwrap_or_default());
         prefix.push(".");
         let here = Path::new(".");
         let folder = target.parent().filter(|folder| *folder != "").unwrap_or(here);
-        // Until it belongs to its readers, nobody else opens it: who has it open reads all of it.
-        // Without an old file, it has what any new file has, less the umask.
+        // Until it belongs to its readers, no other user can open it: a user who has it open can
+        // read all of it. Without an old file, it has the usual permissions less the umask.
         let mode = if like.is_some() { 0o600 } else { 0o666 };
         let file = Builder::new()
             .prefix(&prefix)
@@ -89,7 +89,7 @@ impl NewFile {
     ///
     /// # Errors
     ///
-    /// The system's. Where the old file cannot be replaced, the new one stays beside it, and the
+    /// The system's. If the old file cannot be replaced, the new one stays next to it, and the
     /// error names it.
     pub fn finish(self) -> io::Result<()> {
         let Kind::Beside { file, target } = self.0 else { return Ok(()) };
@@ -104,7 +104,7 @@ impl NewFile {
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.0 {
-            // Its own errors name the file, which nobody asked for.
+            // Its own errors name the temporary file, which the user does not know.
             Kind::Beside { file, .. } => file.as_file_mut().write(bytes),
             Kind::Itself(file) => file.write(bytes),
         }
@@ -120,7 +120,7 @@ fn give(file: &File, like: &Metadata) -> io::Result<()> {
     if fchown(file, Some(like.uid()), Some(like.gid())).is_ok() {
         return Ok(());
     }
-    // Only root gives a file to another owner; its owner gives it to a group of their own.
+    // Only root can give a file to another owner; its owner can give it to a group of theirs.
     let _ = fchown(file, None, Some(like.gid()));
     let new = file.metadata()?;
     let is_kept = (new.uid(), new.gid()) == (like.uid(), like.gid());
@@ -150,7 +150,7 @@ fn copy_list(file: &File, like: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// True if both names lead to one file.
+/// True if both names refer to one file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let file = |path| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
     file(one).is_some_and(|of_one| file(other) == Some(of_one))
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(names(folder.path()), ["kept"]);
     }
 
-    /// A file of another group than new files have, and of another owner where this is root.
+    /// A file with another group than new files, and another owner if this is root.
     fn file_of_others(path: &Path) -> Option<(u32, u32)> {
         fs::write(path, "old").unwrap();
         let own = fs::metadata(path).unwrap();
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(&found[..bytes], list);
     }
 
-    /// Only root gives files away: everybody else keeps the old file with its readers.
+    /// Only root can give files away: all others keep the old file with its readers.
     #[test]
     fn a_file_that_its_readers_could_not_read_any_more_stays() {
         let folder = tempfile::tempdir().unwrap();
@@ -260,7 +260,7 @@ mod tests {
             assert!(refused.to_string().contains("run this as that user"), "{refused}");
             assert!(names(folder.path()).is_empty());
         }
-        // Everybody reads it, whoever has it.
+        // All users can read it, regardless of its owner.
         NewFile::create_like(&path, Path::new("/etc/passwd")).unwrap();
     }
 
