@@ -1,14 +1,14 @@
-//! The reason for which a process ends before it serves, as one line on stderr.
+//! The reason why a process ends before it serves, as one line on stderr.
 
 use std::io::Write as _;
 
 use crate::lines::{Format, fatal_json};
 
-/// Writes why a process ends before it serves; in JSON with the place that the message begins with,
-/// and the hint. It is written directly: a process that ends has no writer any more.
+/// Writes the reason why a process ends before it serves; in JSON with the place at the start of
+/// the message, and the hint. It writes directly, because an ending process has no writer any more.
 pub fn fatal(name: &str, format: Format, message: &str, hint: Option<&str>) {
     let line = line(name, format, message, hint);
-    // Nobody is left to tell when stderr is closed.
+    // If stderr is closed, there is no reader.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
@@ -20,8 +20,8 @@ fn line(name: &str, format: Format, message: &str, hint: Option<&str>) -> String
     }
 }
 
-/// The place of a fault: a flag, a file, or a line and column of one. A message that knows its
-/// place begins with it and a colon.
+/// The place of a fault: a flag, a file, or a line and column of one. A message with a place starts
+/// with it and a colon.
 fn place_of(message: &str) -> Option<&str> {
     let (place, _) = message.split_once(": ")?;
     if let Some(address) = place.strip_prefix("cannot listen on ") {

@@ -1,4 +1,4 @@
-//! Faults of connections: one line a second and peer, however many there are.
+//! Faults of connections: at most one line per second and peer.
 
 use std::collections::HashMap;
 use std::fmt::Arguments;
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The peers of the last second; `None` is whoever came by a unix socket.
+/// The peers of the last second; `None` stands for all clients of a unix socket.
 type Peers = HashMap<Option<IpAddr>, Peer>;
 
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     told: Instant,
-    /// Faults since then.
+    /// Unreported faults since then.
     untold: u64,
 }
 
 static PEERS: Mutex<Option<Peers>> = Mutex::new(None);
 
-/// Writes what is wrong with a connection of a peer as a warning of the part `connections`, unless
-/// there was a line about this peer in the last second. The next line counts what was left out.
+/// Logs the fault of a peer's connection as a warning of the part `connections`, unless there was a
+/// line about this peer in the last second. The next line counts the omitted ones.
 pub fn fault(peer: Option<IpAddr>, what: Arguments<'_>) {
     let untold = judge(PEERS.lock().get_or_insert_default(), peer, Instant::now());
     match untold {
@@ -32,7 +32,7 @@ pub fn fault(peer: Option<IpAddr>, what: Arguments<'_>) {
     }
 }
 
-/// The number of faults left out before, if this one is to be told.
+/// The number of faults omitted before, if this one must be logged.
 fn judge(peers: &mut Peers, peer: Option<IpAddr>, now: Instant) -> Option<u64> {
     let is_old = |known: &Peer| now.saturating_duration_since(known.told) >= PAUSE;
     if let Some(known) = peers.get_mut(&peer) {
@@ -55,10 +55,10 @@ fn judge(peers: &mut Peers, peer: Option<IpAddr>, now: Instant) -> Option<u64> {
     Some(0)
 }
 
-/// The least time between two lines about a peer.
+/// The minimum time between two lines about a peer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The most peers that are told of in a second.
+/// The maximum number of reported peers per second.
 const PEERS_MAX: usize = 1024;
 
 #[cfg(test)]

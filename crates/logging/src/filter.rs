@@ -1,4 +1,4 @@
-//! The choice of events: a level, and levels of single parts, as in `info,connections=debug`.
+//! The selection of events: a level, and levels of single parts, as in `info,connections=debug`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ pub const PARTS: [&str; 5] = ["server", "commands", "connections", "route", "inv
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter(Targets);
 
-/// A text that is no filter.
+/// A text that is not a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFilter {
     /// Neither a level nor a part.
@@ -36,7 +36,7 @@ impl Filter {
 }
 
 impl fmt::Display for Filter {
-    /// As it is written in settings: parts first, then the level of all others.
+    /// In the form of settings: parts first, then the level of all others.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

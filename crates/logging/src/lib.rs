@@ -1,16 +1,16 @@
-//! Lines for the operator on stderr, written by a thread of their own.
+//! Lines for the operator on stderr, written by a separate thread.
 //!
 //! ```text
 //!     tracing's events -> filter -> Lines (text or JSON) -> queue -> Writer's thread -> stderr
 //! ```
 //!
-//! stderr is often a pipe. A pipe whose reader stops fills up, and from then on each write to it
-//! waits. A server's event loops therefore never write to it: an event is written into a queue of
-//! bounded size, and the thread of [`Writer`] writes what the queue holds. A line that finds the
-//! queue full is lost, and the log says how many were.
+//! stderr is often a pipe. If its reader stops, the pipe fills up, and from then on each write to
+//! it waits. A server's event loops therefore never write to it: an event goes into a queue of
+//! bounded size, and the thread of [`Writer`] writes the queue's content. A line that finds the
+//! queue full is lost, and the log reports the number of lost lines.
 //!
-//! stderr belongs to the process, and so do queue and filter. Without a [`Writer`], as before a
-//! server serves, events are written directly; without [`start()`] they are left out.
+//! stderr, queue and filter belong to the process. Without a [`Writer`], for example before a
+//! server serves, events are written directly; without [`start()`] they are dropped.
 
 #![forbid(unsafe_code)]
 
@@ -44,8 +44,8 @@ static QUEUE: Queue = Queue::new();
 /// The filter of the process, once there is one.
 static FILTER: OnceLock<Handle<Targets, Registry>> = OnceLock::new();
 
-/// Writes events as lines from now on. `name` begins each; a process has one log, so a second call
-/// changes the filter alone.
+/// Writes events as lines from now on. `name` starts each; a process has one log, so a second call
+/// changes only the filter.
 pub fn start(name: &'static str, format: Format, filter: &Filter) {
     let (targets, handle) = reload::Layer::new(filter.targets());
     let lines = Registry::default().with(targets).with(Lines::new(name, format));
@@ -63,15 +63,15 @@ pub fn is_started() -> bool {
     FILTER.get().is_some()
 }
 
-/// Changes which events are written.
+/// Changes the selection of events.
 pub fn set_filter(filter: &Filter) {
     if let Some(handle) = FILTER.get() {
-        // It fails when the subscriber is gone, and that of a process never goes.
+        // It fails when the subscriber is gone, but a process keeps its subscriber.
         let _ = handle.modify(|targets| *targets = filter.targets());
     }
 }
 
-/// A line of the proxy or the invalidator; what begins with `warning: ` is one.
+/// Writes a line of the proxy or the invalidator; one that starts with `warning: ` is a warning.
 pub fn told(part: Part, line: &str) {
     match (part, line.strip_prefix("warning: ")) {
         (Part::Route, Some(line)) => tracing::warn!(target: "route", "{line}"),
@@ -81,7 +81,7 @@ pub fn told(part: Part, line: &str) {
     }
 }
 
-/// A part of the log that has lines of one process.
+/// A part of the log with lines of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The proxy.

@@ -1,4 +1,4 @@
-//! Events to lines: text for people, or an object of JSON a line.
+//! Converts events to lines: text for people, or one JSON object per line.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,8 +17,8 @@ use crate::filter::PARTS;
 /// The form of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// `TIME NAME: MESSAGE`; in systemd's journal, which has a time of its own, a priority in the
-    /// place of the time.
+    /// `TIME NAME: MESSAGE`; in systemd's journal, which adds the time, a priority in place of the
+    /// time.
     #[default]
     Text,
     /// An object with time, level, program, part and message.
@@ -26,8 +26,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The form that a command line asks for by `--log-format`, if it does; for a process whose
-    /// command line cannot be used otherwise.
+    /// The form of `--log-format` on a command line, if given; for a process whose command line
+    /// cannot be used otherwise.
     #[must_use]
     pub fn of_arguments(arguments: &[OsString]) -> Option<Self> {
         let value =
@@ -39,7 +39,7 @@ impl Format {
     }
 }
 
-/// A text that is no [`Format`].
+/// A text that is not a [`Format`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not one of text and json")]
 pub struct BadFormat(String);
@@ -56,7 +56,7 @@ impl FromStr for Format {
     }
 }
 
-/// Writes events of [`PARTS`]; those of libraries are left out.
+/// Writes events of [`PARTS`], but not those of libraries.
 pub(crate) struct Lines {
     name: &'static str,
     format: Format,
@@ -136,7 +136,7 @@ impl<F: FnMut(&dyn Debug)> Visit for Message<F> {
     }
 }
 
-/// The time as RFC 3339 has it, in UTC.
+/// The time in RFC 3339 format, in UTC.
 struct Now;
 
 impl Display for Now {
@@ -145,7 +145,7 @@ impl Display for Now {
     }
 }
 
-/// A message without characters that move a cursor, change colours or begin a line.
+/// A message without characters that move a cursor, change colours or start a line.
 struct Visible<'a>(&'a dyn Debug);
 
 impl Display for Visible<'_> {
@@ -172,7 +172,7 @@ impl Display for InJson<'_> {
     }
 }
 
-/// Writes each character in a way of its own.
+/// Writes each character by a given rule.
 struct Each<'a, 'f, F> {
     out: &'a mut fmt::Formatter<'f>,
     write: F,
@@ -209,7 +209,7 @@ const fn prefix_of(level: Level) -> &'static str {
     }
 }
 
-/// syslog's priorities, as sd-daemon(3) has them before a line.
+/// syslog's priorities, in the line prefixes of sd-daemon(3).
 const fn priority_of(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

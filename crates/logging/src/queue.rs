@@ -1,4 +1,4 @@
-//! The queue between those who log and the thread that writes.
+//! The queue between the logging threads and the thread that writes.
 
 use std::fmt::{self, Arguments, Write};
 use std::mem;
@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The most that waits, in bytes: some thousand lines.
+/// The maximum size of waiting lines, in bytes: some thousand lines.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
 
 /// Lines on their way to the writer.
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// There are lines, or the writer is to end.
+    /// There are lines, or the writer has to end.
     news: Condvar,
     /// The writer has nothing to do.
     idle: Condvar,
@@ -32,16 +32,16 @@ enum Phase {
     Ending,
 }
 
-/// What became of a line.
+/// The result for a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Push {
     Queued,
     Lost,
-    /// Nobody would write it.
+    /// There is no writer for it.
     NoWriter,
 }
 
-/// What the writer takes in one step.
+/// The lines that the writer takes in one step.
 pub(crate) struct Taken {
     /// Lines that found the queue full, after those in the buffer.
     pub(crate) lost: u64,
@@ -53,7 +53,7 @@ impl Queue {
         Self { state: Mutex::new(state), news: Condvar::new(), idle: Condvar::new() }
     }
 
-    /// Makes room for lines and takes them from now on. False: there is a writer already.
+    /// Makes room for lines and accepts them from now on. False: there is already a writer.
     pub(crate) fn open(&self) -> bool {
         let mut state = self.state.lock();
         let is_free = state.phase == Phase::NoWriter;
@@ -76,7 +76,7 @@ impl Queue {
             return Push::NoWriter;
         }
         let before = state.waiting.len();
-        // Lines stay in order: none overtakes one that was lost.
+        // Lines stay in order: none overtakes a lost one.
         if state.lost > 0 || Room(&mut state.waiting).write_fmt(line).is_err() {
             state.waiting.truncate(before);
             state.lost += 1;
@@ -87,7 +87,7 @@ impl Queue {
         Push::Queued
     }
 
-    /// Waits for lines, and exchanges them for the empty `buffer`. `None`: the writer is to end,
+    /// Waits for lines, and exchanges them for the empty `buffer`. `None`: the writer has to end,
     /// and nothing waits.
     pub(crate) fn take(&self, buffer: &mut Vec<u8>) -> Option<Taken> {
         let mut state = self.state.lock();
@@ -104,14 +104,14 @@ impl Queue {
         Some(Taken { lost: mem::take(&mut state.lost) })
     }
 
-    /// Takes no more lines: the writer could not be started.
+    /// Accepts no more lines: the writer could not be started.
     pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::NoWriter;
         state.waiting = Vec::new();
     }
 
-    /// Tells the writer to end, and waits until all lines are written, or `until`.
+    /// Makes the writer end, and waits until all lines are written, or `until`.
     pub(crate) fn close(&self, until: Instant) {
         let mut state = self.state.lock();
         state.phase = Phase::Ending;
@@ -124,7 +124,7 @@ impl Queue {
     }
 }
 
-/// A buffer that takes what fits into its capacity.
+/// A buffer that takes only as much as fits into its capacity.
 struct Room<'a>(&'a mut Vec<u8>);
 
 impl Write for Room<'_> {

@@ -10,18 +10,18 @@ use super::queue::Queue;
 /// The longest wait for a reader of stderr when the process ends.
 const PATIENCE_AT_END: Duration = Duration::from_secs(1);
 
-/// The thread that writes lines to stderr. Dropping it waits until all lines are written, but for
-/// no more than a second: the reader may never come back.
+/// The thread that writes lines to stderr. Dropping it waits until all lines are written, but at
+/// most one second: the reader may never return.
 #[derive(Debug)]
 pub struct Writer(());
 
 impl Writer {
-    /// Starts the thread. From now on an event of the log waits for nobody. One in a process is
-    /// enough: a second one is refused.
+    /// Starts the thread. From now on, logging never blocks. One per process is enough: a second
+    /// one is refused.
     ///
     /// # Errors
     ///
-    /// The thread cannot be started, or there is a writer.
+    /// The thread cannot be started, or there is already a writer.
     pub fn start(name: &'static str) -> io::Result<Self> {
         if !QUEUE.open() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a log writer"));
