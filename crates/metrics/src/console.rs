@@ -1,8 +1,8 @@
-//! `--console`: a page about a running process, by a process of its own beside it (decision 125).
+//! `--console`: a page about a running process, served by a separate process (decision 125).
 //!
-//! The page's program is this program again, `holdall console`. It shares no memory, no thread and
-//! no lock with the process that it shows, and asks it as any client does. It ends when its stdin
-//! does, so it never outlives that process.
+//! The page's program is the same executable, `holdall console`. It shares no memory, no thread and
+//! no lock with the process that it shows, and sends it requests like any client. It ends when its
+//! stdin is closed, so it never outlives that process.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead as _, BufReader};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 
-/// The value of `--console`: `ADDRESS:PORT`, and flags of `holdall console` behind commas
+/// The value of `--console`: `ADDRESS:PORT`, and flags of `holdall console` after commas
 /// (`127.0.0.1:8811,users=FILE,actions`).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Console {
@@ -31,7 +31,7 @@ impl Console {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Returns its fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let address = parts.next().unwrap_or_default();
@@ -52,23 +52,23 @@ impl Console {
     }
 
     /// Starts the console of these members, and of the servers in a proxy's configuration. `log`
-    /// receives its lines, and says if it ends before this process does.
+    /// receives its lines, and a report if it ends before this process does.
     ///
     /// # Errors
     ///
-    /// When the program cannot be started.
+    /// Fails when the program cannot be started.
     pub fn start(
         &self,
         members: &[String],
         config: Option<&Path>,
         log: impl Fn(&str) + Send + 'static,
     ) -> io::Result<RunningConsole> {
-        // The path may lead to another file by now, or to none.
+        // The path may refer to another file by now, or to none.
         let own = std::env::current_exe().ok().filter(|path| path.exists());
         let program = own.unwrap_or_else(|| Path::new("/proc/self/exe").to_owned());
         let mut command = Command::new(program);
         command.arg0("holdall").args(self.arguments(members, config));
-        // It is no part of what systemd waits for.
+        // systemd does not wait for it.
         command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn()?;

@@ -1,5 +1,5 @@
-//! The end of a process that clients use: first it is not ready and serves on, so that balancers
-//! send nobody any more; then it closes its connections between requests.
+//! The shutdown of a process with clients. First it reports not ready and keeps serving, so that
+//! balancers send no new clients. Then it closes its connections between requests.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -9,25 +9,25 @@ use std::time::Duration;
 use crate::health::Health;
 use crate::supervisor;
 
-/// The way in which a process ends.
+/// The parameters of a shutdown.
 #[derive(Clone, Debug)]
 pub struct End {
-    /// Says not ready from the beginning of the end.
+    /// Reports not ready from the start of the shutdown.
     pub health: Arc<Health>,
-    /// The time for which clients are served on.
+    /// The time for which clients are still served.
     pub window: Duration,
-    /// The time that the rest may take, for systemd.
+    /// The maximum time of the rest, for systemd.
     pub patience: Duration,
 }
 
-/// An end under way. Dropped, it waits no longer.
+/// A shutdown in progress. When dropped, it waits no longer.
 #[derive(Debug)]
 pub struct Ending {
     _window: Option<Sender<()>>,
 }
 
 impl End {
-    /// Begins the end: `close` is called when the window is over, at once where there is none.
+    /// Starts the shutdown: `close` is called when the window is over, or at once if there is none.
     pub fn begin(&self, close: impl Fn() + Clone + Send + 'static) -> Ending {
         supervisor::stopping(self.window.saturating_add(self.patience));
         self.health.end_in(self.window);
@@ -38,12 +38,12 @@ impl End {
         let (sender, receiver) = mpsc::channel::<()>();
         let (window, late) = (self.window, close.clone());
         let wait = move || {
-            // Either way it is over: the sender goes when nobody waits any more.
+            // Either way it is over: the sender is dropped when nothing waits any more.
             let _ = receiver.recv_timeout(window);
             late();
         };
         if thread::Builder::new().name("drain".to_owned()).spawn(wait).is_err() {
-            // Where there is no thread, nobody waits.
+            // Without a thread, there is no wait.
             close();
         }
         Ending { _window: Some(sender) }

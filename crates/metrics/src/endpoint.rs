@@ -1,9 +1,9 @@
-//! The HTTP endpoint: one thread, or one task of a program that has a runtime.
+//! The HTTP endpoint: one thread, or one task of a program with a runtime.
 //!
 //! A connection carries one request, has [`PATIENCE`] for everything, and holds one head of a
-//! request and one answer, which for the numbers is a page that it may share with others. Where
-//! [`CONNECTIONS_MAX`] are open, or as many as was asked for, the oldest makes room, so nobody who
-//! says nothing keeps others out: it is the silent that grow old.
+//! request and one answer, which for the numbers is a page that it may share with others. When
+//! [`CONNECTIONS_MAX`] or the configured number are open, the oldest makes room, so silent clients
+//! cannot keep others out: only silent connections grow old.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,17 +25,17 @@ use crate::held::Held;
 use crate::program::Pages;
 use crate::request::{self, HEAD_BYTES_MAX, Head};
 
-/// The time that a connection has.
+/// The time limit of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Connections open at a time, unless there are descriptors for fewer.
+/// The maximum number of open connections, unless there are descriptors for fewer.
 pub const CONNECTIONS_MAX: usize = 256;
 
 /// Bytes of an answer that wait in the kernel for the client's window, for each connection
 /// (`TCP_NOTSENT_LOWAT`). Without a limit it holds megabytes for a client that does not read.
 const UNSENT_BYTES_MAX: u32 = 16 * 1024;
 
-/// The pause after a connection could not be accepted: descriptors have run out, and others may
+/// The pause after a connection could not be accepted: descriptors have run out, and other code may
 /// close some.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
@@ -49,7 +49,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Answers at `listener` in a thread of its own, `metrics`, with at most `connections_max` open
+    /// Answers at `listener` in a separate thread, `metrics`, with at most `connections_max` open
     /// at a time.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Endpoint {
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
             runtime.block_on(async move {
-                // A descriptor that was bound is one that a poller takes.
+                // A poller accepts any descriptor that was bound.
                 let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
                     () = serve_some(listener, pages, connections_max) => {}
@@ -91,13 +91,13 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Should it have panicked, what it showed is gone and nothing else.
+            // If it has panicked, only its pages are lost.
             let _ = thread.join();
         }
     }
 }
 
-/// Answers at `listener` until the task is dropped, and the connections with it.
+/// Answers at `listener` until the task and its connections are dropped.
 pub async fn serve(listener: TcpListener, pages: Arc<dyn Pages>) {
     serve_some(listener, pages, CONNECTIONS_MAX).await;
 }
@@ -107,11 +107,11 @@ async fn serve_some(listener: TcpListener, pages: Arc<dyn Pages>, connections_ma
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                // If this fails, the kernel holds more, and the connection is served all the same.
+                // If this fails, the kernel holds more, and the connection is still served.
                 let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
                 let (pages, held) = (Arc::clone(&pages), Arc::clone(&held));
                 let task = tokio::spawn(async move {
-                    // A slow client, and one that goes away, gets nothing.
+                    // A slow client, and one that disconnects, gets nothing.
                     let _ = timeout(PATIENCE, converse(stream, &*pages, &held)).await;
                 });
                 open.add(task.abort_handle(), connections_max);
@@ -145,14 +145,14 @@ impl Drop for Open {
     }
 }
 
-/// Reads one request and answers it; or, line by line, what is no HTTP.
+/// Reads one request and answers it; other protocols line by line.
 async fn converse(mut stream: TcpStream, pages: &dyn Pages, held: &Held) -> io::Result<()> {
     let mut bytes = Vec::new();
     loop {
         let room = HEAD_BYTES_MAX - bytes.len();
         if (&mut stream).take(room as u64).read_buf(&mut bytes).await? == 0 {
             if room > 0 {
-                // The other side is done.
+                // The other side has finished.
                 return Ok(());
             }
             let refusal = if is_http(&bytes) { request::too_long() } else { Vec::new() };
@@ -177,13 +177,13 @@ async fn converse(mut stream: TcpStream, pages: &dyn Pages, held: &Held) -> io::
     }
 }
 
-/// Whether these bytes begin a request of HTTP: its methods are in capitals.
+/// True if these bytes start an HTTP request: its methods are in capitals.
 fn is_http(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(u8::is_ascii_uppercase)
 }
 
-/// Sends the answer, and reads on until the other side has closed: closing before that could reset
-/// the connection under the answer.
+/// Sends the answer, and reads until the other side has closed: closing earlier could reset the
+/// connection before the answer arrives.
 async fn end(mut stream: TcpStream, answer: Arc<Vec<u8>>) -> io::Result<()> {
     stream.write_all(&answer).await?;
     drop(answer);
@@ -204,7 +204,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
 
-    /// Counts the pages that it makes.
+    /// Counts the pages made.
     #[derive(Default)]
     struct Shown(AtomicUsize);
 
@@ -252,7 +252,7 @@ mod tests {
 
     const SCRAPE: &str = "GET /metrics HTTP/1.1\r\n\r\n";
 
-    /// More than may be open at a time are silent, and all who ask are answered.
+    /// More connections than the limit are silent, and all requests are answered.
     #[test]
     fn silent_connections_keep_nobody_out() {
         let endpoint = endpoint();
@@ -270,7 +270,7 @@ mod tests {
             stream.read_to_string(&mut text).unwrap();
             assert!(text.starts_with("HTTP/1.1 200 ") && text.ends_with("x 1\n"), "{}", text.len());
         }
-        // The oldest of the silent were closed, the youngest were not.
+        // The oldest silent connections were closed, the youngest were not.
         let mut byte = [0];
         assert_eq!((&silent[0]).read(&mut byte).unwrap_or(0), 0);
         let youngest = silent.last().unwrap();
@@ -279,8 +279,8 @@ mod tests {
         assert_eq!(left.kind(), io::ErrorKind::WouldBlock);
     }
 
-    /// Whoever asks and does not read holds one of two pages, whole ones are there for others, and
-    /// they are of their moment again when the silent have gone.
+    /// Clients that do not read hold one of two pages, whole ones are there for others, and pages
+    /// are current again when the silent clients have gone.
     #[test]
     fn readers_that_do_not_read_hold_two_pages() {
         let shown: Arc<Shown> = Arc::default();

@@ -20,7 +20,7 @@ pub struct Family {
     pub kind: Kind,
     /// One line about it; empty if it has none.
     pub help: String,
-    /// Its values, each with other labels.
+    /// Its values, each with different labels.
     pub points: Vec<Point>,
 }
 
@@ -36,14 +36,14 @@ pub struct Point {
 /// The content of a point.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A number, as it is written.
+    /// A number, as text.
     Number(String),
     /// A histogram.
     Histogram {
-        /// Upper bounds in rising order, and how many values are at most so large.
+        /// Upper bounds in rising order, each with the number of values up to it.
         buckets: Vec<(f64, u64)>,
-        /// The upper ends of narrow ranges in rising order, each over 0, and how many values are in
-        /// each: what a native histogram of Prometheus has. Empty ones may be left out.
+        /// The upper ends of narrow ranges in rising order, each over 0, with the number of values
+        /// in each, as in a native histogram of Prometheus. Empty ones may be left out.
         cells: Vec<(f64, u64)>,
         /// The sum of all values.
         sum: f64,

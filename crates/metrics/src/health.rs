@@ -1,11 +1,11 @@
-//! Health of a process: the phase of its life, and whether its threads turn.
+//! Health of a process: the phase of its life, and if its threads turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The time after which a thread that was called and has not turned counts as stuck. A worker turns
+/// A thread counts as stuck if it was woken and has not turned within this time. A worker turns
 /// within milliseconds, also under full load.
 const TURN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -25,7 +25,7 @@ impl Check {
         Self { name, fault }
     }
 
-    /// The condition `name`, which holds if `is_well`; else `fault` says why not.
+    /// The condition `name`, which holds if `is_well`; else `fault` gives the reason.
     #[must_use]
     pub fn that(name: &'static str, is_well: bool, fault: impl FnOnce() -> String) -> Self {
         Self { name, fault: (!is_well).then(fault) }
@@ -36,18 +36,18 @@ impl Check {
 #[derive(Debug, Default)]
 pub struct Health {
     has_started: AtomicBool,
-    /// When the last connections are ended, once the end has begun.
+    /// The time when the last connections are closed, once the shutdown has started.
     ends_at: Mutex<Option<Instant>>,
 }
 
 impl Health {
     /// Clients are served from now on.
     pub fn start(&self) {
-        // Relaxed: a fact for people, which orders nothing else.
+        // Relaxed: a number for people, which orders nothing else.
         self.has_started.store(true, Ordering::Relaxed);
     }
 
-    /// The end has begun: clients are served for so long, and should go elsewhere.
+    /// The shutdown has started: clients are served for `window`, and should go elsewhere.
     pub fn end_in(&self, window: Duration) {
         *self.ends_at.lock() = Some(Instant::now() + window);
     }
@@ -60,7 +60,7 @@ impl Health {
         Check::that("started", has_started, || "clients are not served yet".to_owned())
     }
 
-    /// The condition of not ending.
+    /// The condition of not shutting down.
     #[must_use]
     pub fn staying(&self) -> Check {
         let fault = self.ends_at.lock().map(|end| {
@@ -71,24 +71,24 @@ impl Health {
     }
 }
 
-/// Tells whether threads still turn, from the numbers of their turns at each look.
+/// Checks that threads still turn, from the numbers of their turns at each look.
 ///
-/// Whoever looks wakes the threads afterwards: a thread that sleeps because nobody asks it
-/// anything turns by the next look, one that hangs does not.
+/// After each look the caller wakes the threads: a thread that sleeps because it has no work turns
+/// by the next look, one that hangs does not.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// The number of each thread's turns, and when it was first seen.
+    /// The number of each thread's turns, and the time when it was first seen.
     seen: Mutex<Vec<(u64, Instant)>>,
 }
 
 impl Turns {
-    /// Takes the present numbers, one of each thread; the threads are to be woken after this.
+    /// Takes the present numbers, one of each thread; the caller must wake the threads after this.
     #[must_use]
     pub fn look(&self, turns: &[u64]) -> Check {
         Self::check(&self.stuck(turns, Instant::now()))
     }
 
-    /// The number of threads that hang, by the same look.
+    /// The number of hanging threads, by the same look.
     #[must_use]
     pub fn hung(&self, turns: &[u64]) -> usize {
         self.stuck(turns, Instant::now()).len()
@@ -101,7 +101,7 @@ impl Turns {
         Check::new("workers", fault)
     }
 
-    /// The threads that hang, and for how many seconds each.
+    /// The hanging threads, and the seconds for which each hangs.
     fn stuck(&self, turns: &[u64], now: Instant) -> Vec<(usize, u64)> {
         let mut seen = self.seen.lock();
         seen.resize(turns.len(), (u64::MAX, now));
@@ -120,7 +120,7 @@ impl Turns {
     }
 }
 
-/// The answer about conditions: whether all hold, and a JSON object that names each.
+/// The answer about conditions: true if all hold, and a JSON object that names each.
 pub(crate) fn json(checks: &[Check]) -> (bool, String) {
     let is_well = checks.iter().all(|check| check.fault.is_none());
     let of_check = |check: &Check| match &check.fault {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// Pages of one format that connections hold at a time.
+/// The maximum number of pages of one format that connections hold at a time.
 const PAGES_MAX: usize = 2;
 
 /// The answers to `/metrics` that connections hold, in each format.
@@ -22,10 +22,10 @@ pub(crate) struct Held {
 pub(crate) struct HeldPages(Mutex<Vec<Weak<Vec<u8>>>>);
 
 impl HeldPages {
-    /// An answer of this moment, or the younger one if [`PAGES_MAX`] are held.
+    /// A current answer, or the younger one if [`PAGES_MAX`] are held.
     ///
-    /// Nobody joins the older one any more, so it is gone when its connections have had their time.
-    /// Therefore the younger one that is shared is never older than a connection may be.
+    /// No connection joins the older one any more, so it is freed when the time of its connections
+    /// is over. Therefore the younger one that is shared is never older than a connection may be.
     pub(crate) fn get(&self, make: impl FnOnce() -> Vec<u8>) -> Arc<Vec<u8>> {
         // Locked while the answer is made, so that one is made at a time.
         let mut held = self.0.lock();
@@ -56,7 +56,7 @@ mod tests {
         let joined = get(6);
         assert!(Arc::ptr_eq(&younger, &joined));
         drop((oldest, younger));
-        // It is still held, by who joined; it is the older one now.
+        // A connection that joined still holds it; it is the older one now.
         let next = get(7);
         assert_eq!((joined[0], next[0], get(8)[0]), (5, 7, 7));
     }

@@ -1,12 +1,12 @@
-//! The view that operators have of a running process: Prometheus's text, health, the HTTP endpoint
-//! that carries both, the console beside it, and the conversation with systemd.
+//! The operators' view of a running process: Prometheus's text, health, the HTTP endpoint for both,
+//! the console next to it, and the communication with systemd.
 //!
 //! ```text
 //!     scraper, kubelet -> Endpoint -> Pages (of the program) -> Page, Check
 //! ```
 //!
-//! The programs count in atomics of their own and write a page when they are asked, so a request
-//! of a client costs nothing for it. Decision 87 says why the text has no library.
+//! The programs count in their own atomics and write a page on request, so it costs clients'
+//! requests nothing. Decision 87 gives the reason why the text has no library.
 #![forbid(unsafe_code)]
 
 mod console;

@@ -1,5 +1,4 @@
-//! Connections by the listener that they came to: with several, the sums do not tell which is full
-//! or unused.
+//! Connections by their listener: with several, the sums do not show which one is full or unused.
 
 use crate::family::Kind;
 use crate::page::Page;
@@ -10,8 +9,8 @@ const FAMILIES: [(&str, Kind, &str); 3] = [
     ("listener_connections_rejected_total", Kind::Counter, "Connections turned away."),
 ];
 
-/// Writes, for each listener by its address, how many connections are open, and how many were
-/// accepted and turned away since the start.
+/// Writes, for each listener by its address, the number of open connections, and of those accepted
+/// and rejected since the start.
 pub fn listeners(page: &mut Page, all: impl IntoIterator<Item = (String, [u64; 3])>) {
     let all: Vec<_> = all.into_iter().collect();
     for (index, (name, kind, help)) in FAMILIES.into_iter().enumerate() {

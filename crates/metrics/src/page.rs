@@ -5,8 +5,8 @@ use std::fmt::Display;
 use crate::family::{Family, Kind, Point, Value};
 use crate::{protobuf, text};
 
-/// All metrics of one moment, for whoever shows them: as text ([`Self::into_text`]) or in another
-/// form ([`Self::into_families`]).
+/// All metrics of one moment, as text ([`Self::into_text`]) or in another form
+/// ([`Self::into_families`]).
 ///
 /// ```
 /// use metrics::{Kind, Page};
@@ -25,25 +25,25 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page, whose names begin with `prefix`.
+    /// An empty page, whose names start with `prefix`.
     #[must_use]
     pub const fn new(prefix: &'static str) -> Self {
         Self { prefix, families: Vec::new() }
     }
 
-    /// Begins the names that follow with `prefix`.
+    /// Sets the prefix of the following names to `prefix`.
     pub const fn set_prefix(&mut self, prefix: &'static str) {
         self.prefix = prefix;
     }
 
-    /// Begins a metric: its kind, and one line about it. Its samples follow, all of them together.
+    /// Starts a metric: its kind, and one line about it. Its samples follow, all of them together.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let (name, help) = (format!("{}{name}", self.prefix), help.to_owned());
         self.families.push(Family { name, kind, help, points: Vec::new() });
     }
 
-    /// Adds one value. Labels are pairs of a name and a value, which may be any text. What no
-    /// family has begun is a gauge.
+    /// Adds one value. Labels are pairs of a name and a value, which may be any text. A value
+    /// without a family is a gauge.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.point(name, labels, Value::Number(value.to_string()));
     }
@@ -88,7 +88,7 @@ impl Page {
         self.families
     }
 
-    /// The messages that Prometheus reads where it takes native histograms.
+    /// The messages that Prometheus reads when it accepts native histograms.
     #[must_use]
     pub fn into_messages(self) -> Vec<u8> {
         protobuf::write(self.families)

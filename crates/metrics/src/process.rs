@@ -1,4 +1,4 @@
-//! The metrics of a process that Prometheus's own libraries write, and of the build.
+//! The process metrics of Prometheus's own libraries, and metrics of the build.
 //!
 //! Source: <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>
 
@@ -19,7 +19,7 @@ pub const COMMIT: &str = match option_env!("HOLDALL_COMMIT") {
     None => "unknown",
 };
 
-/// Writes `holdall_build_info` and `process_*`. What the system does not tell is left out.
+/// Writes `holdall_build_info` and `process_*`, except values that the system does not report.
 pub fn process(page: &mut Page, role: &str) {
     page.set_prefix("holdall_");
     page.family("build_info", Kind::Gauge, "1, with the version, the commit and the role.");
@@ -29,7 +29,7 @@ pub fn process(page: &mut Page, role: &str) {
         of_stat(page, &stat);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // One of them reads the folder.
+        // One of them is for reading the folder.
         let count = open.count().saturating_sub(1);
         page.single("open_fds", Kind::Gauge, "Open file descriptors.", count);
     }
@@ -69,7 +69,7 @@ impl Stat {
         Self::parse(&fs::read_to_string("/proc/self/stat").ok()?)
     }
 
-    /// The name of the process, in parentheses, may hold anything; what follows are numbers.
+    /// The name of the process, in parentheses, may contain anything; the rest are numbers.
     fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.rsplit_once(')')?;
         let words: Vec<&str> = rest.split_ascii_whitespace().collect();

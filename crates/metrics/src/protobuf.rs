@@ -1,5 +1,5 @@
-//! Prometheus's messages (`io.prometheus.client.MetricFamily`, each behind its length), which have
-//! native histograms beside the classic ones.
+//! Prometheus's messages (`io.prometheus.client.MetricFamily`, each after its length), which have
+//! native histograms in addition to the classic ones.
 //!
 //! Source: `io/prometheus/client/metrics.proto` of prometheus/client_model.
 
@@ -7,10 +7,10 @@ use prost::Message;
 
 use crate::family::{Family, Kind, Point, Value};
 
-/// Buckets in each doubling are two to the power of this: neighbours differ by 9 percent.
+/// Buckets per doubling are two to the power of this: neighbours differ by 9 percent.
 const SCHEMA: i32 = 3;
 
-/// What is smaller counts as zero: Prometheus's own choice, two to the power of -128.
+/// Smaller values count as zero: Prometheus's own choice, two to the power of -128.
 const ZERO_THRESHOLD: f64 = 2.938_735_877_055_719e-39;
 
 #[derive(Clone, PartialEq, Message)]
@@ -65,7 +65,7 @@ struct Histogram {
     zero_threshold: f64,
     #[prost(message, repeated, tag = "12")]
     spans: Vec<Span>,
-    /// Each bucket's count less that of the one before.
+    /// Each bucket's count minus that of the one before.
     #[prost(sint64, repeated, tag = "13")]
     deltas: Vec<i64>,
 }
@@ -81,14 +81,14 @@ struct Bucket {
 /// Buckets that follow each other.
 #[derive(Clone, PartialEq, Message)]
 struct Span {
-    /// Of the first span the place of its first bucket; of others the buckets that are left out.
+    /// For the first span the place of its first bucket; for others the number of omitted buckets.
     #[prost(sint32, tag = "1")]
     offset: i32,
     #[prost(uint32, tag = "2")]
     length: u32,
 }
 
-/// Writes all families that have points, each of which is freed then.
+/// Writes all families that have points, and frees each.
 pub(crate) fn write(families: Vec<Family>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for family in families.into_iter().filter(|family| !family.points.is_empty()) {
@@ -100,7 +100,7 @@ pub(crate) fn write(families: Vec<Family>) -> Vec<u8> {
         let metrics = family.points.iter().map(|point| metric(family.kind, point)).collect();
         let Family { name, help, .. } = family;
         let message = MetricFamily { name, help, kind, metrics };
-        // A vector grows, so nothing fails.
+        // A vector grows, so this cannot fail.
         let _ = message.encode_length_delimited(&mut bytes);
     }
     bytes
@@ -139,7 +139,7 @@ fn metric(kind: Kind, point: &Point) -> Metric {
 /// The native buckets of these cells.
 fn native(cells: &[(f64, u64)]) -> (Vec<Span>, Vec<i64>) {
     let (mut spans, mut deltas): (Vec<Span>, Vec<i64>) = (Vec::new(), Vec::new());
-    // The bucket behind the last one, and the last one's count.
+    // The bucket after the last one, and the last one's count.
     let (mut next, mut before) = (0, 0);
     for (end, count) in cells {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
@@ -159,10 +159,10 @@ fn native(cells: &[(f64, u64)]) -> (Vec<Span>, Vec<i64>) {
     (spans, deltas)
 }
 
-/// The bucket that has this value, where bucket 0 ends at 1.
+/// The bucket of this value; bucket 0 ends at 1.
 #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a double is small")]
 fn place(value: f64) -> i32 {
-    // The end of a bucket is its own, whatever the rounding of the logarithm.
+    // A bucket includes its end, regardless of the logarithm's rounding.
     (value.log2() * f64::from(1 << SCHEMA) - 1e-9).ceil() as i32
 }
 

@@ -1,4 +1,4 @@
-//! The record of files that a process reads again while it runs.
+//! The record of files that a running process reads again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,24 +6,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::family::Kind;
 use crate::page::Page;
 
-/// The last reading of files that belong together.
+/// The last reading of a group of files.
 #[derive(Debug)]
 pub struct LastReload {
-    /// 1, or 0 if they could not be used and everything is as it was.
+    /// 1, or 0 if they could not be used and nothing changed.
     successful: AtomicU64,
     /// Unix time of the last success, in seconds.
     succeeded_at: AtomicU64,
 }
 
 impl Default for LastReload {
-    /// They were read now, and could be used.
+    /// They have just been read, and could be used.
     fn default() -> Self {
         Self { successful: 1.into(), succeeded_at: unix_secs().into() }
     }
 }
 
 impl LastReload {
-    /// They were read again.
+    /// Notes that they were read again.
     pub fn note(&self, is_successful: bool) {
         // Relaxed, here and below: numbers for people.
         self.successful.store(is_successful.into(), Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl LastReload {
     }
 }
 
-/// Writes how each part was read last, by Prometheus's names for it.
+/// Writes the result of each part's last reading, under Prometheus's names for it.
 pub fn reloads(page: &mut Page, parts: &[(&str, &LastReload)]) {
     type Number = fn(&LastReload) -> &AtomicU64;
     let families: [(&str, &str, Number); 2] = [

@@ -1,4 +1,4 @@
-//! One HTTP request as this endpoint reads it, and its answer.
+//! One HTTP request to this endpoint, and its answer.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::program::Pages;
 /// The longest head of a request, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 8192;
 
-/// Header lines of a request.
+/// The maximum number of header lines of a request.
 const HEADERS_MAX: usize = 64;
 
-/// What the bytes so far are.
+/// The state of the bytes so far.
 pub(crate) enum Head {
-    /// The beginning of a request.
+    /// The start of a request.
     Partial,
     /// A request.
     Whole(Request),
-    /// No request of HTTP.
+    /// Not an HTTP request.
     Broken,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Head {
 pub(crate) struct Request {
     method: String,
     path: String,
-    /// Prometheus's messages are wanted rather than its text.
+    /// The client prefers Prometheus's messages to its text.
     wants_messages: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn head(bytes: &[u8]) -> Head {
 }
 
 impl Request {
-    /// The response: head and body, or the head alone where only that is asked for.
+    /// The response: head and body, or only the head if only that is requested.
     pub(crate) fn answer(&self, pages: &dyn Pages, held: &Held) -> Arc<Vec<u8>> {
         match self.method.as_str() {
             "GET" => self.whole(pages, held),
@@ -93,7 +93,7 @@ fn head_of(response: &[u8]) -> Vec<u8> {
     response[..body.map_or(0, |start| start + END.len())].to_vec()
 }
 
-/// True if the messages stand in this list of types, and no type that is text is wanted more.
+/// True if this list of types contains the messages, and no text type has a higher preference.
 fn prefers_messages(accept: &str) -> bool {
     let quality = |range: &str| {
         let given = range.split(';').find_map(|word| word.trim().strip_prefix("q="));
@@ -109,7 +109,7 @@ fn prefers_messages(accept: &str) -> bool {
     messages > 0.0 && messages >= best(&|range| range.starts_with("text/"))
 }
 
-/// The response to what is no request.
+/// The response to an invalid request.
 pub(crate) fn refusal() -> Vec<u8> {
     response("400 Bad Request", PLAIN, "this is no HTTP request\n")
 }

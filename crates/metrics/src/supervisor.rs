@@ -1,6 +1,6 @@
-//! The conversation with systemd, where it started the process: ready, stopping, alive.
+//! The communication with systemd, if it started the process: ready, stopping, alive.
 //!
-//! Source: sd_notify(3). Where nobody listens, nothing is said.
+//! Source: sd_notify(3). Without a listener, nothing is sent.
 
 use std::io;
 use std::process;
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Clients are served from now on. `is_successor`: this process took another one's place, and is
-/// not the one that systemd started.
+/// Reports that clients are served from now on. `is_successor`: this process replaced another one,
+/// and is not the one that systemd started.
 ///
 /// # Errors
 ///
@@ -23,36 +23,36 @@ pub fn ready(is_successor: bool) -> io::Result<()> {
     sd_notify::notify(if is_successor { &news } else { &news[..1] })
 }
 
-/// The settings in effect are being replaced, until [`reloaded`], or [`ready`] of another process,
-/// says that this is over.
+/// Reports that the settings are being replaced, until [`reloaded`], or [`ready`] of another
+/// process, ends this.
 pub fn reloading() {
-    // The time lets systemd tell this from an earlier one.
+    // The time distinguishes this from an earlier one.
     let since = NotifyState::monotonic_usec_now();
     let news: Vec<_> = [NotifyState::Reloading].into_iter().chain(since.ok()).collect();
-    // A supervisor that is not there need not know.
+    // A missing supervisor need not know.
     let _ = sd_notify::notify(&news);
 }
 
-/// The reload is over: what was read is in effect, or the old settings stay.
+/// Reports the end of the reload: the new settings are in effect, or the old ones stay.
 pub fn reloaded() {
-    // A supervisor that is not there need not know.
+    // A missing supervisor need not know.
     let _ = ready(false);
 }
 
-/// One line for people, which `systemctl status` shows.
+/// Sends one line for people, which `systemctl status` shows.
 pub fn status(line: &str) {
-    // A supervisor that is not there need not know.
+    // A missing supervisor need not know.
     let _ = sd_notify::notify(&[NotifyState::Status(line)]);
 }
 
-/// The end has begun and takes up to `patience`, whatever the unit says of stopping.
+/// Reports that shutdown has started and takes up to `patience`, whatever the unit's timeout.
 pub fn stopping(patience: Duration) {
     let micros = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX);
-    // A supervisor that is not there need not know.
+    // A missing supervisor need not know.
     let _ = sd_notify::notify(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros)]);
 }
 
-/// Says that the process is alive, twice in the interval of `WatchdogSec=`, until it is dropped.
+/// Reports that the process is alive, twice per interval of `WatchdogSec=`, until it is dropped.
 /// Without `WatchdogSec=` there is no thread.
 #[derive(Debug)]
 pub struct Watchdog {
@@ -63,14 +63,14 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts it. From when the process is not alive, systemd hears nothing and restarts it.
+    /// Starts it. When the process is no longer alive, systemd receives nothing and restarts it.
     ///
     /// # Errors
     ///
     /// There is no thread.
     pub fn start(is_alive: impl Fn() -> bool + Send + 'static) -> io::Result<Self> {
         Self::every(sd_notify::watchdog_enabled(), is_alive, || {
-            // A word that was not heard is followed by another.
+            // After a lost message comes another.
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         })
     }
@@ -88,7 +88,7 @@ impl Watchdog {
         let over = Arc::clone(&is_over);
         let body = move || {
             loop {
-                // Relaxed: a flag that orders nothing else; seen by the next word.
+                // Relaxed: a flag that orders nothing else; the next message sees it.
                 if over.load(Ordering::Relaxed) || is_alive() {
                     tell();
                 }
@@ -101,7 +101,7 @@ impl Watchdog {
         Ok(Self { is_over, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The process is ending, and what was watched has ended: systemd waits until this is dropped.
+    /// The process is ending, and the watched threads have ended: systemd waits until the drop.
     pub fn relax(&self) {
         // Relaxed: see the thread.
         self.is_over.store(true, Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Should it have panicked, systemd acts on its silence.
+            // If it has panicked, systemd acts on its silence.
             let _ = thread.join();
         }
     }
@@ -150,7 +150,7 @@ mod tests {
         words.recv().unwrap();
         words.recv().unwrap();
         is_alive.store(false, Ordering::Relaxed);
-        // When the second question comes, what the first one may have led to has been said.
+        // When the second call comes, the possible message of the first has been sent.
         wait_for(2);
         while words.try_recv().is_ok() {}
         wait_for(5);
@@ -158,7 +158,7 @@ mod tests {
         watchdog.relax();
         words.recv().unwrap();
         drop(watchdog);
-        // Nobody speaks any more, so this ends.
+        // No sender is left, so this ends.
         words.iter().for_each(drop);
     }
 }

@@ -9,12 +9,12 @@ use prometheus::proto::{
 
 use crate::family::{Family, Kind, Point, Value};
 
-/// Writes all of `families`, each of which is freed then: they take more memory than the text.
+/// Writes all of `families`, and frees each: they take more memory than the text.
 pub(crate) fn write(families: Vec<Family>) -> String {
     let mut text = String::new();
     for family in families {
-        // Writing into a string does not fail, and the library refuses nothing but families
-        // without points: those are declared here, so that their names can be looked up.
+        // Writing into a string does not fail, and the library refuses only families without
+        // points: those are declared here, so that their names can be looked up.
         if family.points.is_empty() {
             let Family { name, help, kind, .. } = family;
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", word(kind));
