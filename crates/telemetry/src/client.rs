@@ -11,27 +11,27 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use crate::message::Response;
 use crate::settings::Target;
 
-/// Bytes of an answer that are read at the most.
+/// The maximum bytes read of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// Bytes of the file of issuers at the most.
+/// The maximum bytes of the file of issuers.
 const PEM_BYTES_MAX: u64 = 16 << 20;
 
-/// The way to a collector for one signal. Connections are kept between requests.
+/// The connection to a collector for one signal. Connections are kept between requests.
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: Agent,
     target: Target,
 }
 
-/// What a collector made of a request.
+/// The collector's response to a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
-    /// It took all but this number of points or spans, and says why.
+    /// It accepted all but this number of points or spans, for this reason.
     Taken(u64, String),
-    /// It may take the same later, and asks for so much time, if it says anything.
+    /// It may accept the same later, after this time if it gives one.
     Later(Option<Duration>, String),
-    /// It will not take this.
+    /// It will not accept this.
     Refused(String),
 }
 
@@ -40,7 +40,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The file of issuers cannot be read or holds none.
+    /// Fails if the file of issuers cannot be read or contains none.
     pub(crate) fn new(target: Target) -> io::Result<Self> {
         let mut tls = TlsConfig::builder();
         if let Some(path) = &target.certificate {
@@ -75,7 +75,7 @@ impl Client {
         &self.target.url
     }
 
-    /// Sends a message, in `patience` at the most where that is less than the target's timeout.
+    /// Sends a message, in at most `patience` if that is less than the target's timeout.
     pub(crate) fn send(&self, message: &[u8], patience: Duration) -> Outcome {
         let timeout = self.target.timeout.min(patience);
         let mut request = self
@@ -95,7 +95,7 @@ impl Client {
     }
 }
 
-/// The statuses upon which the protocol has a client send again.
+/// The statuses after which the protocol lets a client send again.
 const RETRYABLE: [StatusCode; 4] = [
     StatusCode::TOO_MANY_REQUESTS,
     StatusCode::BAD_GATEWAY,

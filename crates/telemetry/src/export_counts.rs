@@ -1,4 +1,4 @@
-//! Counts of what was exported, which the metrics show.
+//! Counts of exports, which the metrics show.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! The thread that sends metrics and spans to the collector.
 //!
-//! Metrics are made anew for each export, so one that fails costs nothing: the next has all of it.
-//! Spans of a batch that was not taken are kept and sent again, [`TRIES_MAX`] times at the most;
-//! meanwhile others wait in the queue, and what finds no room there is dropped. Both are counted.
+//! Each export makes new metrics, so a failed one costs nothing: the next contains everything.
+//! Spans of a batch that was not accepted are kept and sent again, at most [`TRIES_MAX`] times; in
+//! the meantime others wait in the queue, and those without room are dropped. Both are counted.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ use crate::pace::Pace;
 use crate::settings::{Settings, Target};
 use crate::{resource, traces};
 
-/// The time that the end of a process leaves for what was not sent yet.
+/// The time that the end of a process leaves for unsent data.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Requests for one batch of spans.
@@ -74,7 +74,7 @@ impl Telemetry {
     }
 
     /// Starts the thread. `page` makes the metrics, `log` takes a line for people when the
-    /// collector goes away and when it is back.
+    /// collector fails and when it is back.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Telemetry {
     }
 }
 
-/// A running export. Dropped, it sends what is left, for two seconds at the most.
+/// A running export. When dropped, it sends the rest, for at most two seconds.
 #[derive(Debug)]
 pub struct Exporter {
     is_over: Arc<AtomicBool>,
@@ -115,7 +115,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Nothing more is to come: begins to send what is left, and does not wait.
+    /// No more data will come: starts to send the rest, and does not wait.
     pub fn finish(&self) {
         // Relaxed: the wake-up that follows orders it.
         self.is_over.store(true, Ordering::Relaxed);
@@ -126,18 +126,18 @@ impl Exporter {
 impl Drop for Exporter {
     fn drop(&mut self) {
         self.finish();
-        // It ends by dropping its sender. One that hangs in a request is left behind.
+        // It ends by dropping its sender. One that hangs in a request is abandoned.
         let _ = self.ended.recv_timeout(FLUSH + Duration::from_millis(500));
     }
 }
 
-/// One kind of data on its way to its collector.
+/// One kind of data for its collector.
 #[derive(Debug)]
 struct Signal {
     name: &'static str,
     client: Client,
     pace: Pace,
-    /// It was said that the collector does not take everything.
+    /// A line has reported that the collector does not accept everything.
     is_in_trouble: bool,
 }
 
@@ -147,7 +147,7 @@ impl Signal {
         Ok(Self { name, client, pace, is_in_trouble: false })
     }
 
-    /// Sends, counts, and tells people if that is news.
+    /// Sends, counts, and reports changes to people.
     fn send(
         &mut self,
         message: &[u8],
@@ -183,7 +183,7 @@ impl Signal {
     }
 }
 
-/// Spans that were not taken yet.
+/// Spans that were not accepted yet.
 #[derive(Debug)]
 struct Batch {
     message: Vec<u8>,
@@ -225,7 +225,7 @@ impl Worker {
         self.flush();
     }
 
-    /// The time in which nothing is due.
+    /// The time until the next action.
     fn idle(&self) -> Duration {
         let due = |signal: &Option<Signal>| signal.as_ref().map(|signal| signal.pace.due);
         let next = due(&self.metrics).into_iter().chain(due(&self.traces)).min();
@@ -233,7 +233,7 @@ impl Worker {
         next.map_or(Duration::MAX, |next| next.saturating_duration_since(now))
     }
 
-    /// Sends what is left. What the page is made of is let go of before anything is sent.
+    /// Sends the rest. The source of the page is dropped before anything is sent.
     fn flush(mut self) {
         let deadline = Instant::now() + FLUSH;
         let numbers = self.metrics.is_some().then(|| self.numbers_of_now());
@@ -254,7 +254,7 @@ impl Worker {
         self.export_counts.spans_failed.fetch_add(lost + unsent, Ordering::Relaxed);
     }
 
-    /// Sends spans as far as they are due and the collector takes them.
+    /// Sends spans as far as they are due and the collector accepts them.
     fn send_spans(&mut self) {
         loop {
             let Some(signal) = &mut self.traces else { return };
@@ -275,7 +275,7 @@ impl Worker {
         }
     }
 
-    /// Whether there is a batch to send; one that is not full only if `is_due`.
+    /// True if there is a batch to send; an incomplete one only if `is_due`.
     fn has_batch(&mut self, is_due: bool) -> bool {
         let spans = self.export_counts.spans();
         if self.batch.is_none() && (is_due || spans.has_batch()) {

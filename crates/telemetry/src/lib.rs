@@ -6,7 +6,7 @@
 //!     spans::Spans  -> traces  -> message ---+-> Exporter (one thread) -> POST -> collector
 //! ```
 //!
-//! Nobody who serves clients waits for a collector: a page is made in the exporter's thread, and a
+//! No thread that serves clients waits for a collector: the exporter's thread makes a page, and a
 //! span that finds the queue full is dropped and counted.
 //!
 //! Source: <https://opentelemetry.io/docs/specs/otlp/> and the environment variables of

@@ -1,5 +1,5 @@
-//! The messages of OTLP, as far as they are sent or read: names and numbers of fields are those of
-//! the protocol.
+//! The messages of OTLP that are sent or read: names and numbers of fields are those of the
+//! protocol.
 //!
 //! Source: <https://github.com/open-telemetry/opentelemetry-proto>, version 1.
 
@@ -246,7 +246,7 @@ pub(crate) struct Status {
 /// `STATUS_CODE_ERROR`
 pub(crate) const STATUS_ERROR: i32 = 2;
 
-/// `ExportMetricsServiceResponse` and `ExportTraceServiceResponse`, which are alike.
+/// `ExportMetricsServiceResponse` and `ExportTraceServiceResponse`, which have the same form.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Response {
     #[prost(message, optional, tag = "1")]
@@ -256,7 +256,7 @@ pub(crate) struct Response {
 /// `ExportMetricsPartialSuccess` and `ExportTracePartialSuccess`
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct PartialSuccess {
-    /// Points or spans that the collector did not take.
+    /// Points or spans that the collector did not accept.
     #[prost(int64, tag = "1")]
     pub(crate) rejected: i64,
     #[prost(string, tag = "2")]

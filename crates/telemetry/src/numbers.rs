@@ -1,6 +1,6 @@
-//! Metrics as OTLP has them, made of the families of the Prometheus page.
+//! Metrics in OTLP's form, made from the families of the Prometheus page.
 //!
-//! Names and labels stay as they are there, so the two agree and a collector that writes Prometheus
+//! Names and labels are the same as there, so the two agree and a collector that writes Prometheus
 //! again writes the same names. Counters are cumulative sums that only rise, with the time from
 //! which they count; histograms keep their bounds.
 
@@ -14,19 +14,19 @@ use crate::message::{
     NumberDataPoint, Sum,
 };
 
-/// Knows from when each sum counts. A sum that has fallen (`stats reset`) counts anew.
+/// Records the start time of each sum. A sum that has fallen (`stats reset`) gets a new one.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     began_ns: u64,
-    /// When numbers were last converted.
+    /// The time of the last conversion.
     last_ns: u64,
-    /// By a hash of name and labels: the last value, and from when it counts.
+    /// By a hash of name and labels: the last value, and the time from which it counts.
     sums: HashMap<u64, (f64, u64)>,
     hasher: RandomState,
 }
 
 impl Numbers {
-    /// Of a process that began to count then, in nanoseconds since 1970.
+    /// For a process that started to count at `began_ns`, in nanoseconds since 1970.
     pub(crate) fn new(began_ns: u64) -> Self {
         Self { began_ns, last_ns: began_ns, sums: HashMap::new(), hasher: RandomState::new() }
     }
@@ -94,7 +94,7 @@ impl Numbers {
     }
 }
 
-/// The unit that a name ends with, as UCUM writes it.
+/// The unit at the end of a name, in UCUM's form.
 fn unit(name: &str) -> &'static str {
     let name = name.strip_suffix("_total").unwrap_or(name);
     match name.rsplit('_').next() {
@@ -109,7 +109,7 @@ fn attributes(labels: Vec<(String, String)>) -> Vec<KeyValue> {
     labels.into_iter().map(|(name, value)| KeyValue::text(name, value)).collect()
 }
 
-/// The number of a point; `None` for what is none.
+/// The number of a point; `None` if it is not a number.
 fn number(point: &Point) -> Option<Number> {
     let Value::Number(text) = &point.value else { return None };
     let whole = text.parse().map(Number::Int);
@@ -141,7 +141,7 @@ fn histogram_count(point: &Point) -> Option<f64> {
     }
 }
 
-/// Counts of each bucket by itself, the last of which is of all that is larger than every bound.
+/// The count of each bucket separately, the last for values above every bound.
 fn histogram(point: Point, since_ns: u64, now_ns: u64) -> Option<HistogramDataPoint> {
     let Value::Histogram { buckets, sum, count, .. } = point.value else { return None };
     let up_to = buckets.iter().map(|(_, up_to)| *up_to).chain([count]);

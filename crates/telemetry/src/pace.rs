@@ -1,4 +1,4 @@
-//! The time of the next request to a collector, and how long to wait after one that failed.
+//! The time of the next request to a collector, and the wait after a failed one.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Pace {
     pub(crate) due: Instant,
-    /// Between requests that are taken.
+    /// The time between accepted requests.
     every: Duration,
     /// Failures in a row.
     pub(crate) failures: u32,
@@ -23,13 +23,13 @@ impl Pace {
         Self { due: now + every, every, failures: 0 }
     }
 
-    /// The collector has taken everything.
+    /// The collector has accepted everything.
     pub(crate) fn taken(&mut self, now: Instant) {
         (self.failures, self.due) = (0, now + self.every);
     }
 
-    /// It has not, and asks for so much time, if it says anything. The wait doubles each time, and
-    /// its second half is random, so that many processes do not come back at once.
+    /// It has not, and requests this wait, if any. The wait doubles each time, and its second half
+    /// is random, so that many processes do not return at once.
     pub(crate) fn failed(&mut self, asked: Option<Duration>, now: Instant) {
         let doubled = WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(WAIT_MAX);
         self.failures = self.failures.saturating_add(1);
@@ -37,7 +37,7 @@ impl Pace {
         self.due = now + wait.max(asked.unwrap_or_default().min(WAIT_MAX));
     }
 
-    /// The wait after a failure is not over.
+    /// True while the wait after a failure is not over.
     pub(crate) fn waits(&self, now: Instant) -> bool {
         self.failures > 0 && now < self.due
     }

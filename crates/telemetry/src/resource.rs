@@ -4,8 +4,8 @@ use metrics::VERSION;
 
 use crate::message::{KeyValue, Resource};
 
-/// The resource of a process of this role, with attributes of the environment, which win over the
-/// others; `OTEL_SERVICE_NAME` wins over all.
+/// The resource of a process of this role, with attributes of the environment, which override the
+/// others; `OTEL_SERVICE_NAME` overrides all.
 pub(crate) fn attributes(
     role: &str,
     service: Option<String>,
@@ -34,7 +34,7 @@ pub(crate) fn message(attributes: &[(String, String)]) -> Resource {
     Resource { attributes: attributes.collect() }
 }
 
-/// A random UUID (version 4), of this process alone.
+/// A random UUID (version 4), only of this process.
 fn instance() -> String {
     let number = fastrand::u128(..) & !(0xf << 76) & !(0b11 << 62) | 4 << 76 | 0b10 << 62;
     let digits = format!("{number:032x}");

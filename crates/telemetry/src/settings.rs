@@ -1,7 +1,7 @@
 //! The settings of an export: the flag, and OpenTelemetry's environment variables.
 //!
-//! A variable of one signal (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) counts before that of both
-//! (`OTEL_EXPORTER_OTLP_ENDPOINT`), and one that is empty as one that is not set.
+//! A variable of one signal (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) overrides that of both
+//! (`OTEL_EXPORTER_OTLP_ENDPOINT`), and an empty one counts as unset.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,23 +17,23 @@ pub(crate) struct Target {
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) timeout: Duration,
-    /// The issuers of the collector's certificate, in PEM; those of Mozilla's list without.
+    /// The issuers of the collector's certificate, in PEM; by default those of Mozilla's list.
     pub(crate) certificate: Option<PathBuf>,
 }
 
-/// The signals that a process exports, and how.
+/// The signals that a process exports, and their settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(crate) metrics: Option<Target>,
     pub(crate) traces: Option<Target>,
-    /// Between two exports of metrics.
+    /// The time between two exports of metrics.
     pub(crate) interval: Duration,
-    /// The longest that a span waits for others.
+    /// The maximum time for which a span waits for others.
     pub(crate) delay: Duration,
     pub(crate) resource: Vec<(String, String)>,
 }
 
-/// The reason why settings make no sense.
+/// The reason why settings are invalid.
 #[derive(Clone, Debug, Error, Eq, PartialEq)]
 pub enum Fault {
     /// Neither http nor https.
@@ -57,10 +57,10 @@ pub enum Fault {
     Pair {
         /// The variable.
         name: String,
-        /// The part of its value that is wrong.
+        /// The faulty part of its value.
         text: String,
     },
-    /// Only one form is spoken.
+    /// Only one form is supported.
     #[error("{name}: '{text}' is not spoken; set it to http/protobuf")]
     Protocol {
         /// The variable.
@@ -83,12 +83,12 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
 const DEFAULT_DELAY: Duration = Duration::from_secs(5);
 
 impl Settings {
-    /// The settings of a process of this role; `None` if nothing is to be exported. `endpoint` is
-    /// the flag's, `variable` looks into the environment.
+    /// The settings of a process of this role; `None` if nothing is exported. `endpoint` is the
+    /// flag's, `variable` reads the environment.
     ///
     /// # Errors
     ///
-    /// The first variable, or the flag, that cannot be what it says.
+    /// Returns the first variable, or the flag, with an invalid value.
     pub fn read(
         role: &str,
         endpoint: Option<&str>,
@@ -121,7 +121,7 @@ impl Settings {
         }))
     }
 
-    /// Spans are exported.
+    /// True if spans are exported.
     #[must_use]
     pub const fn has_traces(&self) -> bool {
         self.traces.is_some()
@@ -142,7 +142,7 @@ impl Variables<'_> {
         names.into_iter().find_map(|name| self.get(&name).map(|value| (name, value)))
     }
 
-    /// Where a signal goes, if anywhere.
+    /// The destination of a signal, if any.
     fn target(
         &self,
         flag: Option<&str>,
@@ -164,7 +164,7 @@ impl Variables<'_> {
         {
             return Err(Fault::Protocol { name, text });
         }
-        // Only the address of one signal is the whole one.
+        // Only the address for one signal is complete.
         let url = if is_whole { url } else { format!("{}/{path}", url.trim_end_matches('/')) };
         let headers = match self.of(signal, "HEADERS") {
             Some((name, _)) => self.pairs(&name)?,

@@ -1,10 +1,10 @@
-//! Spans as OTLP has them.
+//! Spans in OTLP's form.
 
 use spans::{Kind, Span, Value};
 
 use crate::message::{self, Any, KIND_CLIENT, KIND_SERVER, KeyValue, STATUS_ERROR, Status};
 
-/// The bit of a span's flags that says that it is sampled, as in W3C's context.
+/// The bit of a span's flags that marks it as sampled, as in W3C's context.
 const SAMPLED: u32 = 1;
 
 /// One span.

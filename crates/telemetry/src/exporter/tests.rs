@@ -1,4 +1,4 @@
-//! The exporter against collectors that are well, silent, away, and overloaded.
+//! The exporter with collectors that are healthy, silent, down, and overloaded.
 
 use super::*;
 use crate::message::{Data, Number};
@@ -7,11 +7,11 @@ use spans::OpenSpan;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// Far beyond what anything here takes.
+/// Far beyond the duration of anything here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A collector that answers each request with the next of `answers`, the last of them for ever.
-/// What it was sent comes out of the channel: path and body.
+/// A collector that answers each request with the next of `answers`, the last of them repeatedly.
+/// Its requests come out of the channel: path and body.
 fn collector(answers: Vec<&'static str>) -> (String, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -24,7 +24,7 @@ fn collector(answers: Vec<&'static str>) -> (String, Receiver<(String, Vec<u8>)>
             let status = answers.next_if(|_| true).unwrap_or("200 OK");
             let head =
                 format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            // Who has the answer finds the request in the channel.
+            // A client that has the answer finds the request in the channel.
             if sender.send(request).is_err() {
                 return;
             }
@@ -99,7 +99,7 @@ fn numbers_and_spans_reach_the_collector() {
     assert!(text.contains("holdall_telemetry_spans_total{result=\"dropped\"} 0"), "{text}");
 }
 
-/// An hour lies between two exports: what arrives was sent at the end.
+/// An hour is between two exports: data that arrives was sent at the end.
 #[test]
 fn the_end_sends_what_is_left() {
     let (url, sent) = collector(vec![]);
@@ -157,8 +157,8 @@ fn what_a_collector_refuses_is_counted_and_not_sent_again() {
     );
 }
 
-/// Nobody accepts, so that a request hangs: spans go on being taken or dropped, and the end waits
-/// no longer than it says.
+/// No collector accepts, so that a request hangs: spans are still queued or dropped, and the end
+/// waits no longer than documented.
 #[test]
 fn a_silent_collector_costs_the_spans_that_find_no_room() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
