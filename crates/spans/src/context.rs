@@ -1,5 +1,5 @@
-//! W3C trace context, version 00: which trace a request belongs to, which span caused it, and
-//! whether it is sampled.
+//! W3C trace context, version 00: the trace of a request, the span that caused it, and the sampling
+//! flag.
 //!
 //! Source: <https://www.w3.org/TR/trace-context/#traceparent-header>
 
@@ -13,12 +13,12 @@ pub struct Context {
     pub trace: [u8; 16],
     /// The span that caused the request; not all zero.
     pub span: [u8; 8],
-    /// Whoever began the trace records it.
+    /// The start of the trace decided to record it.
     pub is_sampled: bool,
 }
 
 impl Context {
-    /// A sampled trace of its own, with a first span.
+    /// A new sampled trace, with a first span.
     #[must_use]
     pub fn begin() -> Self {
         // One of the bits is set: zero is no number of a trace.
@@ -32,8 +32,8 @@ impl Context {
         Self { span: span_id(), ..*self }
     }
 
-    /// Reads `00-<trace>-<span>-<flags>`: hexadecimal digits in lower case. Of a later version what
-    /// follows these fields is ignored, as the standard has it.
+    /// Reads `00-<trace>-<span>-<flags>`: hexadecimal digits in lower case. In a later version the
+    /// text after these fields is ignored, as the standard requires.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (fields, rest) = text.split_at_checked(TRACEPARENT_BYTES)?;

@@ -1,11 +1,11 @@
-//! Spans of sampled requests: the W3C context that travels with a request, and the queue in which
-//! ended spans wait for an exporter.
+//! Spans of sampled requests: the W3C context that travels with a request, and the queue of ended
+//! spans for an exporter.
 //!
 //! ```text
 //!     Context (from a client, or new) -> OpenSpan -> end -> Spans (bounded) -> exporter
 //! ```
 //!
-//! Only what is sampled comes here. A request that is not costs its program one branch.
+//! Only sampled requests come here. Others cost their program one branch.
 #![forbid(unsafe_code)]
 
 mod context;

@@ -1,4 +1,4 @@
-//! A span under way.
+//! A span in progress.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::queue::Spans;
 use crate::span::{Kind, Span, Value};
 
-/// A span under way. Dropped without [`Self::end`], it is forgotten.
+/// A span in progress. Dropped without [`Self::end`], it is forgotten.
 #[derive(Debug)]
 pub struct OpenSpan {
     span: Span,
@@ -15,7 +15,7 @@ pub struct OpenSpan {
 }
 
 impl OpenSpan {
-    /// Begins a span now, caused by `parent`; without one it begins a trace.
+    /// Starts a span now, caused by `parent`; without one it starts a trace.
     #[must_use]
     pub fn begin(
         spans: &Arc<Spans>,
@@ -34,7 +34,7 @@ impl OpenSpan {
         Self { span, spans: Arc::clone(spans) }
     }
 
-    /// The context of what this span causes.
+    /// The context for requests that this span causes.
     #[must_use]
     pub const fn context(&self) -> &Context {
         &self.span.context
@@ -46,12 +46,12 @@ impl OpenSpan {
         self.span.name
     }
 
-    /// Adds what is known.
+    /// Adds an attribute.
     pub fn set(&mut self, name: &'static str, value: Value) {
         self.span.attributes.push((name, value));
     }
 
-    /// It has failed, for this reason.
+    /// Marks it as failed, for this reason.
     pub const fn fail(&mut self, why: &'static str) {
         self.span.error = Some(why);
     }

@@ -1,6 +1,6 @@
-//! The bounded queue of ended spans: many threads put in, the exporter takes out.
+//! The bounded queue of ended spans: many threads add, the exporter removes.
 //!
-//! Whoever ends a span never waits: where there is no room the span is dropped and counted.
+//! A thread that ends a span never waits: without room the span is dropped and counted.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::span::Span;
 
-/// Spans that wait at the most; OpenTelemetry's default (`OTEL_BSP_MAX_QUEUE_SIZE`).
+/// The maximum number of waiting spans; OpenTelemetry's default (`OTEL_BSP_MAX_QUEUE_SIZE`).
 const SPANS_MAX: usize = 2048;
 
-/// Spans that are taken together; OpenTelemetry's default (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
+/// Spans per batch; OpenTelemetry's default (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
 const BATCH: usize = 512;
 
 /// Ended spans that wait for the exporter.
@@ -21,7 +21,7 @@ const BATCH: usize = 512;
 pub struct Spans {
     queue: ArrayQueue<Span>,
     dropped: AtomicU64,
-    /// Woken when a batch is there.
+    /// Woken when a batch is complete.
     exporter: OnceLock<Thread>,
 }
 
@@ -33,7 +33,7 @@ impl Default for Spans {
 }
 
 impl Spans {
-    /// Wakes `exporter` whenever a batch is there.
+    /// Wakes `exporter` whenever a batch is complete.
     pub fn wakes(&self, exporter: Thread) {
         // The first stays: a queue has one exporter.
         let _ = self.exporter.set(exporter);
@@ -51,13 +51,13 @@ impl Spans {
         }
     }
 
-    /// As many wait as are taken together.
+    /// True if the spans of a whole batch wait.
     #[must_use]
     pub fn has_batch(&self) -> bool {
         self.queue.len() >= BATCH
     }
 
-    /// Takes the oldest spans, as many as go together.
+    /// Takes the oldest spans, up to one batch.
     #[must_use]
     pub fn take(&self) -> Vec<Span> {
         std::iter::from_fn(|| self.queue.pop()).take(BATCH).collect()

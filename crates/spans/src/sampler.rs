@@ -1,17 +1,17 @@
-//! The choice of one request in N, with a count that is the worker's own.
+//! The selection of one request in N, with the worker's own count.
 
-/// Says which requests are sampled: one in N on average, at gaps that are random, so that a
-/// pattern of requests is not met at the same place each time.
+/// Selects sampled requests: one in N on average, at random gaps, so that a pattern of requests is
+/// not sampled at the same place each time.
 #[derive(Clone, Debug)]
 pub struct Sampler {
-    /// Requests up to the next that is sampled, it included.
+    /// Requests up to and including the next sampled one.
     left: u64,
     /// N; 0: none is sampled.
     one_in: u32,
 }
 
 impl Sampler {
-    /// Samples one request in `one_in`; none where it is 0.
+    /// Samples one request in `one_in`; none if it is 0.
     #[must_use]
     pub fn new(one_in: u32) -> Self {
         let mut sampler = Self { left: u64::MAX, one_in };
@@ -19,7 +19,7 @@ impl Sampler {
         sampler
     }
 
-    /// Counts a request. True if it is one that is sampled.
+    /// Counts a request. True if it is sampled.
     #[inline]
     pub fn is_due(&mut self) -> bool {
         self.left -= 1;

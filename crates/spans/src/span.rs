@@ -1,4 +1,4 @@
-//! A span: what one program did for one request.
+//! A span: the work of one program for one request.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -7,9 +7,9 @@ use crate::context::Context;
 /// The side of the request that a span shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// It was asked.
+    /// The program received the request.
     Server,
-    /// It asks.
+    /// The program sent the request.
     Client,
 }
 
@@ -41,11 +41,11 @@ pub struct Span {
     pub ended_ns: u64,
     /// Facts about it.
     pub attributes: Vec<(&'static str, Value)>,
-    /// The reason for which it failed.
+    /// The reason why it failed.
     pub error: Option<&'static str>,
 }
 
-/// The number by which spans name a key: XXH3, the same in every process.
+/// The number that identifies a key in spans: XXH3, the same in every process.
 #[must_use]
 pub fn key_hash(key: &[u8]) -> Value {
     Value::Text(format!("{:016x}", xxh3_64(key)))
