@@ -38,7 +38,7 @@ impl ChildGuard {
         self.0.try_wait()
     }
 
-    /// True while the process runs, also while it is stopped by a signal.
+    /// True while the process runs, also while a signal has stopped it.
     pub fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }
@@ -56,12 +56,12 @@ impl ChildGuard {
     ///
     /// # Errors
     ///
-    /// When the process has ended and was waited for.
+    /// Fails when the process has ended and was waited for.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         kill_process(Pid::from_child(&self.0), signal).map_err(io::Error::from)
     }
 
-    /// Kills the process and waits for its end. No harm is done to one that has ended.
+    /// Kills the process and waits for its end. It has no effect on one that has ended.
     pub fn kill(&mut self) {
         // Both fail only for a process that has ended.
         let _ = self.0.kill();
@@ -95,12 +95,12 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Waits until all of these addresses accept connections. `child` is none for a server that was
+/// Waits until all of these addresses accept connections. `child` is `None` for a server that was
 /// started elsewhere.
 ///
 /// # Errors
 ///
-/// When the child ends before that, or `within` passes.
+/// Fails when the child ends before that, or `within` passes.
 pub fn wait_until_accepts(
     addresses: &[SocketAddr],
     mut child: Option<&mut ChildGuard>,

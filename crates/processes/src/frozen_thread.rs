@@ -1,10 +1,10 @@
-//! A thread that stands still, by a control group of the kernel.
+//! A thread that is frozen by a control group of the kernel.
 
 use std::io;
 
 use crate::group::Group;
 
-/// One thread of a process, which stands still until this is dropped. Its process goes on.
+/// One thread of a process, frozen until this is dropped. Its process continues.
 #[derive(Debug)]
 pub struct FrozenThread {
     group: Group,
@@ -12,12 +12,12 @@ pub struct FrozenThread {
 }
 
 impl FrozenThread {
-    /// Freezes the thread of this id, wherever it is.
+    /// Freezes the thread with this id, wherever it is.
     ///
     /// # Errors
     ///
-    /// With the path, when control groups cannot be made (who is not root may not), the kernel has
-    /// those of its second kind alone, which freeze whole processes, or the thread has ended.
+    /// Names the path, when control groups cannot be made (only root may), the kernel has only
+    /// those of its second kind, which freeze whole processes, or the thread has ended.
     pub fn new(thread: u32) -> io::Result<Self> {
         let group = Group::new("freezer", "tasks", &thread.to_string())?;
         if !group.is_first_kind {

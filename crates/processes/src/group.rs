@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Where the kernel shows its control groups.
+/// The kernel's folder of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// A control group, removed when dropped, which needs its processes gone.
+/// A control group, removed when dropped, after its processes have ended.
 #[derive(Debug)]
 pub(crate) struct Group {
     folder: PathBuf,
-    /// Whether it is of the kernel's first kind of groups, which has a tree for each controller.
+    /// True for the kernel's first kind of groups, which has a tree for each controller.
     pub(crate) is_first_kind: bool,
 }
 
 impl Group {
-    /// Makes a group under `controller`; `name` is this process's for it. `first_kind` is a file
-    /// that groups of the kernel's first kind have.
+    /// Makes a group under `controller`; `name` is this process's for it. `first_kind` is a file of
+    /// groups of the kernel's first kind.
     pub(crate) fn new(controller: &str, first_kind: &str, name: &str) -> io::Result<Self> {
         let first = Path::new(ROOT).join(controller);
         let is_first_kind = first.join(first_kind).exists();
@@ -54,7 +54,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The kernel lets go of ended processes a moment later.
+        // The kernel releases ended processes a moment later.
         for _ in 0..20 {
             if fs::remove_dir(&self.folder).is_ok() {
                 return;

@@ -1,8 +1,8 @@
 //! Child processes: guards that end them, free ports, readings from `/proc`, shares of a processor,
-//! limits of memory, and threads that stand still.
+//! limits of memory, and frozen threads.
 //!
 //! The bench, the demo, the lab and the tests start servers and databases. Each describes its own
-//! programs; ends, ports and readings are here. Linux alone has the files that are read.
+//! programs; ends, ports and readings are here. The files exist only on Linux.
 #![forbid(unsafe_code)]
 
 mod child;

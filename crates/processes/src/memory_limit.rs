@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::group::Group;
 
 /// A control group whose processes are killed when they use more memory than its limit. Pages of
-/// files and the kernel's own structures count. Socket buffers do, too; in groups of the kernel's
-/// first kind they have the same limit for themselves.
+/// files and the kernel's own structures count. Socket buffers also count; in groups of the
+/// kernel's first kind they have a separate limit of the same size.
 #[derive(Debug)]
 pub struct MemoryLimit {
     group: Group,
@@ -18,7 +18,7 @@ impl MemoryLimit {
     ///
     /// # Errors
     ///
-    /// With the path, when control groups cannot be made: who is not root may not.
+    /// Names the path, when control groups cannot be made: only root may do this.
     pub fn new(name: &str, bytes: u64) -> io::Result<Self> {
         let group = Group::new("memory", "memory.limit_in_bytes", name)?;
         let bytes = bytes.to_string();
@@ -38,11 +38,11 @@ impl MemoryLimit {
         self.group.folder()
     }
 
-    /// The most bytes that its processes used at a time, socket buffers included.
+    /// The maximum bytes that its processes used at a time, including socket buffers.
     ///
     /// # Errors
     ///
-    /// With the path, when the kernel does not count it.
+    /// Names the path, when the kernel does not count it.
     pub fn peak(&self) -> io::Result<u64> {
         let read = |file| -> io::Result<u64> {
             self.group.read(file)?.trim().parse().map_err(io::Error::other)

@@ -1,4 +1,4 @@
-//! Ports for servers that are about to be started.
+//! Ports for servers that start next.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,19 +12,19 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-/// Below the ports that the kernel hands out by itself (from 32768 on), so that no client's port,
-/// nor a server's that asked for port 0, takes one between this call and the server's start.
+/// Below the ports that the kernel assigns (from 32768 on), so that no client's port, nor that of a
+/// server with port 0, takes one between this call and the server's start.
 const PORTS: Range<u16> = 15_000..31_000;
 
-/// Claims that a process keeps, each with a file descriptor. The oldest go first: their servers
-/// run, or are gone.
+/// The maximum number of claims of a process, each with a file descriptor. The oldest go first:
+/// their servers run, or have ended.
 const CLAIMS_MAX: usize = 256;
 
-/// A name of the network namespace for each port that was given out: two processes that look for
-/// ports at the same time never get the same one.
+/// A name in the network namespace for each assigned port: two processes that look for ports at the
+/// same time never get the same one.
 static CLAIMS: Mutex<VecDeque<UnixListener>> = Mutex::new(VecDeque::new());
 
-/// A loopback port that was free a moment ago; another one at each call, of whichever process.
+/// A loopback port that was free a moment ago; another one at each call, in any process.
 ///
 /// # Errors
 ///
@@ -47,9 +47,9 @@ pub fn free_port() -> io::Result<u16> {
 
 /// `true` if a server could listen on the port now.
 ///
-/// The socket never listens itself. A child that another thread starts in this moment has a copy
-/// of it until it runs its program: were that one to listen, then it would accept in the server's
-/// place and keep it from the port. With `SO_REUSEADDR` a bound socket stands in no server's way.
+/// The socket never listens. A child that another thread starts at this moment has a copy of it
+/// until it runs its program: if the socket listened, the child would accept in the server's place
+/// and keep it from the port. With `SO_REUSEADDR` a bound socket does not hinder a server.
 fn can_be_bound(port: u16) -> bool {
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     let tried = || {

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use crate::group::Group;
 
-/// The period in which the share is granted anew, in microseconds.
+/// The period of the share, in microseconds.
 const PERIOD_US: u32 = 10_000;
 
-/// A control group, removed when dropped, which needs its processes gone.
+/// A control group, removed when dropped, after its processes have ended.
 #[derive(Debug)]
 pub struct Quota {
     group: Group,
@@ -20,7 +20,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// With the path, when control groups cannot be made: who is not root may not.
+    /// Names the path, when control groups cannot be made: only root may do this.
     pub fn new(name: &str, percent: u32) -> io::Result<Self> {
         let group = Group::new("cpu", "cpu.cfs_quota_us", name)?;
         let quota_us = percent * PERIOD_US / 100;
@@ -37,7 +37,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// With the path, when the process is gone or may not be moved.
+    /// Names the path, when the process has ended or may not be moved.
     pub fn enter(&self, pid: u32) -> io::Result<()> {
         self.group.write("cgroup.procs", &pid.to_string())
     }
@@ -46,7 +46,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// With the path, when the process is gone.
+    /// Names the path, when the process has ended.
     pub fn leave(&self, pid: u32) -> io::Result<()> {
         self.group.write_above("cgroup.procs", &pid.to_string())
     }

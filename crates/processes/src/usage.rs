@@ -1,15 +1,15 @@
-//! Readings of a process from `/proc`. Each is none for a process that is gone.
+//! Readings of a process from `/proc`. Each is `None` for a process that has ended.
 
 use std::fs;
 use std::time::Duration;
 
-/// Resident memory in bytes, now.
+/// The present resident memory in bytes.
 #[must_use]
 pub fn rss_bytes(pid: u32) -> Option<u64> {
     status_bytes(pid, "VmRSS:")
 }
 
-/// The most resident memory so far, in bytes.
+/// The maximum resident memory so far, in bytes.
 #[must_use]
 pub fn peak_rss_bytes(pid: u32) -> Option<u64> {
     status_bytes(pid, "VmHWM:")
@@ -21,18 +21,17 @@ fn status_bytes(pid: u32, field: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// CPU time of all threads, ended ones included, user and system: in clock ticks, mostly 10 ms.
+/// CPU time of all threads, including ended ones, user and system: in clock ticks, mostly 10 ms.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in brackets and may hold spaces and brackets.
+    // The second field is the program's name in brackets and may contain spaces and brackets.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// CPU time of the threads that run now, in nanoseconds; none also where the kernel keeps no
-/// `schedstat`.
+/// CPU time of the running threads, in nanoseconds; also none if the kernel keeps no `schedstat`.
 #[must_use]
 pub fn cpu_time_of_live_threads(pid: u32) -> Option<Duration> {
     let mut nanos = 0;
@@ -43,7 +42,7 @@ pub fn cpu_time_of_live_threads(pid: u32) -> Option<Duration> {
     Some(Duration::from_nanos(nanos))
 }
 
-/// The running processes that the main thread of `pid` started; empty for a process that is gone.
+/// The running processes that the main thread of `pid` started; empty for a process that has ended.
 #[must_use]
 pub fn children(pid: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -69,7 +68,7 @@ mod tests {
 
     #[test]
     fn both_clocks_of_a_process_agree() {
-        // One thread: only one of the clocks counts threads that have ended.
+        // One thread: only one of the clocks counts ended threads.
         let count = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo; read end";
         let mut child = Command::new("sh")
             .args(["-c", count])
