@@ -1,4 +1,4 @@
-//! A verifier that asks less of a certificate than rustls's own does.
+//! A verifier that requires less of a certificate than rustls's own.
 //!
 //! It always checks that the server holds the key of the certificate that it shows.
 
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-/// Accepts a certificate whatever name it is for.
+/// Accepts a certificate regardless of its name.
 #[derive(Debug)]
 pub(crate) struct AnyName {
     provider: Arc<CryptoProvider>,

@@ -1,7 +1,7 @@
 //! Reads PEM files for rustls, and builds the configurations of clients.
 //!
-//! The provider of cryptography is *ring* everywhere, and is always named: rustls itself picks one
-//! only while a program links exactly one.
+//! The provider of cryptography is *ring* everywhere, and is always named: rustls picks one
+//! automatically only while a program links exactly one.
 #![forbid(unsafe_code)]
 
 mod any_name;
@@ -62,7 +62,7 @@ pub enum CertsError {
         /// The reason.
         error: rustls::Error,
     },
-    /// A client has a certificate without a key, or a key alone.
+    /// A client has a certificate without a key, or a key without a certificate.
     #[error("a certificate and its key go together")]
     HalfAPair,
     /// The provider of cryptography lacks the protocol's versions.
@@ -75,7 +75,7 @@ pub enum CertsError {
 pub enum Trust {
     /// Every certificate: the connection is encrypted, the server is not authenticated.
     Any,
-    /// Certificates that lead to one of these issuers, whatever their name.
+    /// Certificates that lead to one of these issuers, regardless of their name.
     Issuers(RootCertStore),
     /// Certificates that lead to one of these issuers and are for the server's name.
     IssuersAndName(RootCertStore),
@@ -87,14 +87,14 @@ pub struct ClientOptions {
     /// The trusted issuers of servers' certificates, in PEM. `None`: every certificate is accepted,
     /// so connections are encrypted and servers are not authenticated.
     pub ca_cert: Option<PathBuf>,
-    /// This program's own certificate, for servers that ask for one, and those that lead to its
-    /// issuer, in PEM.
+    /// This program's own certificate, for servers that request one, and the chain to its issuer,
+    /// in PEM.
     pub chain_cert: Option<PathBuf>,
     /// The private key of the first certificate in `chain_cert`, in PEM or DER.
     pub key: Option<PathBuf>,
 }
 
-/// Begins a client's configuration: *ring*, TLS 1.2 and 1.3, and the certificates to accept.
+/// Starts a client's configuration: *ring*, TLS 1.2 and 1.3, and the certificates to accept.
 ///
 /// # Errors
 ///
@@ -159,8 +159,8 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertsEr
     }
 }
 
-/// The private key in a file. Its form is that of its bytes: like OpenSSL, this reads a PKCS#8 key
-/// under the label `RSA PRIVATE KEY`.
+/// The private key in a file. Its form is determined by its bytes: like OpenSSL, this reads a
+/// PKCS#8 key under the label `RSA PRIVATE KEY`.
 ///
 /// # Errors
 ///
@@ -193,22 +193,22 @@ fn contents(path: &Path) -> Result<Vec<u8>, CertsError> {
         .map_err(|error| CertsError::Io { path: path.to_owned(), error })
 }
 
-/// The largest file of certificates or keys, in bytes: that of a system's authorities has a few
-/// hundred kilobytes.
+/// The largest file of certificates or keys, in bytes: a system's authorities need a few hundred
+/// kilobytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `/dev/zero` never ends, and a pipe is waited for; both are no files.
+    /// `/dev/zero` never ends, and opening a pipe waits; neither is a regular file.
     #[test]
     fn what_is_no_regular_file_is_refused() {
         let why = roots(Path::new("/dev/zero")).unwrap_err().to_string();
         assert_eq!(why, "/dev/zero: it is not a regular file");
     }
 
-    /// The beginning of an RSA key in PKCS#8, which says what it is.
+    /// The start of an RSA key in PKCS#8, which identifies its form.
     #[test]
     fn a_key_is_what_its_bytes_say_whatever_its_label() {
         let path = std::env::temp_dir().join(format!("holdall-certs-{}.pem", std::process::id()));
