@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::hash::{Hash, Key};
 use crate::{NoRandomness, nonce, verifier};
 
-/// A login under way, whose first message is [`Client::first`].
+/// A login in progress, whose first message is [`Client::first`].
 pub struct Client {
     hash: Hash,
     password: Box<[u8]>,
@@ -29,16 +29,16 @@ pub enum ClientError {
     /// It is not `r=..,s=..,i=..`.
     #[error("the challenge is malformed")]
     Malformed,
-    /// The nonce does not begin with ours: the challenge answers something else.
+    /// The nonce does not start with the client's: the challenge answers another message.
     #[error("the challenge has another nonce")]
     Nonce,
-    /// The iterations are no number, none, or more than allowed.
+    /// The iterations are missing, not a number, or more than allowed.
     #[error("the challenge has a bad number of iterations")]
     Iterations,
 }
 
 impl Client {
-    /// Begins a login.
+    /// Starts a login.
     ///
     /// # Errors
     ///
@@ -59,8 +59,8 @@ impl Client {
         format!("n,,{}", self.bare)
     }
 
-    /// Answers the server's challenge. Returns the proof to send, and what checks the server's
-    /// answer to it. Costs as many hashes as the challenge asks for, up to `iterations_max`.
+    /// Answers the server's challenge. Returns the proof to send, and the check of the server's
+    /// answer to it. Costs as many hashes as the challenge demands, up to `iterations_max`.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Client {
 }
 
 impl Proven {
-    /// True if the server's answer shows that it knows the password, too.
+    /// True if the server's answer shows that it also knows the password.
     #[must_use]
     pub fn is_answered_by(&self, answer: &[u8]) -> bool {
         let said = answer.strip_prefix(b"v=").and_then(|said| STANDARD.decode(said).ok());

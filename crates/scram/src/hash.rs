@@ -1,4 +1,4 @@
-//! The hashes of the mechanisms, and the keys that they make.
+//! The hashes of the mechanisms, and the keys derived with them.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -73,7 +73,7 @@ impl Hash {
         (self.mac(salted.bytes(), b"Client Key"), self.mac(salted.bytes(), b"Server Key"))
     }
 
-    /// A key of these bytes; zeros stand for those that are missing.
+    /// A key of these bytes; missing ones are zeros.
     fn key(self, from: &[u8]) -> Key {
         let mut bytes = [0; KEY_BYTES];
         for (to, from) in bytes.iter_mut().zip(from) {
@@ -82,7 +82,7 @@ impl Hash {
         Key { bytes, hash: self }
     }
 
-    /// A key of these bytes, if it has as many as a digest.
+    /// A key of these bytes, if their number is that of a digest.
     pub(crate) fn whole_key(self, from: &[u8]) -> Option<Key> {
         (from.len() == self.len()).then(|| self.key(from))
     }
@@ -91,7 +91,7 @@ impl Hash {
 /// A key or digest. Compared in constant time, and never printed.
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// Zeros behind the digest.
+    /// Zeros after the digest.
     bytes: [u8; KEY_BYTES],
     hash: Hash,
 }

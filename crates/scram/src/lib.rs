@@ -8,10 +8,10 @@
 //!     client  (nothing)
 //! ```
 //!
-//! Bytes in, bytes out; each step costs a few thousand hashes at most. There is no channel binding.
-//! Names and passwords are taken as bytes: `SASLprep` is left to the user of the client.
+//! Bytes in, bytes out; each step costs at most a few thousand hashes. There is no channel binding.
+//! Names and passwords are taken as bytes: the client's user must apply `SASLprep`.
 //!
-//! rsasl 2.3, the library there is, tells a client that a user is unknown, and gives such a user
+//! rsasl 2.3, the existing library, shows a client that a user is unknown, and gives such a user
 //! another salt at each try.
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,7 @@ pub struct NoRandomness;
 ///
 /// # Errors
 ///
-/// When the system gives none.
+/// Fails when the system gives none.
 pub fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandomness)?;

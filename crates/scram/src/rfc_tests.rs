@@ -62,7 +62,7 @@ fn a_client_sends_what_the_examples_send() {
         let (last, proven) = client.prove(example.challenge().as_bytes(), 4096).unwrap();
         assert_eq!(last, example.last());
         assert!(proven.is_answered_by(example.answer().as_bytes()));
-        // A server that accepts without a signature of its own does not know the password.
+        // A server that accepts without its own signature does not know the password.
         let other = format!("v={}", example.proof);
         for answer in ["", "v=", "v=AAAA", "e=invalid-proof", other.as_str()] {
             assert!(!proven.is_answered_by(answer.as_bytes()), "{answer}");

@@ -1,7 +1,7 @@
 //! The server's side.
 //!
-//! A user that does not exist gets as far as the proof, with a verifier that the caller makes up.
-//! So a client does not learn who exists.
+//! A nonexistent user gets as far as the proof, with a verifier that the caller makes up. So a
+//! client does not learn which users exist.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,11 +10,11 @@ use crate::hash::Hash;
 use crate::verifier::Verifier;
 use crate::{NoRandomness, nonce, split};
 
-/// A login under way, of a user that the caller describes by a `U`.
+/// A login in progress, of a user that the caller describes by a `U`.
 #[derive(Debug)]
 pub struct Server<U> {
     hash: Hash,
-    /// Our part of the nonce.
+    /// The server's part of the nonce.
     nonce: String,
     stage: Stage<U>,
 }
@@ -29,12 +29,12 @@ enum Stage<U> {
     Confirming(U),
 }
 
-/// What the proof is judged by.
+/// The data to check the proof.
 #[derive(Debug)]
 struct Proving<U> {
     /// The client's first message up to its name.
     gs2_header: Vec<u8>,
-    /// The two messages so far, as they are signed.
+    /// The two messages so far, in their signed form.
     signed: Vec<u8>,
     /// Both parts.
     nonce: Vec<u8>,
@@ -45,7 +45,7 @@ struct Proving<U> {
 /// The answer to a client's message.
 #[derive(Debug)]
 pub enum Outcome<U> {
-    /// Send this, and go on.
+    /// Send this, and continue.
     Challenge(Vec<u8>),
     /// The client knows this user's password.
     Accepted(U),
@@ -68,7 +68,7 @@ impl<U: Clone> Server<U> {
     }
 
     /// Takes the client's next message. `look_up` gives the verifier of a name, and the user; for a
-    /// name that has none it makes a verifier up, always the same, and gives no user.
+    /// name without one it makes a verifier up, always the same, and gives no user.
     pub fn step(
         &mut self,
         message: &[u8],
@@ -131,7 +131,7 @@ impl<U: Clone> Server<U> {
 /// The client's first message.
 struct ClientFirst<'m> {
     gs2_header: &'m [u8],
-    /// Everything after it.
+    /// The rest of it.
     bare: &'m [u8],
     name: Vec<u8>,
     nonce: &'m [u8],
@@ -141,8 +141,8 @@ impl<'m> ClientFirst<'m> {
     fn parse(message: &'m [u8]) -> Option<Self> {
         let (flag, rest) = split(message, b',')?;
         let (authzid, bare) = split(rest, b',')?;
-        // `y`: the client could bind to the channel and sees that we cannot, which is so. `p=..`
-        // would be a mistake.
+        // `y`: the client could bind to the channel and sees that the server cannot, which is
+        // correct. `p=..` would be an error.
         if !matches!(flag, b"n" | b"y") {
             return None;
         }
@@ -157,7 +157,7 @@ impl<'m> ClientFirst<'m> {
     }
 }
 
-/// Takes back the escapes of `,` and `=` in a name.
+/// Removes the escapes of `,` and `=` in a name.
 fn unescape(name: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::with_capacity(name.len());
     let mut rest = name;
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// A proof counts once: with another nonce a recorded one is worth nothing.
+    /// A proof counts once: with another nonce a recorded one is useless.
     #[test]
     fn a_recorded_proof_is_refused() {
         let client = Client::new(Hash::Sha256, "user", "pencil").unwrap();

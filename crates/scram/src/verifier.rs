@@ -1,8 +1,8 @@
-//! The verifier: what a server keeps in place of a password.
+//! The verifier, which a server keeps in place of a password.
 //!
-//! A [`Verifier`] is a salt, a number of iterations, and two keys that follow from the password but
-//! do not give it back. With it a server checks a password that it receives (PLAIN, the text
-//! login) and one that it never sees (SCRAM). Its text form is RFC 5803's as PostgreSQL writes it:
+//! A [`Verifier`] is a salt, a number of iterations, and two keys derived from the password that do
+//! not reveal it. With it a server checks a password that it receives (PLAIN, the text login) and
+//! one that it never sees (SCRAM). Its text form is RFC 5803's as PostgreSQL writes it:
 //!
 //! ```text
 //!     SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>       (the last three in base64)
@@ -17,17 +17,17 @@ use base64::engine::general_purpose::STANDARD;
 use crate::hash::{Hash, Key};
 use crate::split;
 
-/// Most iterations that a text may ask for: a second of work.
+/// The maximum iterations that a text may demand: a second of work.
 const ITERATIONS_MAX: u32 = 4_000_000;
 
 const PREFIX: &[u8] = b"SCRAM-SHA-256$";
 
-/// The values that a server keeps of a password.
+/// The values that a server keeps for a password.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     /// The mechanism's hash.
     pub hash: Hash,
-    /// Hashes that it costs to try one password.
+    /// The number of hashes to try one password.
     pub iterations: NonZeroU32,
     /// The salt.
     pub salt: Box<[u8]>,
@@ -40,7 +40,7 @@ pub struct Verifier {
 /// The fault of a verifier's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifierError {
-    /// It begins otherwise.
+    /// It starts with another mechanism.
     #[error("is not a SCRAM-SHA-256 verifier")]
     Mechanism,
     /// The part with the keys is missing.
@@ -52,7 +52,7 @@ pub enum VerifierError {
     /// The second key is missing.
     #[error("lacks the ':' between the keys")]
     NoServerKey,
-    /// The iterations are no number from 1 to 4,000,000.
+    /// The iterations are not a number from 1 to 4,000,000.
     #[error("has a bad number of iterations")]
     Iterations,
     /// The salt is empty or not base64.
@@ -71,7 +71,7 @@ impl Verifier {
         Self { hash, iterations, salt: salt.into(), stored_key: hash.of(&client_key), server_key }
     }
 
-    /// True if it was derived from this password. Costs as much as deriving it, whatever the
+    /// True if it was derived from this password. Costs as much as deriving it, regardless of the
     /// answer.
     #[must_use]
     pub fn is_of(&self, password: &[u8]) -> bool {
@@ -108,7 +108,7 @@ impl Verifier {
     }
 }
 
-/// A number of iterations from 1 to `max`, in digits alone.
+/// A number of iterations from 1 to `max`, in digits only.
 pub(crate) fn iterations(digits: &[u8], max: u32) -> Option<NonZeroU32> {
     let is_plain = digits.iter().all(u8::is_ascii_digit);
     let number: NonZeroU32 = str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()?;
