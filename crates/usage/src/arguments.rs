@@ -9,12 +9,12 @@ use clap::{Command, Error, Parser};
 
 use crate::{EXIT_USAGE, nearest};
 
-/// Parses the words behind a command's name.
+/// Parses the words after a command's name.
 ///
 /// # Errors
 ///
-/// The status to end with: 0 when a page was asked for and printed, [`EXIT_USAGE`] when the words
-/// are wrong. What is wrong with them was printed to stderr.
+/// Returns the status to end with: 0 when a requested page was printed, [`EXIT_USAGE`] when the
+/// words are wrong. The fault was printed to stderr.
 pub fn parse<P: Parser>(
     command: &str,
     words: impl IntoIterator<Item = OsString>,
@@ -22,14 +22,14 @@ pub fn parse<P: Parser>(
     let line: Vec<OsString> = std::iter::once(OsString::from(command)).chain(words).collect();
     P::try_parse_from(&line).map_err(|error| {
         let error = with_hint(error, line.get(1), P::command());
-        // Nobody is left to tell when the stream is closed.
+        // If the stream is closed, there is no reader.
         let _ = error.print();
         if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS }
     })
 }
 
-/// Names the subcommand that was perhaps meant. clap alone passes over short names, and over a
-/// word that could have been a file.
+/// Names the subcommand that was perhaps meant. clap itself ignores short names, and a word that
+/// could have been a file.
 fn with_hint(mut error: Error, first: Option<&OsString>, mut command: Command) -> Error {
     let Some(word) = first.and_then(|word| word.to_str()).filter(|_| error.use_stderr()) else {
         return error;

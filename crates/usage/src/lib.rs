@@ -1,5 +1,5 @@
 //! Wrong words of command lines and files: the name that was perhaps meant, the exit status, and
-//! whether findings have colours.
+//! the use of colours in findings.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "clap")]
@@ -17,8 +17,7 @@ pub use nearest::{hint, nearest};
 /// The exit status for a wrong command line: `EX_USAGE` of `sysexits.h`.
 pub const EXIT_USAGE: u8 = 64;
 
-/// True if what is printed may have colours: the output is a terminal, and `NO_COLOR` is unset or
-/// empty.
+/// True if output may have colours: it is a terminal, and `NO_COLOR` is unset or empty.
 ///
 /// Source: <https://no-color.org>
 #[must_use]
@@ -26,7 +25,7 @@ pub fn has_colours() -> bool {
     io::stdout().is_terminal() && !is_refused(env::var_os("NO_COLOR").as_deref())
 }
 
-/// True if this value of `NO_COLOR` asks for output without colours.
+/// True if this value of `NO_COLOR` disables colours.
 fn is_refused(no_color: Option<&OsStr>) -> bool {
     no_color.is_some_and(|value| !value.is_empty())
 }

@@ -2,16 +2,16 @@
 
 use std::cmp::Reverse;
 
-/// Characters of a name that are compared. A name may come from a file, and comparing two takes
-/// time in the product of their lengths.
+/// The maximum number of compared characters of a name. A name may come from a file, and comparing
+/// two takes time in the product of their lengths.
 const NAME_CHARS_MAX: usize = 64;
 
 /// The known name that differs least from `name`, if it differs by at most a third of the
 /// characters of `name`, or by one.
 ///
-/// A difference is a character to put in, to take out, to change, or to swap with its neighbour;
+/// A difference is a character to insert, to delete, to change, or to swap with its neighbour;
 /// upper and lower case are alike. Of names that differ equally, the one with the longer common
-/// beginning counts.
+/// start counts.
 #[must_use]
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let same = |known: &str| name.chars().zip(known.chars()).take_while(|(a, b)| a == b).count();
