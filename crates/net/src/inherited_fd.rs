@@ -1,7 +1,7 @@
 //! A listening socket that the parent program left open, named by its descriptor's number.
 //!
-//! A number alone does not prove that no other code owns the descriptor, so it is not taken.
-//! Instead, the process requests a copy from the kernel by sending the descriptor to itself.
+//! The number does not prove that no other code owns the descriptor, so it is not taken. Instead,
+//! the process requests a copy from the kernel by sending the descriptor to itself.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -183,8 +183,8 @@ impl Draft {
         Ok(())
     }
 
-    /// As in memcached, only `-S` means the binary protocol and only `-Y` means text; with both,
-    /// each has its own login.
+    /// As in memcached, `-S` without `-Y` is for the binary protocol, and `-Y` without `-S` for
+    /// text; with both, each has its own login.
     fn resolve_login(
         &mut self,
         environment: &Environment,

@@ -1,8 +1,8 @@
 //! The cache's memory: anonymous, or a file that outlives the process (`-e`).
 //!
 //! Faulty content of a file costs the cache, not the service: the server logs the reason and starts
-//! empty, as memcached does. A file that belongs to another program, or is in use, prevents the
-//! start.
+//! empty, as memcached does. A file that the server must not overwrite, or that is in use, prevents
+//! the start.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

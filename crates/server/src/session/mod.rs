@@ -112,7 +112,7 @@ impl Worker {
     ///
     /// # Panics
     ///
-    /// Fails when more threads use the store than it was made for.
+    /// Panics when more threads use the store than it was made for.
     #[must_use]
     #[expect(
         clippy::expect_used,
