@@ -1,10 +1,10 @@
-//! The table's growth as a lookup feels it: the latency of batches of lookups in steady state,
-//! against the same batches while the table doubles under an inserting thread.
+//! The latency of lookups while the table grows: batches of lookups in steady state, compared with
+//! the same batches while the table doubles under an inserting thread.
 //!
-//! `cargo bench -p holdall-store --bench growth`. The two take turns within one run, a fresh store
-//! for each round. In the steady turn the other thread overwrites at the pace at which it inserts
-//! in the growing one, so that only the growth differs. It inserts in bursts and sleeps between
-//! them, so that a machine of two processors is not full.
+//! `cargo bench -p holdall-store --bench growth`. The two phases alternate within one run, with a
+//! fresh store for each round. In the steady phase the other thread overwrites items at the rate at
+//! which it inserts them in the growing phase, so that only the growth differs. It inserts in
+//! bursts and sleeps between them, so that a machine with two processors is not full.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
 
 mod common;
@@ -19,7 +19,7 @@ use common::{key, set};
 
 /// Keys looked up; stored before anything is measured.
 const KEYS: u64 = 200_000;
-/// Keys inserted while lookups are timed: with these the table doubles once and more.
+/// Keys inserted while lookups are timed: they make the table double at least once.
 const INSERTED: u64 = 400_000;
 const ROUNDS: usize = 5;
 /// Lookups timed together.
@@ -69,7 +69,7 @@ fn read(me: &Handle, done: &AtomicBool, times: &mut Vec<u64>) {
     }
 }
 
-/// One round: a full store, a writer beside the reader. Returns by how much the table grew.
+/// One round: a full store, a writer and the reader. Returns the factor by which the table grew.
 fn round(grows: bool, times: &mut Vec<u64>) -> f64 {
     let config = Config { memory_bytes: 256 << 20, ..Config::default() };
     let store = Store::new(config).unwrap();

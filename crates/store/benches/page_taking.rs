@@ -1,10 +1,10 @@
-//! The wait of a store that takes a page of another class: the page's items are evicted, or moved,
-//! before it has its chunk.
+//! The latency of a store that takes a page of another class: the page's items are evicted or moved
+//! before the store gets its chunk.
 //!
 //! `cargo bench -p holdall-store --bench page_taking`. A memory full of small items gets large
-//! ones, and small ones again. There is one thread, and the cleaner takes its steps between stores;
-//! so what is timed is one store alone, without the sections of others. It took a page if the count
-//! of moved pages grew meanwhile.
+//! items, and then small ones again. One thread runs the stores and, between them, the steps of the
+//! cleaner. So the benchmark times only stores, without the sections of other threads. A store took
+//! a page if the count of moved pages grew during the store.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
 
 mod common;
@@ -18,7 +18,7 @@ const MEMORY: u64 = 256 << 20;
 const ROUNDS: usize = 5;
 /// Bytes that are stored between two steps of the cleaner, so that stores outrun it.
 const BYTES_PER_STEP: usize = 2 << 20;
-/// Stores of less are not looked at: to empty a page takes longer.
+/// Shorter stores are not examined: emptying a page takes longer.
 const NANOS_AT_LEAST: u64 = 3_000;
 
 /// Nanoseconds of stores.
@@ -28,31 +28,31 @@ struct Times {
     others: Vec<u64>,
 }
 
-/// A store with its cleaner, and what its stores took.
+/// A store with its cleaner, and the times of its stores.
 struct Bench {
     me: Handle,
     cleaner: Cleaner,
     next: u64,
-    /// Pages that have moved, as far as was looked.
+    /// Number of moved pages at the last look.
     moved: u64,
     times: Times,
 }
 
 impl Bench {
-    /// `true` if pages have moved since it was called last.
+    /// `true` if pages have moved since the last call.
     fn has_moved(&mut self) -> bool {
         let moved = self.me.store().stats().slabs_moved;
         std::mem::replace(&mut self.moved, moved) != moved
     }
 
-    /// Stores values of this size until as many bytes as the memory has were stored.
+    /// Stores values of this size until the memory's number of bytes was stored.
     fn store<const BYTES: usize>(&mut self) {
         let items = usize::try_from(MEMORY).unwrap() / BYTES;
         for item in 0..items {
             if item % (BYTES_PER_STEP / BYTES) == 0 {
                 self.me.quiesce();
                 self.me.rest();
-                // The thread goes on at once while there is work.
+                // The thread continues at once while there is work.
                 let _ = (0..4).any(|_| !self.cleaner.step(1, 2000).busy);
                 self.me.begin_turn(1);
                 self.has_moved();

@@ -1,9 +1,9 @@
-//! The store alone: hits, misses, one hot key and stores, on one and two threads, taking turns in
-//! one run.
+//! Throughput of the store: hits, misses, one hot key and stores, on one and two threads,
+//! alternating in one run.
 //!
-//! `cargo bench -p holdall-store`. Prints millions of operations a second as the median of the
-//! rounds with least and greatest, then the ratios that matter: two threads against one, one hot
-//! key against random keys.
+//! `cargo bench -p holdall-store`. Prints millions of operations per second (median, minimum and
+//! maximum of the rounds), then the ratios that matter: two threads against one, one hot key
+//! against random keys.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark stops where it fails")]
 
 mod common;
@@ -20,7 +20,7 @@ const KEYS: u64 = 1_000_000;
 const ROUNDS: usize = 7;
 /// Operations of one thread in one round.
 const OPERATIONS: u64 = 2_000_000;
-/// Requests that a worker has at hand, so that their cache misses overlap.
+/// Requests that a worker holds together, so that their cache misses overlap.
 const BATCH: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn median(rates: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// Median, least and greatest of the ratios of two cases, round by round.
+/// Median, minimum and maximum of the ratios of two cases, round by round.
 fn ratio(cases: &[Case], over: &str, under: &str) -> String {
     let find = |name: &str| cases.iter().find(|case| case.name == name).unwrap();
     let pairs = find(over).rates.iter().zip(&find(under).rates);

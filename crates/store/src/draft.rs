@@ -1,4 +1,4 @@
-//! Drafts: items being written, in owned chunks that no reader can see yet.
+//! Drafts: items being written, in owned chunks that no reader can see.
 //!
 //! Relaxed is enough for every word of a draft: no other thread reads them before the draft is
 //! linked, and the linking publishes them.
@@ -25,13 +25,13 @@ pub struct NewItem<'k> {
     pub key: &'k [u8],
     /// Client flags.
     pub flags: u32,
-    /// Second of death since the store's start; 0 is never.
+    /// Second of expiry since the store's start; 0 is never.
     pub deadline: u32,
     /// Bytes of the value.
     pub value_len: usize,
-    /// The key came as base64, and replies echo it so.
+    /// The key came as base64, and replies echo it in base64.
     pub base64_key: bool,
-    /// It gets a cas unique when it is linked: one is chosen for it, or will be shown.
+    /// It gets a cas unique when it is linked, because a client chose one or will receive it.
     pub has_cas: bool,
 }
 
@@ -42,7 +42,7 @@ pub enum DraftError {
     TooLarge,
     /// Nothing is evictable, or eviction is off (`-M`).
     OutOfMemory,
-    /// The key's namespace has as many bytes as it may have (`Namespace::bytes_max`).
+    /// The key's namespace has reached its limit of bytes (`Namespace::bytes_max`).
     OverQuota,
 }
 
@@ -56,7 +56,7 @@ pub struct Draft {
     piece: ChunkRef,
     value_len: u32,
     filled: u32,
-    /// Byte at which an inline value begins; zero if the value is chained.
+    /// Byte at which an inline value starts; zero if the value is chained.
     inline_at: u16,
     class: ClassId,
 }
@@ -170,8 +170,8 @@ impl Draft {
         self.thread.store.arena.header(self.head).shape().has(Shape::CAS)
     }
 
-    /// `true` if key length, flags and form of the key are those of the item, and so is the key if
-    /// the draft is of the item's key.
+    /// `true` if key length, flags and form of the key are those of the item; then the key is
+    /// equal, too, if the draft is for the item's key.
     pub(crate) fn has_facts_of(&self, item: &Item<'_>) -> bool {
         let arena = &self.thread.store.arena;
         let header = arena.header(self.head);
@@ -191,17 +191,17 @@ impl Draft {
         self.set(item.header.shape().0 & MARKS, true);
     }
 
-    /// Sets the second of death (0: never).
+    /// Sets the second of expiry (0: never).
     pub fn set_deadline(&mut self, deadline: u32) {
         self.thread.store.arena.header(self.head).deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// Sets whether the item is stale from the beginning.
+    /// Sets whether the item is stale from the start.
     pub fn set_stale(&mut self, stale: bool) {
         self.set(Shape::STALE, stale);
     }
 
-    /// Sets whether a recache win of the item has been handed out from the beginning.
+    /// Sets whether a recache win of the item counts as handed out from the start.
     pub fn set_won(&mut self, won: bool) {
         self.set(Shape::WON, won);
     }
@@ -301,7 +301,7 @@ impl Drop for Draft {
 }
 
 /// `true` if an inline item of these bytes would have to be chained to get a cas unique later. No
-/// item changes so, since a copy of it is made under its key's lock, where no memory is taken.
+/// item changes so, because it is copied under its key's lock, where no memory is taken.
 #[inline]
 fn is_nearly_chained(plain: usize) -> bool {
     plain > CHUNK_BYTES_MAX - CAS_BYTES - 2 * STAMP_BYTES

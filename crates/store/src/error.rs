@@ -1,4 +1,4 @@
-//! Errors of building a store, and of the file that its memory may lie in.
+//! Errors of building a store and of its memory file.
 
 use std::io;
 #[cfg(not(miri))]
@@ -23,26 +23,26 @@ pub enum StoreError {
     /// A setting is out of its range.
     #[error("{0}")]
     Config(&'static str),
-    /// Memory that another process has passed on does not fit into the limit.
+    /// Memory passed on by another process does not fit into the limit.
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
 
-/// The reason for which the memory limit stays as it is.
+/// The reason why the memory limit does not change.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LimitError {
-    /// The address space that was reserved at the start ends here: at four times the limit that the
-    /// store was made with, or where references end.
+    /// The address space reserved at the start ends here: at four times the limit that the store
+    /// was made with, or at the end of references.
     #[error("the limit can be raised to {most} bytes at the most")]
     TooLarge {
-        /// The greatest limit, in bytes.
+        /// The maximum limit, in bytes.
         most: u64,
     },
-    /// This much is in use that is not evicted: index, bags, buffers and room for some items; and
+    /// This many bytes in use cannot be evicted: index, bags, buffers and room for some items; also
     /// all items, if the store evicts nothing.
     #[error("{least} bytes are in use that cannot be evicted")]
     InUse {
-        /// The least limit, in bytes.
+        /// The minimum limit, in bytes.
         least: u64,
     },
 }
@@ -59,7 +59,7 @@ pub enum FileError {
     /// Another process has locked it.
     #[error("{0} is in use by another process")]
     InUse(PathBuf),
-    /// It holds something else, which is not overwritten.
+    /// It holds other content, which is not overwritten.
     #[error("{0} is not a memory file of holdall: remove it or name another")]
     Foreign(PathBuf),
     /// A directory, a device, a symbolic link.
@@ -76,7 +76,7 @@ pub enum FileError {
     NoRoom {
         /// The file.
         path: PathBuf,
-        /// Free, with what the file already takes.
+        /// Free space, including the space that the file already takes.
         free_mb: u64,
         /// The memory limit.
         needed_mb: u64,

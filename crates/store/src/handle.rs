@@ -38,7 +38,7 @@ impl Store {
 }
 
 impl Handle {
-    /// Begins a turn: the thread is about to use the store. `now_secs` is the present second since
+    /// Starts a turn: the thread is about to use the store. `now_secs` is the present second since
     /// the store's start.
     pub fn begin_turn(&self, now_secs: u32) {
         self.thread.begin_turn(now_secs);
@@ -50,8 +50,8 @@ impl Handle {
         self.thread.now_secs()
     }
 
-    /// Announces, between requests, that the thread holds no reference. Frees what no thread can
-    /// read any more.
+    /// Announces, between requests, that the thread holds no reference. Frees memory that no thread
+    /// can read any more.
     ///
     /// # Panics
     ///
@@ -73,7 +73,7 @@ impl Handle {
         self.thread.rest();
     }
 
-    /// Takes memory for a new item, and evicts other items if need be.
+    /// Takes memory for a new item, and evicts other items if necessary.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Handle {
                 let found = section.find(hash, key);
                 let found = found.filter(|item| item.liveness() == Liveness::Live);
                 let Some(item) = found.filter(|item| !item.has_cas()) else { return true };
-                // What makes room for the copy passes the item over.
+                // The eviction that makes room for the copy skips the item.
                 item.spare();
                 NewItem {
                     key,
@@ -106,7 +106,7 @@ impl Handle {
             };
             let Ok(draft) = self.draft(new) else { return false };
             let given = self.section().give_cas(hash, key, draft);
-            // `None`: another item has come meanwhile.
+            // `None`: another item has been stored in the meantime.
             if let Some(is_given) = given {
                 return is_given;
             }
@@ -136,7 +136,7 @@ impl Handle {
     pub fn on_evict(&self, observer: Option<Observer>) {
         let by_chunk = observer.map(|observer| -> ChunkObserver {
             Box::new(move |thread, chunk| {
-                // Linked still: an eviction calls this under the stripe, before it unlinks.
+                // Still linked: an eviction calls this under the stripe, before it unlinks.
                 if let Some(item) = ReadGuard::open(thread).linked(chunk) {
                     observer(&item);
                 }
@@ -163,7 +163,7 @@ impl Handle {
         debug_assert!(flushed.is_ok(), "a flush of everything needs no place");
     }
 
-    /// Kills every linked item whose key begins with `prefix`, in no time that grows with the
+    /// Kills every linked item whose key starts with `prefix`. The time does not grow with the
     /// number of items. An empty prefix kills all, as [`flush`](Self::flush) does.
     ///
     /// # Errors
@@ -175,14 +175,14 @@ impl Handle {
         self.store().invalidations.add(named).map_err(|_| TooManyPrefixes)
     }
 
-    /// Counts items by these namespaces from now on, and limits their bytes. What was counted under
-    /// a number stays. Every item is looked at, unless the prefixes are those of before: stores
-    /// wait while the items of their stripe of the table are.
+    /// Counts items by these namespaces from now on, and limits their bytes. Numbers keep their
+    /// counts. Every item is examined, unless the prefixes are unchanged: stores wait while the
+    /// items of their stripe of the table are examined.
     pub fn set_namespaces(&self, namespaces: &Arc<Namespaces>) {
         set_namespaces(&self.thread, namespaces);
     }
 
-    /// Does the scheduled flush that [`Store::claim_flush`] has given to the caller.
+    /// Does the scheduled flush that the caller got from [`Store::claim_flush`].
     pub fn flush_scheduled(&self) {
         self.flush();
         self.store().control().flush_done();

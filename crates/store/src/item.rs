@@ -41,7 +41,7 @@ pub struct Item<'s> {
     pub(crate) thread: &'s Rc<ThreadState>,
     pub(crate) chunk: ChunkRef,
     pub(crate) header: &'s Header,
-    /// Its state by which a change is decided; see [`Item::judge`].
+    /// The state by which a change is decided; see [`Item::judge`].
     judged: Option<Liveness>,
 }
 
@@ -69,9 +69,9 @@ impl<'s> Item<'s> {
         self.header.shape()
     }
 
-    /// Judges the item once for the whole decision on a change, and returns the births of what
-    /// takes its place: `births`, which were read before. If the item is flushed, they are those
-    /// after the flush: what is stored because of a flush is not of it.
+    /// Judges the item once for the whole decision on a change, and returns the births of its
+    /// replacement: `births`, which were read before. If the item is flushed, they are those after
+    /// the flush: an item stored because of a flush is not covered by it.
     #[inline]
     pub(crate) fn judge(&mut self, births: Births) -> Births {
         let liveness = self.liveness();
@@ -104,8 +104,8 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// State of an item that was deleted, or is older than the last invalidation; its deadline
-    /// aside.
+    /// State of an item that was deleted, or is older than the last invalidation, apart from its
+    /// deadline.
     #[cold]
     fn unusual(&self) -> Liveness {
         match self.survives() {
@@ -115,19 +115,18 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// `Some` if no invalidation since the item's birth was of its key: its shape, and its birth.
+    /// `Some` if no invalidation since the item's birth covers its key: its shape, and its birth.
     fn survives(&self) -> Option<(Shape, u64)> {
         let store = &*self.thread.store;
-        // Acquire: partner of the Release in `renew`; what the code stands for is visible.
+        // Acquire: partner of the Release in `renew`; the code's number is visible.
         let shape = Shape(self.header.shape.load(Ordering::Acquire));
         let birth = store.invalidations.born(shape.birth(), || self.word(shape.stamp_at()));
         let is_hit = store.invalidations.hits(self.key(), birth, |prefix| store.hash(prefix));
         (!is_hit).then_some((shape, birth))
     }
 
-    /// Gives an item that is older than the newest code, and has survived all invalidations so far,
-    /// that code; `false` if it has not survived. Needs no lock: no other thread relies on the
-    /// birth.
+    /// Gives the newest code to an item that is older and has survived all invalidations so far;
+    /// `false` if it has not survived. Needs no lock: no other thread relies on the birth.
     pub(crate) fn renew(&self) -> bool {
         // Before the judgement: the item survives everything up to this number.
         let (code, newest) = self.thread.store.invalidations.newest();
@@ -172,7 +171,7 @@ impl<'s> Item<'s> {
         self.thread.store.arena.word(self.header, at).load(Ordering::Relaxed)
     }
 
-    /// `true` if it has a cas unique. One that has none has never been shown with one; see
+    /// `true` if it has a cas unique. An item without one has never been shown with one; see
     /// [`Handle::give_cas`](crate::Handle::give_cas).
     #[inline]
     #[must_use]
@@ -192,15 +191,16 @@ impl<'s> Item<'s> {
         self.has_cas().then(|| self.thread.store.arena.long(self.header))
     }
 
-    /// The cas unique with the marks of the invalidation that gave it. [`cas`](Self::cas),
-    /// [`is_stale`](Self::is_stale) and [`is_won`](Self::is_won) apart may be of two moments.
+    /// The cas unique with the marks of the invalidation that gave it. Separate calls of
+    /// [`cas`](Self::cas), [`is_stale`](Self::is_stale) and [`is_won`](Self::is_won) may differ in
+    /// time.
     #[inline]
     #[must_use]
     pub fn version(&self) -> Version {
         version::read(self.unique(), &self.header.shape)
     }
 
-    /// Second of death since the store's start; 0 is never.
+    /// Second of expiry since the store's start; 0 is never.
     #[inline]
     #[must_use]
     pub fn deadline(&self) -> u32 {
@@ -235,7 +235,7 @@ impl<'s> Item<'s> {
         self.thread.store.slabs.class_of(&self.thread.store.arena, self.chunk)
     }
 
-    /// The key came as base64 and is echoed so.
+    /// The key came as base64 and is echoed as base64.
     #[must_use]
     pub fn is_base64_key(&self) -> bool {
         self.shape().has(Shape::BASE64)
@@ -348,7 +348,7 @@ impl<'s> Item<'s> {
         Some(Pin::counted(self.thread, head, self.value_len(), self.first_piece()))
     }
 
-    /// Marks the item as used now, and as read. A store only if the mark changes: at most once a
+    /// Marks the item as used now, and as read. Stores only if the mark changes: at most once per
     /// second, and once for each bag of its class opened since. Returns the class, which it had to
     /// look up.
     #[inline(always)]
@@ -361,13 +361,13 @@ impl<'s> Item<'s> {
         class
     }
 
-    /// Marks the item as used now, but not as read (an `add` that finds it there).
+    /// Marks the item as used now, but not as read (for an `add` that finds the item).
     #[inline]
     pub fn bump(&self) {
         self.bump_in(self.class());
     }
 
-    /// Lets the next passes over the item keep it, as if it was used now. Its last access stays.
+    /// Makes the next passes over the item keep it as just used. Its last access does not change.
     pub(crate) fn spare(&self) {
         let word = &self.header.recency;
         let mark = recency::mark_of(self.thread.recency(self.class()));
@@ -380,7 +380,7 @@ impl<'s> Item<'s> {
         self.thread.note_touch(self.chunk);
     }
 
-    /// Sets the second of death (0: never). For use inside
+    /// Sets the second of expiry (0: never). For use inside
     /// [`Section::update`](crate::Section::update).
     pub fn set_deadline(&self, deadline: u32) {
         self.header.deadline.store(deadline, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 //! A [`Store`] holds items by key within one memory limit. It knows items, not commands. Each
 //! thread joins it and gets a [`Handle`]. A [`Section`] looks keys up without locks and changes
 //! them under striped locks; a [`Draft`] is an item being written. The [`Cleaner`] does the
-//! background work in steps. Times are seconds since the store's start, given by the caller: the
-//! store has no clock.
+//! background work in steps. The caller passes times, in seconds since the store's start: the store
+//! has no clock.
 //!
 //! # Layers
 //!

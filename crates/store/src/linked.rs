@@ -43,8 +43,8 @@ impl<'s> ReadGuard<'s> {
     }
 
     /// The item in a chunk that was noted in an earlier section, if one is linked there. The page
-    /// may have been cut differently since: then the chunk's first bytes may be in the middle of
-    /// another one, and no header.
+    /// may have been recut since: then the chunk's first bytes may lie in the middle of another
+    /// chunk, and be no header.
     pub(crate) fn noted(&self, chunk: ChunkRef) -> Option<Item<'_>> {
         let store = &self.thread.store;
         store.slabs.is_cut(&store.arena, chunk).then(|| self.linked(chunk)).flatten()
@@ -54,7 +54,7 @@ impl<'s> ReadGuard<'s> {
 impl Drop for ReadGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Whatever the order of eviction is by now: the next section must not find them.
+        // For any present order of eviction: the next section must not find them.
         if self.thread.depth() == 1 && self.thread.has_touched() {
             move_touched(self.thread);
         }
@@ -77,7 +77,7 @@ pub(crate) enum Verdict {
     },
 }
 
-/// The key of an item of this shape that another process left. The caller has checked that the key
+/// The key of an item of this shape left by another process. The caller has checked that the key
 /// lies within its chunk, and no other thread uses the store.
 #[cfg(not(miri))]
 pub(crate) fn key_left(store: &Store, chunk: ChunkRef, shape: Shape) -> &[u8] {
@@ -92,8 +92,8 @@ pub(crate) fn hash_of(store: &Store, chunk: ChunkRef) -> u64 {
     with_key(store, chunk, |key| store.hash(key))
 }
 
-/// Shows `look` the key of an item that the caller has found in its section, of one whose stripe
-/// it holds, or of a draft that it owns.
+/// Passes to `look` the key of an item that the caller has found in its section, of one whose
+/// stripe it holds, or of a draft that it owns.
 #[inline]
 pub(crate) fn with_key<T>(store: &Store, chunk: ChunkRef, look: impl FnOnce(&[u8]) -> T) -> T {
     let header = store.arena.header(chunk);
@@ -103,7 +103,7 @@ pub(crate) fn with_key<T>(store: &Store, chunk: ChunkRef, look: impl FnOnce(&[u8
     look(unsafe { store.arena.bytes(header, shape.key_at(), shape.key_len()) })
 }
 
-/// Splits one bucket of the table; `false` if it needs none, or cannot. The caller is in a section.
+/// Splits one bucket of the table; `false` if it need not, or cannot. The caller is in a section.
 pub(crate) fn grow_table(store: &Store) -> bool {
     let grant = |wanted: Wanted<'_>| commit(store, wanted);
     store.table.split_one(|chunk| hash_of(store, chunk), grant) == Split::Done
@@ -126,10 +126,10 @@ pub(crate) fn item_bytes(store: &Store, header: &Header, shape: Shape) -> u64 {
     shape.end() as u64 + u64::from(value)
 }
 
-/// Makes an item of a finished draft's chunk, in the newest bag of a queue but not yet in the
-/// table. Returns the cas unique that `cas` gave it, 0 if it has no room for one. `None`, and the
-/// chunk is freed, if no bag block could be had. The caller holds the key's stripe, and took
-/// `births` under it before it decided to store.
+/// Makes a finished draft's chunk an item, in the newest bag of a queue but not yet in the table.
+/// Returns the cas unique that `cas` gave it, 0 if it has no room for one. `None`, and the chunk is
+/// freed, if no bag block is available. The caller holds the key's stripe, and took `births` under
+/// it before it decided to store.
 #[inline(always)]
 pub(crate) fn link(
     thread: &ThreadState,
@@ -261,8 +261,8 @@ pub(crate) fn unlink(thread: &ThreadState, chunk: ChunkRef) {
     thread.retire(chunk, bytes);
 }
 
-/// Locks the key (of this hash) of an item found in the caller's section, and does what `judge`
-/// says if the item is still linked. `None` if it is not.
+/// Locks the key (of this hash) of an item found in the caller's section, and carries out the
+/// verdict of `judge` if the item is still linked. `None` if it is not.
 pub(crate) fn with_linked(
     thread: &Rc<ThreadState>,
     chunk: ChunkRef,
@@ -317,14 +317,15 @@ fn move_to(item: &Item<'_>, bag: u8) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relocated {
     Moved,
-    /// It was dead, and is unlinked now, or it was not linked any more. `to` is still the caller's.
+    /// It was dead and is now unlinked, or it was no longer linked. The caller still owns `to`.
     NotLinked,
-    /// Its bag has no block for it, or too many pieces of its item move. Nothing has changed.
+    /// Its bag has no block for it, or too many pieces of its item are moving. Nothing has changed.
     NoRoom,
 }
 
 /// Moves a linked item of one chunk into another chunk of its class, which the caller owns. It
-/// stays in its bag. The old chunk is retired, so who found the item there goes on reading it.
+/// stays in its bag. The old chunk is retired, so a thread that found the item there can still read
+/// it.
 ///
 /// The caller holds the order lock of the item's list.
 pub(crate) fn relocate(
@@ -339,8 +340,8 @@ pub(crate) fn relocate(
     let Some(slot) = locked.find_ref(from) else { return Relocated::NotLinked };
     // SAFETY: linked, and the caller is inside a section.
     let item = unsafe { Item::found(thread, from) };
-    // The copy is born at the newest code's number, or later. So a purge that does not come to it,
-    // because it has seen the page of `to` already, leaves nothing older than itself behind.
+    // The copy is born at the newest code's number, or later. So a purge that misses it, because it
+    // has already seen the page of `to`, leaves nothing older than itself behind.
     if item.liveness() != Liveness::Live || !item.renew() {
         thread.count(list.id(), Count::Reclaimed, 1);
         locked.remove(slot);
@@ -362,7 +363,7 @@ pub(crate) fn relocate(
     store.blocks.slot(position).store(0, Ordering::Relaxed);
     item.header.pos.store(0, Ordering::Relaxed);
     thread.retire(from, item_bytes(store, item.header, header.shape()));
-    // A GET may have left a mark in the old chunk meanwhile.
+    // A GET may have left a mark in the old chunk in the meantime.
     let last = item.header.recency.load(Ordering::Relaxed);
     if last != seen {
         header.recency.store(last, Ordering::Relaxed);
@@ -371,7 +372,7 @@ pub(crate) fn relocate(
     Relocated::Moved
 }
 
-/// Copies a linked item of one chunk into the chunk `to`, which the caller owns, all but its
+/// Copies a linked item of one chunk into the chunk `to`, which the caller owns, except its
 /// position. Returns the recency word that was copied. The caller holds the item's stripe.
 fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
     let (old, new) = (item.header, store.arena.header(to));
@@ -395,9 +396,8 @@ fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
 
 /// Moves a piece of a linked item's chain into another chunk of its class, which the caller owns.
 ///
-/// The old chunk is retired, and until it is free a pin keeps the head. So a sender who pinned the
-/// value while the old chunk was in the chain, and may come back to it, is seen by that time as one
-/// pin more.
+/// The old chunk is retired, and until it is free a pin keeps the head. So a sender that pinned the
+/// value while the old chunk was in the chain, and may return to it, shows as one more pin by then.
 pub(crate) fn relocate_piece(guard: &ReadGuard<'_>, from: ChunkRef, to: ChunkRef) -> Relocated {
     let thread = guard.thread;
     let (store, arena) = (&*thread.store, &thread.store.arena);
@@ -469,7 +469,7 @@ fn move_touched(thread: &Rc<ThreadState>) {
             move_to(&item, newest);
         }
     }
-    // Gives the vector back, so that a section allocates nothing.
+    // Returns the vector, so that a section allocates nothing.
     let mut kept = thread.touched.borrow_mut();
     *kept = touched;
     kept.clear();

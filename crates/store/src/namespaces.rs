@@ -1,4 +1,4 @@
-//! Namespaces: the keys that begin with one prefix, counted and limited together.
+//! Namespaces: the keys that start with one prefix, counted and limited together.
 //!
 //! ```text
 //!     Namespaces: prefix -> number, bytes allowed      an operator's table, replaced as a whole
@@ -6,15 +6,15 @@
 //!                 thread -> number -> items, bytes, ...
 //! ```
 //!
-//! An item is counted under the namespace that the table of its stripe names, by whoever links or
-//! unlinks it under the stripe's lock. A new table is given to one stripe after the other, each
-//! under its lock, and the stripe's items are counted anew there. So an item is counted once at
-//! every moment, and counted down where it was counted up.
+//! An item is counted under the namespace that the table of its stripe names, by the thread that
+//! links or unlinks it under the stripe's lock. A new table is given to each stripe in turn, under
+//! its lock, and the stripe's items are counted again there. So an item is counted once at every
+//! moment, and counted down where it was counted up.
 //!
-//! Until a table is set there are no gauges, and a change of an item costs one load more.
+//! Until a table is set there are no gauges, and a change of an item costs one more load.
 //!
-//! Relaxed is enough for the gauges: a row is written by its thread alone, and guards nothing. A
-//! sum may miss what another thread is counting at that moment.
+//! Relaxed is enough for the gauges: only its thread writes a row, and it guards nothing. A sum may
+//! miss what another thread is counting at that moment.
 
 use arena::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crossbeam_utils::CachePadded;
@@ -24,15 +24,15 @@ use std::sync::{Arc, OnceLock};
 /// Numbers that namespaces may have.
 pub const NAMESPACES_MAX: usize = 1024;
 
-/// The keys that begin with one prefix, unless a longer prefix has a namespace of its own.
+/// The keys that start with one prefix, unless a longer prefix has its own namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// The beginning of its keys; empty for every key.
+    /// The start of its keys; empty for every key.
     pub prefix: Box<[u8]>,
     /// The number under which it is counted, below [`NAMESPACES_MAX`]; always the same for one
     /// prefix.
     pub number: u16,
-    /// Bytes that its items may have together: header, key and value. `None`: any number.
+    /// Maximum total bytes of its items: header, key and value. `None`: no limit.
     pub bytes_max: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ pub struct Namespace {
 pub struct Namespaces {
     /// In the order of their prefixes.
     sorted: Vec<Namespace>,
-    /// For each, the place of the namespace with the longest shorter prefix of its keys.
+    /// For each, the index of the namespace with the longest shorter prefix of its keys.
     parents: Vec<Option<usize>>,
 }
 
@@ -71,7 +71,7 @@ impl Namespaces {
         self.covering(behind.checked_sub(1)?, key).map(|place| &self.sorted[place])
     }
 
-    /// The first of this place, its parent, and so on, that `key` begins with.
+    /// The first of this place, its parent, and so on, whose prefix `key` starts with.
     fn covering(&self, mut place: usize, key: &[u8]) -> Option<usize> {
         while !key.starts_with(&self.sorted[place].prefix) {
             place = self.parents[place]?;
@@ -134,9 +134,9 @@ fn add(cell: &AtomicU64, by: i64) {
 pub(crate) struct Gauges {
     by_stripe: Box<[Mutex<Arc<Namespaces>>]>,
     threads: Box<[CachePadded<Box<[Row]>>]>,
-    /// Held while a new table is given to the stripes.
+    /// Held while a new table is passed to the stripes.
     changing: Mutex<()>,
-    /// Evictions and refusals by number when they were reset last; empty before.
+    /// Evictions and refusals by number at the last reset; empty before.
     at_reset: Mutex<Vec<[u64; 2]>>,
 }
 
@@ -169,7 +169,7 @@ impl Gauges {
     /// `true` if an item of `key` with these `bytes` may be linked in place of one that has
     /// `replaced` bytes; a refusal is counted. The thread holds the key's stripe.
     ///
-    /// What is not larger than what it replaces is never refused.
+    /// A value that is not larger than the one that it replaces is never refused.
     pub(crate) fn admits(
         &self,
         thread: usize,
@@ -190,8 +190,8 @@ impl Gauges {
         is_admitted
     }
 
-    /// The sum over all threads. One that is below zero for a moment, where an item is unlinked
-    /// before its linking is seen, is 0.
+    /// The sum over all threads. A sum that is below zero for a moment, because an item's unlinking
+    /// is seen before its linking, is 0.
     fn sum(&self, number: u16, field: impl Fn(&Row) -> &AtomicU64) -> u64 {
         let cells = self.threads.iter().map(|rows| field(&rows[usize::from(number)]));
         let sum = cells.fold(0u64, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)));
@@ -203,14 +203,13 @@ impl Gauges {
         [self.sum(number, |row| &row.evicted), self.sum(number, |row| &row.refused)]
     }
 
-    /// Held by whoever gives a new table to the stripes.
+    /// Held by a thread that gives a new table to the stripes.
     pub(crate) fn begin_change(&self) -> MutexGuard<'_, ()> {
         self.changing.lock()
     }
 
     /// Gives `table` to a stripe whose lock the thread holds. `visit` calls its argument with key
-    /// and bytes of each item there that is counted; it is not called where the items stay as
-    /// they are counted.
+    /// and bytes of each counted item there; it is not called if the counts stay the same.
     pub(crate) fn change(
         &self,
         thread: usize,

@@ -8,13 +8,13 @@ use arena::sync::Ordering;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A chained value kept for sending. Belongs to the thread that made it.
+/// A chained value kept for sending. It belongs to the thread that made it.
 pub struct Pin {
     thread: Rc<ThreadState>,
     head: ChunkRef,
     value_len: usize,
     first: ChunkRef,
-    /// A piece known: its number in the chain and its chunk.
+    /// A known piece: its number in the chain and its chunk.
     at: Cell<(usize, ChunkRef)>,
 }
 

@@ -1,6 +1,6 @@
-//! Read sections: looking keys up without a lock, and changing them under their stripe.
+//! Read sections: look keys up without a lock, and change them under their stripe.
 //!
-//! The Relaxed loads here are a hint for prefetching, and words that only the holder of the stripe
+//! The Relaxed loads here are a prefetch hint, and words that only the holder of the stripe
 //! changes, or that guard nothing.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
@@ -35,7 +35,7 @@ use std::rc::Rc;
 /// println!("{:?}", item.map(|item| item.key().len()));
 /// ```
 ///
-/// Nor can the bytes of an item:
+/// The bytes of an item cannot, either:
 ///
 /// ```compile_fail,E0505
 /// # let store = store::Store::new(store::Config::default()).unwrap();
@@ -64,7 +64,7 @@ pub enum Change {
     Put {
         /// The new item.
         draft: Draft,
-        /// A cas unique chosen by the client. `None`: the store's next, which is greater than the
+        /// A cas unique that the client chose. `None`: the store's next, which is greater than the
         /// replaced item's. Only for a draft that has one ([`NewItem::has_cas`]).
         ///
         /// [`NewItem::has_cas`]: crate::NewItem::has_cas
@@ -111,14 +111,14 @@ impl<'s> Section<'s> {
         &self.thread().store
     }
 
-    /// First stage of a batch: fetches the table line of `hash`. Returns a hint for the second.
+    /// First stage of a batch: fetches the table line of `hash`. Returns a hint for the next stage.
     #[inline]
     pub fn prefetch_bucket(&self, hash: u64) -> SlotHint {
         self.store().table.prefetch(hash)
     }
 
-    /// Second stage of a batch: fetches the lines of the items that `hash` may mean, by the hint of
-    /// the first. Returns a hint for the lookup.
+    /// Second stage of a batch: fetches the lines of the items that `hash` may mean, by the first
+    /// stage's hint. Returns a hint for the lookup.
     #[inline(always)]
     pub fn prefetch_item(&self, hash: u64, bucket: SlotHint) -> SlotHint {
         let arena = &self.store().arena;
@@ -127,7 +127,7 @@ impl<'s> Section<'s> {
 
     /// Third stage, for keys to be read: fetches the rest of a value of more than two lines, some
     /// keys before it is copied. The hint may be of an earlier section, so it is followed only if
-    /// the item is still there: its chunk may have been given back, and its page cut anew.
+    /// the item is still there: its chunk may have been freed, and its page recut.
     #[inline]
     pub fn prefetch_value(&self, hint: SlotHint) {
         if let Some(chunk) = self.store().table.at(hint) {
@@ -136,7 +136,7 @@ impl<'s> Section<'s> {
     }
 
     /// Third stage, for keys to be stored: fetches the line in which the replaced item's bag will
-    /// change, or that of a new key's ghost. The hint is of this section.
+    /// change, or that of a new key's ghost. The hint must be from this section.
     #[inline]
     pub fn prefetch_replaced(&self, hash: u64, hint: SlotHint) {
         let store = self.store();
@@ -147,7 +147,7 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// Like [`find`](Self::find), but begins at the hint of [`prefetch_item`](Self::prefetch_item).
+    /// Like [`find`](Self::find), but starts at the hint of [`prefetch_item`](Self::prefetch_item).
     #[inline(always)]
     #[must_use]
     pub fn find_from(&self, hint: SlotHint, hash: u64, key: &[u8]) -> Option<Item<'_>> {
@@ -179,7 +179,7 @@ impl<'s> Section<'s> {
         short::equal(item.key(), key)
     }
 
-    /// Shows `decide` the key's present item under the key's lock and makes the change that it
+    /// Passes the key's present item to `decide` under the key's lock and makes the change that it
     /// returns. Other threads see this as one step. `decide` should be short: it runs under the
     /// stripe's lock.
     ///
@@ -195,7 +195,7 @@ impl<'s> Section<'s> {
         self.update_from(SlotHint::default(), hash, key, decide)
     }
 
-    /// Like [`update`](Self::update), but begins at the hint of
+    /// Like [`update`](Self::update), but starts at the hint of
     /// [`prefetch_item`](Self::prefetch_item).
     ///
     /// # Panics
@@ -229,7 +229,7 @@ impl<'s> Section<'s> {
             // Removed at once, or no room among the deleted items.
             (Change::Remove | Change::RemoveSoon { .. }, Some(slot)) => {
                 if old.as_ref().is_some_and(Item::is_fetched) && self.store().chooses_eviction() {
-                    // Stored again, it is no newcomer.
+                    // If stored again, it is no newcomer.
                     self.store().ghosts.note(hash);
                 }
                 let chunk = slot.reference();
@@ -242,7 +242,7 @@ impl<'s> Section<'s> {
                 if !linked::has_quota(self.thread(), draft.chunk(), old) {
                     return Applied::Refused(DraftError::OverQuota);
                 }
-                // A store of a key that is there is a use.
+                // A store of an existing key is a use.
                 let part = if old.is_some() { Part::Proven } else { self.part_of_new(hash) };
                 let Some((new, cas)) = self.prepare(draft, part, (cas, old), births) else {
                     return Applied::Refused(DraftError::OutOfMemory);
@@ -256,7 +256,7 @@ impl<'s> Section<'s> {
                 }
                 // The key is new: it needs a slot.
                 let commit = |wanted: Wanted<'_>| {
-                    // The store cannot wait: the file system is asked, even if it was full.
+                    // The store cannot wait, so it asks the file system even if that was full.
                     self.store().budget.forget_full();
                     linked::commit(self.store(), wanted)
                 };
@@ -280,8 +280,8 @@ impl<'s> Section<'s> {
         if has_cas { arena.long(arena.header(chunk)).load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Makes an item of a draft, not yet in the table: its chunk and its cas unique, 0 if it has
-    /// none. `old` is the item that it replaces. The caller holds the key's stripe.
+    /// Makes a draft an item, not yet in the table: its chunk and its cas unique, 0 if it has none.
+    /// `old` is the item that it replaces. The caller holds the key's stripe.
     #[inline(always)]
     fn prepare(
         &self,
@@ -299,12 +299,12 @@ impl<'s> Section<'s> {
         Some((chunk, cas))
     }
 
-    /// Puts a copy with a cas unique of its own in place of an item that has none. `draft` is
-    /// unfilled, and has room for it. `None` if the key's item is not as the draft expects;
-    /// `Some(false)` if there is no memory for the item's bag. Nothing has changed then.
+    /// Replaces an item that has no cas unique with a copy that has one. `draft` is unfilled, and
+    /// has room for it. `None` if the key's item is not as the draft expects; `Some(false)` if
+    /// there is no memory for the item's bag. Nothing has changed then.
     ///
     /// The copy has the age, the marks and the deadline of the item, and its bytes do not count
-    /// against a quota: it is the same item to its clients.
+    /// against a quota, because clients see the same item.
     pub(crate) fn give_cas(&self, hash: u64, key: &[u8], mut draft: Draft) -> Option<bool> {
         let (thread, store) = (self.thread(), self.store());
         let locked = store.table.lock(hash);
@@ -312,7 +312,7 @@ impl<'s> Section<'s> {
         let slot = locked.find_from(SlotHint::default(), |chunk| self.has_key(chunk, key))?;
         // SAFETY: just read from a table slot inside this section.
         let item = unsafe { Item::found(thread, slot.reference()) };
-        // What has no cas unique is inline, and so is its copy.
+        // An item without a cas unique is inline, and so is its copy.
         let value = item.inline_value().filter(|value| value.len() == draft.remaining())?;
         if item.liveness() != Liveness::Live || item.has_cas() || !draft.has_facts_of(&item) {
             return None;
@@ -335,7 +335,7 @@ impl<'s> Section<'s> {
         Some(true)
     }
 
-    /// The queue for an item whose key is not there.
+    /// The queue for an item of a new key.
     #[inline]
     fn part_of_new(&self, hash: u64) -> Part {
         let store = self.store();
@@ -343,7 +343,7 @@ impl<'s> Section<'s> {
         if is_newcomer { Part::Newcomers } else { Part::Proven }
     }
 
-    /// An insertion pays for its share of the table's growth: one split for ten insertions.
+    /// An insertion pays for its share of the table's growth: one split per ten insertions.
     fn help_growth(&self) {
         if self.store().table.wants_growth() {
             linked::grow_table(self.store());

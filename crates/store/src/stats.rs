@@ -1,11 +1,11 @@
 //! Counters kept per thread and summed by their readers, and the types in which they are returned.
 //!
-//! A counter is written by its owner alone, with a plain load and store, so counting costs no
-//! shared cache line. A reset remembers what the sums were.
+//! Only its owner writes a counter, with a plain load and store, so counting costs no shared cache
+//! line. A reset remembers the sums.
 //!
-//! Relaxed is enough: a counter guards nothing, and a sum may miss what is being counted. One
-//! thread may have counted an item down that another is about to count up: a gauge that would be
-//! below zero is shown as 0.
+//! Relaxed is enough: a counter guards nothing, and a sum may miss a count in progress. One thread
+//! may have counted an item down before another counts it up: a gauge that would be below zero is
+//! shown as 0.
 
 use arena::sync::{AtomicU64, Mutex, Ordering};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) enum Count {
     /// Seconds since last access of the item evicted last; the greatest of all threads is shown.
     EvictedAge,
     ExpiredUnfetched,
-    /// Dead items whose memory was taken.
+    /// Dead items whose memory was reused.
     Reclaimed,
     /// Of those, in the second in which they expired.
     TransientReclaimed,
@@ -39,7 +39,7 @@ pub(crate) enum Count {
     CleanerChecked,
     BagsOpened,
     BagsMerged,
-    /// Stores that had to evict by themselves.
+    /// Stores that had to evict directly.
     DirectReclaims,
     /// Evictions by the cleaner for the next stores, in batches.
     AheadReclaims,
@@ -199,17 +199,17 @@ pub struct ClassStats {
     pub evicted_age_secs: u64,
     /// Expired items never read.
     pub expired_unfetched: u64,
-    /// Dead items whose memory was taken.
+    /// Dead items whose memory was reused.
     pub reclaimed: u64,
-    /// Stores refused because no memory could be had.
+    /// Stores refused because no memory was available.
     pub out_of_memory: u64,
     /// Touched items moved to a newer bag.
     pub moved: u64,
     /// Items freed by the cleaner.
     pub cleaner_reclaimed: u64,
-    /// Items looked at by the cleaner.
+    /// Items examined by the cleaner.
     pub cleaner_checked: u64,
-    /// Stores of this class that had to evict by themselves.
+    /// Stores of this class that had to evict directly.
     pub direct_reclaims: u64,
 }
 
@@ -222,7 +222,7 @@ pub struct BagStats {
     pub place: u32,
     /// `oldest`, `closed`, `alternate` or `newest`.
     pub role: &'static str,
-    /// `newcomers` or `proven`: the items that it has.
+    /// `newcomers` or `proven`: the items that it holds.
     pub queue: &'static str,
     /// Items in it.
     pub items: u32,
@@ -266,25 +266,25 @@ pub struct StoreStats {
     pub evicted_unfetched: u64,
     /// Expired items never read.
     pub expired_unfetched: u64,
-    /// Dead items whose memory was taken.
+    /// Dead items whose memory was reused.
     pub reclaimed: u64,
     /// Pages moved from one class to another use.
     pub slabs_moved: u64,
     /// Resident pages of no class.
     pub slabs_free: u64,
-    /// A page that was asked for by `Store::reassign` is not moved yet.
+    /// A page move requested by `Store::reassign` is not done yet.
     pub is_reassigning: bool,
-    /// A crawl that was asked for by `Store::crawl` is not over yet.
+    /// A crawl requested by `Store::crawl` is not over yet.
     pub is_crawling: bool,
     /// Items evicted because their page changed its class; part of `evictions`.
     pub evicted_by_moves: u64,
-    /// Stores that had to evict by themselves.
+    /// Stores that had to evict directly.
     pub direct_reclaims: u64,
     /// Passes of the cleaner over all bags.
     pub cleaner_rounds: u64,
     /// Items freed by the cleaner.
     pub cleaner_reclaimed: u64,
-    /// Items looked at by the cleaner.
+    /// Items examined by the cleaner.
     pub cleaner_checked: u64,
     /// Bags opened.
     pub bags_opened: u64,

@@ -1,7 +1,7 @@
-//! One thread's state in a store: its clock, its place in reclamation, and what it keeps to itself.
+//! One thread's state in a store: its clock, its slot for reclamation, and its private data.
 //!
-//! Everything here belongs to one thread, so it is cells without atomics. A [`Handle`] and the
-//! drafts and pins made with it share the state by `Rc`; the last of them unregisters the thread.
+//! Everything here belongs to one thread, so it is cells without atomics. A [`Handle`], its drafts
+//! and its pins share the state by `Rc`; the last of them unregisters the thread.
 //!
 //! Modules above work on a store through this state: each takes `&ThreadState`, and
 //! `&Rc<ThreadState>` where it opens a read section.
@@ -31,11 +31,11 @@ pub(crate) struct ThreadState {
     pub store: Arc<Store>,
     /// The thread's number in reclamation and in the counters.
     pub slot: usize,
-    /// Its announcements in reclamation. Held here, so that a section costs two stores and no more.
+    /// Its announcements in reclamation. Kept here, so that a section costs only two stores.
     own: Arc<CachePadded<Slot>>,
     /// Its counters.
     counts: ThreadCounts,
-    /// Read sections open now, one in the other.
+    /// Read sections open now, nested.
     depth: Cell<u32>,
     online: Cell<bool>,
     now_secs: Cell<u32>,
@@ -44,25 +44,25 @@ pub(crate) struct ThreadState {
     retired: RetireList,
     /// Items unlinked since the thread last tried to free some, and their bytes.
     unlinked: Cell<(u32, u64)>,
-    /// Bytes of unlinked items that do not wait for others to come.
+    /// Bytes of unlinked items that can be freed without more of them.
     bytes_due: Cell<u64>,
-    /// What waits for its grace period has more bytes than that, or had since nothing did.
+    /// The memory in grace periods exceeds that number of bytes, or has since it was last empty.
     is_heavy: Cell<bool>,
-    /// The epoch that stood for as long as this thread waited for memory; 0: none did.
+    /// The epoch that did not advance while this thread waited for memory; 0: none.
     stuck_epoch: Cell<u64>,
     /// Chunks on their way back to the slabs; empty between calls.
     free: RefCell<Vec<ChunkRef>>,
     uniques: UniqueBlock,
     /// The blocks in which the thread appends, by class and queue.
     own_blocks: Box<[[Cell<OwnBlock>; 2]]>,
-    /// Stores of each class, as far as [`is_time_to_look`](Self::is_time_to_look) counts them.
+    /// Stores of each class, as counted by [`is_time_to_look`](Self::is_time_to_look).
     stores: Box<[Cell<u32>]>,
     /// Items touched in this section, for the strict LRU.
     pub touched: RefCell<Vec<ChunkRef>>,
     /// Deadlines of items linked or touched since the last announcement, for the transient ring.
     pub notes: RefCell<Vec<Note>>,
     pub observer: RefCell<Option<ChunkObserver>>,
-    /// Varies the pages that are sampled (see [`next_sample`](Self::next_sample)).
+    /// Varies the sampled pages (see [`next_sample`](Self::next_sample)).
     sample_start: Cell<usize>,
 }
 
@@ -71,13 +71,13 @@ const UNLINKED_TOGETHER: u32 = 16;
 /// Bytes of the memory limit for each byte of such items, so that a small store has few of them.
 const LIMIT_PER_UNLINKED: u64 = 1 << 13;
 
-/// Items of a class from which on its newest bags are looked at by one store in [`LOOK_EVERY`].
+/// Number of items of a class from which only one store in [`LOOK_EVERY`] checks its newest bags.
 /// They have 64 slots or more then, so a few beyond change nothing.
 const MANY_ITEMS: u64 = 1 << 12;
 const LOOK_EVERY: u32 = 8;
 
 impl ThreadState {
-    /// Where the next sample of pages begins. The one after that begins by `step` further on.
+    /// Start of the next sample of pages. The sample after that starts `step` further on.
     pub(crate) fn next_sample(&self, step: usize) -> usize {
         self.sample_start.replace(self.sample_start.get().wrapping_add(step))
     }
@@ -127,7 +127,7 @@ impl ThreadState {
         self.depth.get()
     }
 
-    /// Begins a read section, or one within another.
+    /// Starts a read section, or a nested one.
     #[inline(always)]
     pub(crate) fn enter(&self) {
         if self.depth.replace(self.depth.get() + 1) == 0 {
@@ -136,7 +136,7 @@ impl ThreadState {
         }
     }
 
-    /// Ends the read section that began last.
+    /// Ends the read section that started last.
     #[inline(always)]
     pub(crate) fn leave(&self) {
         let depth = self.depth.get() - 1;
@@ -176,8 +176,8 @@ impl ThreadState {
         }
     }
 
-    /// The rest of `quiesce`, apart so that most turns stay short. It reads a line of each thread,
-    /// and takes the epoch's, so it serves several unlinked items together.
+    /// The rest of `quiesce`, separate so that most turns stay short. It reads a line of each
+    /// thread, and takes the epoch's line, so it serves several unlinked items together.
     #[inline(never)]
     fn free_retired(&self) {
         let (_, bytes) = self.unlinked.take();
@@ -210,8 +210,8 @@ impl ThreadState {
         self.retired.adopt(&self.store.orphans);
     }
 
-    /// Frees what can be freed without waiting for other threads: everything retired, if none is
-    /// online. Does nothing inside a section.
+    /// Frees memory that can be freed without waiting for other threads: everything retired, if
+    /// none is online. Does nothing inside a section.
     pub(crate) fn settle(&self) {
         self.settle_by(Qsbr::try_advance);
     }
@@ -256,7 +256,7 @@ impl ThreadState {
         &self.own_blocks[usize::from(class) - 1][part as usize]
     }
 
-    /// `true` if this store of an item of the class should look whether the newest bags are full.
+    /// `true` if this store of an item of the class should check whether the newest bags are full.
     #[inline]
     pub(crate) fn is_time_to_look(&self, class: ClassId) -> bool {
         let stores = &self.stores[usize::from(class) - 1];
@@ -264,7 +264,7 @@ impl ThreadState {
         stores.get().is_multiple_of(LOOK_EVERY) || self.store.slabs.class(class).used() < MANY_ITEMS
     }
 
-    /// The item of these bytes was unlinked: its memory is freed after a grace period.
+    /// Retires the unlinked item of these bytes: its memory is freed after a grace period.
     #[inline]
     pub(crate) fn retire(&self, chunk: ChunkRef, bytes: u64) {
         self.retired.push(chunk);
@@ -282,7 +282,7 @@ impl ThreadState {
         self.retired.waiting_count()
     }
 
-    /// Frees what has passed its grace period and is not pinned.
+    /// Frees items that have passed their grace period and are not pinned.
     fn drain(&self) {
         let store = &*self.store;
         let mut free = self.free.borrow_mut();
@@ -301,7 +301,7 @@ impl ThreadState {
     }
 
     /// The cas unique of an item that has one, at a change of its key: the one that a client chose,
-    /// or the store's next. `old` is that of the item before, if there is one: 0 if that has none.
+    /// or the store's next. `old` is the replaced item's, if there is one: 0 if that has none.
     pub(crate) fn cas_of_change(&self, chosen: Option<u64>, old: Option<u64>) -> u64 {
         let counter = &self.store.control().cas;
         match (chosen, old) {
@@ -328,7 +328,7 @@ impl ThreadState {
         self.counts.set(class, count, to);
     }
 
-    /// Remembers a touched item for the end of the section, if the store keeps a strict LRU.
+    /// Remembers a touched item until the end of the section, if the store keeps a strict LRU.
     #[inline]
     pub(crate) fn note_touch(&self, chunk: ChunkRef) {
         if self.store.is_strict_lru() {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use store::{Change, Cleaner, Config, Handle, NewItem, Store};
 
 const MEGABYTES: u64 = 32;
-/// Requests in a second of the store's clock.
+/// Requests per second of the store's clock.
 const PER_SECOND: u32 = 20_000;
 
 /// A store, its cleaner, and the requests so far.
@@ -32,7 +32,7 @@ impl Bench {
         Self { store, me, cleaner, requests: 0, random: SmallRng::seed_from_u64(11) }
     }
 
-    /// Reads a key, and stores it where it is missing; `true` for a hit.
+    /// Reads a key, and stores it if it is missing; `true` for a hit.
     fn ask(&mut self, family: u8, key: u64, value_len: usize) -> bool {
         self.requests += 1;
         if self.requests.is_multiple_of(16) {
@@ -41,8 +41,8 @@ impl Bench {
         }
         if self.requests.is_multiple_of(500) {
             self.me.rest();
-            // The thread goes on at once while there is work; some steps are what it gets done in
-            // this time.
+            // The thread continues at once while there is work; it gets some steps done in this
+            // time.
             let now_secs = 1 + self.requests / PER_SECOND;
             let _ = (0..4).any(|_| !self.cleaner.step(now_secs, 2000).busy);
         }
@@ -99,7 +99,7 @@ fn after_a_shift_of_sizes_a_store_does_as_well_as_a_fresh_one() {
     assert!(of_shifted > of_fresh - 0.01, "{of_shifted:.4} against {of_fresh:.4}");
 }
 
-/// What the index of many small items took is memory for items again.
+/// Memory taken by the index of many small items serves items again.
 #[test]
 fn the_index_shrinks_when_items_grow() {
     let mut bench = Bench::new();
@@ -122,7 +122,7 @@ fn the_index_shrinks_when_items_grow() {
     assert!(again.index > of_large.index && items > index.items, "{again:?}, {items} items");
 }
 
-/// Two families with different locality: memory goes where the older items are not, and stays
+/// Two families with different locality: memory goes to the one with younger items, and stays
 /// there.
 #[test]
 fn families_of_two_sizes_share_memory_by_age() {
@@ -149,8 +149,8 @@ fn families_of_two_sizes_share_memory_by_age() {
     eprintln!("mixed: {:.4} and {:.4}, {all:.4} of all; {moved} pages moved", ratio(0), ratio(1));
 }
 
-/// A class that is only read must keep its memory, however long ago its items were stored, beside
-/// one that is swept through.
+/// A class that is only read must keep its memory next to one that is swept through, however long
+/// ago its items were stored.
 #[test]
 fn what_is_read_stays_beside_what_is_swept_through() {
     let mut bench = Bench::new();
@@ -200,8 +200,8 @@ impl GlobalLru {
     }
 }
 
-/// Sizes of every kind at once, each with its own keys: nothing shifts, so pages need hardly move,
-/// and the classes together keep what one LRU over all items would keep in as many bytes.
+/// Sizes of every kind at once, each with its own keys: nothing shifts, so pages hardly need to
+/// move, and the classes together keep what one LRU over all items would keep in as many bytes.
 #[test]
 fn many_sizes_side_by_side_are_one_lru() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! A walk over the bags is made of short steps, counts every item, and outlives changes.
+//! A walk over the bags takes short steps, counts every item, and survives changes.
 #![allow(clippy::unwrap_used, dead_code, reason = "a test stops where it fails")]
 
 mod common;
@@ -9,7 +9,7 @@ use store::{BagStats, BagStep, BagWalk, Cleaner, Config, Handle, Store};
 
 const ITEMS: u32 = 200_000;
 
-/// Slots that one step may look at.
+/// Maximum number of slots that one step may examine.
 const SLOTS_PER_STEP: u32 = 128 * 60;
 
 fn full() -> (Arc<Store>, Handle, Cleaner) {
@@ -68,7 +68,7 @@ fn bags_that_go_meanwhile_are_left_out() {
             }
             BagStep::Ended => break,
         }
-        // The oldest items go, and the cleaner frees their bags.
+        // The oldest items are evicted, and the cleaner frees their bags.
         for _ in 0..2000 {
             if number < ITEMS {
                 delete(&me, &number.to_be_bytes());

@@ -1,5 +1,5 @@
-//! Cas uniques of items that are stored without one: whoever asks gets one that stays, is the
-//! item's alone and greater than those of the key before.
+//! Cas uniques of items that are stored without one: a client that asks gets one that stays,
+//! belongs to no other item, and is greater than the key's earlier ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ fn set(me: &Handle, key: &[u8], value: &[u8], cas: Option<u64>) -> u64 {
     }
 }
 
-/// Lets the cleaner do what it has to do at this second.
+/// Lets the cleaner do its work at this second.
 fn step(cleaner: &mut Cleaner, second: u32) {
     (0..64).for_each(|_| _ = cleaner.step(second, 1000));
 }
@@ -151,7 +151,7 @@ fn the_cas_uniques_of_a_key_rise_whatever_comes_between() {
     for round in 0..5000 {
         let me = if round % 3 == 0 { &one } else { &other };
         match round % 4 {
-            // Far above what the store has given out.
+            // Far above the numbers that the store has given out.
             0 => last = set(me, b"key", b"chosen", Some(last + 5000)),
             _ => assert_eq!(set(me, b"key", b"plain", None), 0),
         }
@@ -198,13 +198,13 @@ fn where_nothing_is_evicted_each_item_has_a_cas_unique_from_its_store() {
     assert!(set(&me, b"key", b"value", None) > 0);
 }
 
-/// Stores, deletes and readers of one key: a cas unique stands for one value, for good.
+/// Stores, deletes and readers of one key: a cas unique stands for one value, for ever.
 #[test]
 fn a_cas_unique_is_never_shown_with_two_values() {
     const ROUNDS: u64 = 20_000;
     let store = small();
     let is_over = AtomicBool::new(false);
-    // Relaxed: a count alone.
+    // Relaxed: only a count.
     let values = AtomicU64::new(0);
     let read = || {
         let me = store.join().unwrap();
@@ -228,7 +228,7 @@ fn a_cas_unique_is_never_shown_with_two_values() {
     thread::scope(|scope| {
         let readers: Vec<_> = (0..2).map(|_| scope.spawn(read)).collect();
         let me = joined(&store);
-        // On a busy machine the readers may come late.
+        // On a busy machine the readers may start late.
         let is_seen = || values.load(Ordering::Relaxed) > 20;
         for round in (1..).take_while(|round| *round <= ROUNDS || !is_seen()) {
             set(&me, b"key", &round.to_le_bytes(), None);

@@ -1,5 +1,5 @@
-//! Knowledge of an earlier section: a hint, and items that were touched. Their pages have been cut
-//! anew since, near the end of a store whose references name places.
+//! Knowledge from an earlier section: a hint, and touched items. Their pages have been recut since,
+//! near the end of a store whose references name places.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Pages of classes whose items are gone: they serve stores of other sizes, whether or not the
-//! store evicts, and without the cleaner.
+//! store evicts, without the cleaner.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -98,8 +98,8 @@ fn half_a_store_that_evicts_nothing_takes_other_sizes() {
     assert_eq!(store.stats().evictions, 0);
 }
 
-/// Items of one size come and go, one at a time, beside others that are evicted all the while: as
-/// locks do. Their page stays until none has come for long.
+/// Items of one size come and go, one at a time, while others are evicted all the time: as locks
+/// do. Their page stays until none has come for long.
 #[test]
 fn a_page_stays_for_items_that_come_and_go() {
     let store = store_of(16, true);

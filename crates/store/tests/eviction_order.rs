@@ -1,5 +1,5 @@
-//! Memory is paid for with the coldest items, whatever it is wanted for: stores of other sizes,
-//! buffers, the index, a lower limit. And no more is evicted than is needed.
+//! The coldest items make room, whatever needs the memory: stores of other sizes, buffers, the
+//! index, a lower limit. No more is evicted than is needed.
 //!
 //! One thread and explicit cleaner steps, so every run gives the same numbers.
 #![allow(
@@ -25,7 +25,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A full store of small items, of which the oldest fifth was then read.
+    /// A full store of small items, whose oldest fifth was then read.
     fn with_hot_items() -> Self {
         let config = Config { memory_bytes: 16 << 20, seed: 1, ..Config::default() };
         let store = Store::new(config).unwrap();
@@ -40,7 +40,7 @@ impl Bench {
         }
         assert_eq!(bench.store.stats().evictions, 0);
         assert_eq!(bench.hot_left(), bench.hot);
-        // Until the cleaner has put them where they belong, as it does in a second.
+        // Until the cleaner has put them in place, as it does in a second.
         (0..200).for_each(|_| bench.clean());
         while bench.store.stats().evictions == 0 {
             bench.put_fresh();
@@ -81,7 +81,7 @@ impl Bench {
         assert!(left > 0.98, "{after}: {left:.3}");
     }
 
-    /// Items that the bytes of this memory held.
+    /// Number of items that these bytes held.
     fn items_in(&self, bytes: u64) -> u64 {
         bytes * self.store.stats().items / self.store.memory().arena
     }
@@ -125,7 +125,7 @@ fn a_lower_limit_is_paid_for_by_the_coldest_items() {
 #[test]
 fn pages_for_other_sizes_are_paid_for_by_the_coldest_items() {
     let mut bench = Bench::with_hot_items();
-    // One item each of forty classes that have no page.
+    // One item each of forty classes without a page.
     for class in 0..40usize {
         let value_len = 120 + 60 * class + (1 << (class / 4));
         bench.put(format!("size-{class}").as_bytes(), value_len);
@@ -161,7 +161,7 @@ fn a_class_of_few_items_evicts_few_at_once() {
 
 impl Bench {
     /// A store with some small items, and then large ones until it is full. The small ones were
-    /// read, but for the first `cold` ones.
+    /// read, except the first `cold` ones.
     fn with_small_and_large(cold: u32, hot: u32) -> Self {
         let config = Config { memory_bytes: 16 << 20, seed: 1, ..Config::default() };
         let store = Store::new(config).unwrap();
@@ -183,7 +183,7 @@ impl Bench {
         bench
     }
 
-    /// Stores new values of this size, of this number of bytes in all.
+    /// Stores new values of this size, with this total number of bytes.
     fn put_large(&mut self, value_len: usize, bytes: usize) {
         for _ in 0..bytes / value_len {
             self.fresh += 1;

@@ -1,4 +1,4 @@
-//! Chunk sizes that follow the sizes of the items that come.
+//! Chunk sizes that follow the sizes of arriving items.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -25,7 +25,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key-{number:012}").into_bytes()
 }
 
-/// A value that tells its key.
+/// A value that identifies its key.
 fn value(number: u64, len: usize) -> Vec<u8> {
     number.to_le_bytes().iter().copied().cycle().take(len).collect()
 }
@@ -57,7 +57,7 @@ impl Bench {
         self.store.class_stats(2)
     }
 
-    /// Every item that is there is whole. Returns their number.
+    /// Checks that every existing item is whole. Returns their number.
     fn probe(&self, len: usize) -> u64 {
         let items = (0..self.next).filter(|&number| {
             self.me.begin_turn(2);
@@ -77,7 +77,7 @@ fn bytes(value_len: usize) -> u64 {
 /// Bytes of a page of a store as small as these.
 const PAGE_BYTES: u64 = 32 << 10;
 
-/// The widest chunk of which a page holds as many as of these bytes.
+/// The widest chunk size of which a page holds as many chunks as of these bytes.
 fn best_chunk(bytes: u64) -> u64 {
     let per_page = PAGE_BYTES / bytes.next_multiple_of(8);
     PAGE_BYTES / per_page / 8 * 8
@@ -103,7 +103,7 @@ fn items_of_one_size_fill_memory() {
     assert_eq!(u64::from(largest.chunk_bytes), best_chunk(bytes(len)), "{largest:?}");
     let items = bench.probe(len);
     assert_eq!(items, bench.store.stats().items);
-    // Index and bags have some 16 bytes an item; less than a page of each class is idle.
+    // Index and bags have some 16 bytes per item; less than a page of each class is idle.
     let most = (config().memory_bytes - (1 << 20)) / (best_chunk(bytes(len)) + 16);
     assert!(items > most * 97 / 100, "{items} items of {most}");
 }
@@ -117,7 +117,7 @@ fn what_is_not_evicted_gets_no_other_class() {
     assert_eq!(classes, 1, "chunks that are freed serve the next item of the size");
 }
 
-/// More sizes come and go than there can be fitted classes at a time.
+/// More sizes come and go than there can be fitted classes at one time.
 #[test]
 fn classes_follow_sizes_that_change() {
     let coarse = Config { growth_factor: 1.5, ..config() };

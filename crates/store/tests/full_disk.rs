@@ -1,4 +1,4 @@
-//! A memory file whose file system has no room: stores go on by eviction, as at the limit.
+//! A memory file whose file system is full: stores continue by eviction, as at the limit.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, dead_code, reason = "a test stops where it fails")]
 
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 use store::{Cleaner, Handle, MemoryFile, Store};
 
-/// A file system in memory, which takes root to mount.
+/// A file system in memory, which only root can mount.
 struct Disk(PathBuf);
 
 impl Disk {

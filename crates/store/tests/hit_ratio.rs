@@ -38,7 +38,7 @@ fn fill(me: &Handle, key: &[u8]) {
     me.section().update(me.store().hash(key), key, |_| Change::Put { draft, cas: None });
 }
 
-/// Hit ratio of the second half of the stream, and the items that were resident at its end.
+/// Hit ratio of the second half of the stream, and the items resident at its end.
 fn replay(policy: Policy, stream: &[u64]) -> (f64, u64) {
     replay_with(policy, 1, stream)
 }
@@ -69,7 +69,7 @@ fn replay_with(policy: Policy, newcomer_factor: u32, stream: &[u64]) -> (f64, u6
     (hits as f64 / (stream.len() - stream.len() / 2) as f64, store.stats().items)
 }
 
-/// An LRU of exactly `capacity` items, as a judge of the strict policy itself.
+/// An LRU of exactly `capacity` items, to check the strict policy itself.
 fn ideal_lru(capacity: usize, stream: &[u64]) -> f64 {
     let mut last_use: HashMap<u64, usize> = HashMap::new();
     let mut order: BTreeMap<usize, u64> = BTreeMap::new();
@@ -94,7 +94,7 @@ fn zipf(keys: u64, exponent: f64, requests: usize) -> impl Iterator<Item = u64> 
     (0..requests).map(move |_| distribution.sample(&mut random).to_bits().wrapping_mul(0x9e37_79b9))
 }
 
-/// Every 200,000 requests, 20,000 keys that are asked for once.
+/// Inserts, every 200,000 requests, 20,000 keys that are requested once.
 fn with_scans(stream: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut scanned = 1 << 40;
     let mut mixed = Vec::new();
@@ -132,8 +132,8 @@ fn bags_keep_up_with_strict_lru() {
     compare("zipf 0.99 and scans", &with_scans(zipf(750_000, 0.99, 2_000_000)));
 }
 
-/// Two fifths of the keys are asked for once. Where newcomers count as others, the order is that of
-/// an LRU; where they count as older, more of the others stay.
+/// Two fifths of the keys are requested once. If newcomers count like others, the order is that of
+/// an LRU; if they count as older, more of the others stay.
 #[test]
 fn newcomers_that_count_as_older_leave_more_room_for_others() {
     let stream: Vec<u64> = (1u64 << 40..)

@@ -66,8 +66,8 @@ fn a_prefix_dies_and_nothing_else_does() {
     assert!(is_live(&me, b"user:1") && !is_live(&me, b"user:2"));
 }
 
-/// An append reads the present value, and stores what it makes of it. A flush between the two is
-/// of both.
+/// An append reads the present value, and stores a new one made of it. A flush between the two
+/// covers both.
 #[test]
 fn what_is_flushed_during_a_decision_is_not_stored_again() {
     for others_before in [0, 3, 100] {
@@ -96,8 +96,8 @@ fn what_is_flushed_during_a_decision_is_not_stored_again() {
     }
 }
 
-/// A decision sees the key's item as live or as flushed, whatever happens meanwhile; and what is
-/// stored because the item was flushed is not of that flush.
+/// A decision sees the key's item as live or as flushed, whatever happens during it; an item stored
+/// because of the flush is not covered by that flush.
 #[test]
 fn a_flush_during_a_decision_is_seen_by_all_of_it_or_by_nothing() {
     for flushed_before in [false, true] {
@@ -127,8 +127,8 @@ fn a_flush_during_a_decision_is_seen_by_all_of_it_or_by_nothing() {
     }
 }
 
-/// Many more than can be outstanding, with and without a cleaner that purges behind them; every
-/// survivor is looked at after each.
+/// Many more than can be outstanding, with and without a cleaner that purges in between; every
+/// survivor is checked after each.
 #[test]
 fn any_number_of_invalidations_is_right() {
     for cleaned in [false, true] {
@@ -161,8 +161,8 @@ fn any_number_of_invalidations_is_right() {
     }
 }
 
-/// A thousand invalidations without a cleaner, each between two stores under its prefix: none looks
-/// at an item, and each kills what was stored before it and nothing else.
+/// A thousand invalidations without a cleaner, each between two stores under its prefix: none
+/// examines an item, and each kills exactly the items stored before it.
 #[test]
 fn the_thousandth_invalidation_walks_over_nothing() {
     let store = store_of(64);
@@ -199,10 +199,9 @@ fn the_thousandth_invalidation_walks_over_nothing() {
     expect("after the purge");
 }
 
-/// More prefixes than have places: the one too many is refused and kills nothing, and is accepted
-/// after the purge.
-/// The number that docs/protocol.md promises. Where the first refusal comes is chance: in a
-/// simulation, after 6,907 prefixes in the median, and after 4,724 in one of a hundred stores.
+/// More prefixes than places: the excess one is refused and kills nothing, and is accepted after
+/// the purge. This is the number that docs/protocol.md promises. The first refusal comes by chance:
+/// in a simulation, after 6,907 prefixes in the median, and after 4,724 in one of a hundred stores.
 #[test]
 fn three_thousand_prefixes_have_places_without_a_cleaner() {
     for seed in 1..=4 {
@@ -241,8 +240,8 @@ fn an_invalidation_without_a_place_is_refused() {
     assert!(!is_live(&me, key.as_bytes()));
 }
 
-/// A value that was begun before many invalidations and is finished after them has no room for its
-/// birth. It dies by one of its own prefix, which came while it was written, and by no other's.
+/// A value that was started before many invalidations and is finished after them has no room for
+/// its birth. It dies by one of its own prefix during the write, and by no other's.
 #[test]
 fn a_draft_begun_before_many_invalidations_dies_only_by_its_own() {
     for own in [false, true] {
@@ -269,8 +268,8 @@ fn a_draft_begun_before_many_invalidations_dies_only_by_its_own() {
 }
 
 /// A writer stores under a prefix and invalidates it in turn: right after an invalidation its keys
-/// are gone, right after a store they are there. Other threads do so under other prefixes, and the
-/// cleaner purges.
+/// are gone, right after a store they are there. Other threads do the same under other prefixes,
+/// and the cleaner purges.
 #[test]
 fn invalidations_of_many_threads_keep_to_their_own() {
     let store = Store::new(Config { memory_bytes: 64 << 20, stripes: 64, ..Config::default() });
@@ -332,7 +331,7 @@ fn an_item_touched_in_the_second_of_its_expiry_is_purged_and_flushed_like_others
     main.flush_prefix(b"other:").unwrap();
     main.rest();
     let mut cleaner = Cleaner::new(&store).unwrap();
-    // The purge is under way, and has not come to the item.
+    // The purge is under way, and has not reached the item.
     for _ in 0..20 {
         let _ = cleaner.step(99, 1);
     }
@@ -409,7 +408,7 @@ fn a_store_wipes_the_stale_item_and_a_flush_does() {
     assert_eq!(state(&me, b"l"), Some(Liveness::Flushed));
 }
 
-/// A sixteenth of the memory, and the first to go.
+/// A sixteenth of the memory, and the first to be freed.
 #[test]
 fn stale_items_are_bounded_and_go_before_any_live_one() {
     let store = store_of(4);

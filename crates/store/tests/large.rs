@@ -1,4 +1,4 @@
-//! Large limits: they reserve address space, and no more than that.
+//! Large limits: they only reserve address space.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -34,7 +34,7 @@ fn chunk_bytes(memory_bytes: u64, bytes: usize) -> usize {
     used.unwrap().chunk_bytes.try_into().unwrap()
 }
 
-/// An item is in no larger a chunk than in a small store, unless more of its size fit into the
+/// An item has no larger chunk than in a small store, unless more items of its size fit into the
 /// limit than references can name.
 #[test]
 fn items_of_a_large_store_have_chunks_of_their_size() {

@@ -1,5 +1,5 @@
-//! The memory limit: a store that evicts nothing keeps what it has acknowledged, and a change of
-//! the limit takes effect or is refused.
+//! The memory limit: a store that evicts nothing keeps all acknowledged items, and a change of the
+//! limit takes effect or is refused.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -68,7 +68,7 @@ fn a_store_that_evicts_nothing_keeps_all_that_it_acknowledged() {
     let store = store_of(16, false);
     let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
     me.begin_turn(1);
-    // The index and the bags grow all the while.
+    // The index and the bags keep growing.
     let stored = fill(&me, &mut cleaner, 0, u32::MAX / 2, 64);
     assert!(stored > 80_000, "{stored}");
     for _ in 0..20 {
@@ -124,7 +124,7 @@ fn a_greater_limit_is_used_or_refused() {
     assert_eq!(found(&me, 0..stored), stored as usize);
 }
 
-/// What is not items cannot be evicted.
+/// Memory other than items cannot be evicted.
 #[test]
 fn a_limit_that_leaves_no_room_for_items_is_refused() {
     let store = store_of(16, true);

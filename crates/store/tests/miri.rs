@@ -1,10 +1,10 @@
 //! Small scenarios for Miri, which also run natively: every kind of access to chunk memory, and
 //! readers against overwriting, evicting and moving pages, in stores of one megabyte.
 //!
-//! `cargo xtask miri` runs them for several seeds of Miri's scheduler. What they are after is
-//! undefined behaviour: a value written while a reader may still have it, a reference outside of
-//! its chunk. Miri is some hundred times slower than the processor, so the counts are small; values
-//! are large where memory is to run out.
+//! `cargo xtask miri` runs them for several seeds of Miri's scheduler. They look for undefined
+//! behaviour: a value written while a reader may still have it, a reference outside its chunk. Miri
+//! is some hundred times slower than the processor, so the counts are small; values are large where
+//! memory must run out.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
@@ -12,14 +12,13 @@ use store::{
     Applied, Change, Cleaner, Config, Handle, Liveness, NewItem, Policy, Store, WalkCursor,
 };
 
-/// Long values that are inline all the same.
+/// Long values that are still inline.
 const LONG: usize = 4000;
 /// Values that are chained.
 const CHAINED: usize = 40_000;
-/// Long values that the store surely cannot hold all.
+/// More long values than the store can hold.
 const TOO_MANY: u32 = 150;
-/// Memory that is taken away from the store, the least of which is one megabyte, so that it is full
-/// sooner.
+/// Memory withheld from the store, whose minimum is one megabyte, so that it is full sooner.
 const WITHHELD: i64 = 448 << 10;
 
 fn store_with(policy: Policy) -> Arc<Store> {
@@ -87,7 +86,7 @@ fn key(number: u32) -> Vec<u8> {
     format!("key-{number}").into_bytes()
 }
 
-/// All bytes of a value are alike, so that a torn one shows.
+/// All bytes of a value are equal, so that a torn one shows.
 fn assert_whole(value: &[u8]) {
     assert!(value == vec![value[0]; value.len()], "a torn value");
 }
@@ -271,7 +270,7 @@ fn a_reader_against_insertions() {
     writer.join().unwrap();
 }
 
-/// Readers, who also pin, while one thread overwrites two keys and another evicts everything.
+/// Readers, which also pin, while one thread overwrites two keys and another evicts everything.
 #[test]
 fn readers_against_overwriting_and_evicting() {
     let store = store_with(Policy::Bag);
@@ -300,7 +299,7 @@ fn readers_against_overwriting_and_evicting() {
         }
     };
     let evict = |me: &Handle, round: u32| {
-        // Two sizes, so that pages change hands.
+        // Two sizes, so that pages change classes.
         let len = if (round / 40).is_multiple_of(2) { LONG } else { 9000 };
         set(me, &key(10 + round % 3), &vec![b'e'; len]);
         set(me, &key(100 + round), &vec![b'e'; len]);
@@ -314,7 +313,7 @@ fn readers_against_overwriting_and_evicting() {
         let section = me.section();
         if let Some(item) = section.find(store.hash(&key), &key) {
             item.touch();
-            // The section is kept while others go on.
+            // The section stays open while others continue.
             std::thread::yield_now();
             item.for_each_piece(assert_whole);
             pins.extend(item.pin());
@@ -333,8 +332,8 @@ fn readers_against_overwriting_and_evicting() {
     assert!(store.stats().evictions > 0);
 }
 
-/// The ring's notes outlive the items that they name, and the pages too; the cleaner follows them
-/// while another thread writes into the same memory.
+/// The ring's notes outlive the items that they name, and the pages; the cleaner follows them while
+/// another thread writes into the same memory.
 #[test]
 fn notes_of_transient_items_against_moving_pages() {
     let store = store_with(Policy::Bag);

@@ -1,5 +1,5 @@
-//! Namespaces: their numbers are those of the items that are there, however items come and go, and
-//! their quotas hold.
+//! Namespaces: their numbers match the existing items, however items come and go, and their quotas
+//! hold.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, dead_code, reason = "a test stops where it fails; it uses a part")]
 
@@ -21,7 +21,7 @@ fn store_of(megabytes: u64) -> Arc<Store> {
     Store::new(Config { memory_bytes, transient_secs: 60, seed: 1, ..Config::default() }).unwrap()
 }
 
-/// A table in which each prefix has the number that goes with it.
+/// A table in which each prefix has its given number.
 fn table(prefixes: &[(&str, u16, Option<u64>)]) -> Arc<Namespaces> {
     let namespaces = prefixes.iter().map(|&(prefix, number, bytes_max)| Namespace {
         prefix: prefix.as_bytes().into(),
@@ -31,7 +31,7 @@ fn table(prefixes: &[(&str, u16, Option<u64>)]) -> Arc<Namespaces> {
     Arc::new(Namespaces::new(namespaces.collect()))
 }
 
-/// Items and bytes by number, as a walk over all items finds them.
+/// Items and bytes by number, from a walk over all items.
 fn walked(me: &Handle, table: &Namespaces) -> BTreeMap<u16, (u64, u64)> {
     let mut found = BTreeMap::new();
     let mut cursor = WalkCursor::default();
@@ -76,7 +76,7 @@ fn some_len(rng: &mut impl RngExt, now: u32) -> usize {
     }
 }
 
-/// Frees what was flushed: a walk cannot tell whether that was deleted before.
+/// Frees flushed items: a walk cannot see whether they were deleted before.
 fn purge(store: &Store, cleaner: &mut Cleaner, now: u32) {
     (0..20).for_each(|_| _ = cleaner.step(now, 1000));
     while store.stats().invalidations_outstanding > 0 {
@@ -119,8 +119,8 @@ fn change(me: &Handle, rng: &mut impl RngExt, now: u32) {
     }
 }
 
-/// Overwritten, deleted, kept as stale, expired, flushed, evicted, moved with its page: whatever
-/// becomes of an item, and whichever table is set meanwhile.
+/// Overwritten, deleted, kept as stale, expired, flushed, evicted, moved with its page: in every
+/// case, with any table set at any time.
 #[test]
 fn the_numbers_are_those_of_a_walk() {
     let store = store_of(5);
@@ -157,7 +157,7 @@ fn the_numbers_are_those_of_a_walk() {
     assert_eq!(sum, store.memory().items);
 }
 
-/// Tables are exchanged while threads store and delete: nothing is counted twice, or not at all.
+/// Tables are exchanged while threads store and delete: every item is counted exactly once.
 #[test]
 fn a_change_of_the_table_under_load_loses_nothing() {
     let store = store_of(64);

@@ -1,4 +1,4 @@
-//! Newcomers: items that nobody has read leave before items that were read, however lately they
+//! Newcomers: items that were never read leave before items that were read, however recently they
 //! were stored.
 //!
 //! One thread and explicit cleaner steps, so every run gives the same numbers.

@@ -1,4 +1,4 @@
-//! A memory file that is opened with other settings than the last time: what may change does, and
+//! A memory file opened with other settings than the last time: settings that may change do, and
 //! every item is there.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -35,7 +35,7 @@ fn restart(way: Way, store: Arc<Store>, config: &Config, path: &TempFile) -> (Ar
     open_as(config, path, 2)
 }
 
-/// Opens what a store has left to its successor.
+/// Opens the data that a store has left to its successor.
 fn succeed(
     store: &Store,
     config: &Config,
@@ -64,7 +64,7 @@ fn fill(store: &Arc<Store>, numbers: Range<u32>) {
     });
 }
 
-/// These are there, and nothing else.
+/// Checks that these exist, and nothing else.
 fn check(store: &Arc<Store>, numbers: Range<u32>, context: &str) {
     let me = store.join().unwrap();
     me.begin_turn(2);
@@ -74,7 +74,7 @@ fn check(store: &Arc<Store>, numbers: Range<u32>, context: &str) {
     assert_eq!((store.stats().items, store.index().items), (items, items), "{context}");
 }
 
-/// Deletes these, and lets the index become as small as it may be.
+/// Deletes these, and lets the index shrink to its minimum.
 fn shrink(store: &Arc<Store>, deleted: Range<u32>) {
     let me = store.join().unwrap();
     me.begin_turn(2);
@@ -83,7 +83,7 @@ fn shrink(store: &Arc<Store>, deleted: Range<u32>) {
     let mut cleaner = Cleaner::new(store).unwrap();
     for secs in 3..400 {
         me.begin_turn(secs);
-        // It shrinks where there is no room for a page.
+        // It shrinks if there is no room for a page.
         let memory = store.memory();
         store.set_memory_limit(memory.arena + memory.index + memory.bags).unwrap();
         cleaner.step(secs, 1000);
@@ -93,7 +93,7 @@ fn shrink(store: &Arc<Store>, deleted: Range<u32>) {
 
 #[test]
 fn more_or_fewer_stripes_keep_every_item() {
-    // A store of 16 MB has 2^15 stripes at the most, and its index 1,024 buckets at the least.
+    // A store of 16 MB has at most 2^15 stripes, and its index at least 1,024 buckets.
     let with = |stripes| Config { stripes, ..config() };
     for way in WAYS {
         let path = TempFile::new();
@@ -172,7 +172,7 @@ fn another_limit_within_reach_keeps_every_item() {
             check(&next, 0..stored, &context);
             store = next;
         }
-        // Less than what is there: the cleaner evicts the rest.
+        // Less than the present items: the cleaner evicts the rest.
         let (store, opened) = restart(way, store, &limited(16), &path);
         let context = format!("{way:?}: {opened:?}");
         check(&store, 0..stored, &context);
@@ -201,7 +201,7 @@ fn a_limit_that_does_not_hold_what_is_not_evicted_begins_empty() {
     }
 }
 
-/// A healthy predecessor goes on with its items.
+/// A healthy predecessor continues with its items.
 #[test]
 fn a_successor_with_too_low_a_limit_leaves_the_memory_alone() {
     let path = TempFile::new();
@@ -216,7 +216,7 @@ fn a_successor_with_too_low_a_limit_leaves_the_memory_alone() {
     check(&next, 0..60_000, "the predecessor");
 }
 
-/// One number says whether a successor can take over the file at a path.
+/// One number shows whether a successor can take over the file at a path.
 #[test]
 fn the_format_of_a_file_is_that_of_every_limit_within_reach() {
     let path = TempFile::new();

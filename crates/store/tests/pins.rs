@@ -1,4 +1,4 @@
-//! Values that are being sent cannot be evicted, and stores lose no time with them.
+//! Values being sent cannot be evicted, and do not delay stores.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -61,8 +61,8 @@ fn a_store_is_refused_only_while_everything_is_pinned() {
     assert!(pins.iter().all(|pin| pin.bytes_at(LARGE - 1) == b"l"));
 }
 
-/// Pages leave the class of pieces while the values are being sent. Their senders go on with the
-/// pieces that they know, everyone else finds the moved ones, and nothing is evicted.
+/// Pages leave the class of pieces while the values are being sent. Their senders continue with the
+/// pieces that they know, all others find the moved ones, and nothing is evicted.
 #[test]
 fn values_that_are_being_sent_survive_the_moves_of_their_pieces() {
     let store = Store::new(config()).unwrap();
@@ -123,7 +123,7 @@ fn values_that_are_being_sent_survive_the_moves_of_their_pieces() {
         assert!(read == [*number; LARGE], "value {number}, sent while its pieces moved");
     }
     let moved_before = store.stats().slabs_moved;
-    // The cleaner looks at the pages again, and finds nothing to do.
+    // The cleaner checks the pages again, and finds nothing to do.
     (2..8).for_each(&mut step);
     assert_eq!(store.stats().evictions, 0);
     drop(pins);

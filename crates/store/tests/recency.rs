@@ -1,5 +1,5 @@
-//! Recency does not wrap: what was just read outlives what was not, however many bags were opened
-//! before, in whatever class.
+//! Recency does not wrap: items just read outlive items not read, however many bags were opened
+//! before, in any class.
 //!
 //! One thread and explicit cleaner steps, so every run gives the same numbers.
 #![allow(
@@ -19,13 +19,13 @@ use store::{Cleaner, Config, Handle, Policy, Store};
 const OPENINGS: u64 = 1_000_000;
 
 /// Parts of a test's openings after which the hot items are read and others are evicted. Each is a
-/// number of openings of which 16 bits make something else.
+/// number of openings that 16 bits cannot represent unchanged.
 const PARTS: [u64; 6] = [1_000, 42_000, 65_536, 40_000, 33_000, 68_464];
 
 /// The classes in which bags are opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Churn {
-    /// That of the hot items.
+    /// The class of the hot items.
     Own,
     /// Many others.
     Others,
@@ -84,7 +84,7 @@ impl Bench {
         while self.store.stats().bags_opened < goal {
             for number in 0..8 {
                 if self.churn != Churn::Own {
-                    // Sizes of eight classes, none of them that of the hot items.
+                    // Sizes of eight classes, other than that of the hot items.
                     let len = 200 + 100 * number;
                     self.put(format!("churn-{number:02}").as_bytes(), len);
                 }
@@ -106,8 +106,8 @@ impl Bench {
         u32::try_from(found.count()).unwrap()
     }
 
-    /// Runs the parts. Returns the least share of the hot items that were read that was left after
-    /// an eviction of as many items as half of the store holds.
+    /// Runs the parts. Returns the smallest share of the read hot items that was left after an
+    /// eviction of half as many items as the store holds.
     fn run(&mut self, name: &str) -> f64 {
         self.fill();
         let items = self.store.stats().items;
@@ -162,7 +162,7 @@ fn openings_everywhere_cost_no_recency() {
 }
 
 /// Heads of chained values are so small that a page holds those of hundreds. When it is full, the
-/// next one gets a page of the items that were unused for longest.
+/// next one gets a page of the items that were unused longest.
 #[test]
 fn a_full_page_of_heads_costs_no_chained_value_that_was_just_read() {
     let config = Config {

@@ -1,5 +1,5 @@
-//! Threads that stop: one that stops between requests holds nobody up, and one that stops amid a
-//! request keeps what it has found.
+//! Threads that stop: one that stops between requests delays no other, and one that stops during a
+//! request keeps the items that it found.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 use store::{Cleaner, Config, DraftError, Handle, Policy, Store};
 
 fn store_of(megabytes: u64) -> Arc<Store> {
-    // What was read must be evicted as well.
+    // Items that were read must be evicted as well.
     let policy = Policy::Bag;
     let memory_bytes = megabytes << 20;
     Store::new(Config { memory_bytes, policy, seed: 1, ..Config::default() }).unwrap()
@@ -23,8 +23,8 @@ fn key(number: u32) -> Vec<u8> {
     format!("key-{number:08}").into_bytes()
 }
 
-/// Stores values one after the other, each in a turn of its own. Returns the number stored before
-/// one was refused.
+/// Stores values one after the other, each in a separate turn. Returns the number stored before one
+/// was refused.
 fn store_many(me: &Handle, numbers: std::ops::Range<u32>) -> u32 {
     for number in numbers.clone() {
         me.begin_turn(1);
@@ -36,8 +36,8 @@ fn store_many(me: &Handle, numbers: std::ops::Range<u32>) -> u32 {
     numbers.end - numbers.start
 }
 
-/// A thread that begins a turn, calls `body`, and stops there until the second end is dropped. The
-/// first one says that it has stopped.
+/// A thread that starts a turn, calls `body`, and stops there until the second end is dropped. The
+/// first end signals that it has stopped.
 fn stopped(
     store: &Arc<Store>,
     body: impl FnOnce(&Handle, &dyn Fn()) + Send + 'static,
@@ -111,7 +111,7 @@ fn a_thread_that_stops_amid_a_request_keeps_its_item_and_no_store_waits_twice() 
     });
     let stored = store_many(&me, 300_000..600_000);
     assert!(stored < 100_000, "what was found may be reused after {stored} stores");
-    // Were each to wait for as long as the first, this would take hours.
+    // If each waited as long as the first, this would take hours.
     assert!((0..100_000).all(|number| store_many(&me, number..number + 1) == 0));
     drop(end);
     thread.join().unwrap();
@@ -169,7 +169,7 @@ fn stores_find_chunks_that_the_cleaner_has_freed_for_them() {
     assert!(direct < 20, "{direct} stores had to evict");
     let class = store.class_stats(1).into_iter().max_by_key(|class| class.chunks).unwrap();
     assert!(class.chunks_free <= class.chunks / 100 + 32, "{class:?}");
-    // What is overwritten comes back, so hardly anything is evicted for it: bags may want a page.
+    // Overwritten memory comes back, so hardly anything is evicted for it: bags may need a page.
     work(50, Some(1_000_000));
     let before = store.stats();
     work(1000, Some(1_000_000));

@@ -132,7 +132,7 @@ fn overwriting_pins_no_memory() {
 #[test]
 fn the_cleaner_frees_expired_items_and_merges_their_bags() {
     let store = store_of(64);
-    // Else the ring of transient items is faster.
+    // Otherwise the ring of transient items is faster.
     store.set_transient_secs(0);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();

@@ -1,5 +1,5 @@
-//! Many threads, little memory: every value read is one that was stored under that key, whatever
-//! moves beneath.
+//! Many threads, little memory: every value read was stored under that key, whatever moves
+//! underneath.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// A value that tells its key and length in every byte: `len` bytes of a pattern that starts at
+/// A value that shows its key and length in every byte: `len` bytes of a pattern that starts at
 /// `key + version`.
 fn fill(value: &mut Vec<u8>, key: u64, version: u64, len: usize) {
     value.clear();
@@ -65,7 +65,7 @@ fn length(random: &mut Random, now_secs: u32) -> usize {
     usize::try_from(24 + random.below(largest)).unwrap()
 }
 
-/// Shared by the threads of a test beside the store.
+/// Shared by the threads of a test, in addition to the store.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -162,9 +162,9 @@ fn step(
     }
 }
 
-/// Pages that have moved when a test has seen enough.
+/// Moved pages after which a test has seen enough.
 const MOVES_MIN: u64 = 50;
-/// How long a test goes on that has not seen enough.
+/// Maximum duration of a test that has not seen enough.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn torture(policy: Policy, megabytes: u64, keys: u64, seconds: u64, flushes: bool) {
@@ -183,7 +183,7 @@ fn torture_with(config: Config, keys: u64, seconds: u64, flushes: bool) {
         .collect();
     let begin = Instant::now();
     let is_due = |limit| begin.elapsed() >= limit;
-    // Where other programs have the processors, as much takes longer.
+    // If other programs use the processors, the same takes longer.
     let is_enough = || {
         let stats = store.stats();
         stats.slabs_moved > MOVES_MIN && stats.transient_reclaimed > 0
@@ -195,7 +195,7 @@ fn torture_with(config: Config, keys: u64, seconds: u64, flushes: bool) {
     let mut rounds = 0;
     while !is_due(Duration::from_secs(seconds)) || !is_enough() && !is_due(LONGEST) {
         rounds += 1;
-        // A page is asked for all the time, from anywhere to anywhere.
+        // A page move is requested all the time, from any class to any class.
         let _ = store.reassign(class(), class());
         let now_secs = 1 + rounds / 10;
         shared.now_secs.store(now_secs, Ordering::Relaxed);
@@ -263,7 +263,7 @@ fn no_value_is_torn_while_everything_is_flushed() {
 }
 
 /// Items that stay are found at any time while many others come and go, so that the index grows and
-/// shrinks beside the lookups, and takes memory and gives it back.
+/// shrinks during the lookups, and takes and frees memory.
 #[test]
 fn no_item_is_missed_while_the_index_grows_and_shrinks() {
     const STAY: u64 = 500;
@@ -306,7 +306,7 @@ fn no_item_is_missed_while_the_index_grows_and_shrinks() {
             let full = store.memory().index;
             assert_eq!(store.stats().items, small);
             (STAY..small).for_each(|key| remove(&me, key));
-            // Large items want the memory of the index.
+            // Large items need the memory of the index.
             let mut large = LARGE;
             for _ in 0..20_000 {
                 if store.memory().index < full / 8 {
@@ -330,7 +330,7 @@ fn remove(me: &Handle, number: u64) {
     assert_eq!(removed, Applied::Removed);
 }
 
-/// Stores a value of `len` bytes; false if there is no memory.
+/// Stores a value of `len` bytes; `false` if there is no memory.
 fn put(me: &Handle, number: u64, len: usize) -> bool {
     let (key, mut value) = (number.to_le_bytes(), Vec::new());
     fill(&mut value, number, 0, len);

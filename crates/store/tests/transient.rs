@@ -1,7 +1,7 @@
-//! Transient items: gone, memory and all, in the second in which they expire, however they came by
+//! Transient items: their memory is freed in the second in which they expire, however they got
 //! their deadline.
 //!
-//! The clock is a number that the tests advance; the cleaner is stepped by hand.
+//! The clock is a number that the tests advance; the tests step the cleaner.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn has(me: &Handle, key: u64) -> bool {
     me.section().find(me.store().hash(&key), &key).is_some()
 }
 
-/// Steps of which none may clean: what is freed by them is freed by the ring.
+/// Steps that never clean: only the ring frees items in them.
 fn step(cleaner: &mut Cleaner, now_secs: u32) {
     while cleaner.step(now_secs, 2000).busy {}
 }
@@ -119,7 +119,7 @@ fn the_threshold_decides_and_zero_is_off() {
     assert_eq!(listed(101 + store::TRANSIENT_SECS_MAX), 0);
 }
 
-/// The first second that a store sees may be any, and a clock may jump over many.
+/// A store's first second may be any, and a clock may jump over many.
 #[test]
 fn a_leap_of_the_clock_loses_no_note() {
     let store = store_of(64, THRESHOLD);
@@ -138,7 +138,7 @@ fn a_leap_of_the_clock_loses_no_note() {
     }
 }
 
-/// Overwriting leaves notes behind that are out of date; they must not outgrow the store.
+/// Overwriting leaves outdated notes behind; they must not outgrow the store.
 #[test]
 fn overwriting_does_not_pile_up_notes() {
     let store = store_of(64, 3600);
@@ -177,7 +177,7 @@ fn transient_items_are_evicted_like_others() {
     assert!(has(&me, 199_999));
 }
 
-/// Notes outlive the items that they name, and the pages; what then lies there must not be taken
+/// Notes outlive the items that they name, and the pages; other contents there must not be taken
 /// for dead.
 #[test]
 fn pages_that_changed_their_class_are_not_misread() {

@@ -1,4 +1,4 @@
-//! A store over a memory file: ended well and opened again, ended badly and recovered, damaged and
+//! A store over a memory file: closed cleanly and reopened, crashed and recovered, damaged and
 //! refused.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
@@ -30,7 +30,7 @@ fn everything_is_there_after_a_clean_end() {
     assert_eq!(store.memory().index, memory.index);
     assert_eq!(store.memory().bags, memory.bags);
     assert!(probe(&store, &model) > 10_000, "many items are there, and none is wrong");
-    // It goes on as if nothing had been: more is stored, and memory is reused.
+    // It continues as before: more is stored, and memory is reused.
     model.greatest_cas = 0;
     fill(&store, &mut model, 2, 40_000);
     assert!(model.least_cas > uniques_end, "cas uniques go on rising");
@@ -67,7 +67,7 @@ fn flushes_and_deadlines_outlive_the_process() {
     assert!(!store.claim_flush(49));
     assert!(store.claim_flush(50));
     drop(me);
-    // It ends with the flush claimed and not done: the next start does it.
+    // It ends with the flush claimed but not done: the next start does it.
     end(store, 50);
     let (store, _) = open(&path, 50);
     let me = store.join().unwrap();
@@ -135,7 +135,7 @@ fn a_file_that_is_not_ours_is_left_alone() {
     assert!(matches!(refused, StoreError::File(FileError::NotAFile(_))), "{refused}");
 }
 
-/// A thread that stores keeps some free chunks for itself. They are free for all at the next start.
+/// A storing thread keeps some free chunks for itself. They are free for all at the next start.
 #[test]
 fn chunks_that_a_thread_keeps_are_free_after_an_end_and_a_crash() {
     for crashes in [false, true] {
@@ -166,7 +166,7 @@ fn chunks_that_a_thread_keeps_are_free_after_an_end_and_a_crash() {
         let class = store.class_stats(3).into_iter().max_by_key(|class| class.chunks).unwrap();
         assert_eq!((class.items, class.chunks_used), (49_000, 49_000));
         assert_eq!(class.chunks_free, class.chunks - 49_000);
-        // All of them can be had.
+        // All of them can be taken.
         let me = store.join().unwrap();
         me.begin_turn(3);
         for number in 0..class.chunks_free {
@@ -178,7 +178,7 @@ fn chunks_that_a_thread_keeps_are_free_after_an_end_and_a_crash() {
     }
 }
 
-/// Damage anywhere in a file that was ended well costs the cache, and never gives wrong bytes.
+/// Damage anywhere in a cleanly closed file costs the cache, and never gives wrong bytes.
 #[test]
 fn no_damage_to_a_clean_file_is_believed() {
     let path = TempFile::new();
@@ -216,8 +216,7 @@ fn a_store_in_use_is_not_closed() {
     store.close(TimeNote::default(), 0).unwrap();
 }
 
-/// A successor believes pages without digests if it has the ticket; any other process recovers
-/// them.
+/// A successor trusts pages without digests if it has the ticket; any other process recovers them.
 #[test]
 fn a_ticket_stands_for_digests() {
     let path = TempFile::new();
@@ -238,7 +237,7 @@ fn a_ticket_stands_for_digests() {
     assert!(matches!(file.found(), Found::Crashed(_)));
 }
 
-/// Without a clean end, every linked item is found again, and memory goes on being reused.
+/// Without a clean end, every linked item is found again, and memory continues to be reused.
 #[test]
 fn everything_is_there_after_a_crash() {
     let path = TempFile::new();
@@ -273,8 +272,8 @@ fn everything_is_there_after_a_crash() {
     assert_eq!(probe(&store, &model), model.items.len());
 }
 
-/// An index that shrinks since items have grown: at every stage a crash or a clean end keeps what
-/// is there, and the memory in use stays what is counted.
+/// An index that shrinks because items have grown: at every stage a crash or a clean end keeps all
+/// items, and the memory in use stays equal to the counted memory.
 #[test]
 fn an_index_that_shrinks_outlives_an_end_and_a_crash() {
     let path = TempFile::new();
@@ -356,8 +355,8 @@ fn everything_is_there_where_references_name_places() {
     probe(&store, &model);
 }
 
-/// Many more invalidations than there are codes for births, and a prefix that was stored under and
-/// invalidated by turns; then a clean end, or a crash.
+/// Many more invalidations than there are codes for births, and a prefix alternately stored under
+/// and invalidated; then a clean end, or a crash.
 #[test]
 fn invalidations_that_are_not_purged_hold_over_an_end_and_a_crash() {
     for crashes in [false, true] {
@@ -440,8 +439,8 @@ fn what_was_deleted_flushed_or_expired_does_not_come_back_after_a_crash() {
     }
 }
 
-/// Eviction goes on with what was used least recently before the crash, whether or not the cleaner
-/// has looked at the items since.
+/// Eviction continues with the items used least recently before the crash, whether or not the
+/// cleaner has examined the items since.
 #[test]
 fn the_order_of_use_outlives_a_crash_by_bags() {
     order_outlives_a_crash(0);
@@ -469,7 +468,7 @@ fn order_outlives_a_crash(cleaner_steps: usize) {
     let bags = store.bag_stats().len();
     assert!(bags > 8, "bags by age: {bags}");
     let me = joined(&store);
-    // It moves pages to the class that a store may find by now for these sizes.
+    // It moves pages to the class that a store may now find for these sizes.
     let mut cleaner = Cleaner::new(&store).unwrap();
     for number in stored..stored + stored / 4 {
         common::set(&me, &key(number), &value, 0, 0).unwrap();
@@ -487,8 +486,8 @@ fn order_outlives_a_crash(cleaner_steps: usize) {
     assert!(there(stored / 2..stored) > 0.95, "the youngest stayed");
 }
 
-/// Of a store in use there are no digests. Damage to it is met by checks of everything that the
-/// process relies on: values may be wrong then, but the store works on.
+/// A store in use has no digests. Checks of everything that the process relies on handle damage:
+/// values may be wrong then, but the store continues to work.
 #[test]
 fn no_damage_to_a_crashed_file_breaks_the_store() {
     let path = TempFile::new();
@@ -521,7 +520,7 @@ fn no_damage_to_a_crashed_file_breaks_the_store() {
     }
 }
 
-/// Where the word that says how many buckets the index has lies in a file of 8 MB.
+/// Position of the word with the number of the index's buckets in a file of 8 MB.
 const DIRECTORY: u64 = 3 << 16;
 
 /// No index has these numbers of buckets, whatever the number of stripes.
@@ -541,8 +540,8 @@ fn a_directory_of_no_table_is_damage_after_a_crash() {
     }
 }
 
-/// The word may be damaged in another way, too. If its buckets leave no memory for items, the cache
-/// begins anew. The fuzz target `restart_image` found it.
+/// The word may also be damaged in another way. If its buckets leave no memory for items, the cache
+/// starts cold. The fuzz target `restart_image` found it.
 #[test]
 fn a_damaged_directory_leaves_memory_for_items() {
     let (path, config) = (TempFile::new(), Config { memory_bytes: 8 << 20, ..config() });

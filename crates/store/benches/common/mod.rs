@@ -1,4 +1,4 @@
-//! Keys, and stores of them, that the benchmarks share.
+//! Keys and stores for the benchmarks.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a benchmark stops where it fails")]
 
 use store::{Change, Handle, NewItem};

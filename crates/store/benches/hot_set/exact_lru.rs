@@ -1,11 +1,11 @@
-//! The model: one LRU over items of all sizes.
+//! The reference model: one LRU over items of all sizes.
 
 use std::collections::{HashMap, VecDeque};
 
 /// One LRU over items of all sizes, in this many bytes.
 #[derive(Default)]
 pub(crate) struct ExactLru {
-    /// Bytes that its items may have.
+    /// Maximum bytes of its items.
     pub(crate) room: u64,
     /// Bytes of its items.
     pub(crate) used: u64,
@@ -14,12 +14,12 @@ pub(crate) struct ExactLru {
     uses: u64,
     /// By key: its last use, and its bytes.
     pub(crate) items: HashMap<u64, (u64, u64)>,
-    /// All uses, oldest first, with keys. Those that are not a key's last count for nothing.
+    /// All uses, oldest first, with keys. Uses that are not a key's last do not count.
     order: VecDeque<(u64, u64)>,
 }
 
 impl ExactLru {
-    /// Stores an item, which is used by that.
+    /// Stores an item, which counts as a use.
     pub(crate) fn put(&mut self, key: u64, bytes: u64) {
         let before = self.items.insert(key, (0, bytes));
         self.used = self.used + bytes - before.map_or(0, |(_, bytes)| bytes);

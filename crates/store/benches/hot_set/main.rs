@@ -1,11 +1,11 @@
-//! A hot set that was just read, behind a load that evicts less than the memory: the share of it
-//! that is left, beside the share that an exact LRU over all items keeps in the same memory.
+//! Measures how much of a hot set survives a load that evicts less than the memory, compared with
+//! an exact LRU over all items in the same memory.
 //!
-//! `cargo bench -p holdall-store --bench hot_set`. A seed draws a mix: sizes and so classes of the
-//! hot items, of those around them and of the load; bags that were opened before; buffers of
-//! connections; an index that grows; the pace of the cleaner. One thread and explicit steps of the
-//! cleaner, so every run gives the same numbers. `MIXES="18 150"` runs these mixes
-//! alone; any number is the seed of one.
+//! `cargo bench -p holdall-store --bench hot_set`. A seed selects a mix: sizes, and therefore
+//! classes, of the hot items, of those around them and of the load; bags that were opened before;
+//! buffers of connections; an index that grows; the pace of the cleaner. One thread and explicit
+//! steps of the cleaner, so every run gives the same numbers. `MIXES="18 150"` runs only these
+//! mixes; any number is the seed of a mix.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -33,17 +33,17 @@ use std::sync::Arc;
 use store::{Cleaner, Config, Handle, Policy, Store};
 
 const MIXES: u64 = 50;
-/// Share of the hot items that may be missing where an exact LRU has them.
+/// Share of the hot items that may be missing although an exact LRU has them.
 const SLACK: f64 = 0.02;
 
-/// Bytes of an item besides its value: header and key.
+/// Bytes of an item in addition to its value: header and key.
 const ITEM: u64 = 32;
-/// Bytes that are stored between two steps of the cleaner at the most: 64 MB a second.
+/// Maximum number of bytes stored between two steps of the cleaner: 64 MB per second.
 const BYTES_PER_STEP: u64 = 128 << 10;
-/// Keys are numbers; those of one kind of items begin here, times the kind's place.
+/// Keys are numbers; those of one kind of items start here, times the kind's place.
 const FAMILY: u64 = 1 << 40;
 
-/// A store under a mix, and the model beside it.
+/// A store under a mix, and the model.
 struct Bench {
     mix: Mix,
     random: StdRng,
@@ -77,8 +77,8 @@ impl Bench {
         bench
     }
 
-    /// The model gets the memory that the store's items have: what rounding to chunks and pages
-    /// costs is not a matter of order.
+    /// Gives the model the memory that the store's items have: the cost of rounding to chunks and
+    /// pages is unrelated to order.
     fn measure(&mut self) {
         let memory = self.store.memory();
         let others = memory.index + memory.bags + memory.buffers + memory.fixed;
@@ -97,8 +97,8 @@ impl Bench {
         if self.bytes > BYTES_PER_STEP || self.requests.is_multiple_of(self.mix.requests_per_step) {
             self.bytes = 0;
             self.me.rest();
-            // The thread goes on at once while there is work; some steps are what it gets done in
-            // this time.
+            // The thread continues at once while there is work; it gets some steps done in this
+            // time.
             let _ = (0..4).any(|_| !self.cleaner.step(secs, 2000).busy);
             self.me.begin_turn(secs);
             self.measure();
@@ -168,7 +168,7 @@ impl Bench {
         }
     }
 
-    /// Reads the hot items three times, and stores what is missing.
+    /// Reads the hot items three times, and stores missing ones.
     fn read_hot(&mut self, hot: u64) {
         for _ in 0..3 {
             for number in 0..hot {

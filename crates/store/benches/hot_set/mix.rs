@@ -1,4 +1,4 @@
-//! Mixes: what a seed draws of sizes, loads and paces.
+//! Mixes: the sizes, loads and paces that a seed selects.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::ITEM;
 
-/// Items of a mix, about. The memory follows, within bounds.
+/// Approximate number of items in a mix. The memory follows, within bounds.
 const ITEMS: u64 = 40_000;
 
 /// The kinds of items in a mix.
@@ -16,7 +16,7 @@ pub(crate) enum Family {
     Cold,
     /// Stored once, by the load.
     Fresh,
-    /// Read by the load, and stored where missing.
+    /// Read by the load, and stored if missing.
     LookAside,
     /// Overwritten.
     Counter,
@@ -29,7 +29,7 @@ pub(crate) enum Family {
 pub(crate) enum Sizes {
     One(usize),
     Of(Vec<usize>),
-    /// Any, as many below a size as above its double.
+    /// Any size, as many below a size as above its double.
     Between(usize, usize),
 }
 
@@ -56,7 +56,7 @@ impl Sizes {
 
     /// The size of this number's value, in bytes.
     pub(crate) fn of(&self, number: u64) -> usize {
-        // Scattered: neighbours have sizes of their own.
+        // Scattered: neighbours have different sizes.
         let scattered = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
         let part = scattered as f64 / (1u64 << 53) as f64;
         match self {
@@ -69,7 +69,7 @@ impl Sizes {
     }
 }
 
-/// What a seed draws.
+/// The parameters that a seed selects.
 #[derive(Debug)]
 pub(crate) struct Mix {
     pub(crate) seed: u64,
@@ -103,7 +103,7 @@ impl Mix {
         let requests = random.random_range(1..=kinds.len());
         let mut requests: Vec<_> = kinds.sample(random, requests).copied().collect();
         if requests == [Family::Counter] {
-            // Overwriting alone evicts nothing.
+            // A load that only overwrites evicts nothing.
             requests.push(Family::Fresh);
         }
         let hot = Sizes::draw(random, most);

@@ -1,8 +1,8 @@
 //! The age that a class's next victim would have after a page had gone from it.
 //!
-//! With a page go a page's worth of the class's coldest items. Where that is a small part of the
-//! class, those are about as old as the next victim. A class of few pages may have a few old items
-//! and none but hot ones behind them, so a sample of its items is looked at.
+//! A page takes a page's worth of the class's coldest items with it. If that is a small part of the
+//! class, these items are about as old as the next victim. A class of few pages may have a few old
+//! items followed by only hot ones, so a sample of its items is examined.
 
 use crate::linked::ReadGuard;
 use crate::lru::{BagList, Order, recency};
@@ -15,14 +15,14 @@ use arena::sync::Ordering;
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// Of more pages, one is a small part.
+/// A class with more pages: one page is a small part of it.
 const FEW_PAGES: usize = 8;
-/// Chunks that are looked at, about.
+/// Approximate number of sampled chunks.
 const SAMPLED: usize = 128;
 
-/// The age of the next victim after a page had gone, by the ages of some of the items. `None` for a
-/// class of many pages. A class's last page would take all: then the youngest eighth counts as
-/// left.
+/// The age of the next victim after a page has left, by the ages of some of the items. `None` for a
+/// class of many pages. A class's last page would take all items: then the youngest eighth counts
+/// as left.
 pub(super) fn age_after_page(
     thread: &Rc<ThreadState>,
     class: ClassId,
@@ -36,12 +36,12 @@ pub(super) fn age_after_page(
     let mut ages = ages_of_some(thread, class, pages);
     ages.sort_unstable_by_key(|&age| Reverse(age));
     let gone = if pages > 1 { ages.len() / pages } else { ages.len() * 7 / 8 };
-    // How many of those that go are in a sample varies by about the square root.
+    // The number of departing items in a sample varies by about its square root.
     let depth = gone + gone.isqrt();
     ages.get(depth).or_else(|| ages.last()).copied()
 }
 
-/// Ages of what is in some chunks of all pages of the class.
+/// Ages of the items in some chunks of all pages of the class.
 fn ages_of_some(thread: &Rc<ThreadState>, class: ClassId, pages: usize) -> Vec<u64> {
     let store = &*thread.store;
     let slabs = &store.slabs;
@@ -52,8 +52,8 @@ fn ages_of_some(thread: &Rc<ThreadState>, class: ClassId, pages: usize) -> Vec<u
     let _guard = ReadGuard::open(thread);
     let sampled_pages = sampled.len();
     let in_page = |page| {
-        // Read once the page was seen in the class: before that, the class may be fitted anew, and
-        // the page be cut into other chunks.
+        // Read after the page was seen in the class: before that, the class may be refitted, and
+        // the page be recut.
         let (per_page, chunk_bytes) =
             (slabs.class(class).per_page(), slabs.class(class).chunk_bytes());
         let step = (per_page * sampled_pages / SAMPLED).max(1);
@@ -70,8 +70,8 @@ fn ages_of_some(thread: &Rc<ThreadState>, class: ClassId, pages: usize) -> Vec<u
         .collect()
 }
 
-/// The age of what is in a chunk. A free one need not be evicted, so it is older than all; a draft
-/// cannot be.
+/// The age of a chunk's item. A free chunk need not be evicted, so it is older than all; a draft
+/// cannot be evicted.
 fn age_in(store: &Store, list: &BagList, order: &Order, chunk: ChunkRef) -> u64 {
     let header = store.arena.header(chunk);
     match header.shape() {

@@ -1,14 +1,14 @@
-//! Eviction ahead of need: chunks that are free before a store asks for them.
+//! Eviction ahead of need: frees chunks before a store asks for them.
 //!
-//! What a store evicts comes back only when the sections have ended in which other threads may have
-//! found it. So the cleaner evicts some items early. In each class whose stores evict, it keeps as
-//! many chunks free as were stored lately in a few of its steps, at most a 128th of the class
-//! and a megabyte. Stores find them without a wait, and go on for a while if a thread stops amid a
-//! section.
+//! A chunk that a store evicts becomes free only when all sections have ended in which other
+//! threads may have found it. So the cleaner evicts some items early. In each class whose stores
+//! evict, it keeps as many chunks free as a few of its recent steps stored, at most a 128th of the
+//! class and a megabyte. Stores take them without a wait, and can continue for a while if a thread
+//! stops inside a section.
 //!
-//! A class that gets pages of colder classes evicts nothing ahead (see `rebalance`).
+//! A class that receives pages from colder classes evicts nothing ahead (see `rebalance`).
 //!
-//! What is on its way back counts as free, so a load that only overwrites evicts nothing.
+//! Chunks in their grace period count as free, so a load that only overwrites evicts nothing.
 
 use super::allocate::{BATCH, evict_own};
 use super::rebalance::STEPS_AHEAD;
@@ -19,7 +19,7 @@ use crate::thread::ThreadState;
 use narrow::to_usize;
 use std::rc::Rc;
 
-/// The cleaner's part: what it saw of the classes in its last steps.
+/// The cleaner's part: its observations of the classes in its last steps.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     /// By class.
@@ -29,18 +29,18 @@ pub(crate) struct Ahead {
 /// Observations of one class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Stores that had to evict by themselves.
+    /// Stores that had to evict directly.
     reclaims: u64,
     /// Chunks ever handed out for new items and pieces.
     stored: u64,
-    /// The same within one step, at the most; it falls by a sixteenth with each step.
+    /// Maximum of the same within one step; it falls by a sixteenth with each step.
     peak: u64,
     /// Its stores have evicted before.
     is_full: bool,
 }
 
 impl Ahead {
-    /// Evicts what the next stores will need, in all classes at most `budget` items.
+    /// Evicts items that the next stores will need, at most `budget` in all classes.
     pub(crate) fn step(&mut self, thread: &Rc<ThreadState>, budget: usize) {
         let store = &*thread.store;
         if !store.evict {
@@ -59,7 +59,7 @@ impl Ahead {
 }
 
 impl Seen {
-    /// Looks at the class. Returns the chunks that it has too few of.
+    /// Examines the class. Returns the number of chunks that it lacks.
     fn missing(&mut self, thread: &ThreadState, class: ClassId) -> usize {
         let store = &*thread.store;
         let of = |count| store.counters.of_class(class, count);
@@ -78,8 +78,8 @@ impl Seen {
         let on_its_way = if class != store.slabs.largest() {
             usage.used.saturating_sub(of(Count::Items))
         } else if thread.has_retired() {
-            // Its chunks may be pieces, which are no items of their own. So one eviction comes back
-            // before the next is made.
+            // Its chunks may be pieces, which are not items. So one eviction comes back before the
+            // next is made.
             wanted
         } else {
             0

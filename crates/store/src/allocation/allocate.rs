@@ -1,17 +1,17 @@
-//! Allocation: which memory a store takes when its class has no free chunk.
+//! Allocation: the memory that a store takes when its class has no free chunk.
 //!
-//! A store asks in this order: a free chunk that its thread keeps, or one of its class; a page
-//! within the limit, or one that the cleaner moved to the class (see `rebalance`); a free chunk
-//! that another thread keeps; its class's oldest item. Where there is none, or where another
+//! A store tries these sources in order: a free chunk that its thread keeps, or one of its class; a
+//! page within the limit, or one that the cleaner moved to the class (see `rebalance`); a free
+//! chunk that another thread keeps; its class's oldest item. If there is none, or if another
 //! class's items are much older, it takes a page of the class whose next victim is the oldest, or
-//! one that lies idle. So no store is refused while anything can be evicted, whatever its size. A
-//! store that evicts nothing takes idle pages alone.
+//! an idle page. So no store is refused while anything can be evicted, whatever its size. A store
+//! that evicts nothing takes only idle pages.
 //!
-//! What is evicted comes back when the sections end in which it may have been found. A thread that
-//! loses its processor outside of a section holds nothing up, and one that loses it inside holds up
-//! each other thread once, for some tenths of a second. Then that thread's stores are refused until
-//! the section ends. The cleaner keeps chunks free (see [`super::ahead`]), so this happens only if
-//! the section lasts for longer than they do.
+//! An evicted chunk becomes free when the sections end in which it may have been found. A thread
+//! preempted outside a section delays nothing. A thread preempted inside one delays each other
+//! thread once, for some tenths of a second. Then that thread's stores are refused until the
+//! section ends. The cleaner keeps chunks free (see [`super::ahead`]), so this happens only if the
+//! section lasts longer than these chunks do.
 
 use super::candidate::Candidate;
 use super::page_move::take_page;
@@ -28,30 +28,30 @@ use narrow::to_usize;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Items evicted in one go at the most, so that most stores find a free chunk waiting.
+/// Maximum number of items evicted together, so that most stores find a free chunk.
 pub(super) const BATCH: usize = 32;
-/// Chunks of a class for each that is evicted in one go, so that a class of few chunks evicts few
-/// items early.
+/// Chunks of a class for each item evicted together, so that a class of few chunks evicts few items
+/// early.
 const SHARE: u64 = 128;
-/// Most bytes evicted in one go.
+/// Maximum number of bytes evicted together.
 const BATCH_BYTES: usize = 128 << 10;
-/// Rounds of eviction after which a store gives up. In each of them other threads have taken what
-/// it evicted.
+/// Rounds of eviction after which a store gives up. In each of them other threads have taken the
+/// chunks that it evicted.
 const ROUNDS: usize = 512;
-/// Looks whether the sections that keep unlinked memory have ended, before a store gives up.
+/// Checks whether the sections that keep unlinked memory have ended, before a store gives up.
 const WAITS: usize = 75 * LOOKS_PER_FORCE;
-/// The first of these looks, after which the thread only yields; after a later one it sleeps.
+/// The first of these checks, after which the thread only yields; after a later one it sleeps.
 const YIELDS: usize = 200;
-/// One look in as many passes threads that do not run, which costs a system call.
+/// One check in this number passes threads that do not run, which costs a system call.
 const LOOKS_PER_FORCE: usize = 16;
-/// A sleep: long enough for a thread that lost its processor to get it back.
+/// A sleep: long enough for a preempted thread to run again.
 const NAP: Duration = Duration::from_micros(100);
-/// Naps for which a store waits while nothing at all can be evicted: some tens of milliseconds, in
-/// which any other thread gets its processor back and ends its section.
+/// Naps for which a store waits while nothing can be evicted: some tens of milliseconds, in which
+/// any other preempted thread runs again and ends its section.
 const PATIENCE: usize = 300;
 
 /// A chunk that holds these bytes, at most the largest chunk's, owned by the caller, and its class.
-/// Evicts if need be; `None` if nothing can be had.
+/// Evicts if necessary; `None` if no chunk is available.
 #[inline(always)]
 pub(crate) fn take_for(thread: &Rc<ThreadState>, bytes: usize) -> Option<(ClassId, ChunkRef)> {
     loop {
@@ -70,8 +70,8 @@ pub(crate) fn take_head(thread: &Rc<ThreadState>) -> Option<(ClassId, ChunkRef)>
     Some((class, take(thread, class)?))
 }
 
-/// The chunk, if these bytes fit into it. Otherwise the class was fitted to other sizes after it
-/// was looked up (law 3 of `slabs::fitted`), and the chunk is free again.
+/// The chunk, if these bytes fit into it. Otherwise the class was refitted after it was looked up
+/// (law 3 of `slabs::fitted`), and the chunk is freed.
 #[inline]
 pub(crate) fn if_it_holds(
     thread: &Rc<ThreadState>,
@@ -86,7 +86,7 @@ pub(crate) fn if_it_holds(
     None
 }
 
-/// A chunk of the class, owned by the caller. Evicts if need be; `None` if nothing can be had.
+/// A chunk of the class, owned by the caller. Evicts if necessary; `None` if none is available.
 #[inline(always)]
 pub(crate) fn take(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     if thread.is_time_to_look(class) {
@@ -106,7 +106,7 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     let store = &*thread.store;
     let (slabs, arena) = (&store.slabs, &store.arena);
     let take_free = || slabs.take(arena, thread.slot, class);
-    // Without eviction only what is on its way back is waited for.
+    // Without eviction the store waits only for memory in grace periods.
     let patience = if store.evict { PATIENCE } else { 2 };
     let (mut round, mut fruitless) = (0, 0);
     while round < ROUNDS && fruitless <= patience {
@@ -115,23 +115,23 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
         {
             return Some(chunk);
         }
-        // What other threads keep comes before any item.
+        // Chunks that other threads keep come before any item.
         if slabs.share_kept(arena, &store.qsbr, class)
             && let Some(chunk) = take_free()
         {
             return Some(chunk);
         }
         if thread.depth() > 0 {
-            // Inside a section nothing can be waited for: this thread itself holds it up.
+            // Inside a section a wait is useless: this thread itself delays the memory.
             break;
         }
-        // Chunks on their way back come before items that are still of use.
+        // Chunks in grace periods come before items that are still of use.
         thread.adopt();
         thread.settle();
         if let Some(chunk) = take_free() {
             return Some(chunk);
         }
-        // Then what only serves stale reads.
+        // Then items that only serve stale reads.
         if deleted::free_oldest(thread) > 0 {
             continue;
         }
@@ -140,14 +140,14 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
             Waited::InVain => break,
             Waited::ForNothing => {}
         }
-        // Three rounds in the class's own bags got nowhere, or a store that evicts nothing looks
-        // for idle pages once.
+        // Three rounds in the class's own bags gained nothing, or a store that evicts nothing looks
+        // once for idle pages.
         let looks_around = if store.evict { (round + fruitless) % 4 == 3 } else { fruitless == 0 };
         if make_room(thread, class, looks_around) {
             (round, fruitless) = (round + 1, 0);
         } else {
-            // Other threads may hold all there is, as drafts or unlinked within their sections.
-            // These end.
+            // Other threads may hold all memory, as drafts or unlinked within their sections. These
+            // end.
             fruitless += 1;
             if store.evict {
                 arena::sync::sleep(NAP);
@@ -168,9 +168,9 @@ fn take_slowly(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
 /// Result of [`wait_for`].
 enum Waited {
     Got(ChunkRef),
-    /// No memory is on its way back.
+    /// No memory is in a grace period.
     ForNothing,
-    /// A thread has stopped within a section, and may hold all that is on its way back.
+    /// A thread has stopped within a section, and may hold all memory in grace periods.
     InVain,
 }
 
@@ -190,8 +190,8 @@ fn wait_for(thread: &Rc<ThreadState>, class: ClassId) -> Waited {
             return Waited::ForNothing;
         }
         if thread.is_stuck() {
-            // It has waited for this section before, which may have ended since: its thread need
-            // not have announced that.
+            // It has waited for this section before. The section may have ended without an
+            // announcement.
             thread.force();
             if thread.is_stuck() {
                 return Waited::InVain;
@@ -246,8 +246,8 @@ fn awaits_bag(thread: &ThreadState, class: ClassId) -> bool {
 }
 
 /// Evicts from the class itself, or takes a page from another class, which it prefers if it
-/// `looks_around`. `false` if nothing was evicted and no page taken, since there is none or other
-/// threads hold it up.
+/// `looks_around`. `false` if nothing was evicted and no page taken, because there is none or other
+/// threads delay it.
 fn make_room(thread: &Rc<ThreadState>, class: ClassId, looks_around: bool) -> bool {
     let evicts = thread.store.evict;
     let own = next_victims(thread, class).max_by_key(|victim| victim.age);
@@ -270,7 +270,7 @@ fn make_room(thread: &Rc<ThreadState>, class: ClassId, looks_around: bool) -> bo
 }
 
 /// Takes a page of a class whose items are much older. `false` if there is none, or the cleaner
-/// sees no hurry.
+/// sees no urgency.
 fn take_much_older(thread: &Rc<ThreadState>, class: ClassId) -> bool {
     let slabs = &thread.store.slabs;
     if slabs.need(class) != Need::PageNow {
@@ -279,7 +279,7 @@ fn take_much_older(thread: &Rc<ThreadState>, class: ClassId) -> bool {
     let giver = Candidate::much_older(thread, class);
     let is_taken = giver.is_some_and(|giver| take_page(thread, giver.class, class));
     if !is_taken {
-        // All classes are looked at for one page, or once until the cleaner has looked.
+        // All classes are searched for one page, or once until the cleaner has looked.
         slabs.set_need(class, Need::Page);
     }
     is_taken
@@ -299,8 +299,8 @@ pub(super) fn evict_own(thread: &Rc<ThreadState>, list: ClassId) -> usize {
     evict(thread, list, want)
 }
 
-/// Gives free pages back to the system until the budget fits, at most `pages` now. Where there are
-/// none, the mover empties some (see `rebalance`).
+/// Returns free pages to the system until the budget fits, at most `pages` now. If there are none,
+/// the mover empties some (see `rebalance`).
 pub(crate) fn return_pages(store: &Store, pages: usize) {
     for _ in 0..pages {
         let is_over = store.budget.excess() > 0;

@@ -1,4 +1,4 @@
-//! Candidates: the classes that could give a page, by the age of what they would lose.
+//! Candidates: the classes that could give a page, by the age of the items that they would lose.
 
 use super::age_after_page::age_after_page;
 use crate::eviction::victim::next_victims;
@@ -7,17 +7,17 @@ use crate::thread::ThreadState;
 use narrow::to_usize;
 use std::rc::Rc;
 
-/// Free chunks that a class in use has now and then, beside those kept free for the next stores:
-/// what was just evicted or given back. A page that the class has just got is not idle either.
+/// Free chunks that a class in use has occasionally, in addition to those kept free for the next
+/// stores: chunks just evicted or freed. A page that the class has just got is not idle either.
 const FREE_IN_USE: usize = 64;
 /// A class gives its last page only if its items are this many times older than others'.
 const LAST_PAGE: u64 = 8;
-/// Pages that a class without items may want again for its next ones.
+/// Pages that a class without items may need again for its next ones.
 const PAGES_AT_REST: usize = 2;
-/// Of classes whose ages differ by less than this part after a move, none gives. Ages vary by
-/// chance, and pages would go to and fro.
+/// Classes whose ages differ by less than this part after a move do not give pages. Ages vary by
+/// chance, and pages would move back and forth.
 const MARGIN: u64 = 64;
-/// Chunks of a page that a store empties by itself, at the most.
+/// Maximum number of chunks of a page that a store empties itself.
 const CHUNKS_AT_ONCE: usize = 2048;
 /// A class's items are much older than another's if they are this many times older.
 const MUCH_OLDER: u64 = 2;
@@ -27,16 +27,16 @@ const MUCH_OLDER: u64 = 2;
 pub(crate) struct Candidate {
     pub class: ClassId,
     /// Age of its next victim (see `rebalance`), weighed by its size (see `lru::tuning`);
-    /// `u64::MAX` for a class in which pages lie idle: a page of free chunks, if it has no item.
+    /// `u64::MAX` for a class with idle pages: a page of free chunks, if it has no item.
     pub weighed: u64,
-    /// The weighed age of its next victim once a page has gone, after [`sample`](Self::sample);
-    /// without end where it is not known better than by `weighed`.
+    /// The weighed age of its next victim after a page has gone, set by [`sample`](Self::sample);
+    /// infinite if nothing better than `weighed` is known.
     pub sampled: Option<u64>,
     /// Its pages.
     pub pages: usize,
     /// It may give one. A page of heads would take all their pieces with it.
     pub gives: bool,
-    /// A page of it is emptied so soon that a store may wait for that.
+    /// A page of it can be emptied so quickly that a store may wait for that.
     pub is_soon_empty: bool,
 }
 
@@ -76,8 +76,8 @@ impl Candidate {
         all
     }
 
-    /// Looks at some of its items, if a page is a large part of them. So
-    /// [`can_give_to`](Self::can_give_to) knows of a class that has but a few old ones.
+    /// Samples its items, if a page is a large part of them. So [`can_give_to`](Self::can_give_to)
+    /// detects a class with only a few old ones.
     pub(crate) fn sample(&mut self, thread: &Rc<ThreadState>) {
         if self.sampled.is_some() {
             return;
@@ -87,7 +87,7 @@ impl Candidate {
         self.sampled = Some(thread.store.tuning.weighed(chunk_bytes, age));
     }
 
-    /// The class of which the oldest page could go, other than `class`. It is sampled.
+    /// The class that could give the oldest page, other than `class`. It is sampled.
     pub(crate) fn oldest(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
         Self::oldest_that(thread, class, |_| true)
     }
@@ -111,7 +111,7 @@ impl Candidate {
         }
     }
 
-    /// A class in which pages lie idle, other than `class`.
+    /// A class with idle pages, other than `class`.
     pub(crate) fn idle(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
         let slabs = &thread.store.slabs;
         let has_free_page = |other: &ClassId| {
@@ -125,14 +125,14 @@ impl Candidate {
     }
 
     /// The class with the oldest item, if that is much older than the next victim of `class` and a
-    /// page of it is soon emptied. Pages at rest are left to the cleaner.
+    /// page of it can be emptied quickly. Pages at rest are left to the cleaner.
     pub(crate) fn much_older(thread: &Rc<ThreadState>, class: ClassId) -> Option<Self> {
         let own = Self::of_class(thread, class)?;
         Self::oldest_that(thread, class, |giver| !giver.is_at_rest())
             .filter(|giver| giver.is_much_older_than(&own))
     }
 
-    /// `true` if it has no item, and only pages that it may want again soon.
+    /// `true` if it has no item, and only pages that it may need again soon.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.weighed == u64::MAX && self.pages <= PAGES_AT_REST
     }
@@ -143,7 +143,7 @@ impl Candidate {
         self.is_soon_empty && self.claim() / MUCH_OLDER >= needy.weighed && self.can_give_to(needy)
     }
 
-    /// The weighed age of its next victim, now or once a page has gone, whichever is less.
+    /// The weighed age of its next victim, now or after a page has gone, whichever is less.
     fn oldest_left(&self) -> u64 {
         self.sampled.map_or(self.weighed, |age| age.min(self.weighed))
     }
@@ -155,8 +155,8 @@ impl Candidate {
         if self.pages > 1 { age } else { age / LAST_PAGE }
     }
 
-    /// The weighed age of its next victim once it had a page more, if ages follow sizes. A class in
-    /// which pages lie idle needs none, whatever it evicted a moment ago.
+    /// The weighed age of its next victim with one more page, if ages follow sizes. A class with
+    /// idle pages needs none, whatever it just evicted.
     fn age_with_page(&self) -> u64 {
         let pages = self.pages as u64;
         (self.weighed / pages.max(1)).saturating_mul(pages + 1)
@@ -179,8 +179,8 @@ impl Candidate {
         takers.iter().any(|taker| self.can_give_to(taker))
     }
 
-    /// `true` if this class would still be the older one after a page had gone from it to `needy`,
-    /// if ages follow sizes. A class that is far older is out of use, and gives all.
+    /// `true` if this class would still be the older one after giving a page to `needy`, if ages
+    /// follow sizes. A class that is far older is out of use, and gives all pages.
     pub(crate) fn can_give_to(&self, needy: &Self) -> bool {
         let mine = self.pages as u64;
         let after = self.oldest_left().min(self.weighed / mine * (mine - 1));
@@ -208,7 +208,7 @@ mod tests {
         assert!(busy(200).can_give_to(&busy(100)) && !busy(110).can_give_to(&busy(100)));
     }
 
-    /// They would give each other the same page again and again.
+    /// They would exchange the same page again and again.
     #[test]
     fn classes_of_nearly_one_age_give_none() {
         let of = |age: u64| of(age * 1000, 100);
@@ -225,7 +225,7 @@ mod tests {
         assert!(!giver.can_give_to(&needy) && !giver.is_much_older_than(&needy));
     }
 
-    /// To double a class of one page makes it old; a page more of sixty changes little.
+    /// Doubling a class of one page makes it old; one page more of sixty changes little.
     #[test]
     fn who_can_give_to_any_is_found_beside_a_younger_class_of_one_page() {
         let (youngest, larger, giver) = (of(90, 1), of(100, 60), of(150, 6));

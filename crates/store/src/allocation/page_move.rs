@@ -1,15 +1,15 @@
 //! Page moves: one page leaves its class, and its items move to other pages of the class.
 //!
-//! An item that is worth keeping is copied into a free chunk. Where there is none, the class's
-//! coldest items are evicted for it, wherever they lie: as many as the page holds, and no more. So
-//! a page costs the class its coldest items, as any eviction does, and not those that happen to lie
-//! on the page. The chunks that become free go through the same grace period as any other; the page
-//! is free when the last of them has come back.
+//! An item that is worth keeping is copied into a free chunk. If there is none, the class's coldest
+//! items are evicted for it, wherever they lie, at most as many as the page holds. So a page costs
+//! the class its coldest items, as any eviction does, and not the items that happen to lie on the
+//! page. The freed chunks go through the same grace period as any other; the page is free when the
+//! last of them has come back.
 //!
-//! Pieces of a chained item move by themselves, one store in its chain for each. Two kinds of items
-//! do not move, and are evicted with their page. The head of a chained item is named by pieces and
-//! pins; so the class of heads gives idle pages only. What has found no room after long waiting,
-//! because other threads take all chunks that become free, must not keep the page for ever.
+//! Pieces of a chained item move separately, each with one store in its chain. Two kinds of items
+//! do not move and are evicted with their page. Pieces and pins refer to the head of a chained
+//! item, so the class of heads gives only idle pages. An item that has found no room after a long
+//! wait, because other threads take all freed chunks, must not keep the page for ever.
 
 use crate::eviction::evict::evict;
 use crate::eviction::scan::count_evicted;
@@ -29,15 +29,15 @@ use arena::sync::Ordering;
 use narrow::to_usize;
 use std::rc::Rc;
 
-/// Pages looked at for the one that costs least.
+/// Pages examined to find the one that costs least.
 const PAGES_SAMPLED: usize = 6;
-/// Cost of an item in use, in items that are not.
+/// Cost of an item in use, in unused items.
 const YOUNG: usize = 16;
-/// Chunks emptied under one order lock, so that no store waits for long.
+/// Chunks emptied under one order lock, so that no store waits long.
 pub(crate) const CHUNKS_PER_SECTION: usize = 32;
-/// Times that a move may find no room before it evicts what is left on the page.
+/// Attempts of a move to find room before it evicts the rest of the page.
 const PATIENCE: usize = 500;
-/// Looks for room of a thread that cannot do anything else meanwhile.
+/// Attempts to find room by a thread that can do nothing else in the meantime.
 const YIELDS: usize = 200;
 
 /// A page that is being emptied.
@@ -48,7 +48,7 @@ pub(crate) struct PageMove {
     next_chunk: usize,
     /// Chunks for the items of the page, owned by this move.
     spare: Vec<ChunkRef>,
-    /// Times that no room was found.
+    /// Failed attempts to find room.
     waits: usize,
 }
 
@@ -59,12 +59,12 @@ pub(crate) enum Progress {
     More,
     /// The next item needs a chunk, which comes when other threads have ended their sections.
     Waits,
-    /// The page has no item any more, or has become another class's.
+    /// The page has no items, or belongs to another class.
     Over,
 }
 
 impl PageMove {
-    /// A move of a page that is draining already, from its first chunk on.
+    /// A move of a page that is already draining, from its first chunk on.
     pub(crate) fn of_draining(thread: &Rc<ThreadState>, class: ClassId, page: usize) -> Self {
         let thread = Rc::clone(thread);
         Self { thread, class, page, next_chunk: 0, spare: Vec::new(), waits: 0 }
@@ -113,7 +113,7 @@ impl PageMove {
     fn vacate_until(&mut self, end: usize) -> Progress {
         let store = &*self.thread.store;
         let list = store.list(self.class);
-        // The bags that the items are in, and stay in, are this lock's.
+        // This lock guards the bags that the items are in, and stay in.
         let _order = list.order.lock();
         let guard = ReadGuard::open(&self.thread);
         // A page that is free may become another class's, but not before this section has ended.
@@ -131,12 +131,12 @@ impl PageMove {
         Progress::More
     }
 
-    /// Looks for free chunks of the class, and evicts its coldest items where there are none.
-    /// `true` if the move can go on.
+    /// Takes free chunks of the class, and evicts its coldest items if there are none. `true` if
+    /// the move can continue.
     fn find_room(&mut self) -> bool {
         let wanted = self.items_left();
         let evicts = self.thread.store.evict;
-        // While something is on its way back, evicting more would not help sooner.
+        // While memory is in a grace period, more evictions would not help sooner.
         let found = self.take_spare(wanted)
             || self.take_returned(wanted)
             || evicts && !self.thread.has_retired() && self.evict_for(wanted);
@@ -158,7 +158,7 @@ impl PageMove {
         self.take_returned(wanted)
     }
 
-    /// Ends grace periods, and takes what has come back by that.
+    /// Ends grace periods, and takes the chunks that they return.
     fn take_returned(&mut self, wanted: usize) -> bool {
         self.thread.adopt();
         self.thread.settle();
@@ -166,7 +166,7 @@ impl PageMove {
     }
 
     /// Evicts the class's coldest items, or the coldest chained one that has pieces in it. Returns
-    /// the chunks that come back, about.
+    /// the approximate number of chunks that will become free.
     fn evict_coldest(&self, wanted: usize) -> usize {
         let slabs = &self.thread.store.slabs;
         let victim = next_victims(&self.thread, self.class).max_by_key(|victim| victim.age);
@@ -183,7 +183,7 @@ impl PageMove {
         }
     }
 
-    /// Items on the rest of the page that need a chunk elsewhere, about.
+    /// Approximate number of items on the rest of the page that need another chunk.
     fn items_left(&self) -> usize {
         let store = &*self.thread.store;
         let _guard = ReadGuard::open(&self.thread);
@@ -210,12 +210,12 @@ impl PageMove {
         !self.spare.is_empty()
     }
 
-    /// `true` if the move has waited for room for longer than it should.
+    /// `true` if the move has waited too long for room.
     pub(crate) fn has_waited_long(&self) -> bool {
         self.waits > PATIENCE
     }
 
-    /// Evicts what is left on the page. Nothing, if the store evicts nothing.
+    /// Evicts the rest of the page. Does nothing if the store evicts nothing.
     pub(crate) fn evict_rest(&mut self) {
         let store = &*self.thread.store;
         let guard = ReadGuard::open(&self.thread);
@@ -272,7 +272,7 @@ fn vacate(
         return evict_chunk(guard, chunk);
     }
     let is_piece = shape == Shape(Shape::PIECE);
-    // Free, a draft, or in its grace period: it comes back by itself.
+    // Free, a draft, or in its grace period: it comes back without help.
     if !is_piece && guard.linked(chunk).is_none() {
         return true;
     }
@@ -301,8 +301,8 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
         Shape(Shape::PIECE) => store.arena.head_of_piece(chunk).unwrap_or(0),
         _ => chunk,
     };
-    // Free, a draft, or in its grace period: it comes back by itself. What a piece names as its
-    // head may be a word of the item that was in the chunk before, and no chunk at all.
+    // Free, a draft, or in its grace period: it comes back without help. The head that a piece
+    // names may be a word of the item that was in the chunk before, and no chunk.
     if item == 0 || guard.noted(item).is_none() {
         return true;
     }
@@ -322,7 +322,7 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
     verdict != Some(Verdict::Stay)
 }
 
-/// The page that costs least to give, of a few: the page of the class's next victim, and a sample.
+/// The cheapest page to give, of a few: the page of the class's next victim, and a sample.
 fn cheapest_page(thread: &Rc<ThreadState>, class: ClassId, young: u64) -> Option<usize> {
     let store = &*thread.store;
     let start = thread.next_sample(7);
@@ -354,7 +354,7 @@ fn page_cost(store: &Store, class: ClassId, page: usize, young: u64) -> usize {
             let header = arena.header(chunk);
             match header.shape() {
                 Shape(Shape::FREE | Shape::KEPT) => 0,
-                // Its writer holds it for as long as its client takes.
+                // Its writer holds it as long as its client needs.
                 Shape(Shape::DRAFT) => sizes.per_page(),
                 Shape(Shape::PIECE) => match arena.head_of_piece(chunk) {
                     Some(head) if is_evictable_head(store, head) => 1,
@@ -390,8 +390,8 @@ mod tests {
     use crate::allocation::allocate::take_for;
     use crate::{Change, Config, NewItem};
 
-    /// A move whose thread has lost its processor keeps its page, which holds the coldest item, and
-    /// no other.
+    /// A move whose thread is preempted keeps its page, which holds the coldest item, and no other
+    /// page.
     #[test]
     fn a_store_takes_a_page_beside_a_move_that_stands_still() {
         let store = Store::new(Config { memory_bytes: 2 << 20, ..Config::default() }).unwrap();

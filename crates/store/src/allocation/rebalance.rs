@@ -1,25 +1,25 @@
-//! Balance between slab classes: pages move from the class whose items have been unused for longest
-//! to one that evicts younger ones.
+//! Balance between slab classes: pages move from the class whose items have been unused longest to
+//! a class that evicts younger ones.
 //!
-//! The cleaner compares the classes now and then. A class is *needy* if its next victim was used
-//! clearly more recently than that of another class. Where stores of needy classes will soon find
-//! no chunk, the cleaner empties pages for them ahead, of the classes with the oldest items: as
-//! much as was stored in such classes in a few of its steps lately. So a needy class evicts nothing
-//! of its own, unless it grows faster than pages can be emptied. Where the difference is great, its
-//! stores then take pages themselves.
+//! The cleaner compares the classes periodically. A class is *needy* if its next victim was used
+//! clearly more recently than that of another class. If stores of needy classes will soon find no
+//! chunk, the cleaner empties pages for them in advance, from the classes with the oldest items: as
+//! much as a few of its recent steps stored in such classes. So a needy class evicts none of its
+//! items unless it grows faster than pages can be emptied. If the difference is great, its stores
+//! take pages themselves.
 //!
 //! One page moves at a time: the page of the least recently used item, or one of a few others that
-//! holds fewer items still in use. Its items move to other pages in steps, for which the class
-//! evicts its coldest ones (see `page_move`).
+//! holds fewer items still in use. Its items move to other pages in steps. For them, the class
+//! evicts its coldest items (see `page_move`).
 //!
-//! In the same way pages leave the store when more memory is in use than the limit allows, because
-//! the index or buffers grew or the limit was lowered. A page on its way out counts as given.
+//! Pages leave the store in the same way when more memory is in use than the limit allows, because
+//! the index or buffers grew or the limit was lowered. A page on its way out counts as freed.
 //!
-//! Other stores need not wait for any of this: they go on evicting from their own class. Only a
-//! class that has nothing to evict takes a page by itself, too (see `allocate`).
+//! Other stores need not wait for any of this: they keep evicting from their own class. Only a
+//! class that has nothing to evict also takes a page itself (see `allocate`).
 //!
-//! Ages are bytes: of all bags that were closed since. That clock runs with the turnover of memory,
-//! so it is as fine under heavy load as a slow clock is under light load.
+//! Ages are measured in bytes: the bytes of all bags closed since. This clock advances with the
+//! turnover of memory, so it is as precise under heavy load as a slow clock is under light load.
 //!
 //! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 6.2.
 
@@ -33,11 +33,11 @@ use crate::store::Store;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
-/// Steps of the cleaner for whose stores memory is kept free.
+/// Steps of the cleaner for whose stores it keeps memory free.
 pub(super) const STEPS_AHEAD: u64 = 16;
-/// Pages of the store for each that may be on its way to needy classes.
+/// Pages of the store for each page that may be moving to needy classes.
 const PAGES_PER_MOVE: u64 = 64;
-/// Pages that may be on their way in any store.
+/// Pages that may be moving in any store.
 const PAGES_ON_THEIR_WAY: u64 = 2;
 /// Seconds after which a page that its class did not take is free for all.
 const CLAIM_SECS: u32 = 2;
@@ -45,14 +45,14 @@ const CLAIM_SECS: u32 = 2;
 /// store that finds nothing else takes them at once.
 const REST_SECS: u32 = 10;
 
-/// The cleaner's part: a move under way, and what it saw of the classes when it looked last.
+/// The cleaner's part: a move under way, and its last observations of the classes.
 #[derive(Debug, Default)]
 pub(crate) struct Mover {
     current: Option<PageMove>,
     is_requested: bool,
-    /// By class: what was seen of it.
+    /// Observations, by class.
     classes: Vec<ClassHistory>,
-    /// Classes whose stores had to evict since the last look, or soon find no chunk.
+    /// Classes whose stores had to evict since the last look, or will soon find no chunk.
     wanting: Vec<ClassId>,
     tended_secs: u32,
 }
@@ -64,15 +64,15 @@ struct ClassHistory {
     reclaims: u64,
     /// Chunks ever handed out for new items and pieces.
     stored: u64,
-    /// Second in which that was last seen to grow.
+    /// Second in which that last grew.
     stored_secs: u32,
-    /// Chunks handed out so within one step, at the most; it falls by a sixteenth with each step.
+    /// Maximum number of such chunks within one step; it falls by a sixteenth with each step.
     peak: u64,
 }
 
 impl Mover {
-    /// One step of balancing, looking at about `budget` chunks. `true` if there is more to do at
-    /// once.
+    /// Does one step of balancing, which examines about `budget` chunks. `true` if there is more to
+    /// do at once.
     pub(crate) fn step(&mut self, thread: &Rc<ThreadState>, budget: usize) -> bool {
         let mut left = budget;
         self.note_wanting(thread);
@@ -101,7 +101,7 @@ impl Mover {
         true
     }
 
-    /// Begins the next move: the one asked for, one out of the store, or one against an imbalance.
+    /// Starts the next move: the requested one, one out of the store, or one against an imbalance.
     /// `false` if there is none.
     fn begin_next(&mut self, thread: &Rc<ThreadState>) -> bool {
         let balance = &thread.store.balance;
@@ -120,7 +120,7 @@ impl Mover {
         };
         let begun = from.and_then(|class| PageMove::begin(thread, class, to, young));
         if request.is_some() && begun.is_none() {
-            // No class has a page to give: the request cannot be done.
+            // No class has a page to give: the request is impossible.
             balance.finish_request();
         }
         self.is_requested = request.is_some() && begun.is_some();
@@ -128,8 +128,8 @@ impl Mover {
         self.current.is_some()
     }
 
-    /// Notes which classes have evicted, which have stored since the last call, and which will soon
-    /// find no chunk.
+    /// Records which classes have evicted, which have stored since the last call, and which will
+    /// soon find no chunk.
     fn note_wanting(&mut self, thread: &ThreadState) {
         let store = &*thread.store;
         self.classes.resize_with(usize::from(store.slabs.count()) + 1, ClassHistory::default);
@@ -153,8 +153,8 @@ impl Mover {
         }
     }
 
-    /// The class that is to give a page to the needy ones, and the age at which its items are as
-    /// young as the youngest of those that want memory.
+    /// The class that should give a page to the needy ones, and the age below which its items are
+    /// as young as the youngest of the classes that need memory.
     fn imbalance(&self, thread: &Rc<ThreadState>) -> Option<(ClassId, u64)> {
         let store = &*thread.store;
         if self.wanting.is_empty() || !store.evict {
@@ -189,8 +189,8 @@ impl Mover {
         Some((giver.class, store.tuning.unweighed(chunk_bytes, youngest.weighed)))
     }
 
-    /// Once a second: a page that its class did not take is free for all, and a page that could not
-    /// be emptied is tried again.
+    /// Once per second: frees for all a page that its class did not take, and retries a page that
+    /// could not be emptied.
     fn tend(&mut self, thread: &Rc<ThreadState>) {
         if self.tended_secs == thread.now_secs() {
             return;
@@ -204,8 +204,7 @@ impl Mover {
     }
 }
 
-/// `true` if more memory is in use than the limit allows, even when the pages that are on their way
-/// out will have left.
+/// `true` if more memory is in use than the limit allows, not counting pages on their way out.
 fn exceeds_limit(store: &Store) -> bool {
     let excess = store.budget.excess();
     excess > 0 && excess > store.slabs.bytes_on_their_way_out()

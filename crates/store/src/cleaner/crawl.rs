@@ -1,25 +1,25 @@
-//! Crawls: one pass over the items of some classes that frees the dead ones.
+//! Crawls: one pass over the items of some classes that frees dead items.
 //!
-//! A crawl walks over the pages, not over the bags: nothing is put in order, and every item is
-//! looked at once. The cleaner's thread does it in steps.
+//! A crawl walks over the pages, not over the bags: it reorders nothing and examines every item
+//! once. The cleaner's thread does it in steps.
 
 use super::Cleaner;
 use crate::reaping::walk::{WalkCursor, reap};
 use crate::store::requests::CrawlRequest;
 use narrow::to_usize;
 
-/// A crawl and how far it has come.
+/// A crawl and its progress.
 #[derive(Debug)]
 pub(crate) struct Crawl {
     request: CrawlRequest,
     /// Its class is the one being visited.
     cursor: WalkCursor,
-    /// Items of this class still to look at.
+    /// Items of this class not yet examined.
     left: u64,
 }
 
 impl Cleaner {
-    /// One step of the crawl that was asked for, if there is one: looks at about `items` items.
+    /// Does one step of the requested crawl, if there is one: examines about `items` items.
     /// `now_secs` is the present second since the store's start.
     pub fn crawl(&mut self, now_secs: u32, items: usize) {
         let crawls = &self.handle.store().crawls;
@@ -40,7 +40,7 @@ impl Cleaner {
             if crawl.cursor.class.is_none() {
                 break;
             }
-            // No more than `items`, so it fits.
+            // At most `items`, so it fits.
             let some = to_usize(left.min(crawl.left));
             let reaped = reap(&self.handle.thread, &mut crawl.cursor, some, |_| true);
             crawl.left -= reaped.checked.min(crawl.left);

@@ -1,4 +1,4 @@
-//! The cleaner's look at sizes: which classes deserve chunks of their own (see `slabs::fitted`).
+//! The cleaner's check of sizes: which classes deserve chunks that fit them (see `slabs::fitted`).
 
 use crate::linked::ReadGuard;
 use crate::slabs::ClassId;
@@ -6,23 +6,23 @@ use crate::thread::ThreadState;
 use arena::chunks::{PIECE_AT, Shape};
 use std::rc::Rc;
 
-/// A class is looked at first when as much as this part of the limit was stored in it.
+/// A class is first examined when this part of the limit was stored in it.
 const FIRST_SHARE: u64 = 64;
-/// It is looked at again after as much as this part was.
+/// It is examined again after this part was stored.
 const NEXT_SHARE: u64 = 16;
-/// Least pages' worth stored between two looks. A small store is not cut into many classes.
+/// Minimum pages' worth stored between two looks. A small store is not cut into many classes.
 const PAGES: u64 = 8;
-/// Pages of a class that are looked into, and chunks of each.
+/// Pages of a class that are sampled, and chunks of each.
 const SAMPLE: (usize, usize) = (16, 16);
 
-/// Chunks ever stored by class, when it was looked at last.
+/// Chunks ever stored by class, at its last examination.
 #[derive(Debug, Default)]
 pub(crate) struct Fitter {
     looked_at: Vec<u64>,
 }
 
 impl Fitter {
-    /// Looks at the first class that is due, if there is one.
+    /// Examines the first class that is due, if there is one.
     pub(crate) fn step(&mut self, thread: &Rc<ThreadState>) {
         let store = &*thread.store;
         // Without eviction a fitted class would find no page in a full store, while chunks of the
@@ -58,7 +58,7 @@ fn sizes(thread: &Rc<ThreadState>, class: ClassId) -> Vec<usize> {
     let guard = ReadGuard::open(thread);
     let mut sizes = Vec::new();
     for page in slabs.sample_pages(class, pages, start) {
-        // A page that leaves the class now stays as it is until the section ends.
+        // A page that leaves the class now does not change until the section ends.
         let cut = if slabs.page_class(page) == class { slabs.cut_chunks(page) } else { 0 };
         for nth in (0..cut).step_by((cut / chunks).max(1)) {
             let chunk = arena.chunk(page, nth, chunk_bytes);

@@ -1,4 +1,4 @@
-//! The rules of `lru::recency`, checked on a store against what was really used when, several times
+//! The rules of `lru::recency`, checked on a store against the real order of use, several times
 //! around the circle of marks.
 
 use super::Cleaner;
@@ -36,7 +36,7 @@ impl World {
         u32::try_from((self.random >> 33) % u64::from(end)).unwrap()
     }
 
-    /// The one class that the test uses.
+    /// The only class that the test uses.
     fn class(&self) -> ClassId {
         self.store.slabs.class_for(24 + 4 + 2000)
     }
@@ -111,7 +111,7 @@ fn marks_name_the_last_use_all_around_the_circle() {
     let mut steps = 0u32;
     while world.tick() < FIRST_TICK + 0x4_0000 {
         steps += 1;
-        // Some keys are overwritten all the time, some are read now and then, most never.
+        // Some keys are overwritten all the time, some are read occasionally, most never.
         let key = if steps.is_multiple_of(20) { world.below(2000) } else { world.below(8) };
         if steps.is_multiple_of(16) {
             let key = world.below(300);

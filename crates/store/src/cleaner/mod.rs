@@ -1,9 +1,9 @@
 //! The cleaner: a store's background work, as steps with a budget.
 //!
 //! Each step opens bags where the newest is full, evicts ahead of stores that will need memory,
-//! helps the table grow or shrink, gives sizes that waste much a class of their own, and moves
-//! pages between classes, and out of the store where the limit is exceeded. Every Nth step goes on
-//! cleaning: it frees dead items, puts touched ones in order, and merges sparse bags.
+//! helps the table grow or shrink, gives sizes that waste much memory a separate class, and moves
+//! pages between classes, and out of the store if the limit is exceeded. Every Nth step also
+//! cleans: it frees dead items, reorders touched ones, and merges sparse bags.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5.3.
 
@@ -34,11 +34,11 @@ use std::sync::Arc;
 
 /// Steps between two cleanings: the paper's N.
 const STEPS_PER_CLEANING: u64 = 4;
-/// Steps between two looks at what was stored in each class, and at what the table needs.
+/// Steps between two checks of the amounts stored in each class, and of the table's needs.
 const STEPS_PER_FITTING: u64 = 16;
-/// Pages given back in one step at the most.
+/// Maximum number of pages returned in one step.
 const PAGES_PER_STEP: usize = 64;
-/// Buckets split in one step at the most.
+/// Maximum number of buckets split in one step.
 const SPLITS_PER_STEP: usize = 256;
 
 /// The background work of one store. One thread runs it.
@@ -76,7 +76,7 @@ enum Purge {
 /// Result of one step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Step {
-    /// Items looked at.
+    /// Items examined.
     pub checked: usize,
     /// Items freed.
     pub reclaimed: usize,
@@ -109,7 +109,7 @@ impl Cleaner {
         })
     }
 
-    /// Does one step. `now_secs` is the present second since the store's start. The step looks at
+    /// Does one step. `now_secs` is the present second since the store's start. The step examines
     /// about `budget` items when it cleans.
     pub fn step(&mut self, now_secs: u32, budget: usize) -> Step {
         self.handle.begin_turn(now_secs);
@@ -145,7 +145,7 @@ impl Cleaner {
     }
 
     /// In a memory file: keeps some memory for bags and index, which stores cannot wait for, and
-    /// looks once a second whether a full file system has room again.
+    /// checks once per second whether a full file system has room again.
     fn reserve(&mut self, now_secs: u32) {
         let store = self.handle.store();
         if std::mem::replace(&mut self.reserved_secs, now_secs) != now_secs {
@@ -156,12 +156,12 @@ impl Cleaner {
         store.budget.set_wanted(missing);
     }
 
-    /// Ends grace periods, also where a thread has lost its processor outside of a section.
+    /// Ends grace periods, even if a thread is preempted outside a section.
     fn end_grace_periods(&mut self) {
         let thread = &self.handle.thread;
         thread.settle();
         if self.handle.store().qsbr.now() == self.epoch {
-            // Not once since the last step have all threads been seen between turns.
+            // Since the last step, not all threads have been seen between turns.
             thread.force();
         }
         self.epoch = self.handle.store().qsbr.now();
@@ -231,7 +231,7 @@ impl Cleaner {
                         }
                     }
                     if let Purge::Walking { cursor: reached, .. } = &mut self.purge {
-                        // The budget is used up before the pages are.
+                        // The budget is used up before the last page.
                         *reached = cursor;
                         return true;
                     }
@@ -244,7 +244,7 @@ impl Cleaner {
         }
     }
 
-    /// Goes on cleaning, class by class, looking at no more than `budget` items.
+    /// Continues cleaning, class by class, examining at most `budget` items.
     fn clean_classes(&mut self, budget: usize, step: &mut Step) {
         let store = Arc::clone(self.handle.store());
         let thread = &self.handle.thread;

@@ -1,16 +1,16 @@
-//! Memory of the hash table that few items leave over, where a page finds no room.
+//! Frees memory of the hash table that few items need, so that a page finds room.
 
 use crate::store::Store;
 
-/// Buckets merged or sifted, or chains looked at, in one step at the most.
+/// Maximum number of buckets merged or sifted, or chains examined, in one step.
 const BUCKETS_PER_STEP: usize = 256;
 
-/// Has the table shrink.
+/// Makes the table shrink.
 #[derive(Debug, Default)]
 pub(super) struct Shrinker {
-    /// Buckets to be merged, by the last look at the items.
+    /// Buckets to merge, as of the last look at the items.
     surplus: usize,
-    /// The epoch of the last merge of buckets whose memory is to be given back.
+    /// The epoch of the last merge of buckets whose memory will be freed.
     merged: Option<u64>,
     overflow: Overflow,
 }
@@ -20,18 +20,18 @@ pub(super) struct Shrinker {
 enum Overflow {
     #[default]
     Kept,
-    /// Free ones from `kept` on are being retired.
+    /// Free buckets from `kept` on are being retired.
     Sifting { kept: usize },
-    /// Those from `kept` on are being emptied; the chains of the buckets before `home` have none.
+    /// Buckets from `kept` on are being emptied; the chains of the buckets before `home` have none.
     Emptying { kept: usize, home: usize },
     /// Waiting for the end of the sections in which a lookup may be in one of them.
     Emptied { epoch: u64 },
-    /// Their memory is being given back.
+    /// Their memory is being freed.
     Unused,
 }
 
 impl Shrinker {
-    /// Looks at how many buckets the items need.
+    /// Computes the number of buckets that the items need.
     pub(super) fn look(&mut self, store: &Store) {
         let is_short = !store.budget.has_room(store.slabs.page_bytes());
         self.surplus = if is_short { store.table.surplus() } else { 0 };
@@ -41,7 +41,7 @@ impl Shrinker {
         }
     }
 
-    /// Goes on.
+    /// Does the next step.
     pub(super) fn step(&mut self, store: &Store) {
         self.merge(store);
         self.overflow = match self.overflow {
@@ -64,8 +64,7 @@ impl Shrinker {
         };
     }
 
-    /// Gives back the memory of buckets that no lookup can be reading any more, and merges some
-    /// others.
+    /// Frees the memory of buckets that no lookup can be reading, and merges some others.
     fn merge(&mut self, store: &Store) {
         if let Some(epoch) = self.merged {
             if !store.qsbr.is_safe(epoch) {

@@ -8,10 +8,10 @@ pub use crate::lru::tuning::Policy;
 use crate::table::Shape as TableShape;
 use arena::names::ALIGNMENT;
 
-/// Times at which pages move between slab classes by themselves (`slabs automove`).
+/// When pages move between slab classes automatically (`slabs automove`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Automove {
-    /// Only where a class has nothing to evict.
+    /// Only if a class has nothing to evict.
     Off,
     /// By the rule of "Scaling Memcache at Facebook": when a class evicts items clearly younger
     /// than another class's next victim.
@@ -45,16 +45,16 @@ pub struct Config {
     /// of the others'.
     pub automove_ratio_per_mille: u32,
     /// Striped locks of the table, a power of two: the Z of Wiggins and Langston. A small store has
-    /// fewer, and so has one over the file of a store that had fewer, unless its index has grown.
+    /// fewer. A store over a file with fewer keeps them, unless its index has grown.
     pub stripes: usize,
     /// Ask for huge pages under items and index (`-L`).
     pub huge_pages: bool,
     /// Spread items and index over the memory nodes of the machine.
     pub numa_interleave: bool,
-    /// Name chunks by page and place whatever the limit, as from 16 GB on (see [`arena::names`]):
-    /// for tests, which have not so much memory.
+    /// Name chunks by page and place at any limit, as from 16 GB on (see [`arena::names`]): for
+    /// tests, which have less memory.
     pub by_place: bool,
-    /// Threads that may use the store at one time, the cleaner included.
+    /// Maximum number of threads that may use the store at one time, the cleaner included.
     pub threads_max: usize,
     /// Seed of the key hash.
     pub seed: u64,
@@ -89,16 +89,16 @@ pub(crate) struct Layout {
     pub page_bytes: usize,
     /// Pages reserved, not resident: the limit to which `cache_memlimit` can grow.
     pub pages_max: usize,
-    /// Bits of a place where references name pages and places; `None` where they are offsets. They
-    /// have 31 bits in all.
+    /// Bits of a place if references name pages and places; `None` if they are offsets. A reference
+    /// has 31 bits.
     pub place_bits: Option<u32>,
-    /// Bytes of the smallest chunk for which a page has places enough.
+    /// Bytes of the smallest chunk for which a page has enough places.
     pub chunk_bytes_least: usize,
     /// Words of the invalidations.
     pub invalidation_words: usize,
     /// Words reserved for bag blocks.
     pub block_words: usize,
-    /// Items of the least size that fit into the reserved pages.
+    /// Items of the minimum size that fit into the reserved pages.
     pub items_max: u64,
     /// Size of the table, and the size to which it may grow.
     pub table: TableShape,
@@ -108,14 +108,14 @@ const MIB: u64 = 1 << 20;
 /// Bits of a reference.
 const REFERENCE_BITS: u32 = 31;
 const REFERENCES_MAX: u64 = (1 << REFERENCE_BITS) - 2;
-/// Bits of a place at the most: hardly an item has chunks of less than 64 bytes, and pages that
-/// references reach beyond the limit are room to grow.
+/// Maximum number of bits of a place: hardly any item has chunks of less than 64 bytes, and pages
+/// that references reach beyond the limit are room to grow.
 const PLACE_BITS_MAX: u32 = 14;
-/// Buckets for as many items as there are references, at eight a bucket.
+/// Buckets for as many items as there are references, at eight per bucket.
 const BUCKETS_MAX: u64 = 1 << 28;
 
 impl Layout {
-    /// Works the sizes out from the limit.
+    /// Computes the sizes from the limit.
     ///
     /// # Errors
     ///
@@ -129,13 +129,13 @@ impl Layout {
             None => ALIGNMENT as u64 * REFERENCES_MAX,
             Some(bits) => page_bytes << (REFERENCE_BITS - bits),
         };
-        // Room to grow four-fold by `cache_memlimit`, but never at the price of larger chunks.
+        // Room to grow four-fold by `cache_memlimit`, but never at the cost of larger chunks.
         let reserve = (limit * 4).min(within_reach) / page_bytes * page_bytes;
         let word = |bytes: u64| usize::try_from(bytes).map_err(|_| StoreError::Config(TOO_LARGE));
         let buckets = (reserve / 32 / 8).next_power_of_two();
         let buckets_max = word(buckets.clamp(1 << 12, BUCKETS_MAX))?;
-        // Their buckets take an eighth of the memory at the most. So they are never more than
-        // `buckets_max`, and a file has the same length for any number of stripes.
+        // Their buckets take at most an eighth of the memory. So they never exceed `buckets_max`,
+        // and a file has the same length for any number of stripes.
         let stripes_max = word(1 << (limit >> 9).ilog2())?;
         Ok(Self {
             page_bytes: word(page_bytes)?,
@@ -143,7 +143,7 @@ impl Layout {
             place_bits,
             chunk_bytes_least: word(config.chunk_bytes_least())?,
             invalidation_words: invalidation::words_of(limit),
-            // 32-byte items at the least, four bytes each, as much again for holes.
+            // Items have at least 32 bytes. Four bytes each, as much again for holes.
             block_words: word((reserve / 16).clamp(1 << 16, u64::from(u32::MAX) / 2))?,
             items_max: (reserve / 32).min(REFERENCES_MAX),
             table: TableShape {
@@ -156,7 +156,7 @@ impl Layout {
         })
     }
 
-    /// Bytes of all pages: the greatest limit.
+    /// Bytes of all pages: the maximum limit.
     #[cfg_attr(miri, allow(dead_code, reason = "Miri maps no files"))]
     pub(crate) fn bytes_max(&self) -> u64 {
         self.pages_max as u64 * self.page_bytes as u64
@@ -164,19 +164,19 @@ impl Layout {
 }
 
 impl Config {
-    /// Bytes of the smallest chunk, if it is no other setting that says so: with less, a page of a
-    /// store with so large a limit would have more chunks than references have places. 0 below 16
-    /// GB.
+    /// Bytes of the smallest chunk, unless another setting is greater: with smaller chunks, a page
+    /// of a store with so large a limit would have more chunks than references have places. 0 below
+    /// 16 GB.
     #[must_use]
     pub fn chunk_bytes_least(&self) -> u64 {
-        // One place of each page is left out, so that the last of all has a reference.
+        // One place of each page is unused, so that the last page's last place has a reference.
         let least = |bits| (page_bytes(self.memory_bytes) >> bits) + ALIGNMENT as u64;
         place_bits(self).map_or(0, least)
     }
 }
 
-/// Each class in use keeps a page, and some 80 may be. A small store has small pages, so that they
-/// leave memory to the items that are asked for.
+/// Each class in use keeps a page, and some 80 classes may be in use. A small store has small
+/// pages, so that most of its memory is left to requested items.
 fn page_bytes(limit: u64) -> u64 {
     const SMALL: [(u64, u64); 4] = [
         (8 * MIB, 16 << 10),

@@ -5,7 +5,7 @@
 //!            | overflow buckets | bag blocks | pages
 //! ```
 //!
-//! The file has the length of everything that may ever be used. Only what is in use takes up room.
+//! The file is as long as everything that may ever be used. Only the used parts take disk space.
 
 use crate::config::Layout;
 use crate::table::{self, Bucket};
@@ -24,12 +24,12 @@ pub(crate) struct Memory {
     pub control: Region<Control>,
     pub invalidations: Region<AtomicU64>,
     pub page_class: Region<AtomicU32>,
-    /// Never in the file: what a page held is found out by a walk, or recorded at a clean end.
+    /// Never in the file: the contents of a page are found by a walk, or recorded at a clean end.
     pub page_cut: Region<AtomicU32>,
     pub table: table::Memory,
     pub blocks: Region<AtomicU32>,
     pub arena: Region<AtomicU64>,
-    /// Never in the file, as it follows from the class of each page.
+    /// Never in the file, because it follows from the class of each page.
     pub names: Names,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Offsets {
     pub end: u64,
 }
 
-/// Regions begin at multiples of this, which any page of a Linux system divides or equals.
+/// Regions start at multiples of this, which any page of a Linux system divides or equals.
 const ALIGNMENT: u64 = 64 << 10;
 
 impl Memory {
@@ -126,7 +126,7 @@ fn bytes_of<T: Zeroed>(len: usize) -> usize {
 }
 
 impl Layout {
-    /// Words of all pages, with slack behind the last: an outdated reference, too, must have room
+    /// Words of all pages, with slack behind the last: an outdated reference must also have room
     /// for a header and a key behind it.
     pub(crate) fn arena_words(&self) -> usize {
         (self.pages_max * self.page_bytes + SLACK_BYTES) / size_of::<AtomicU64>()

@@ -1,5 +1,5 @@
-//! The cleaner's rounds over a class: dead items are freed, touched ones put in order, sparse bags
-//! merged.
+//! The cleaner's rounds over a class: they free dead items, reorder touched ones and merge sparse
+//! bags.
 
 use super::scan::{ScanMode, judge, next_batch, next_item};
 use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
@@ -11,21 +11,21 @@ use crate::thread::ThreadState;
 use arena::sync::Ordering;
 use std::rc::Rc;
 
-/// Items cleaned under one order lock: a store that needs memory waits no longer than that.
+/// Items cleaned under one order lock, which bounds the wait of a store that needs memory.
 const ITEMS_PER_LOCK: usize = 32;
 
 /// Result of one step of cleaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cleaned {
-    /// Items looked at.
+    /// Items examined.
     pub checked: usize,
     /// Items freed.
     pub freed: usize,
-    /// The newest closed bag was reached.
+    /// The pass has reached the newest closed bag.
     pub has_ended: bool,
 }
 
-/// Cleans on from where the last call stopped, looking at no more than `budget` items.
+/// Continues cleaning where the last call stopped, examining at most `budget` items.
 pub(crate) fn clean(thread: &Rc<ThreadState>, class: ClassId, budget: usize) -> Cleaned {
     let list = thread.store.list(class);
     let mut done = Cleaned::default();
@@ -56,8 +56,8 @@ pub(crate) fn clean(thread: &Rc<ThreadState>, class: ClassId, budget: usize) -> 
     done
 }
 
-/// The bag in which the cleaner stands, or else the oldest of the newcomers. `None` if there is
-/// none left that may be passed: the round is over.
+/// The bag that the cleaner is in, or else the oldest of the newcomers. `None` if no more bags may
+/// be passed: the round is over.
 fn bag_to_clean(thread: &ThreadState, list: &BagList, order: &mut Order) -> Option<u8> {
     if order.clean_bag.is_none() {
         let first = oldest_of(order, Part::Newcomers);
@@ -68,7 +68,7 @@ fn bag_to_clean(thread: &ThreadState, list: &BagList, order: &mut Order) -> Opti
         if !list.is_newest(bag) && list.bag(bag).is_settled(&thread.store.qsbr) {
             return Some(bag);
         }
-        // The end of this queue. The newcomers come before the proven.
+        // The end of this queue. Newcomers come before proven items.
         let next = match list.bag(bag).part() {
             Part::Newcomers => oldest_of(order, Part::Proven),
             Part::Proven => None,
@@ -88,7 +88,7 @@ fn come_to_bag(thread: &ThreadState, list: &BagList, order: &mut Order, bag: Opt
     order.clean_since = thread.store.tick(list.id());
 }
 
-/// Goes on to the next newer bag. Frees the one that is left if it is empty, and merges it into the
+/// Continues with the next newer bag. Frees the previous bag if it is empty, and merges it into the
 /// next if it is sparse. Returns the number of items moved.
 fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8) -> usize {
     let blocks = &thread.store.blocks;
@@ -110,7 +110,7 @@ fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u
     moved
 }
 
-/// `true` if a bag of so few `items` is worth merging.
+/// `true` if a bag of this number of `items` is worth merging.
 fn is_sparse(thread: &ThreadState, list: &BagList, order: &Order, bag: u8, items: u32) -> bool {
     let slots = list.bag(bag).slots(&thread.store.blocks);
     let least = thread.store.slabs.class(list.id()).used() / 128;
@@ -119,8 +119,8 @@ fn is_sparse(thread: &ThreadState, list: &BagList, order: &Order, bag: u8, items
     items * 4 < slots || u64::from(items) < least || crowded
 }
 
-/// Moves all items of a bag into the next newer one. They keep their order. One that was touched
-/// keeps its mark, and counts as touched there if it was used after that bag's closing.
+/// Moves all items of a bag into the next newer one. They keep their order. A touched item keeps
+/// its mark, and counts as touched there if it was used after that bag's closing.
 fn merge(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8, into: u8) -> usize {
     let store = &*thread.store;
     let mut at = Cursor::default();

@@ -1,4 +1,4 @@
-//! Eviction by a storing thread: the oldest items of one class make room.
+//! Eviction by a storing thread: evicts the oldest items of one class to make room.
 
 use super::scan::{ScanMode, judge, next_batch, next_item};
 use crate::linked::ReadGuard;
@@ -8,11 +8,11 @@ use crate::stats::Count;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
-/// Most items that one call moves or skips for each that it wants: the "first N items of the bag"
-/// of the Bag LRU paper.
+/// Maximum number of items that one call moves or skips for each that it wants: the "first N items
+/// of the bag" of the Bag LRU paper.
 const LOOKS_PER_VICTIM: usize = 50;
-/// Most items that one call looks at for each that it wants: touched ones are evicted by then, and
-/// what is left is pinned.
+/// Maximum number of items that one call examines for each that it wants: touched ones are evicted
+/// by then, and the rest is pinned.
 const LOOKS_MAX: usize = 4 * LOOKS_PER_VICTIM;
 
 /// Evicts up to `want` items of the class, oldest first. Returns the number of items evicted or
@@ -47,7 +47,7 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
         if next_item(thread, list.bag(bag), at).is_some() {
             continue;
         }
-        // The end of the bag: what is still in it could not be moved, or must not be evicted.
+        // The end of the bag: its remaining items could not be moved, or must not be evicted.
         order.of_mut(part).evict = Cursor::default();
         if list.bag(bag).is_empty_from(&store.blocks, Cursor::default()) {
             list.free(&mut order, &store.blocks, bag);
@@ -59,8 +59,8 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
     freed
 }
 
-/// The bag from which the class evicts next, and its queue: that of the older items. Newcomers
-/// count as older than they are.
+/// The bag from which the class evicts next, and its queue: the queue with the older items.
+/// Newcomers count as older than they are.
 fn next_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> Option<(Part, u8)> {
     let store = &*thread.store;
     let now = store.turnover();
@@ -98,7 +98,7 @@ fn oldest_settled(
             thread.settle();
         }
         if !bag.is_settled(qsbr) {
-            // Another thread's section keeps it: an appender may still stand in it.
+            // Another thread's section keeps it: an appender may still use it.
             return None;
         }
         if !empty {
@@ -114,7 +114,7 @@ fn oldest_settled(
 }
 
 /// Closes the newest bag of a list and opens another. `false` if the list has no bag left, or the
-/// cleaner must pass over it before.
+/// cleaner must pass over it first.
 fn open_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> bool {
     let store = &thread.store;
     let slots = |part| u64::from(list.bag(list.newest(part)).slots(&store.blocks));
@@ -134,7 +134,7 @@ fn open_bag(thread: &ThreadState, list: &BagList, order: &mut Order) -> bool {
     opened
 }
 
-/// Opens a new bag where the newest is full, unless another thread is at work on the list.
+/// Opens a new bag where the newest is full, unless another thread is working on the list.
 pub(crate) fn open_if_full(thread: &ThreadState, class: ClassId) {
     let store = &*thread.store;
     let list = store.list(class);
@@ -147,8 +147,8 @@ pub(crate) fn open_if_full(thread: &ThreadState, class: ClassId) {
     }
 }
 
-/// Opens a new bag where the newest is old, so that what is read in a class that stores nothing has
-/// marks of its time. Only the cleaner does this.
+/// Opens a new bag where the newest is old, so that items read in a class without stores have
+/// current marks. Only the cleaner does this.
 pub(crate) fn open_if_old(thread: &ThreadState, class: ClassId) {
     let store = &*thread.store;
     let list = store.list(class);

@@ -1,4 +1,4 @@
-//! Scanning a bag: its items in batches, and the judgement of each.
+//! Scanning a bag: reads its items in batches and judges each.
 
 use crate::item::{Item, Liveness};
 use crate::linked::{Verdict, count_in_namespace, hash_of, with_linked};
@@ -35,7 +35,7 @@ impl ItemBatch {
     }
 
     /// Fetches the lines in which the ghosts of the items will be noted: a store that waits for its
-    /// line holds up the next lock.
+    /// line delays the next lock.
     #[inline]
     pub(crate) fn prefetch_ghosts(&self, ghosts: &Ghosts) {
         self.as_slice().iter().for_each(|&(_, hash)| ghosts.prefetch(hash));
@@ -45,11 +45,11 @@ impl ItemBatch {
 /// The purpose of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanMode {
-    /// Memory is wanted: untouched items go.
+    /// Memory is needed: untouched items are evicted.
     Evict,
-    /// Memory is wanted, and too many touched items were met: any item goes.
+    /// Memory is needed, and too many touched items were met: any item is evicted.
     EvictAny,
-    /// Only dead items go, and touched ones are put in order.
+    /// Only dead items are freed, and touched ones are reordered.
     Clean,
 }
 
@@ -100,8 +100,8 @@ pub(crate) fn next_batch(
     batch
 }
 
-/// Decides about one item of a settled bag; `true` if its memory is on its way back. The caller
-/// holds the list's order lock and is in a section.
+/// Decides about one item of a settled bag; `true` if its memory will be freed. The caller holds
+/// the list's order lock and is in a section.
 #[inline]
 pub(crate) fn judge(
     thread: &Rc<ThreadState>,
@@ -115,7 +115,7 @@ pub(crate) fn judge(
     let verdict = with_linked(thread, chunk, hash, |item| {
         match item.liveness() {
             Liveness::Live => {}
-            // Readable as stale for a while yet, and its memory is not needed.
+            // Still readable as stale, and its memory is not needed.
             Liveness::Deleted if mode == ScanMode::Clean => {}
             _ => {
                 count_reclaimed(thread, class, item, mode);
@@ -127,7 +127,7 @@ pub(crate) fn judge(
         let now = thread.store.tick(class);
         let wanted = mode != ScanMode::Clean;
         let earned = used_since(of_bag, item, recency::mark_of(seen), now);
-        // A used one has earned another round; a pinned one would not give its memory back.
+        // A used item has earned another round; the eviction of a pinned one would free no memory.
         let used = match earned {
             Some(used) if mode != ScanMode::EvictAny => Some(used),
             _ => (wanted && thread.store.arena.is_pinned(chunk)).then_some(now),
@@ -136,7 +136,7 @@ pub(crate) fn judge(
             let (bag, keeps_mark) = list.destination(order, bag, used);
             return Verdict::Move { bag, keeps_mark: keeps_mark && earned.is_some() };
         }
-        // Live and untouched: of use, unless memory is wanted and the store evicts at all.
+        // Live and untouched: kept, unless memory is needed and the store evicts.
         if !wanted || !thread.store.evict {
             recency::set_mark(&item.header.recency, seen, recency::UNUSED);
             return Verdict::Stay;
@@ -150,8 +150,8 @@ pub(crate) fn judge(
     verdict == Some(Verdict::Remove)
 }
 
-/// The tick at which an item of a closed bag was used, if that was after the closing. One use is
-/// enough to make a newcomer a proven item, whenever it was.
+/// The tick at which an item of a closed bag was used, if that was after the closing. One use at
+/// any time makes a newcomer a proven item.
 #[inline]
 fn used_since(bag: &Bag, item: &Item<'_>, mark: u16, now: Tick) -> Option<Tick> {
     bag.touched_tick(mark, now).or_else(|| {

@@ -11,7 +11,7 @@ use arena::ChunkRef;
 use arena::sync::Ordering;
 use std::rc::Rc;
 
-/// Items looked at for the one that would be evicted next.
+/// Items examined to find the one that would be evicted next.
 const LOOKS: usize = 48;
 /// Pinned items passed over before that.
 const PINNED: usize = 1024;
@@ -27,7 +27,7 @@ pub(crate) struct Victim {
 }
 
 /// The bag lists whose items hold chunks of this class. The largest class holds its own items and
-/// the pieces of chained ones, whose heads are in a list of their own.
+/// the pieces of chained ones, whose heads are in a separate list.
 pub(crate) fn lists_of(store: &Store, class: ClassId) -> impl Iterator<Item = ClassId> {
     let pieces = (class == store.slabs.largest()).then_some(store.slabs.heads());
     [Some(class), pieces].into_iter().flatten()
@@ -41,7 +41,7 @@ pub(crate) fn next_victims(
     lists_of(&thread.store, class).filter_map(|list| next_victim(thread, list))
 }
 
-/// Of the two queues' next victims the one that counts as older.
+/// Of the two queues' next victims, the one that counts as older.
 fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
     let store = &*thread.store;
     let list = store.list(list_id);
@@ -54,8 +54,8 @@ fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
     PARTS.into_iter().filter_map(of).max_by_key(|victim| victim.age)
 }
 
-/// The first item of a queue that was not used since its bag closed. Among touched ones, the one
-/// that was unused for longest. Pinned ones do not count: evicted, they would give no memory back.
+/// The first item of a queue that was not used since its bag closed. If all are touched, the one
+/// unused longest. Pinned items do not count, because their eviction frees no memory.
 fn next_of(thread: &ThreadState, list: &BagList, order: &Order, part: Part) -> Option<Victim> {
     let store = &*thread.store;
     let (now, tick) = (store.turnover(), store.tick(list.id()));

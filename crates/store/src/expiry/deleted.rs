@@ -1,20 +1,20 @@
 //! Recently deleted items, kept for a short time to be read as stale.
 //!
-//! Such an item stays in its place in table and bag. A mark hides it from all readers but those
-//! that ask for [`Liveness::Deleted`](crate::Liveness::Deleted). This is the queue of these items
-//! in the order of their deletion. The cleaner frees an item at the front when its time is up. A
-//! store that needs memory frees it earlier.
+//! Such an item stays in its place in table and bag. A mark hides it from all readers except those
+//! that ask for [`Liveness::Deleted`](crate::Liveness::Deleted). This queue holds these items in
+//! the order of their deletion. The cleaner frees an item at the front when its time is up. A store
+//! that needs memory frees it earlier.
 //!
-//! A place in the queue may outlive its item, which was overwritten or evicted. Then the chunk that
-//! it names holds no deleted item any more, and the place is dropped.
+//! A queue entry may outlive its item, if the item was overwritten or evicted. Then the chunk that
+//! it names holds no deleted item, and the entry is dropped.
 //!
 //! Relaxed is enough for the two numbers: they bound the queue, and a race between two deletes
-//! exceeds the bound by an item at most.
+//! exceeds the bound by at most one item.
 //!
 //! # Price
 //!
 //! One lock that all deletes share, eight bytes for each, and at most a sixteenth of the memory
-//! limit in deleted items: an item that does not fit is freed at once.
+//! limit in deleted items. An item that does not fit is freed at once.
 //!
 //! Source: Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013), section 3.2.1.
 
@@ -30,7 +30,7 @@ mod record;
 const SHARE: u64 = 16;
 /// Bytes of that part for each place in the queue.
 const BYTES_PER_PLACE: u64 = 64;
-/// Items freed in one go.
+/// Items freed together.
 pub(crate) const BATCH: usize = 64;
 
 /// The queue, and the memory that its items hold.
@@ -88,7 +88,7 @@ impl Deleted {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes the oldest places; with `due_at`, only those whose time is up at this second.
+    /// Takes the oldest places; with `due_at`, only those that are due at this second.
     pub(crate) fn take(&self, budget: &Budget, due_at: Option<u32>, into: &mut Vec<ChunkRef>) {
         let mut queue = self.queue.lock();
         while into.len() < BATCH

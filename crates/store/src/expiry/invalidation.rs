@@ -1,52 +1,52 @@
 //! Invalidations: of everything (`flush_all`), or of every key under a prefix.
 //!
-//! Invalidations are numbered, and an item is dead if one with a higher number than its *birth* is
-//! of its key: the number of invalidations before it was stored. Each prefix keeps only the number
-//! of its last invalidation, in a table by length and hash:
+//! Invalidations are numbered. The *birth* of an item is the number of invalidations before it was
+//! stored. An item is dead if an invalidation with a higher number covers its key. Each prefix
+//! keeps only the number of its last invalidation, in a table by length and hash:
 //!
 //! ```text
 //!     count 12     "": 7   "user:": 11   "cart:": 12       an item born at 10 dies under these two
 //!     births of codes   0: 12   1: -   2: 8   3: 11 ...    newest code 0
 //! ```
 //!
-//! An item has three bits for its birth, a *code*. Each invalidation gives a free code to its own
-//! number, and items that are stored from then on have that one. So one comparison tells a reader
-//! that an item is younger than all invalidations, which is nearly always true. Only an older item
-//! is looked up in the table, by a hash for each length of prefix that was invalidated since.
+//! An item has three bits for its birth, a *code*. Each invalidation assigns a free code to its own
+//! number, and items stored after it have that code. So one comparison shows a reader that an item
+//! is younger than all invalidations, which is nearly always true. Only an older item is looked up
+//! in the table, by a hash for each length of prefix that was invalidated since.
 //!
-//! A purge walks over all items, frees the dead, and gives the survivors the newest code; then the
-//! codes before that are free. The cleaner does it, in steps.
+//! A purge walks over all items, frees dead ones, and gives the survivors the newest code. Then the
+//! older codes are free. The cleaner does it in steps.
 //!
-//! Where all codes are in use, because many invalidations came during one purge, an item is stored
-//! with code 7 and four bytes more, the *stamp* behind its value: its birth in full. A draft that
-//! was begun before that has no room for a stamp, and gets the newest code: it counts as stored
-//! when it was begun or later, before the invalidations since.
+//! If all codes are in use, because many invalidations came during one purge, an item is stored
+//! with code 7 and four more bytes, the *stamp* behind its value: its birth in full. A draft that
+//! was started before that has no room for a stamp and gets the newest code: it counts as stored at
+//! its start or later, before the invalidations since.
 //!
 //! # Laws
 //!
-//! 1. Every linked item was born at `purged` or later. So what the table says of numbers up to
-//!    `purged` concerns no linked item, and its place may be used again.
-//! 2. A code stands for one number from before the first item has it until no item has it and no
-//!    section is open in which an item with it was found.
-//! 3. A purge begins with a grace period, in which every thread that read an older code than the
-//!    newest has linked its item. It ends with another, in which every thread that found an item
-//!    with a code that is to be free has judged it.
+//! 1. Every linked item was born at `purged` or later. So table entries with numbers up to `purged`
+//!    concern no linked item, and their places may be reused.
+//! 2. A code stands for one number, from before the first item has it until no item has it and no
+//!    open section has found such an item.
+//! 3. A purge starts with a grace period, in which every thread that read an older code than the
+//!    newest links its item. It ends with another, in which every thread that found an item with a
+//!    code that will be freed has judged it.
 //! 4. An invalidation is in the table before the count names it, and named by the count before
 //!    `plain` changes. All is in the memory file before the command is acknowledged.
 //!
-//! Relaxed is enough for what is written and read under the lock, and for `purged` and `prefixes`
-//! as numbers of statistics. Other loads name their partners.
+//! Relaxed is enough for fields that are written and read under the lock, and for `purged` and
+//! `prefixes` as statistics. Other loads name their partners.
 //!
 //! # Price
 //!
-//! The time of an invalidation does not grow with the number of items, nor of invalidations. The
-//! table has sixteen places for each bucket. An invalidation of a prefix whose bucket is full of
-//! prefixes that are not purged yet is refused: in the table of a store of 64 MB and more, after
-//! more than 3,000 others within one purge. One of a prefix that is there already needs no place,
-//! nor does one of everything.
+//! The time of an invalidation does not grow with the number of items or of invalidations. The
+//! table has sixteen places for each bucket. An invalidation of a new prefix is refused if its
+//! bucket is full of prefixes that are not purged yet: in the table of a store of 64 MB and more,
+//! after more than 3,000 others within one purge. A prefix that is already there needs no place,
+//! nor does an invalidation of everything.
 //!
-//! A prefix is kept as its length and hash: two prefixes of one hash (one chance in 2^64) would be
-//! taken for each other, and the items of both would die.
+//! A prefix is kept as its length and hash. Two prefixes with the same hash (one chance in 2^64)
+//! would be confused, and the items of both would die.
 
 use arena::birth::{CODE_SHIFT, CODES, NONE, STAMPED};
 use arena::region::Region;
@@ -55,7 +55,7 @@ use narrow::{low_u32, to_usize};
 
 /// Longest prefix, in bytes.
 const PREFIX_BYTES_MAX: usize = if cfg!(loom) { 1 } else { 250 };
-/// Looks whether an invalidation whose effect was seen is complete.
+/// Checks whether an invalidation whose effect was seen is complete.
 const LOOKS: usize = if cfg!(loom) { 2 } else { 200 };
 /// Places of a bucket.
 const WAYS: usize = if cfg!(loom) { 2 } else { 16 };
@@ -75,16 +75,16 @@ const BIRTHS: usize = 5;
 const LENGTHS: usize = BIRTHS + CODES as usize;
 const TABLE: usize = LENGTHS + PREFIX_BYTES_MAX + 1;
 
-/// All that is known of invalidations.
+/// All state of invalidations.
 #[derive(Debug)]
 pub(crate) struct Invalidations {
     words: Region<AtomicU64>,
     buckets: usize,
-    /// The newest code, as it stands in a shape, if it is that of an item stored now, else `NONE`.
+    /// The newest code, in its form in a shape, if an item stored now has it, else `NONE`.
     plain: AtomicU32,
-    /// 1 while an invalidation is being added: its effect may be seen, and its number not yet.
+    /// 1 while an invalidation is being added: its effect may be visible before its number.
     adding: AtomicU32,
-    /// Held by a thread that adds an invalidation, or begins or ends a purge. It waits for nothing.
+    /// Held by a thread that adds an invalidation, or starts or ends a purge; it never waits.
     lock: Mutex<()>,
 }
 
@@ -121,17 +121,17 @@ pub(crate) fn words_of(memory_bytes: u64) -> usize {
 }
 
 impl Invalidations {
-    /// The invalidations in these words; all zero is none.
+    /// The invalidations in these words; all zero means none.
     pub(crate) fn over(words: Region<AtomicU64>) -> Self {
         let buckets = (words.len() - TABLE) / (WAYS * PLACE_WORDS);
         let (plain, adding, lock) = (AtomicU32::new(NONE), AtomicU32::new(0), Mutex::new(()));
         let all = Self { words, buckets, plain, adding, lock };
-        // A number out of range is that of a damaged file.
+        // A number out of range means a damaged file.
         for word in [COUNT, PURGED, PREFIXES, FORGOTTEN] {
             all.set(word, all.word(word).min(u64::MAX / 2));
         }
         all.set(PURGED, all.word(PURGED).min(all.word(COUNT)));
-        // The next number may be there: of an invalidation that was under way.
+        // The next number may be there, of an unfinished invalidation.
         let most = all.word(COUNT) + 1;
         let numbers = (TABLE..all.words.len()).skip(2).step_by(PLACE_WORDS);
         for at in (LENGTHS..TABLE).chain(numbers).filter(|&at| all.word(at) > most) {
@@ -152,7 +152,7 @@ impl Invalidations {
         self.words[COUNT].load(Ordering::Acquire)
     }
 
-    /// The code of items that need not be judged, as it stands in a shape; `NONE`: every item is
+    /// The code of items that need not be judged, in its form in a shape; `NONE`: every item is
     /// judged.
     #[inline]
     pub(crate) fn plain(&self) -> u32 {
@@ -166,7 +166,7 @@ impl Invalidations {
         self.plain() == NONE
     }
 
-    /// The births of an item that is stored by a decision taken after this call. So what is
+    /// The births of an item that is stored by a decision made after this call. So an item
     /// invalidated during the decision is not stored again under a later birth. The caller is in a
     /// section.
     #[inline]
@@ -183,11 +183,11 @@ impl Invalidations {
         }
     }
 
-    /// The births of an item that is stored by a decision taken because of an invalidation that the
-    /// caller has seen the effect of.
+    /// The births of an item that is stored by a decision made because of an invalidation whose
+    /// effect the caller has seen.
     ///
-    /// While one is being added, this waits for a moment. If its thread has lost its processor, the
-    /// item counts as stored before it, and dies by it.
+    /// While one is being added, this waits briefly. If its thread is preempted, the item counts as
+    /// stored before it, and dies by it.
     #[cold]
     pub(crate) fn births_after_seen(&self) -> Births {
         for _ in 0..LOOKS {
@@ -210,7 +210,7 @@ impl Invalidations {
         self.birth_of(code).unwrap_or(0)
     }
 
-    /// The newest code and what it stands for.
+    /// The newest code and its number.
     pub(crate) fn newest(&self) -> (u32, u64) {
         let code = self.newest_code();
         (code, self.birth_of(code).unwrap_or(0))
@@ -233,7 +233,7 @@ impl Invalidations {
     /// The table has no room, and nothing has changed.
     pub(crate) fn add(&self, prefix: Option<(usize, u64)>) -> Result<(), Full> {
         let _lock = self.lock.lock();
-        // Relaxed: who sees the effect by the Acquire in `hits` or in `last` sees this, too.
+        // Relaxed: seen by any thread that sees the effect by the Acquire in `hits` or in `last`.
         self.adding.store(1, Ordering::Relaxed);
         let added = self.add_locked(prefix);
         // Release: partner of the Acquire in `births_after_seen`.
@@ -257,7 +257,7 @@ impl Invalidations {
         Ok(())
     }
 
-    /// Puts a prefix into the table, in place of one that concerns no item any more. The caller
+    /// Puts a prefix into the table, in place of one that no longer concerns any item. The caller
     /// holds the lock.
     fn enter(&self, len: usize, hash: u64, number: u64) -> Result<(), Full> {
         let is_it = |place: &usize| self.word(*place) == hash && self.word(place + 1) == len as u64;
@@ -273,8 +273,8 @@ impl Invalidations {
             return Err(Full);
         }
         self.set(FORGOTTEN, self.word(FORGOTTEN).max(old));
-        // Release: partner of the fence in `hits`; who sees these words sees the invalidation of
-        // everything before them, and what was forgotten.
+        // Release: partner of the fence in `hits`; a thread that sees these words sees the
+        // invalidation of everything before them, and what was forgotten.
         self.words[oldest].store(hash, Ordering::Release);
         self.words[oldest + 1].store(len as u64, Ordering::Release);
         // Release: partner of the Acquire in `last`; hash and length are visible.
@@ -282,7 +282,7 @@ impl Invalidations {
         Ok(())
     }
 
-    /// Gives the count a code if one is free. The caller holds the lock, or is alone.
+    /// Gives the count a code if one is free. The caller holds the lock, or is the only user.
     fn settle(&self) {
         let count = self.word(COUNT);
         let mut code = self.newest_code();
@@ -299,15 +299,15 @@ impl Invalidations {
         self.plain.store(plain, Ordering::Release);
     }
 
-    /// Begins a purge. Returns the number of which all items are to be at least: the last part of
-    /// the purge is to tell [`end_purge`](Self::end_purge).
+    /// Starts a purge. Returns the minimum birth of all items after it, which the last part of the
+    /// purge passes to [`end_purge`](Self::end_purge).
     pub(crate) fn begin_purge(&self) -> u64 {
         let _lock = self.lock.lock();
         self.settle();
         self.newest().1
     }
 
-    /// Notes that every linked item was born at `purged` or later, and no thread knows another.
+    /// Records that every linked item was born at `purged` or later, and no thread knows another.
     pub(crate) fn end_purge(&self, purged: u64) {
         let _lock = self.lock.lock();
         self.set(PURGED, purged);
@@ -327,8 +327,8 @@ impl Invalidations {
         self.settle();
     }
 
-    /// `true` if an invalidation after the number `born` is of `key`. No number up to `purged` is
-    /// sure to be found.
+    /// `true` if an invalidation after the number `born` covers `key`. Numbers up to `purged` may
+    /// not be found.
     pub(crate) fn hits(&self, key: &[u8], born: u64, hash: impl Fn(&[u8]) -> u64) -> bool {
         let is_hit = (0..=key.len().min(PREFIX_BYTES_MAX)).any(|len| {
             // Acquire: partner of the Release in `add`.
@@ -341,8 +341,8 @@ impl Invalidations {
         is_hit || self.word(LENGTHS) > born
     }
 
-    /// `true` if an invalidation since the count `since` was of `key`, and where that is too long
-    /// ago to tell.
+    /// `true` if an invalidation since the count `since` covers `key`, or if that is too long ago
+    /// to know.
     pub(crate) fn since(&self, key: &[u8], since: u64, hash: impl Fn(&[u8]) -> u64) -> bool {
         if self.count() == since {
             return false;

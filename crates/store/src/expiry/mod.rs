@@ -1,4 +1,4 @@
-//! Records of what is to die, and when: invalidations, deleted items, short-lived items.
+//! Records of items that will die: invalidations, deleted items, short-lived items.
 
 #[cfg(not(loom))]
 pub(crate) mod deleted;

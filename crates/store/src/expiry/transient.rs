@@ -1,8 +1,8 @@
-//! Transient items: short-lived items are listed by the second of their death.
+//! Transient items: short-lived items, listed by the second in which they expire.
 //!
 //! An item whose remaining life is at most the threshold is noted in a ring of lists, one for each
-//! second. When a second comes, its list is due, and the cleaner goes over it in steps. It frees
-//! each dead item, wherever the item stands in its class's order.
+//! second. When a second comes, its list is due, and the cleaner processes it in steps and frees
+//! each dead item, at any position in its class's order.
 //!
 //! ```text
 //!     ring:  [second 71: c]  [second 72: ]  [second 73: a e f]  ...        due: b d
@@ -12,16 +12,16 @@
 //!
 //! The paper keeps such items in its lists *instead of* the LRU. Here an item stays in its bag, and
 //! the ring holds its chunk's reference. So there is one eviction order for all items, in which
-//! short-lived ones have no special place. Overwriting, deleting, moving a page and flushing need
-//! not know of the ring, and an item needs no second place in its header.
+//! short-lived ones have no special place. Overwriting, deleting, moving a page and flushing ignore
+//! the ring, and an item needs no second link in its header.
 //!
-//! The price is that a note may be out of date, which is harmless. A note only says "look at this
-//! chunk now", and the item linked there is freed only if it is dead. A chunk that has been cut
-//! differently since is recognised by its page's class.
+//! A note may be out of date, which is harmless. A note only says "look at this chunk now", and the
+//! item linked there is freed only if it is dead. A chunk that has been cut differently since is
+//! recognised by its page's class.
 //!
-//! A note of an item that was overwritten or deleted stays until its second comes. Where such notes
-//! outnumber the items, the cleaner sifts them out, so notes take at most some twelve bytes for
-//! each item in the store.
+//! A note of an item that was overwritten or deleted stays until its second comes. If such notes
+//! outnumber the items, the cleaner removes them, so notes take at most about twelve bytes for each
+//! item in the store.
 //!
 //! # Laws
 //!
@@ -43,15 +43,15 @@ use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 #[cfg(not(miri))]
 mod record;
 
-/// Greatest threshold, in seconds.
+/// Maximum threshold, in seconds.
 pub const TRANSIENT_SECS_MAX: u32 = 3600;
 
-/// Seconds that the ring can tell apart: the greatest threshold, and some more for threads whose
+/// Seconds that the ring distinguishes: the maximum threshold, and some more for threads whose
 /// clock is ahead of the cleaner's.
 const RING_SECS: u32 = 4096;
-/// Notes sifted in one go.
+/// Notes sifted together.
 const SIFTED: usize = 4096;
-/// Number of notes up to which sifting is not worth its time.
+/// Number of notes below which sifting is not worthwhile.
 const FEW_NOTES: u64 = 16_384;
 
 /// The ring and its threshold.
@@ -63,7 +63,7 @@ pub(crate) struct Transients {
     ring: Mutex<Ring>,
 }
 
-/// A chunk to look at in this second: its item dies then.
+/// A chunk to check in this second: its item expires then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
     pub deadline: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Note {
 #[derive(Debug)]
 struct Ring {
     seconds: Box<[List]>,
-    /// Notes that are due.
+    /// Due notes.
     due: List,
     /// First second that is not due.
     head: u32,
@@ -90,7 +90,7 @@ struct Ring {
 struct List {
     first: BlockId,
     last: BlockId,
-    /// Slots of the first block that were taken out.
+    /// Slots of the first block already taken.
     taken: u32,
 }
 
@@ -109,7 +109,7 @@ impl Transients {
         Self { threshold_secs, listed: AtomicU64::new(0), ring: Mutex::new(ring) }
     }
 
-    /// Remaining life, in seconds, up to which an item is transient; 0: none is.
+    /// Remaining life, in seconds, up to which an item is transient; 0: no item is.
     #[inline]
     pub(crate) fn threshold_secs(&self) -> u32 {
         self.threshold_secs.load(Ordering::Relaxed)
@@ -151,8 +151,8 @@ impl Transients {
         });
     }
 
-    /// Takes some notes out to be sifted, all of one second; returns that second. `None` where the
-    /// notes do not clearly outnumber the `items` of the store, or all seconds were sifted.
+    /// Takes some notes of one second to be sifted; returns that second. `None` if the notes do not
+    /// clearly outnumber the `items` of the store, or all seconds were sifted.
     pub(crate) fn take_to_sift(
         &self,
         blocks: &Blocks,
@@ -212,8 +212,7 @@ impl Ring {
         self.listed -= into.len() as u64;
     }
 
-    /// Takes some notes out to be sifted, and returns their second. `None`: all seconds were
-    /// sifted.
+    /// Takes some notes to be sifted, and returns their second. `None`: all seconds were sifted.
     fn take_to_sift(&mut self, blocks: &Blocks, into: &mut Vec<ChunkRef>) -> Option<u32> {
         while self.sifting.first == 0 && self.to_sift > 0 {
             self.to_sift -= 1;

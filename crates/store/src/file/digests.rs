@@ -1,9 +1,9 @@
-//! Digests of a file, segment by segment, on all processors.
+//! Digests of a file, computed for each segment on all processors.
 //!
-//! The file is read, not mapped: reading has no page faults, and on tmpfs costs little more than
-//! the copy into a cache.
+//! The file is read, not mapped: reads cause no page faults, and on tmpfs they cost little more
+//! than the copy into a cache.
 //!
-//! Relaxed is enough for the number of the next segment: each thread needs a number of its own, and
+//! Relaxed is enough for the number of the next segment: each thread needs a distinct number, and
 //! the end of the scope orders the results.
 
 use super::header::digest;
@@ -15,11 +15,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Bytes that have a digest of their own.
+/// Bytes covered by one digest.
 const SEGMENT_BYTES: usize = 1 << 20;
-/// Bytes read at one time: they stay in the processor's cache until they are digested.
+/// Bytes read together: they stay in the processor's cache until they are digested.
 const READ_BYTES: usize = 256 << 10;
-/// Most threads.
+/// Maximum number of threads.
 pub(crate) const THREADS_MAX: usize = 32;
 
 /// The digests of the ranges of `file`, in order.

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The state is *in use* from before the first change of a mapped byte until after the last. The
-//! record that *clean* promises is written before it. The magic stands at both ends, so that a file
-//! of ours is recognised when one of them is damaged: a foreign file is never overwritten.
+//! record that *clean* promises is written before that state. The magic stands at both ends, so
+//! that our file is recognised when one of them is damaged: a foreign file is never overwritten.
 
 use crate::config::regions::Offsets;
 use crate::config::{Config, Layout};
@@ -20,18 +20,18 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 /// Bytes of the header.
 pub(super) const HEADER_BYTES: usize = 4096;
 
-/// First and last bytes of the header of a file of ours.
+/// First and last bytes of the header of our files.
 pub(super) const MAGIC: [u8; 8] = *b"holdall\x01";
 
-/// Rises with every change of what the bytes in a memory file mean.
+/// Rises with every change of the meaning of bytes in a memory file.
 const VERSION: u64 = 7;
 
-/// The owner's notes about time. The store keeps them and makes no use of them.
+/// The owner's notes about time. The store keeps them and does not use them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeNote {
-    /// Names the run of the operating system.
+    /// Identifies the boot of the operating system.
     pub boot_id: u128,
-    /// Milliseconds since that run's start, suspended time included.
+    /// Milliseconds since that boot, suspended time included.
     pub boot_ms: u64,
     /// Seconds since 1970.
     pub unix_secs: u64,
@@ -48,11 +48,10 @@ pub(super) enum State {
     Clean,
 }
 
-/// Settings that decide what the bytes mean.
+/// Settings that define the meaning of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// The limit that the file was made with. The layout follows from it, whatever the limit is
-    /// later.
+    /// The limit that the file was made with. The layout follows from it at any later limit.
     pub(super) memory_bytes: u64,
     item_bytes_max: u64,
     growth_factor: u64,
@@ -66,13 +65,13 @@ pub(super) struct Settings {
 pub(super) struct Header {
     pub(super) settings: Settings,
     pub(super) seed: u64,
-    /// Times that a store was opened over this file.
+    /// Number of times that a store was opened over this file.
     pub(super) starts: u64,
     pub(super) state: State,
     pub(super) note: TimeNote,
     /// Length and digest of the record of a clean end, behind the regions.
     pub(super) record: (u64, u64),
-    /// Not zero: the pages have no digests, and only a successor that knows this number believes
+    /// Not zero: the pages have no digests, and only a successor that knows this number trusts
     /// them.
     pub(super) ticket: u64,
 }
@@ -82,11 +81,11 @@ pub(super) struct Header {
 pub(super) enum Decoded {
     /// A header.
     Header(Header),
-    /// Of ours, but not to be believed, for this reason.
+    /// Our file, but not trusted, for this reason.
     Damaged(String),
-    /// Not of ours.
+    /// Not our file.
     Foreign,
-    /// Nothing but zeros, or not even that.
+    /// Only zeros, or fewer bytes.
     Empty,
 }
 
@@ -99,7 +98,7 @@ impl Settings {
             arena::chunks::HEADER as u64,
             arena::chunks::CHUNK_BYTES_MAX as u64,
             u64::from(arena::blocks::SLOTS),
-            // The key hash, should another version of its library compute it otherwise.
+            // The key hash, in case another version of its library computes it differently.
             rapidhash_v3_seeded(b"holdall", &RapidSecrets::seed(1)),
         ];
         let bytes: Vec<u8> = sizes.iter().flat_map(|size| size.to_le_bytes()).collect();
@@ -112,7 +111,7 @@ impl Settings {
         }
     }
 
-    /// A number that files of one format share.
+    /// A number shared by files of one format.
     pub(super) fn format(&self) -> u64 {
         let Self { memory_bytes, item_bytes_max, growth_factor, chunk_bytes_min, layout } = self;
         let numbers =
@@ -120,8 +119,8 @@ impl Settings {
         digest(&numbers.map(|number| number.to_le_bytes()).concat())
     }
 
-    /// The layout of a file of these settings, for a store of our configuration, whose limit may be
-    /// another within the layout's reach; or why there is none.
+    /// The layout of a file of these settings, for a store of our configuration, whose limit may
+    /// differ within the layout's reach; or the reason why there is none.
     pub(super) fn layout(&self, config: &Config) -> Result<Layout, String> {
         let (theirs, ours) = (self.memory_bytes, config.memory_bytes);
         let made_with = Config { memory_bytes: theirs, ..config.clone() };
@@ -137,7 +136,7 @@ impl Settings {
         Ok(layout)
     }
 
-    /// The first difference between the settings of a file and ours for the same limit, as text.
+    /// The first difference between a file's settings and ours for the same limit, as text.
     fn difference(&self, ours: &Self) -> Option<String> {
         let named = [
             ("-I", self.item_bytes_max, ours.item_bytes_max),
@@ -190,7 +189,7 @@ impl Header {
         writer.bytes
     }
 
-    /// Reads the first `HEADER_BYTES` of a file, or all it has.
+    /// Reads the first `HEADER_BYTES` of a file, or all of a shorter one.
     pub(super) fn decode(page: &[u8]) -> Decoded {
         if page.iter().all(|&byte| byte == 0) {
             return Decoded::Empty;

@@ -1,12 +1,12 @@
 //! The memory file: a store's memory in a file that outlives the process.
 //!
-//! A file is locked for as long as it is open, so no two processes ever map it. It must belong to
-//! the user that the process runs as, and no other user may write it, since its writer could make
-//! us believe anything.
+//! A file is locked while it is open, so no two processes ever map it. It must belong to the user
+//! that the process runs as, and no other user may write it, because a writer could forge any
+//! content.
 //!
-//! Damaged *content* of a file of ours leads to a cold start with a reason ([`Found::Cold`]). A
-//! file that must not be overwritten is an error: one in use, foreign, another user's, or on a file
-//! system without room.
+//! Damaged *content* of our file causes a cold start with a reason ([`Found::Cold`]). A file that
+//! must not be overwritten is an error: one in use, foreign, another user's, or on a file system
+//! without room.
 
 mod digests;
 mod header;
@@ -28,10 +28,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Content of a file, by its header alone.
+/// Content of a file, according to its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing of use, for this reason. `None` for a file that was new or empty.
+    /// Nothing usable, for this reason. `None` for a new or empty file.
     Cold(Option<String>),
     /// A cache whose owner closed it at this time.
     Clean(TimeNote),
@@ -44,7 +44,7 @@ pub enum Found {
 pub struct MemoryFile {
     file: Arc<File>,
     path: PathBuf,
-    /// Of the content that was found, or else ours.
+    /// Settings of the content found, or else ours.
     settings: Settings,
     layout: Layout,
     header: Option<Header>,
@@ -67,13 +67,13 @@ impl MemoryFile {
         Ok(memory)
     }
 
-    /// Refuses a file that another process uses, before that passes it on.
+    /// Refuses a file that another process uses, before that process passes it on.
     ///
     /// # Errors
     ///
     /// [`FileError::NotSpread`].
     pub fn check(path: &Path, config: &Config) -> Result<(), StoreError> {
-        // Where there is none, there is no process that uses it.
+        // If there is no file, no process uses it.
         let system = rustix::fs::statfs(path);
         system.map_or(Ok(()), |system| Ok(check_spread(path, config, &system)?))
     }
@@ -132,7 +132,7 @@ impl MemoryFile {
         let system = rustix::fs::fstatvfs(&self.file).map_err(|error| failed(error.into()))?;
         let held = self.file.metadata().map_err(failed)?.blocks() * 512;
         let free = system.f_bavail.saturating_mul(system.f_frsize).saturating_add(held);
-        // A tmpfs without a limit says that it has no blocks at all.
+        // A tmpfs without a limit reports that it has no blocks.
         if system.f_blocks == 0 || free >= needed {
             return Ok(());
         }
@@ -140,8 +140,8 @@ impl MemoryFile {
         Err(FileError::NoRoom { path, free_mb: free >> 20, needed_mb: needed.div_ceil(1 << 20) })
     }
 
-    /// The number of the files that a store of this configuration can take over. Of the one at
-    /// `path`, if that is among them: its limit may be another.
+    /// The number of the files that a store of this configuration can take over: that of the file
+    /// at `path`, if it is among them, because its limit may differ.
     ///
     /// # Errors
     ///
@@ -157,12 +157,12 @@ impl MemoryFile {
         self.settings.format()
     }
 
-    /// The layout of the content that was found, or else ours.
+    /// The layout of the content found, or else ours.
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The limit that goes with the layout.
+    /// The limit that belongs to the layout.
     pub(crate) fn layout_bytes(&self) -> u64 {
         self.settings.memory_bytes
     }
@@ -184,7 +184,7 @@ impl MemoryFile {
         &self.path
     }
 
-    /// Times that a store was opened over it.
+    /// Number of times that a store was opened over it.
     #[must_use]
     pub fn starts(&self) -> u64 {
         self.header.as_ref().map_or(0, |header| header.starts)
@@ -208,7 +208,7 @@ impl MemoryFile {
         &self.file
     }
 
-    /// Seed of the key hash of what was found.
+    /// Seed of the key hash of the content found.
     pub(crate) fn seed(&self) -> Option<u64> {
         self.header.as_ref().map(|header| header.seed)
     }
@@ -218,7 +218,7 @@ impl MemoryFile {
         let Some((len, digest)) = self.header.as_ref().map(|header| header.record) else {
             return Ok(None);
         };
-        // Checked before room is made for it, so the length is a file's.
+        // Checked before memory is allocated for it, so the length is a file's.
         if self.file.metadata()?.len() != self.base_bytes().saturating_add(len) {
             return Ok(None);
         }
@@ -237,7 +237,7 @@ impl MemoryFile {
         Ok(self.file.metadata()?.len() >= self.base_bytes())
     }
 
-    /// Discards the content: the file becomes as new, all zero, for a store of this configuration.
+    /// Discards the content: the file becomes all zero, for a store of this configuration.
     pub(crate) fn clear(&mut self, config: &Config, layout: &Layout) -> io::Result<()> {
         let starts = self.starts();
         (self.settings, self.layout) = (Settings::of(config, layout), *layout);
@@ -260,7 +260,7 @@ impl MemoryFile {
         };
         self.file.write_all_at(&header.encode(), 0)?;
         self.header = Some(header);
-        // The last end's record is of no more use.
+        // The record of the last end is obsolete.
         let base_bytes = self.base_bytes();
         if self.file.metadata()?.len() > base_bytes {
             self.file.set_len(base_bytes)?;
@@ -286,7 +286,7 @@ impl AsFd for MemoryFile {
     }
 }
 
-/// The header's page, or all that the file has.
+/// The header's page, or all of a shorter file.
 fn first_page(file: &File) -> io::Result<Vec<u8>> {
     let len = file.metadata()?.len();
     let mut page = vec![0; to_usize(len.min(HEADER_BYTES as u64))];
@@ -305,10 +305,10 @@ fn settings_at(path: &Path) -> Option<Settings> {
     }
 }
 
-/// Refuses a file whose pages are to be spread over memory nodes, and cannot: on a file system that
-/// is not memory they are the kernel's, which places them itself.
+/// Refuses a file whose pages should be spread over memory nodes but cannot be: on a file system
+/// that is not memory, the kernel places them.
 fn check_spread(path: &Path, config: &Config, system: &StatFs) -> Result<(), FileError> {
-    /// Of tmpfs and of hugetlbfs (linux/magic.h).
+    /// Magic numbers of tmpfs and of hugetlbfs (linux/magic.h).
     const MAGICS: [i64; 2] = [0x0102_1994, 0x9584_58f6];
     if config.numa_interleave && !MAGICS.contains(&system.f_type) {
         return Err(FileError::NotSpread(path.to_owned()));

@@ -1,10 +1,9 @@
-//! Appending to bags, in blocks that threads share or in a block of each thread's own.
+//! Appending to bags, in shared blocks or in a private block for each thread.
 //!
-//! A block of its own saves a storing thread the lines that all appenders would write to: the count
-//! of the block's slots, and the slots. It is a block of the bag like any other, linked into the
-//! bag's chain when it is taken, so passes find what is in it. It stays where it is, full or not,
-//! when the bag is closed: the slots that were not handed out are lost. So a bag has such blocks
-//! only if it is large.
+//! A private block saves a storing thread the lines that all appenders would write to: the count of
+//! the block's slots, and the slots. It is a block of the bag like any other, linked into the bag's
+//! chain when it is taken, so passes find its items. It stays there, full or not, when the bag is
+//! closed: unused slots are lost. So a bag has such blocks only if it is large.
 //!
 //! # Laws
 //!
@@ -12,8 +11,8 @@
 //!    appends to the block only if that bag is the newest in its present section and was opened at
 //!    that tick. No tick is opened twice, so the block has not left the bag; and the bag is not
 //!    freed before the section ends.
-//! 2. Slots are claimed by an addition, whoever appends. So a pass that moves items to the newest
-//!    bag may use a thread's block.
+//! 2. Slots are claimed by an addition, whichever thread appends. So a pass that moves items to the
+//!    newest bag may use a thread's block.
 
 use super::{Bag, BagList, Part};
 use crate::lru::recency::Tick;
@@ -44,16 +43,16 @@ impl OwnBlock {
     }
 }
 
-/// `true` if a bag of this many slots is large enough that each thread that stores may have a block
-/// of its own. Half of such a block is lost, on average.
+/// `true` if a bag of this many slots is large enough for each storing thread to have a private
+/// block. Half of such a block is lost, on average.
 pub(super) fn has_own_blocks(slots: u64, threads: u64) -> bool {
     threads > 1 && slots >= threads * u64::from(SLOTS / 2) * SLOTS_PER_LOST
 }
 
 impl BagList {
-    /// Appends an item to the newest bag of a queue, in the thread's block if the bag has such.
-    /// `None`: no block could be had. The caller is in a section, holds the key's stripe, and has
-    /// written the item's bytes.
+    /// Appends an item to the newest bag of a queue, in the thread's block if the bag has such
+    /// blocks. `None`: no block is available. The caller is in a section, holds the key's stripe,
+    /// and has written the item's bytes.
     #[inline(always)]
     pub(crate) fn append_newest(
         &self,
@@ -83,8 +82,8 @@ impl BagList {
         }
     }
 
-    /// Appends an item to the bag in a fresh block, which is the thread's own from now on. Where
-    /// there is none, in the block that all share.
+    /// Appends an item to the bag in a fresh block, which becomes the thread's private block. If
+    /// there is none, in the block that all threads share.
     #[inline(never)]
     fn append_in_new(
         &self,
@@ -173,14 +172,14 @@ impl Bag {
         Some(position)
     }
 
-    /// `true` if each thread that appends to it has a block of its own.
+    /// `true` if each thread that appends to it has a private block.
     #[inline]
     fn has_own_blocks(&self) -> bool {
         self.own_blocks.load(Ordering::Relaxed) != 0
     }
 
-    /// Slots handed out. An estimate if threads have blocks of their own: those that are not full
-    /// count half, and are not looked at, since that would take their lines from the threads.
+    /// Slots handed out. An estimate if threads have private blocks: blocks that are not full count
+    /// half. They are not read, since that would take their lines from the threads.
     pub(crate) fn slots(&self, blocks: &Blocks) -> u32 {
         let filled = self.filled.load(Ordering::Relaxed);
         let others = self.blocks.load(Ordering::Relaxed).saturating_sub(filled);

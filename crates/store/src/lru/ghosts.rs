@@ -1,15 +1,15 @@
-//! Ghosts: fingerprints of newcomers that were evicted, so that one that comes back counts as
+//! Ghosts: fingerprints of evicted newcomers. An item that comes back after its eviction counts as
 //! proven.
 //!
-//! A ghost is 8 bits of the key's hash, in a place that other bits of it name. A later ghost of
-//! the same place takes it. With as many places as there are items, a ghost lives about as long as
-//! it takes to store that many items. Places are added in small steps, as a table grows by linear
-//! hashing: of the hashes that lead to one old place, half lead to the new one. One key is
-//! taken for another in one of 255 cases, and then a newcomer counts as proven, which may cost the
-//! place of an item that is.
+//! A ghost is 8 bits of the key's hash, in a place that other bits of it name. A later ghost
+//! overwrites an earlier one in the same place. With as many places as there are items, a ghost
+//! lives about as long as it takes to store that many items. Places are added in small steps, as a
+//! table grows by linear hashing: of the hashes that lead to one old place, half lead to the new
+//! one. One key is taken for another in one of 255 cases, and then a newcomer counts as proven,
+//! which may cost the place of an item that is.
 //!
-//! Four ghosts share a word. All accesses are Relaxed: a ghost guards nothing, and one that is lost
-//! to a race of two writers is one ghost less.
+//! Four ghosts share a word. All accesses are Relaxed: a ghost guards nothing, and a race of two
+//! writers only loses one ghost.
 //!
 //! Source: the ghost queue of Yang and others, "FIFO queues are all you need for cache eviction"
 //! (SOSP 2023).
@@ -22,11 +22,11 @@ use std::io;
 
 /// Places of an empty store.
 const PLACES_MIN: u64 = 1 << 10;
-/// A step of growth is this part of the places, about.
+/// A step of growth is about this part of the places.
 const STEP: u64 = 16;
 /// Ghosts in a word.
 const PER_WORD: u8 = 4;
-/// Of a ghost in its word.
+/// Bits of a ghost in its word.
 const BITS: u32 = 8;
 const MASK: u32 = 0xff;
 
@@ -47,7 +47,8 @@ struct Ghost {
 }
 
 impl Ghosts {
-    /// None, with room for the ghosts of `items_max` items. Hardly any memory is resident yet.
+    /// An empty set, with room for the ghosts of `items_max` items. Hardly any memory is resident
+    /// yet.
     ///
     /// # Errors
     ///
@@ -58,8 +59,8 @@ impl Ghosts {
         Ok(Self { words, places: AtomicU64::new(PLACES_MIN) })
     }
 
-    /// Makes place for the ghosts of a store with this number of items, and charges the bytes. Of
-    /// the ghosts there are, few are no more where they are looked for.
+    /// Makes places for the ghosts of a store with this number of items, and charges the bytes. Of
+    /// the existing ghosts, few are lost because lookups expect them elsewhere.
     pub(crate) fn fit(&self, items: u64, budget: &Budget) {
         let places = self.places.load(Ordering::Relaxed);
         let most = self.words.len() as u64 * u64::from(PER_WORD);
@@ -89,7 +90,7 @@ impl Ghosts {
         self.put(self.of(hash), true);
     }
 
-    /// `true` if the key was noted lately, which is then forgotten.
+    /// `true` if the key was noted recently; the ghost is then forgotten.
     pub(crate) fn take(&self, hash: u64) -> bool {
         let ghost = self.of(hash);
         let seen = self.words[ghost.word].load(Ordering::Relaxed) >> ghost.shift & MASK;

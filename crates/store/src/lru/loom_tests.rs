@@ -71,17 +71,17 @@ impl World {
     }
 }
 
-/// All interleavings would take hours: those with more than two preemptions are left out.
+/// All interleavings would take hours, so those with more than two preemptions are skipped.
 fn model(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
     builder.check(body);
 }
 
-/// Three appends by two threads fill blocks of two slots, which they share or have each for itself:
-/// each item gets a slot of its own, and none is lost where a fresh block is linked in.
+/// Three appends by two threads fill blocks of two slots, shared or private: each item gets a
+/// distinct slot, and none is lost when a fresh block is linked.
 ///
-/// Seen to fail: `append` without looking whether the tail has changed (one of two fresh blocks is
+/// Seen to fail: `append` without checking whether the tail has changed (one of two fresh blocks is
 /// lost with its item).
 #[test]
 fn loom_appends_share_no_slot() {
@@ -105,9 +105,9 @@ fn loom_appends_share_no_slot() {
     }
 }
 
-/// A slow appender may stand in a bag that has just been closed: nothing is passed or freed before
+/// A slow appender may still use a bag that has just been closed: nothing is passed or freed before
 /// its section has ended, so its item is in exactly one bag, or was taken by the pass. A thread
-/// that has a block of its own appends there only while its bag is the newest.
+/// with a private block appends there only while its bag is the newest.
 ///
 /// Seen to fail: `close_and_empty(false)`, a pass that does not wait for the grace period (the item
 /// is stored into a freed block); `append_newest` that does not compare the bag and its tick with

@@ -1,7 +1,7 @@
-//! Bag LRU: recency kept by bag, so that a GET never takes a lock to be remembered.
+//! Bag LRU: recency is kept by bag, so that a GET takes no lock to record its use.
 //!
-//! Each slab class keeps two queues of bags, oldest first: newcomers, which nobody has read, and
-//! proven items (decision 93). With `Policy::Bag` all items are proven. A queue is this:
+//! Each slab class keeps two queues of bags, oldest first: newcomers, which no client has read, and
+//! proven items (decision 93). With `Policy::Bag` all items are proven. A queue looks like this:
 //!
 //! ```text
 //!     oldest -> [bag: a c d] -> [bag: e] -> [newest alternate: g h] -> [newest: f b]
@@ -13,23 +13,23 @@
 //! the bag that was newest at the time. An item is *touched* if its mark is not older than the
 //! closing of its bag.
 //!
-//! Classes are compared by another clock: the bytes of all bags that were closed. A bag remembers
-//! when it was opened by that, too. Both clocks have 64 bits.
+//! Another clock compares classes: the bytes of all bags that were closed. A bag also remembers its
+//! opening by that clock. Both clocks have 64 bits.
 //!
-//! The cleaner and the evictions pass over the oldest items. A touched one moves to the bag of
-//! proven items that its mark names, and so does a newcomer that was ever read. Where that bag is
+//! The cleaner and the evictions pass over the oldest items. A touched item moves to the bag of
+//! proven items that its mark names. A newcomer that was ever read moves there, too. If that bag is
 //! the newest, the item moves to the newest alternate instead, so that moves never meet the appends
 //! of storing threads.
 //!
 //! # Laws
 //!
 //! 1. Appending to the newest bag is lock-free, except for taking a fresh block once in 60 items.
-//!    Each thread appends to a block of its own where bags are large (see [`append`]).
-//! 2. Everything else (opening, closing, passing, moving, merging, freeing a bag) is done by the
-//!    holder of the list's `order` lock. This is the paper's eviction lock and its bags' locks in
-//!    one, since one holder never needs two bags of a list.
+//!    Each thread appends to a private block where bags are large (see [`append`]).
+//! 2. Everything else (opening, closing, passing, moving, merging, freeing a bag) needs the list's
+//!    `order` lock. This is the paper's eviction lock and its bags' locks in one, since one holder
+//!    never needs two bags of a list.
 //! 3. A bag is passed only after a grace period from its closing: until then a slow appender may
-//!    still stand in it.
+//!    still use it.
 //! 4. An item is in exactly one slot while it is linked. Its slot and its `pos` change under its
 //!    key's stripe.
 //! 5. A mark that is lost to a race of two GETs costs recency by the bags opened in one section,
@@ -40,17 +40,15 @@
 //!
 //! An appender learns of the newest bag and of a block by Release and Acquire, which the code
 //! names. Relaxed is enough for the rest. The fields of a bag change under the order lock or the
-//! grow lock; what is read of them without a lock decides only where an item goes or how many there
-//! are.
+//! grow lock; reads of them without a lock decide only where an item goes or how many there are.
 //!
 //! # Price
 //!
-//! Order within a bag is by arrival, not by use, and by thread. A bag's size, about a 32nd of its
+//! Order within a bag is by thread and arrival, not by use. A bag's size, about a 32nd of its
 //! class, is the error of this LRU.
 //!
 //! [`BagList`] and [`Bag`] have their methods in four files: order and passes here, appending in
-//! `append`, and `record` and `recover`, which have them to themselves at a clean end and after a
-//! crash.
+//! `append`, exclusive use at a clean end and after a crash in `record` and `recover`.
 //!
 //! Source: Wiggins and Langston, "Enhancing the Scalability of Memcached" (2012), section 3.5. The
 //! slots are ours, see `arena::blocks`.
@@ -77,19 +75,19 @@ pub(crate) mod tuning;
 #[cfg(not(any(loom, miri)))]
 pub(crate) use recover::{AGES, Dates, age_of};
 
-/// Most bags of one list.
+/// Maximum number of bags of one list.
 #[cfg(not(loom))]
 pub(crate) const BAGS: usize = 256;
 #[cfg(loom)]
 pub(crate) const BAGS: usize = 6;
 
-/// Bags that a class opens while as many bytes are stored as the limit has, if it stores nothing.
+/// Bags that a class without stores opens while the limit's bytes are stored once.
 pub(crate) const BAGS_PER_TURNOVER: u64 = 64;
 
 /// One of the two queues of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Items that nobody has read yet, if newcomers are told from others.
+    /// Items never read, if newcomers are kept apart from others.
     Newcomers,
     /// All others.
     Proven,
@@ -128,8 +126,8 @@ pub(crate) struct Bag {
     own_blocks: AtomicU32,
     opened_tick: AtomicU64,
     closed_tick: AtomicU64,
-    /// The tick when the last whole pass of the cleaner over this bag began; before the first pass,
-    /// the tick of its opening. Marks in this bag are not older, but for [`SLACK`].
+    /// The tick when the cleaner's last whole pass over this bag started; before the first pass,
+    /// the tick of its opening. Marks in this bag are not older, except for [`SLACK`].
     passed_tick: AtomicU64,
     /// The turnover when it was opened.
     opened_at: AtomicU64,
@@ -138,7 +136,7 @@ pub(crate) struct Bag {
     closed_epoch: AtomicU64,
 }
 
-/// The counts that an opening moves on.
+/// The counts that an opening advances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks<'c> {
     /// Bags opened in the class.
@@ -147,16 +145,16 @@ pub(crate) struct Clocks<'c> {
     pub turnover: &'c AtomicU64,
 }
 
-/// What an opening has to know.
+/// Input of an opening.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// The second.
     pub now_secs: u32,
-    /// Bytes of the items in the bags that are closed by it.
+    /// Bytes of the items in the bags that it closes.
     pub closing_bytes: u64,
     /// Items of the class.
     pub class_items: u64,
-    /// Threads that store.
+    /// Storing threads.
     pub threads: u64,
 }
 
@@ -165,9 +163,9 @@ pub(crate) struct Opening {
 pub(crate) struct Order {
     queues: [Queue; 2],
     free: Vec<u8>,
-    /// Place in `clean_bag` at which the cleaner goes on.
+    /// Place in `clean_bag` at which the cleaner continues.
     pub clean: Cursor,
-    /// The bag in which the cleaner stands.
+    /// The bag that the cleaner is in.
     pub clean_bag: Option<u8>,
     /// The tick when the cleaner came to that bag.
     pub clean_since: Tick,
@@ -178,7 +176,7 @@ pub(crate) struct Order {
 pub(crate) struct Queue {
     /// Indices of the bags, oldest first; the last is the newest.
     pub bags: VecDeque<u8>,
-    /// Place in the oldest bag at which the next eviction begins.
+    /// Place in the oldest bag at which the next eviction starts.
     pub evict: Cursor,
 }
 
@@ -269,7 +267,7 @@ impl BagList {
         PARTS.iter().any(|&part| self.newest(part) == bag)
     }
 
-    /// Closes the newest bags, and opens others. One that is unused is only dated anew. `false` if
+    /// Closes the newest bags, and opens others. An unused bag only gets a new date. `false` if
     /// there are too many bags, or the next tick would make a mark too old (see [`recency`]).
     pub(crate) fn open(
         &self,
@@ -311,7 +309,7 @@ impl BagList {
         true
     }
 
-    /// `true` if no item has come to the newest bag of a queue, nor to the alternate, to which
+    /// `true` if the newest bag of a queue has got no item, and neither has the alternate, to which
     /// proven items move.
     fn is_unused(&self, order: &Order, part: Part, blocks: &Blocks) -> bool {
         let looked_at = if part == Part::Proven { 2 } else { 1 };
@@ -319,7 +317,7 @@ impl BagList {
         newest.all(|&bag| self.bag(bag).slots(blocks) == 0)
     }
 
-    /// Opens a bag in one queue, and returns the one that was closed.
+    /// Opens a bag in one queue, and returns the closed one.
     fn open_in(
         &self,
         order: &mut Order,
@@ -347,7 +345,7 @@ impl BagList {
         }
     }
 
-    /// Finds out how old the marks of the list may be.
+    /// Computes how old the marks of the list may be.
     fn note_oldest_mark(&self, order: &Order) {
         let passed = order.bags().map(|bag| self.bag(bag).passed_tick());
         self.oldest_mark.store(passed.min().unwrap_or(0), Ordering::Relaxed);
@@ -361,7 +359,7 @@ impl BagList {
     }
 
     /// The turnover at the opening of the bag that was newest when an item was last used: of `bag`,
-    /// in which it is, or of one at the tick `touched`, if it was used after `bag` closed.
+    /// which holds it, or of one at the tick `touched`, if it was used after `bag` closed.
     pub(crate) fn used_at(&self, order: &Order, bag: &Bag, touched: Option<Tick>) -> u64 {
         touched.map_or_else(|| bag.opened_at(), |tick| self.opened_at(order, tick))
     }
@@ -393,7 +391,7 @@ impl BagList {
     }
 
     /// `true` if the newest bags have as many slots as bags should when their class holds
-    /// `class_items`: a 32nd of them, or a 64th of newcomers, who pass through fewer bags. The
+    /// `class_items`: a 32nd of them, or a 64th of newcomers, which pass through fewer bags. The
     /// share doubles with every 64 bags of a queue, so that a class that only grows does not run
     /// out of bags. `false` as well if no more bags can be opened.
     pub(crate) fn newest_is_full(&self, blocks: &Blocks, class_items: u64) -> bool {
@@ -415,8 +413,8 @@ impl BagList {
         ((class_items / share) << doublings).max(4)
     }
 
-    /// The bag of proven items to which an item of bag `from` moves that was last used at this
-    /// tick, and whether it keeps its mark there.
+    /// The bag of proven items to which an item of bag `from` that was last used at this tick
+    /// moves, and whether it keeps its mark there.
     pub(crate) fn destination(&self, order: &Order, from: u8, used: Tick) -> (u8, bool) {
         let queue = &order.of(Part::Proven).bags;
         let newest = self.newest(Part::Proven);
@@ -450,13 +448,13 @@ impl Bag {
         self.closed_secs.store(0, Ordering::Relaxed);
     }
 
-    /// Items in it, by looking at every slot.
+    /// Items in it, counted over all slots.
     pub(crate) fn items(&self, blocks: &Blocks) -> u32 {
         self.items_from(blocks, 0, usize::MAX).0.0
     }
 
-    /// Items and slots handed out in up to `most` of its blocks, by looking at every slot,
-    /// beginning at a block (0: the first); and the block that follows them, if there is one.
+    /// Items and slots handed out in up to `most` of its blocks, counted over all slots, starting
+    /// at a block (0: the first); and the block that follows them, if there is one.
     pub(crate) fn items_from(
         &self,
         blocks: &Blocks,
@@ -501,13 +499,13 @@ impl Bag {
                 let after = Cursor { block, index: index + 1 };
                 return Some((Blocks::position(block, index), after));
             }
-            // Another thread's block may follow one that is not full.
+            // A thread's private block may follow a block that is not full.
             (block, index) = (blocks.next(block), 0);
         }
         None
     }
 
-    /// `true` if the closing was long enough ago that no appender stands in the bag.
+    /// `true` if the closing was long enough ago that no appender uses the bag.
     pub(crate) fn is_settled(&self, qsbr: &Qsbr) -> bool {
         qsbr.is_safe(self.closed_epoch.load(Ordering::Relaxed))
     }
@@ -534,7 +532,7 @@ impl Bag {
         self.passed_tick.load(Ordering::Relaxed)
     }
 
-    /// The cleaner has looked at every item, beginning at this tick.
+    /// Records that the cleaner has examined every item, starting at this tick.
     pub(crate) fn set_passed(&self, tick: Tick) {
         self.passed_tick.store(tick, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The recency mark: what a GET leaves in an item instead of moving it in a list.
+//! The recency mark: a GET writes it into an item instead of moving the item in a list.
 //!
 //! A class counts its bags as they are opened; the count is its *tick*, of 64 bits. An item's
 //! recency word has the low 16 bits of the tick at which it was used in its high half, which is the
@@ -7,18 +7,18 @@
 //!
 //! # A mark never wraps
 //!
-//! Sixteen bits give a tick only if it is one of the last 65,536. Two rules make sure of that.
+//! Sixteen bits identify a tick only if it is one of the last 65,536. Two rules ensure that.
 //!
-//! 1. When a pass has looked at an unused item of a closed bag, its mark is zero: *not used since
-//!    the bag closed*. So the only marks that are not zero were written since the last pass over
-//!    their bag began, or since the bag was opened. The list knows that tick for each bag
+//! 1. When a pass has examined an unused item of a closed bag, its mark is zero: *not used since
+//!    the bag closed*. So all nonzero marks were written since the last pass over their bag
+//!    started, or since the bag was opened. The list knows that tick for each bag
 //!    (`Bag::passed_tick`).
 //! 2. A bag is not opened if a mark of the class might then be older than [`AGE_MAX`]. The newest
-//!    bag takes more items than it should until the cleaner has passed the bag that is behind.
+//!    bag takes more items than it should until the cleaner has passed the overdue bag.
 //!
-//! The second rule hardly ever applies. A bag is freed by the cleaner alone, which passes the older
-//! ones first, or by an eviction, if it is the oldest. So a bag that was not passed holds back no
-//! more than the bags that one round of the cleaner frees behind it.
+//! The second rule hardly ever applies. A bag is freed only by the cleaner, which passes older ones
+//! first, or by an eviction, if it is the oldest. So an unpassed bag holds back at most the bags
+//! that one round of the cleaner frees behind it.
 //!
 //! A thread may write a mark later than it read the tick, but within one section, and no bag that
 //! closes during a section is freed before its end. So the tick rises by no more than the number of
@@ -35,17 +35,17 @@ use arena::sync::{AtomicU32, Ordering};
 /// Bags opened in one class.
 pub(crate) type Tick = u64;
 
-/// The tick of a class before its first opening. Whatever is dated back from there is over zero.
+/// The tick of a class before its first opening. Dates before it stay above zero.
 pub(crate) const FIRST_TICK: Tick = 1 << 16 | 1;
 
-/// No tick comes near it.
+/// No tick comes near this limit.
 pub(crate) const LAST_TICK: Tick = 1 << 48;
 
 /// The mark of an item that was not used since its bag closed. No tick has it as its low half.
 pub(crate) const UNUSED: u16 = 0;
 
-/// Ticks by which a mark may be older when it is written than the tick is then: each bag of a list
-/// may be opened in between, and one tick of 65,536 is left out.
+/// Ticks by which a mark may lag behind the tick when it is written: each bag of a list may be
+/// opened in between, and one tick of 65,536 is left out.
 pub(crate) const SLACK: u64 = 2 * BAGS as u64;
 
 /// The greatest age of a mark, in ticks.
@@ -63,14 +63,14 @@ pub(crate) fn word_of(tick: Tick, second: u32) -> u32 {
     u32::from(low(tick)) << 16 | second
 }
 
-/// The part of a time that a recency word has.
+/// The part of a time that a recency word stores.
 #[inline]
 pub(crate) fn second_of(secs: u32) -> u32 {
     secs & 0xffff
 }
 
-/// Bumps an item: it was used now. Stores only if the word changes, which is at most once a second
-/// and once for each bag of its class opened since.
+/// Bumps an item: it was used now. Stores only if the word changes, which is at most once per
+/// second and once for each bag of its class opened since.
 #[inline]
 pub(crate) fn bump(word: &AtomicU32, now: u32) {
     if word.load(Ordering::Relaxed) != now {
@@ -89,25 +89,25 @@ pub(crate) fn mark_of(word: u32) -> u16 {
 pub(crate) fn set_mark(word: &AtomicU32, seen: u32, mark: u16) {
     let changed = u32::from(mark) << 16 | seen & 0xffff;
     if changed != seen {
-        // It fails where a GET has left a newer mark, which stays.
+        // It fails if a GET has left a newer mark, which stays.
         let _ = word.compare_exchange(seen, changed, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// Gives a word that no other thread can see yet the second of last access of `seen`.
+/// Copies the second of last access from `seen` into a word that no other thread can see yet.
 pub(crate) fn keep_second(word: &AtomicU32, seen: u32) {
     let mark = u32::from(mark_of(word.load(Ordering::Relaxed))) << 16;
     // Release: partner of the Acquire in `Arena::head_of_piece`, as in `linked::link`.
     word.store(mark | seen & 0xffff, Ordering::Release);
 }
 
-/// The part of a tick that an item keeps.
+/// The part of a tick that an item stores.
 #[inline]
 pub(crate) fn low(tick: Tick) -> u16 {
     (tick & 0xffff) as u16
 }
 
-/// The mark of the tick, or of the one before it where the tick itself has none.
+/// The mark of the tick, or of the one before it if the tick has none.
 pub(crate) fn mark_at(tick: Tick) -> u16 {
     if low(tick) == UNUSED { low(tick - 1) } else { low(tick) }
 }

@@ -1,4 +1,4 @@
-//! Bags in the record of a clean end. Their blocks lie in the file anyway.
+//! Bags in the record of a clean end. Their blocks are already in the file.
 //!
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded. The one Release,
 //! in `set_queues`, is that of `BagList::open_in`.

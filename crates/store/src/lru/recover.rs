@@ -1,5 +1,5 @@
-//! Bags for the items that a dead process left. Their order is lost, but an item's mark tells when
-//! it was last used, or its block when its bag was opened.
+//! Recovers bags for the items of a dead process. Their order is lost, but an item's mark shows its
+//! last use, or its block shows when its bag was opened.
 //!
 //! Relaxed is enough: no other thread uses the store before the recovery has ended.
 
@@ -7,18 +7,18 @@ use super::recency::{Tick, tick_of};
 use super::{Bag, BagList, Clocks, Cursor, Queue};
 use arena::sync::Ordering;
 
-/// Number of ages that the bags distinguish, in ticks: more than a class has bags on average. The
-/// last is "as old, or older".
+/// Number of ages that the bags distinguish, in ticks: more than the average number of bags of a
+/// class. The last means "as old, or older".
 pub(crate) const AGES: usize = 1 << 12;
 
 /// Bags made of a class's items.
 const BAGS_MADE: u64 = 32;
 
-/// The present, for bags that are dated back from it.
+/// The present, from which bags are dated back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dates<'c> {
     pub clocks: Clocks<'c>,
-    /// The turnover between two openings of bags of one class, about.
+    /// The approximate turnover between two openings of bags of one class.
     pub bytes_per_tick: u64,
     pub now_secs: u32,
 }
@@ -46,7 +46,7 @@ impl BagList {
             self.bag(newest).date((oldest, 0), dates);
             self.bag(newest).closed_secs.store(0, Ordering::Relaxed);
         }
-        // The queue that an item was in is not known. Whatever survived a crash counts as proven.
+        // The queue that an item was in is unknown. Items that survived a crash count as proven.
         let queues = [vec![newest_of_newcomers], (0..=bag).collect()];
         let queues = queues.map(|bags| Queue { bags: bags.into(), evict: Cursor::default() });
         self.set_queues(&mut self.order.lock(), queues);
@@ -74,7 +74,7 @@ impl Bag {
     }
 }
 
-/// Age of an item, in ticks, by its mark, or by the opening of its bag where it has none.
+/// Age of an item, in ticks, by its mark, or by its bag's opening if it has no mark.
 pub(crate) fn age_of(mark: u16, bag_opened: Tick, now: Tick) -> usize {
     let used = tick_of(mark, now).unwrap_or(bag_opened);
     usize::try_from(now.saturating_sub(used)).map_or(AGES - 1, |age| age.min(AGES - 1))

@@ -1,27 +1,26 @@
-//! The policy of eviction, and the two numbers that shape it. All may change while the store is in
-//! use.
+//! The policy of eviction and its two parameters. All may change while the store is in use.
 //!
-//! * A newcomer counts as older than it is by a *factor*. So newcomers that nobody reads leave
-//!   early, and what was read once stays as long as it would. With a factor of 1 this is LRU.
-//! * Items *weigh* their size, if that is wanted: one of twice the bytes counts as twice as old. An
-//!   item costs its bytes for as long as nobody reads it, so all items that stay earn as much a
+//! * A newcomer counts as older than it is by a *factor*. So newcomers that are never read leave
+//!   early, and items that were read once keep their lifetime. With a factor of 1 this is LRU.
+//! * If enabled, items *weigh* their size: an item of twice the bytes counts as twice as old. An
+//!   item costs its bytes for as long as it is not read, so all items that stay earn the same per
 //!   byte. A class of small items, of which a page holds many hits, gets more pages.
 //!
-//! Neither helps with every load: newcomers are worth more than others where popularity moves on.
-//! Whoever runs the store chooses by what it sees of the load.
+//! Neither helps with every load: newcomers are worth more than others if popularity shifts. The
+//! caller chooses by the load that it observes.
 //!
-//! Relaxed is enough: each number is used by itself. A lock keeps those who change them apart.
+//! Relaxed is enough: each number is used independently. A lock separates their writers.
 
 use super::Part;
 use arena::sync::{AtomicU32, Mutex, Ordering};
 
-/// The order in which a store gives items up when it needs memory.
+/// The order in which a store evicts items when it needs memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// The bag LRU of Wiggins and Langston: a touch leaves a mark, and a pass moves marked items
     /// on.
     Bag,
-    /// Bags that tell newcomers from items that were read or stored before, in the order that
+    /// Bags that separate newcomers from items that were read or stored before, in the order that
     /// [`Store::set_eviction`](crate::Store::set_eviction) chooses.
     #[default]
     Auto,
@@ -30,7 +29,7 @@ pub enum Policy {
     Lru,
 }
 
-/// The order in which items are evicted, where newcomers are told from others.
+/// The order in which items are evicted, if newcomers are kept apart from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EvictionSetting {
     /// The factor by which newcomers count as older: 1 to 64.
@@ -42,12 +41,12 @@ pub struct EvictionSetting {
 impl EvictionSetting {
     /// The order of an LRU.
     pub const LRU: Self = Self { newcomer_factor: 1, weighs_size: false };
-    /// The order while nothing is known of the load: it costs hardly any load hits, and most gain
-    /// by it.
+    /// The order while the load is unknown: it costs hardly any load hits, and most loads gain by
+    /// it.
     pub const FIRST: Self = Self { newcomer_factor: 2, weighs_size: false };
 }
 
-/// Bytes of an item whose age counts as it is.
+/// Bytes of an item whose age counts unchanged.
 const BYTES_OF_ONE: u128 = 256;
 
 /// The present order.
@@ -57,7 +56,7 @@ pub(crate) struct Tuning {
     policy: AtomicU32,
     newcomer_factor: AtomicU32,
     weighs_size: AtomicU32,
-    /// Held while numbers are changed: they are to fit the policy.
+    /// Held while numbers change: they must fit the policy.
     changing: Mutex<()>,
 }
 
@@ -84,7 +83,7 @@ impl Tuning {
         }
     }
 
-    /// Sets the policy, with the order that it begins with.
+    /// Sets the policy and its initial order.
     pub(crate) fn set_policy(&self, policy: Policy) {
         let _changing = self.changing.lock();
         self.policy.store(policy as u32, Ordering::Relaxed);
@@ -101,7 +100,7 @@ impl Tuning {
         }
     }
 
-    /// Sets the order, where the policy lets it be chosen.
+    /// Sets the order, if the policy allows a choice.
     pub(crate) fn set(&self, setting: EvictionSetting) {
         let _changing = self.changing.lock();
         if self.policy() == Policy::Auto {
@@ -115,7 +114,7 @@ impl Tuning {
         self.weighs_size.store(u32::from(setting.weighs_size), Ordering::Relaxed);
     }
 
-    /// The age for which an item of this age in a queue counts.
+    /// The effective age of an item of this age in a queue.
     pub(crate) fn age_of(&self, part: Part, age: u64) -> u64 {
         match part {
             Part::Newcomers => {
@@ -125,8 +124,8 @@ impl Tuning {
         }
     }
 
-    /// The age of an item in a chunk of this size, by which classes are compared. An age without
-    /// end stays so.
+    /// The age of an item in a chunk of this size, by which classes are compared. An infinite age
+    /// stays infinite.
     pub(crate) fn weighed(&self, chunk_bytes: usize, age: u64) -> u64 {
         if age == u64::MAX {
             return age;
@@ -136,7 +135,7 @@ impl Tuning {
         u64::try_from(weighed).unwrap_or(u64::MAX - 1)
     }
 
-    /// The age of an item in a chunk of this size that weighs as much as this.
+    /// The age at which an item in a chunk of this size has this weight.
     pub(crate) fn unweighed(&self, chunk_bytes: usize, weighed: u64) -> u64 {
         let age = u128::from(weighed) * BYTES_OF_ONE / self.weight(chunk_bytes);
         u64::try_from(age).unwrap_or(u64::MAX)

@@ -1,5 +1,5 @@
-//! Keeping deleted items to be read as stale, and freeing them: when their time is up, or before
-//! that when memory is wanted.
+//! Keeps deleted items readable as stale, and frees them when their time is up, or earlier if
+//! memory is needed.
 
 use crate::expiry::deleted::{BATCH, Place};
 use crate::item::{Item, Liveness};
@@ -11,8 +11,8 @@ use arena::chunks::Shape;
 use arena::sync::Ordering;
 use std::rc::Rc;
 
-/// Marks a linked item as deleted, to be readable as stale until this second, or until its own
-/// deadline if that is sooner. `false` if there is no room for more of them. The caller holds the
+/// Marks a linked item as deleted, readable as stale until this second, or until its own deadline
+/// if that is sooner. `false` if there is no room for more deleted items. The caller holds the
 /// key's stripe.
 pub(crate) fn keep(thread: &ThreadState, chunk: ChunkRef, until: u32) -> bool {
     let store = &*thread.store;
@@ -70,7 +70,7 @@ fn free_one(guard: &ReadGuard<'_>, chunk: ChunkRef, due_at: Option<u32>) -> bool
     let class = item.class();
     let verdict = with_linked(thread, chunk, hash_of(&thread.store, chunk), |item| {
         let is_due = due_at.is_none() || item.liveness() != Liveness::Deleted;
-        // Under the stripe: another item may be in the chunk by now.
+        // Checked under the stripe: another item may be in the chunk by now.
         if item.is_deleted() && is_due { Verdict::Remove } else { Verdict::Stay }
     });
     let is_freed = verdict == Some(Verdict::Remove);

@@ -1,4 +1,4 @@
-//! Passes over items, wherever they lie: dead ones are freed, and namespaces counted.
+//! Passes over all items, wherever they lie: they free dead items and count namespaces.
 
 pub(crate) mod deleted;
 pub(crate) mod flush;

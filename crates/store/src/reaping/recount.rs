@@ -1,4 +1,4 @@
-//! A new table of namespaces: the items of each stripe are counted by it.
+//! Counts the items of each stripe by a new table of namespaces.
 
 use crate::linked::{item_bytes, with_key};
 use crate::namespaces::Namespaces;
@@ -6,8 +6,8 @@ use crate::thread::ThreadState;
 use arena::chunks::Shape;
 use std::sync::Arc;
 
-/// Counts items by `table` from now on, and limits what is stored. Looks at every item, unless the
-/// prefixes are those of before; each stripe's stores wait while its items are looked at.
+/// Counts items by `table` from now on, and limits stores. Examines every item, unless the prefixes
+/// are unchanged; each stripe's stores wait while its items are examined.
 pub(crate) fn set_namespaces(thread: &ThreadState, table: &Arc<Namespaces>) {
     let store = &*thread.store;
     let (threads, stripes) = (store.counters.threads(), store.table.stripes());

@@ -1,4 +1,4 @@
-//! Freeing transient items in the second in which they expire, by the notes of the transient ring.
+//! Frees transient items in the second in which they expire, by the notes of the transient ring.
 
 use crate::expiry::transient::Note;
 use crate::item::{Item, Liveness};
@@ -8,13 +8,13 @@ use crate::thread::ThreadState;
 use arena::ChunkRef;
 use std::rc::Rc;
 
-/// Notes looked at in one section.
+/// Notes examined in one section.
 const BATCH: usize = 32;
-/// Items that may wait for the end of other threads' sections before no more are freed.
+/// Maximum number of freed items that may wait for the end of other threads' sections.
 const RETIRED_MAX: usize = 1 << 14;
 
-/// Frees items that have died, of those whose notes are due, looking at about `budget` notes.
-/// Returns the number of notes looked at, and of items freed.
+/// Frees expired items, of those whose notes are due, examining about `budget` notes. Returns the
+/// number of notes examined, and of items freed.
 pub(crate) fn expire(thread: &Rc<ThreadState>, budget: usize) -> (usize, usize) {
     let store = &*thread.store;
     let mut due = Vec::with_capacity(BATCH);
@@ -56,7 +56,7 @@ fn expire_batch(thread: &Rc<ThreadState>, due: &[ChunkRef]) -> usize {
     freed
 }
 
-/// Removes and counts a dead item. A live one has got a later deadline since it was noted.
+/// Removes and counts a dead item. A live one has received a later deadline since it was noted.
 fn judge(thread: &ThreadState, item: &Item<'_>) -> Verdict {
     let liveness = item.liveness();
     if matches!(liveness, Liveness::Live | Liveness::Deleted) {
@@ -71,8 +71,7 @@ fn judge(thread: &ThreadState, item: &Item<'_>) -> Verdict {
     Verdict::Remove
 }
 
-/// Drops notes that are out of date, where there are many more notes than items. `true` if there
-/// is more to do.
+/// Drops outdated notes if there are many more notes than items. `true` if there is more to do.
 pub(crate) fn sift_notes(thread: &Rc<ThreadState>) -> bool {
     let store = &*thread.store;
     let mut notes = Vec::new();

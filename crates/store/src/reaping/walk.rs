@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// twice or not at all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WalkCursor {
-    /// Visit this slab class alone.
+    /// Visit only this slab class.
     pub class: Option<u8>,
     page: usize,
     chunk: usize,
@@ -21,9 +21,9 @@ pub struct WalkCursor {
 /// Result of one step of a walk that frees items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaped {
-    /// Items looked at.
+    /// Items examined.
     pub checked: u64,
-    /// There are more chunks to look at.
+    /// There are more chunks to examine.
     pub has_more: bool,
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn walk(
     false
 }
 
-/// Frees dead items, and those that `keep` does not want, about `limit` chunks' worth. `keep` is
-/// asked about each.
+/// Frees dead items, and those that `keep` rejects, about `limit` chunks' worth. `keep` is called
+/// for each.
 pub(crate) fn reap(
     thread: &Rc<ThreadState>,
     cursor: &mut WalkCursor,
@@ -81,7 +81,7 @@ pub(crate) fn reap(
         of_class += 1;
         checked += 1;
         let is_dead = !matches!(item.liveness(), Liveness::Live | Liveness::Deleted);
-        // Of the dead, too: an expired item may be touched before it is looked at again, by a
+        // Also for dead items: an expired item may be touched before it is checked again, by a
         // thread whose second has not ended, and then it stays.
         let is_kept = keep(item);
         if is_dead || !is_kept {

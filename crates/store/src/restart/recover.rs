@@ -1,4 +1,4 @@
-//! Recovery after a crash: every linked item is found again, and nothing else.
+//! Recovery after a crash: finds every linked item, and nothing else.
 //!
 //! ```text
 //!     table: each reference -> a whole item? its key's bucket and tag? first occurrence?
@@ -7,10 +7,10 @@
 //!     bags:  each kept item -> a bag by the age of its mark, or of the bag that it was in
 //! ```
 //!
-//! The table is the truth: an item is linked by one store into its slot, replaced by one, and
-//! unlinked by one. So an item whose command was acknowledged is there or is not. It is whole,
-//! because its bytes are written before that store and not changed before a grace period after it.
-//! All other memory is put in order from that. A second crash, during the recovery, changes nothing
+//! The table is authoritative: one store into its slot links an item, one replaces it, and one
+//! unlinks it. So an item whose command was acknowledged is either there or not. It is whole,
+//! because its bytes are written before that store and not changed until a grace period after it.
+//! All other memory is rebuilt from the table. A second crash, during the recovery, changes nothing
 //! of this.
 //!
 //! The recovery does not see memory that changed after the process died, since a store in use has
@@ -46,12 +46,12 @@ pub struct Recovered {
     pub expired: u64,
     /// Dropped, because they were invalidated by a flush.
     pub flushed: u64,
-    /// Dropped, because they were deleted, and only kept to be read as stale.
+    /// Dropped, because they were deleted and only readable as stale.
     pub deleted: u64,
-    /// References dropped that were met a second time, or not where they belong: interrupted moves
+    /// References dropped because they were met twice, or in the wrong place: interrupted moves
     /// within the table.
     pub misplaced: u64,
-    /// References dropped that led to no whole item.
+    /// References dropped because they led to no whole item.
     pub damaged: u64,
 }
 
@@ -73,12 +73,12 @@ struct OfClass {
     ages: Vec<u32>,
 }
 
-/// Buckets, and pages, that a thread takes at one time.
+/// Buckets, or pages, that a thread takes together.
 const BUCKETS_TOGETHER: usize = 4096;
 const PAGES_TOGETHER: usize = 16;
 
-/// Recovers the store that a dead process left. `None`: it makes no sense. No other thread uses the
-/// store.
+/// Recovers the store that a dead process left. `None`: it is inconsistent. No other thread uses
+/// the store.
 pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     store.invalidations.count_unfinished();
     let purged = store.invalidations.begin_purge();
@@ -88,7 +88,7 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     let (found, classes, kept) = find_items(store, &reached, &chunks, now_secs);
     store.table.end_recovery(kept, &reached)?;
     store.budget.give_back(initially);
-    // The file has room for what is in it.
+    // The file has room for its contents.
     let _ = store.budget.take(store.table.bytes() as u64, || true);
     store.blocks.forget();
     if !put_in_order(store, &chunks, &classes, now_secs) {
@@ -96,7 +96,7 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     }
     store.slabs.end_recovery(&store.arena, &chunks, &store.budget);
     // Buckets by a damaged directory may leave no memory for items. The smallest items have buckets
-    // of 22 % of the limit; where that was raised meanwhile, the pages take more than they do.
+    // of 22 % of the limit; if that was raised since, the pages take more than they do.
     let index = store.table.bytes() as u64;
     if index > initially.max(store.budget.limit() / 2).max(store.slabs.bytes()) {
         return None;
@@ -108,7 +108,7 @@ pub(crate) fn recover(store: &Store, now_secs: u32) -> Option<Recovered> {
     Some(Recovered { items: kept as u64, ..found })
 }
 
-/// Goes over the table, on all processors.
+/// Walks the table on all processors.
 fn find_items(
     store: &Store,
     reached: &Marks,
@@ -227,8 +227,8 @@ impl<'s> Finder<'s> {
         Some(len)
     }
 
-    /// The item's age, in ticks. Its mark tells the age from now on, since the bags' blocks will be
-    /// forgotten.
+    /// The item's age, in ticks. From now on its mark shows the age, because the bags' blocks will
+    /// be forgotten.
     fn date(&self, id: ClassId, chunk: ChunkRef) -> usize {
         let (store, header) = (self.store, self.store.arena.header(chunk));
         let bag_opened = store.blocks.opened_tick_left(header.pos.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Opening a store over a memory file, and closing it so that the next start takes it over at once.
+//! Opens a store over a memory file, and closes it so that the next start takes it over at once.
 //!
 //! ```text
 //!     open:   header says "in use" -> cold: all zero
@@ -7,9 +7,9 @@
 //!     close:  no threads left -> digests of all pages -> record -> header says "clean"
 //! ```
 //!
-//! Nothing in a file is believed that a digest or a check does not vouch for, and every check takes
-//! time in proportion to the file at the most. What is written down at a clean end is what cannot
-//! be read from the mapped bytes in no time: the heads of lists, counts, and the order of the bags.
+//! A start trusts only file contents that a digest or a check covers, and every check takes time at
+//! most proportional to the file. A clean end writes down the state that cannot be read quickly
+//! from the mapped bytes: heads of lists, counts, and the order of the bags.
 
 use super::recover::{Recovered, recover};
 use crate::config::regions::{Memory, Offsets};
@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Use that was made of a memory file's content.
+/// The use made of a memory file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// The store is empty. Without a reason: the file was new.
@@ -48,11 +48,11 @@ pub enum CloseError {
     Io(#[from] io::Error),
 }
 
-/// Regions begin at multiples of this, and it is as fine as a file has holes.
+/// Regions start at multiples of this, and a file's holes are no finer.
 const FILE_PAGE_BYTES: u64 = 4096;
 
 impl Store {
-    /// A store over a memory file, with what is in it if that can be had. `now` is the present
+    /// A store over a memory file, with the file's content if that is usable. `now` is the present
     /// moment; its `secs` is the second that the clock of this store's threads shows from now on.
     ///
     /// A limit other than the one that the file was made with is set as by
@@ -60,8 +60,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The file cannot be mapped or written to. Memory that another process has passed on does not
-    /// fit into the limit: that process can go on with it.
+    /// The file cannot be mapped or written. Memory passed on by another process does not fit into
+    /// the limit: that process can continue with it.
     pub fn open(
         config: &Config,
         mut file: MemoryFile,
@@ -95,14 +95,14 @@ impl Store {
 
     /// Leaves the memory in good order for the next start. With a `ticket` other than zero the
     /// pages get no digests, which take a second for some ten gigabytes, and only a process that
-    /// has the ticket believes them: the successor.
+    /// has the ticket trusts them: the successor.
     ///
-    /// Nothing happens to a store without a file.
+    /// Does nothing to a store without a file.
     ///
     /// # Errors
     ///
-    /// The memory is as a crash leaves it: somebody still uses the store, or the file cannot be
-    /// written.
+    /// The memory is in the state after a crash: a thread still uses the store, or the file cannot
+    /// be written.
     pub fn close(self: &Arc<Self>, now: TimeNote, ticket: u64) -> Result<(), CloseError> {
         let mut file = self.file.lock();
         let Some(file) = file.as_mut() else { return Ok(()) };
@@ -129,14 +129,14 @@ impl Store {
         Ok(())
     }
 
-    /// Times that a store was opened over this one's memory; 0 without a file.
+    /// Number of times that a store was opened over this one's memory; 0 without a file.
     #[must_use]
     pub fn starts(&self) -> u64 {
         self.file.lock().as_ref().map_or(0, MemoryFile::starts)
     }
 
     /// The number of the file's format; `None` without a file. A successor that can take the file
-    /// over has the same by [`MemoryFile::format`].
+    /// over gets the same from [`MemoryFile::format`].
     #[must_use]
     pub fn format(&self) -> Option<u64> {
         self.file.lock().as_ref().map(MemoryFile::own_format)
@@ -161,7 +161,7 @@ fn map_regions(layout: &Layout, file: &MemoryFile) -> Result<Memory, StoreError>
     if has_room { Ok(memory) } else { Err(io::Error::from(io::ErrorKind::StorageFull).into()) }
 }
 
-/// The store that a file holds, or why it cannot be had.
+/// The store that a file holds, or the reason why it is unusable.
 fn take_over(
     config: &Config,
     file: &mut MemoryFile,
@@ -191,7 +191,7 @@ fn take_over(
     };
     match limit(&store, config) {
         Ok(()) => {}
-        // A predecessor waits, and the header says still that it has left everything in order.
+        // A predecessor waits, and the header still says that it has left everything in order.
         Err(error) if is_clean && !file.has_digests() => return Err(error.into()),
         Err(error) => return Ok(Err(format!("-m is {}, but {error}", config.memory_bytes))),
     }
@@ -199,7 +199,7 @@ fn take_over(
     Ok(Ok((store, opened)))
 }
 
-/// Loads what the last owner wrote down at a clean end, or says why it cannot be believed.
+/// Loads the record of the last owner's clean end, or returns the reason why it cannot be trusted.
 fn restore(
     store: &Store,
     file: &MemoryFile,
@@ -216,7 +216,7 @@ fn restore(
     Ok(Ok(Opened::Warm(store.stats().items)))
 }
 
-/// Sets the limit of a store in a file, if it is another than the file was made with.
+/// Sets the limit of a store in a file, if it differs from the limit that the file was made with.
 fn limit(store: &Store, config: &Config) -> Result<(), LimitError> {
     if config.memory_bytes == store.budget.limit() {
         return Ok(());
@@ -247,7 +247,7 @@ fn load(store: &Store, input: &mut Reader<'_>) -> Option<()> {
     let charged = store.table.bytes() as u64;
     store.table.load(input)?;
     store.budget.give_back(charged);
-    // The file has room for what is in it.
+    // The file has room for its contents.
     let _ = store.budget.take(store.table.bytes() as u64, || true);
     store.transients.load(input, &store.blocks)?;
     store.deleted.load(input, &store.budget)?;
@@ -260,8 +260,8 @@ fn load(store: &Store, input: &mut Reader<'_>) -> Option<()> {
     Some(())
 }
 
-/// The parts of the file that are in use, but for the header: whole pages, since what lies behind
-/// the last thing in a page comes into use as it is.
+/// The used parts of the file, except the header: whole pages, because the bytes behind the last
+/// object in a page come into use unchanged.
 fn ranges(store: &Store, layout: &Layout) -> [Range<u64>; 6] {
     let at = Offsets::of(layout);
     let (buckets, overflow) = store.table.touched_bytes();

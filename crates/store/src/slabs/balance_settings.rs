@@ -1,4 +1,4 @@
-//! Settings of the balance between slab classes, and the page move that an operator asked for.
+//! Settings of the balance between slab classes, and the page move that an operator requested.
 //!
 //! Relaxed: each setting is one word that guards nothing; the cleaner reads it at its next step.
 
@@ -6,7 +6,7 @@ use super::ClassId;
 use crate::config::Automove;
 use arena::sync::{AtomicU32, Mutex, Ordering};
 
-/// The reason for which a page cannot be moved by request.
+/// The reason why a requested page move is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReassignError {
     /// No such class.
@@ -15,7 +15,7 @@ pub enum ReassignError {
     Busy,
     /// The source has no page to give.
     NoSpare,
-    /// Source and destination are one.
+    /// Source and destination are the same.
     Same,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Balance {
     request: Mutex<Option<MoveRequest>>,
 }
 
-/// A page move asked for by `slabs reassign`.
+/// A page move requested by `slabs reassign`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MoveRequest {
     /// `None`: the class with the oldest item.
@@ -65,12 +65,12 @@ impl Balance {
         self.ratio_per_mille.store(ratio, Ordering::Relaxed);
     }
 
-    /// The move that was asked for and is not done yet.
+    /// The requested move, if it is not done yet.
     pub(crate) fn request(&self) -> Option<MoveRequest> {
         *self.request.lock()
     }
 
-    /// Asks for a move.
+    /// Requests a move.
     ///
     /// # Errors
     ///

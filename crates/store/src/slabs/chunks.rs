@@ -1,4 +1,4 @@
-//! Chunks for threads at work: taken for items, and put back.
+//! Chunks for working threads: taken for items, and put back.
 
 use super::class::{Class, ClassState, Draining};
 use super::free_pages::FreePage;
@@ -10,10 +10,10 @@ use arena::qsbr::Qsbr;
 use arena::sync::Ordering;
 use narrow::to_usize;
 
-/// Most chunks that are taken back under one lock.
+/// Maximum number of chunks that are taken back under one lock.
 const PUT_TOGETHER: usize = 64;
-/// Chunks of a class for each that threads may keep of it. So small classes have none kept, and the
-/// memory that lies idle in others is no more than a 256th.
+/// Chunks of a class for each chunk that threads may keep of it. So threads keep no chunks of small
+/// classes, and the memory that lies idle in others is at most a 256th.
 const SHARE: u64 = 256;
 
 /// Marks free chunks that a thread keeps, unless their page is leaving its class.
@@ -53,7 +53,7 @@ impl Slabs {
     }
 
     /// Free chunks of a class for a thread that has none, each handed out and marked as kept when
-    /// it is asked for, and how many the thread may keep. Holds the class's lock.
+    /// requested, and the number that the thread may keep. Holds the class's lock.
     fn refill(&self, arena: &Arena, class: &Class) -> Refill<impl Iterator<Item = ChunkRef>> {
         let mut state = class.state.lock();
         let most = self.most_kept(class, &state);
@@ -66,7 +66,7 @@ impl Slabs {
         Refill { chunks, most }
     }
 
-    /// Threads that store, or have stored before they left.
+    /// Threads that store, or stored before they left.
     pub(crate) fn threads_storing(&self) -> u64 {
         self.threads.storing()
     }
@@ -77,7 +77,7 @@ impl Slabs {
         to_usize(chunks / (SHARE * self.threads.storing().max(1))).min(KEPT_MAX)
     }
 
-    /// A free chunk of the class for an item that is in the class already, owned by the caller and
+    /// A free chunk of the class for an item that is already in the class, owned by the caller and
     /// marked as a draft. It does not count as stored.
     pub(crate) fn take_to_move(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId) -> Option<ChunkRef> {
         let class = self.class(id);
@@ -91,8 +91,8 @@ impl Slabs {
         hand_out().or_else(|| self.share_kept(arena, qsbr, id).then(hand_out)?)
     }
 
-    /// Gives the class half of what some thread keeps of it, for one that found no free chunk.
-    /// `false` if no thread keeps any.
+    /// Returns to the class half of the chunks that some thread keeps of it, for a thread that
+    /// found no free chunk. `false` if no thread keeps any.
     pub(crate) fn share_kept(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId) -> bool {
         let mut shared = Vec::new();
         for list in self.threads.lists(id).filter(|list| !list.is_empty()) {
@@ -130,8 +130,8 @@ impl Slabs {
     }
 
     /// Takes back chunks that no thread can read. The calling thread keeps some of them, if it
-    /// stores. Neighbours of one class cost one lock, which is not held for long however many they
-    /// are.
+    /// stores. Neighbours of one class share one lock, which is held briefly for any number of
+    /// them.
     #[inline]
     pub(crate) fn put(&self, arena: &Arena, qsbr: &Qsbr, slot: usize, chunks: &[ChunkRef]) {
         let mut rest = chunks;
@@ -154,7 +154,7 @@ impl Slabs {
         }
     }
 
-    /// Gives chunks back to their class.
+    /// Returns chunks to their class.
     fn put_back(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId, chunks: &[ChunkRef]) {
         let class = self.class(id);
         let mut freed_pages = Vec::new();
@@ -178,8 +178,8 @@ impl Slabs {
         self.pages.lock().resident.push_back(free);
     }
 
-    /// Takes back what threads keep of a page that is leaving the class, and what they keep beyond
-    /// what they may now.
+    /// Takes back the chunks that threads keep of a page leaving the class, and those that they
+    /// keep beyond their present share.
     pub(super) fn take_back_kept(
         &self,
         arena: &Arena,
@@ -196,7 +196,7 @@ impl Slabs {
         self.put_back(arena, qsbr, id, &back);
     }
 
-    /// The thread leaves: others get what it has kept.
+    /// The thread leaves: other threads get the chunks that it kept.
     pub(crate) fn leave(&self, arena: &Arena, qsbr: &Qsbr, slot: usize) {
         for id in 1..=self.count() {
             let Some(list) = self.threads.existing(slot, id) else { return };

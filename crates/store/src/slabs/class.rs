@@ -6,7 +6,7 @@
 //! Relaxed is enough for the words of free chunks: only the holder of the class's lock follows the
 //! links, and a chunk is published as an item by its position and its slot in the table. It is
 //! enough for the sizes, which change only under the lock of a class without a page (see `fitted`):
-//! whoever has a chunk or has seen a page of the class learned of it by a Release and an Acquire.
+//! a thread that has a chunk or has seen a page of the class learned of it by Release and Acquire.
 
 use super::ClassId;
 use arena::ChunkRef;
@@ -15,18 +15,18 @@ use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 use narrow::to_u32;
 
-/// One chunk size. It begins a cache line, as [`CachePadded`] does.
+/// One chunk size. It starts a cache line, as [`CachePadded`] does.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Class {
     pub(super) state: Mutex<ClassState>,
     /// A copy of the state's count that is read without the lock.
     pub(super) used: AtomicU64,
-    /// Read by each store, so apart from the line that threads write in turn.
+    /// Read by each store, so separate from the line that threads write in turn.
     sizes: CachePadded<Sizes>,
 }
 
-/// A thread that takes chunks from the class, or gives it some, writes one line of 64 bytes.
+/// A thread that takes chunks from the class, or returns some, writes one line of 64 bytes.
 #[cfg(not(loom))]
 const _: () = assert!(std::mem::offset_of!(Class, used) + size_of::<AtomicU64>() <= 64);
 
@@ -45,7 +45,7 @@ pub(super) struct ClassState {
     pub(super) cutting: Option<(usize, usize)>,
     /// Chunks handed out, those included that threads keep.
     pub(super) used: u64,
-    /// On lines of its own, since it changes with pages alone.
+    /// On separate lines, because it changes only with pages.
     pub(super) pages: Box<ClassPages>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct ClassState {
 #[derive(Debug, Default)]
 pub(super) struct ClassPages {
     pub(super) owned: Vec<usize>,
-    /// Pages that it ever got.
+    /// Pages that it ever received.
     pub(super) given: u64,
     /// Pages on their way out.
     pub(super) leaving: Vec<Draining>,
@@ -63,9 +63,9 @@ pub(super) struct ClassPages {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draining {
     pub(super) page: usize,
-    /// Chunks that were not put back yet.
+    /// Chunks that are not put back yet.
     pub(super) held: usize,
-    /// The class that is to get the page; 0: any.
+    /// The class that will get the page; 0: any.
     pub(super) promised_to: ClassId,
 }
 
@@ -121,8 +121,8 @@ impl Class {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Chunks that the cleaner may keep free for the next stores, at the most: little memory lies
-    /// idle, and a class of few chunks evicts few items early.
+    /// Maximum number of chunks that the cleaner may keep free for the next stores: little memory
+    /// lies idle, and a class of few chunks evicts few items early.
     pub(crate) fn most_kept_free(&self) -> u64 {
         const SHARE: u64 = 128;
         const BYTES: u64 = 1 << 20;
@@ -132,7 +132,7 @@ impl Class {
     /// Contents of the class now.
     pub(super) fn usage(&self, threads: ThreadsUse) -> ClassUse {
         let state = self.state.lock();
-        // Of a draining page only the held chunks are the class's, and none of them comes back.
+        // Of a draining page only the held chunks belong to the class, and none of them comes back.
         let leaving: usize = state.pages.leaving.iter().map(|draining| draining.held).sum();
         let staying = (state.pages.owned.len() * self.per_page()) as u64;
         let used = state.used.saturating_sub(threads.kept);
@@ -151,7 +151,7 @@ impl Class {
         let cutting = state.cutting.filter(|&(_, next)| next < self.per_page());
         (0..count.min(len))
             .map(|nth| state.pages.owned[(start + nth * len.div_ceil(count)) % len])
-            // The page being cut has just come, and serves the next stores.
+            // The page being cut is new, and serves the next stores.
             .filter(|&page| len == 1 || cutting.is_none_or(|(cut, _)| cut != page))
             .collect()
     }
@@ -163,7 +163,7 @@ impl ClassState {
         self.pages.owned.is_empty() && self.pages.leaving.is_empty()
     }
 
-    /// `true` if a chunk can be had without another page.
+    /// `true` if it can hand out a chunk without another page.
     pub(super) fn has_chunk(&self, per_page: usize) -> bool {
         self.free_head != 0 || self.cutting.is_some_and(|(_, next)| next < per_page)
     }
@@ -192,7 +192,7 @@ impl ClassState {
             self.link_free(arena, chunk);
             return None;
         };
-        // The page is on its way out: its chunks are counted, and handed out no more.
+        // The page is on its way out: its chunks are counted, but no longer handed out.
         arena.header(chunk).shape.store(Shape::DRAFT, Ordering::Relaxed);
         self.pages.leaving[at].held -= 1;
         (self.pages.leaving[at].held == 0).then(|| self.pages.leaving.swap_remove(at))

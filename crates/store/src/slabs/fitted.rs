@@ -1,23 +1,22 @@
-//! Fitted classes: chunk sizes that follow the sizes seen.
+//! Fitted classes: chunk sizes that follow the observed item sizes.
 //!
 //! Neighbouring chunks of the regular classes differ by the factor of `-f`, so the items of a class
-//! may be up to that much smaller than its chunks. Where many items of a class have one size, or
-//! nearly, they get a class of their own, whose chunks just hold them.
+//! may be up to that much smaller than its chunks. If many items of a class have nearly the same
+//! size, they get a separate class, whose chunks just hold them.
 //!
-//! A fitted class takes over the sizes up to its own from the class that had them. Items that are
-//! there stay where they are. Their pages go to the fitted class as they get old, like those of any
-//! class.
+//! A fitted class takes over the sizes up to its own from the class that had them. Existing items
+//! stay where they are. Their pages move to the fitted class as they age, like those of any class.
 //!
 //! # Laws
 //!
 //! 1. The chunk size of a fitted class stands in [`Control`] before any thread can learn of the
 //!    class, so that a start after a crash knows how the class's pages are cut.
-//! 2. It changes only under the class's lock, while the class has no page, and has had none for a
-//!    grace period: a section that saw a page of the class, and read the size after that, may read
-//!    the page's headers.
+//! 2. It changes only under the class's lock, when the class has had no page for a grace period: a
+//!    section that saw a page of the class, and read the size after that, may read the page's
+//!    headers.
 //! 3. A thread that has looked its class up may be in no section, so the class may change before it
-//!    takes a chunk. Whoever has a chunk looks whether it is large enough (`allocate::take_for`):
-//!    then the class has a page, and stays as it is.
+//!    takes a chunk. A thread that has a chunk checks that it is large enough
+//!    (`allocate::take_for`): then the class has a page, and does not change.
 
 use super::class::Class;
 use super::{ClassId, Slabs, sizes};
@@ -28,14 +27,14 @@ use arena::qsbr::Qsbr;
 use arena::sync::Ordering;
 use narrow::to_u32;
 
-/// A fitted class has to save a 64th of the memory of the class that has its sizes,
+/// A fitted class must save a 64th of the memory of the class that has its sizes,
 const WORTH: usize = 64;
 /// and this number of pages: each class has some that are partly used.
 const PAGES_SAVED: usize = 4;
-/// Fewest sizes by which a class is judged.
+/// Minimum number of sizes by which a class is judged.
 const SIZES_MIN: usize = 64;
 
-/// What one of the [`FITTED_MAX`] classes is used for.
+/// Use of one of the [`FITTED_MAX`] classes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Slot {
     #[default]
@@ -50,7 +49,7 @@ pub(super) enum Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Emptied {
     epoch: u64,
-    /// Pages that the class had ever had.
+    /// Pages that the class had ever received.
     pages_given: u64,
 }
 
@@ -58,9 +57,9 @@ pub(super) struct Emptied {
 pub(super) type Slots = [Slot; FITTED_MAX];
 
 impl Slabs {
-    /// Opens a fitted class if that saves enough of the memory of class `id`, where `seen` are the
-    /// bytes of some of its items. `false` if it does not, or no more classes can be opened now.
-    /// The caller is the cleaner.
+    /// Opens a fitted class if that saves enough of the memory of class `id`; `seen` are the bytes
+    /// of some of its items. `false` if it does not, or no more classes can be opened now. The
+    /// caller is the cleaner.
     pub(crate) fn fit(
         &self,
         control: &Control,
@@ -85,8 +84,7 @@ impl Slabs {
         true
     }
 
-    /// Opens the fitted classes that an earlier process has left. One whose size makes no sense is
-    /// left out.
+    /// Opens the fitted classes that an earlier process left, except those with an invalid size.
     pub(crate) fn restore_fitted(&self, control: &Control) {
         let mut slots = self.fitted.lock();
         for (slot, bytes) in control.fitted.iter().enumerate() {
@@ -111,7 +109,7 @@ impl Slabs {
         }
     }
 
-    /// The id of the first fitted class. They follow the regular ones; that of heads follows them.
+    /// The id of the first fitted class. The regular ones precede them; that of heads follows them.
     fn first_fitted(&self) -> usize {
         usize::from(self.largest()) + 1
     }
@@ -120,7 +118,7 @@ impl Slabs {
         &self.classes[self.first_fitted() - 1 + slot]
     }
 
-    /// Gives the class of a slot this chunk size, if law 2 lets it.
+    /// Gives the class of a slot this chunk size, if law 2 allows it.
     fn refit(&self, at: usize, slot: &mut Slot, bytes: usize, qsbr: &Qsbr) -> bool {
         let class = self.fitted_class(at);
         let state = class.state.lock();
@@ -144,7 +142,7 @@ impl Slabs {
         may_change
     }
 
-    /// Lets a fitted class go that has no page, unless one is on its way that has none.
+    /// Starts to release a fitted class without a page, unless one is already leaving without one.
     fn leave_one(&self, slots: &mut Slots) {
         if slots.iter().any(|slot| matches!(slot, Slot::Leaving { seen_empty: Some(_) })) {
             return;
@@ -158,7 +156,7 @@ impl Slabs {
         }
     }
 
-    /// Leads each size to the smallest chunks that hold it.
+    /// Maps each size to the smallest chunks that hold it.
     fn map_sizes(&self, slots: &Slots) {
         let is_in_use = |id: &ClassId| match usize::from(*id).checked_sub(self.first_fitted()) {
             Some(slot) => matches!(slots.get(slot), Some(Slot::InUse)),
@@ -252,7 +250,7 @@ mod tests {
         assert_eq!(allocate::take(thread, looked_up_for_640), Some(chunk), "it is free again");
     }
 
-    /// A store, and a class that was fitted to 640 bytes, and then to 600 as soon as law 2 let it.
+    /// A store, and a class fitted to 640 bytes, and then to 600 as soon as law 2 allowed it.
     fn refitted() -> (Arc<Store>, ClassId) {
         let config = Config { memory_bytes: 16 << 20, growth_factor: 2.0, ..Config::default() };
         let store = Store::new(config).unwrap();

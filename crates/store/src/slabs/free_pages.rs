@@ -1,19 +1,19 @@
-//! Pages of no class: resident and waiting for a class, returned to the system, or never used.
+//! Pages without a class: resident and waiting for a class, returned to the system, or never used.
 
 use super::ClassId;
 use arena::qsbr::Qsbr;
 use std::collections::VecDeque;
 
-/// In place of a class that a page is promised to: whichever class is needy.
+/// Instead of a class that a page is promised to: any needy class.
 pub(crate) const NEEDY: ClassId = ClassId::MAX;
 
-/// Whoever asks for a free page.
+/// A class that requests a free page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taker {
     pub(super) class: ClassId,
-    /// The class may have what is promised to needy ones.
+    /// The class may take pages promised to needy ones.
     pub(super) is_needy: bool,
-    /// The class may not have what is promised to nobody.
+    /// The class may not take pages without a promise.
     pub(super) promised_only: bool,
 }
 
@@ -34,28 +34,28 @@ pub(super) struct FreePage {
     pub(super) page: usize,
     /// The epoch in which it became free.
     epoch: u64,
-    /// The class that is to get it; 0: the first that asks; or [`NEEDY`].
+    /// The class that will get it; 0: the first that asks; or [`NEEDY`].
     pub(super) promised_to: ClassId,
     /// Times that [`FreePages::release_promises`] has passed it.
     looked_at: u32,
 }
 
 impl FreePages {
-    /// The page that has been free for longest of those that the taker may have, if its grace
+    /// Of the pages that the taker may have, the one that has been free longest, if its grace
     /// period is over.
     pub(super) fn pop_for(&mut self, qsbr: &Qsbr, taker: Taker) -> Option<usize> {
         let at = self.resident.iter().position(|free| free.is_for(taker))?;
         self.pop(qsbr, at)
     }
 
-    /// The page that has been free for longest, if its grace period is over, whatever class it was
+    /// The page that has been free longest, if its grace period is over, whatever class it was
     /// promised to.
     pub(super) fn pop_any(&mut self, qsbr: &Qsbr) -> Option<usize> {
         self.pop(qsbr, 0)
     }
 
     fn pop(&mut self, qsbr: &Qsbr, at: usize) -> Option<usize> {
-        // Those behind it became free later, so they are not past their grace period either.
+        // The pages behind it became free later, so they are not past their grace period either.
         let is_safe = qsbr.is_safe(self.resident.get(at)?.epoch);
         is_safe.then(|| self.resident.remove(at))?.map(|free| free.page)
     }
@@ -82,8 +82,8 @@ impl FreePage {
         Self { page, epoch, promised_to, looked_at: 0 }
     }
 
-    /// A page that was free when the store was opened again. A new process holds no reference, so
-    /// any grace period is over.
+    /// A page that was free when the store was reopened. A new process holds no reference, so any
+    /// grace period is over.
     #[cfg(not(miri))]
     pub(super) fn at_start(page: usize) -> Self {
         Self::new(page, 0, 0)

@@ -6,24 +6,24 @@
 //! after a grace period: a thread that walks over a page inside a section, and has seen its class,
 //! may go on reading headers where that class has its chunks.
 //!
-//! A thread that stores keeps a few free chunks of each class (see [`arena::kept`] and
-//! [`threads`]). To the class they are handed out.
+//! A storing thread keeps a few free chunks of each class (see [`arena::kept`] and [`threads`]).
+//! For the class, these chunks are in use.
 //!
-//! [`Slabs`] has its methods in five files: pages here, chunks for threads at work in `chunks`,
-//! chunk sizes that follow the items in `fitted`, and `record` and `recover`, which have the pages
-//! to themselves at a clean end and after a crash.
+//! [`Slabs`] has its methods in five files: pages here, chunks for working threads in `chunks`,
+//! chunk sizes that follow the items in `fitted`, exclusive use at a clean end and after a crash in
+//! `record` and `recover`.
 //!
 //! # Locks
 //!
-//! A thread's list, then a class, then the free pages. Nobody holds two lists. The lock of the
+//! A thread's list, then a class, then the free pages. No thread holds two lists. The lock of the
 //! fitted classes comes before a class.
 //!
 //! # Orderings
 //!
-//! `page_class` and `page_cut` are published with Release, so that a walk never reads a header that
-//! is not one. So is `class_by_size`, with the chunk sizes of new classes. Everything else is
-//! Relaxed: changed under a lock, or a number for statistics. That a page is leaving is announced
-//! before the lists of the threads are searched, and looked at under their locks.
+//! `page_class` and `page_cut` are published with Release, so that a walk never reads other bytes
+//! as a header. So is `class_by_size`, with the chunk sizes of new classes. Everything else is
+//! Relaxed: changed under a lock, or a number for statistics. A page's leaving is announced before
+//! the lists of the threads are searched, and checked under their locks.
 
 pub(crate) mod balance_settings;
 mod chunks;
@@ -63,14 +63,14 @@ const HEAD_BYTES: usize = 296;
 /// In a word of `page_class`: the page is on its way out of its class.
 const LEAVING: u32 = 1 << 8;
 
-/// How much a class needs a page of another.
+/// How urgently a class needs a page of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Its own coldest items are about as cold as others'.
     None,
-    /// Others' coldest items are colder, so pages of those come before evictions of its own.
+    /// Others' coldest items are colder, so their pages come before its own evictions.
     Page,
-    /// They are so much colder that its stores take a page where the cleaner has emptied none.
+    /// They are so much colder that its stores take a page if the cleaner has emptied none.
     PageNow,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Slabs {
     class_by_size: Box<[AtomicU32]>,
     /// Class of each page, zero for none.
     page_class: Region<AtomicU32>,
-    /// Chunks of each page that were handed out since its class got it; they are cut in order.
+    /// Chunks of each page that were handed out since its class received it; they are cut in order.
     page_cut: Region<AtomicU32>,
     pages: Mutex<FreePages>,
     page_bytes: usize,
@@ -94,7 +94,7 @@ pub(crate) struct Slabs {
     chunk_bytes_least: usize,
     /// Pages charged to the budget: in use by a class, or free and resident.
     pages_charged: AtomicU64,
-    /// Times that a page went from one class to another use.
+    /// Number of pages that went from one class to another use.
     pages_moved: AtomicU64,
     /// By class: its [`Need`], as a number.
     needs: Box<[AtomicU32]>,
@@ -114,7 +114,7 @@ impl Slabs {
         let regular = sizes::class_id(chunk_bytes.len());
         let with_ids = chunk_bytes.iter().copied().zip(1..).collect();
         let class_by_size = sizes::class_by_size(with_ids).into_iter().map(u32::from);
-        // The sizes of the fitted classes are not known yet.
+        // The sizes of the fitted classes are not yet known.
         chunk_bytes.extend([CHUNK_BYTES_MAX; FITTED_MAX]);
         chunk_bytes.push(HEAD_BYTES.max(layout.chunk_bytes_least));
         Self {
@@ -134,7 +134,7 @@ impl Slabs {
         }
     }
 
-    /// Number of classes, with the fitted ones that are not open; ids are 1 to this number. The
+    /// Number of classes, including fitted ones that are not open; ids are 1 to this number. The
     /// last is the class of heads.
     pub(crate) fn count(&self) -> ClassId {
         sizes::class_id(self.classes.len())
@@ -146,7 +146,7 @@ impl Slabs {
         &self.classes[usize::from(id) - 1]
     }
 
-    /// Bytes of the chunks that an item of this class has: of a chained one with its pieces, about.
+    /// Bytes of an item's chunks in this class; approximate for a chained item with its pieces.
     pub(crate) fn bytes_per_item(&self, id: ClassId) -> u64 {
         let class = self.class(id);
         let pieces = self.class(self.largest());
@@ -199,12 +199,12 @@ impl Slabs {
     /// `true` if the page is on its way out of its class.
     #[inline]
     pub(crate) fn is_leaving(&self, page: usize) -> bool {
-        // Relaxed: who must not miss it holds a lock that was taken after it was stored.
+        // Relaxed: a thread that must not miss it holds a lock that was taken after it was stored.
         self.page_class[page].load(Ordering::Relaxed) & LEAVING != 0
     }
 
-    /// Gives the class one more page if there is one within the budget. `true` as well if the class
-    /// has got a chunk by another thread since the caller found none.
+    /// Gives the class one more page if there is one within the budget. Also `true` if another
+    /// thread has given the class a chunk since the caller found none.
     pub(crate) fn add_page(
         &self,
         arena: &Arena,
@@ -229,7 +229,7 @@ impl Slabs {
         true
     }
 
-    /// `true` if the class could have a page now, or after a grace period, without any eviction.
+    /// `true` if the class could get a page now, or after a grace period, without any eviction.
     pub(crate) fn may_add_page(&self, budget: &Budget, id: ClassId) -> bool {
         let pages = self.pages.lock();
         let fresh = pages.untouched < self.page_class.len() || !pages.returned.is_empty();
@@ -237,7 +237,7 @@ impl Slabs {
     }
 
     fn taker(&self, budget: &Budget, class: ClassId) -> Taker {
-        // A free page that is too much is to leave the store, unless it was promised.
+        // An excess free page must leave the store, unless it was promised.
         Taker { class, is_needy: self.is_needy(class), promised_only: budget.excess() > 0 }
     }
 
@@ -252,7 +252,7 @@ impl Slabs {
         if pages.returned.is_empty() && !fresh {
             return None;
         }
-        // A returned page comes before one that was never used: the file stays short.
+        // A returned page comes before a page never used, so that the file stays short.
         let page = pages.returned.last().copied().unwrap_or(pages.untouched);
         if !budget.try_take(self.page_bytes(), || arena.commit_page(page)) {
             return None;
@@ -264,7 +264,7 @@ impl Slabs {
         Some(page)
     }
 
-    /// Gives one free resident page back to the system; `false` if there is none.
+    /// Returns one free resident page to the system; `false` if there is none.
     pub(crate) fn return_page(&self, arena: &Arena, budget: &Budget, qsbr: &Qsbr) -> bool {
         let mut pages = self.pages.lock();
         let Some(page) = pages.pop_any(qsbr) else { return false };
@@ -276,8 +276,8 @@ impl Slabs {
     }
 
     /// Takes `page` out of the class's use, for the class `to` (0: for all). Its free chunks are
-    /// forgotten at once; the others must still be put back. `false` if the page is not the
-    /// class's to give.
+    /// forgotten at once; the others must still be put back. `false` if the class cannot give the
+    /// page.
     pub(crate) fn drain(
         &self,
         arena: &Arena,
@@ -324,12 +324,12 @@ impl Slabs {
         true
     }
 
-    /// `true` if pages of other classes come before evictions of its own.
+    /// `true` if pages of other classes come before evictions from this class.
     pub(crate) fn is_needy(&self, class: ClassId) -> bool {
         self.need(class) != Need::None
     }
 
-    /// What the class needs, by the cleaner's last look.
+    /// The class's need, as of the cleaner's last look.
     // Relaxed: a hint.
     pub(crate) fn need(&self, class: ClassId) -> Need {
         match self.needs[usize::from(class)].load(Ordering::Relaxed) {
@@ -339,7 +339,7 @@ impl Slabs {
         }
     }
 
-    /// Says what the class needs.
+    /// Sets the class's need.
     pub(crate) fn set_need(&self, class: ClassId, need: Need) {
         let number = match need {
             Need::None => 0,
@@ -370,8 +370,8 @@ impl Slabs {
         self.page_cut[page].load(Ordering::Acquire) as usize
     }
 
-    /// `true` if a chunk of some class begins here that was handed out before. The answer holds, as
-    /// far as reading its header goes, until the caller's section ends.
+    /// `true` if a chunk of some class starts here that was handed out before. The answer stays
+    /// valid for reading its header until the caller's section ends.
     pub(crate) fn is_cut(&self, arena: &Arena, chunk: ChunkRef) -> bool {
         let page = arena.page_of(chunk);
         let id = self.page_class(page);
@@ -397,7 +397,7 @@ impl Slabs {
         self.pages_on_their_way()[0] as u64 * self.page_bytes()
     }
 
-    /// Pages on their way to each class, by id. At 0 stand those that are for all, and at [`NEEDY`]
+    /// Pages on their way to each class, by id. Index 0 counts those for all classes, and [`NEEDY`]
     /// those for needy classes.
     pub(crate) fn pages_on_their_way(&self) -> Vec<usize> {
         let mut count = vec![0; usize::from(NEEDY) + 1];
@@ -451,7 +451,7 @@ impl Slabs {
         self.page_class.len() as u64 * self.page_bytes()
     }
 
-    /// Times that a page went from one class to another use.
+    /// Number of pages that went from one class to another use.
     pub(crate) fn pages_moved(&self) -> u64 {
         self.pages_moved.load(Ordering::Relaxed)
     }

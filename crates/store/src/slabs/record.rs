@@ -1,5 +1,5 @@
-//! Pages and classes in the record of a clean end. The class of each page, and the lists of free
-//! chunks, lie in the file anyway.
+//! Pages and classes in the record of a clean end. Each page's class, and the lists of free chunks,
+//! are already in the file.
 //!
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
@@ -27,7 +27,7 @@ impl Slabs {
         }
     }
 
-    /// Loads what `save` wrote, and charges the pages. `None` if it makes no sense.
+    /// Loads the output of `save`, and charges the pages. `None` if it is invalid.
     pub(crate) fn load(
         &self,
         input: &mut Reader<'_>,
@@ -56,7 +56,7 @@ impl Slabs {
         }
         let charged = input.index(touched + 1)? as u64;
         self.pages_charged.store(charged, Ordering::Relaxed);
-        // The file has them already.
+        // The file already has them.
         let _ = budget.take(charged * self.page_bytes(), || true);
         for (class, id) in self.classes.iter().zip(1..) {
             let state = ClassState::load(input, touched, class.per_page())?;
@@ -95,7 +95,7 @@ impl ClassState {
         let owned: Vec<usize> = input.numbers()?;
         let used = input.number()?;
         let draining = input.numbers::<usize>()?.into_iter().zip(input.numbers()?);
-        // The class that it was promised to may need it no more.
+        // The class that it was promised to may no longer need it.
         let draining =
             draining.map(|(page, held)| Draining { page, held, promised_to: 0 }).collect();
         let state = Self {
@@ -118,7 +118,7 @@ mod tests {
     use crate::config::Config;
     use crate::store::Store;
 
-    /// A damaged file may say anything of its pages. The fuzz target `restart_image` found it.
+    /// A damaged file may contain any page numbers. The fuzz target `restart_image` found it.
     #[test]
     fn a_page_of_no_class_is_damage() {
         let store = Store::new(Config { memory_bytes: 16 << 20, ..Config::default() }).unwrap();

@@ -1,6 +1,6 @@
-//! Pages and classes of a process that died: a chunk that no item holds is free.
+//! Recovers pages and classes of a dead process: a chunk that no item holds is free.
 //!
-//! Relaxed is enough: each thread of the recovery works on pages of its own, and ends before the
+//! Relaxed is enough: each thread of the recovery works on separate pages, and ends before the
 //! store is used.
 
 use super::{ClassId, Slabs};
@@ -20,7 +20,7 @@ pub(crate) struct Chunks {
 }
 
 impl Slabs {
-    /// Begins with the pages as they were left. `None` if that makes no sense.
+    /// Starts with the pages as they were left. `None` if they are inconsistent.
     pub(crate) fn begin_recovery(&self, arena: &Arena) -> Option<Chunks> {
         let is_touched = |&page: &usize| self.class_left(page) != Some(0);
         let touched = (0..self.page_class.len()).rev().find(is_touched);
@@ -88,7 +88,7 @@ impl Slabs {
         self.page_class[page].store(u32::from(id), Ordering::Relaxed);
         // A page holds at most 1 MiB / 8 B chunks.
         self.page_cut[page].store(to_u32(per_page), Ordering::Relaxed);
-        // Locked only now: where most items are of one class, all processors are at work in it.
+        // Locked only now: if most items are of one class, all processors work in it.
         let mut state = class.state.lock();
         state.pages.owned.push(page);
         state.used += used;
@@ -104,7 +104,7 @@ impl Slabs {
         let mut pages = self.pages.lock();
         pages.untouched = chunks.pages();
         arena.release_pages(pages.untouched..self.page_class.len());
-        // The file has them already.
+        // The file already has them.
         let _ = budget.take(self.bytes(), || true);
     }
 }
@@ -120,7 +120,7 @@ impl Chunks {
         self.held.set(number)
     }
 
-    /// Takes back a `hold`.
+    /// Undoes a `hold`.
     pub(crate) fn let_go(&self, number: usize) {
         self.held.clear(number);
     }

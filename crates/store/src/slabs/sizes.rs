@@ -1,9 +1,8 @@
 //! Chunk sizes of the classes.
 //!
-//! Sizes grow by the factor of `-f`. Each is then widened to what its page divides into evenly, so
-//! that page tails are not wasted. The largest chunk is 16 KiB: larger items are chained, so all
-//! large values share one class whatever their size. These are the regular classes; [`fitted`]
-//! has more.
+//! Sizes grow by the factor of `-f`. Each is then widened until its page divides evenly, so that
+//! page tails are not wasted. The largest chunk is 16 KiB: larger items are chained, so all large
+//! values share one class. These are the regular classes; [`fitted`] adds more.
 //!
 //! [`fitted`]: super::fitted
 
@@ -16,12 +15,12 @@ use arena::names::ALIGNMENT;
 /// Granularity of `class_by_size`, in bytes; chunk sizes are multiples of it.
 const SIZE_STEP: usize = 8;
 
-/// Most regular classes of items: an id is one byte, 0 is no class, 255 is any, one class holds
-/// heads, and some are fitted.
+/// Maximum number of regular classes of items: an id is one byte, 0 is no class, 255 is any, one
+/// class holds heads, and some are fitted.
 const CLASSES_MAX: usize = 253 - FITTED_MAX;
 
-/// The class of the smallest chunks that hold each multiple of `SIZE_STEP`, by the chunk sizes and
-/// ids of all. One of them is of `CHUNK_BYTES_MAX`.
+/// The class of the smallest chunks that hold each multiple of `SIZE_STEP`, from the chunk sizes
+/// and ids of all classes. One of them has `CHUNK_BYTES_MAX`.
 pub(super) fn class_by_size(mut classes: Vec<(usize, ClassId)>) -> Vec<ClassId> {
     classes.sort_unstable();
     let mut map = Vec::with_capacity(CHUNK_BYTES_MAX / SIZE_STEP + 1);
@@ -44,7 +43,7 @@ pub(super) fn class_id(number: usize) -> ClassId {
     number.to_le_bytes()[0]
 }
 
-/// The widest chunk of which a page holds as many as of this size.
+/// The widest chunk size of which a page holds as many chunks as of this size.
 pub(super) fn widened(page: usize, size: usize) -> usize {
     let size = size.next_multiple_of(ALIGNMENT);
     (page / (page / size)) / ALIGNMENT * ALIGNMENT
@@ -59,7 +58,7 @@ pub(super) fn chunk_sizes(config: &Config, layout: &Layout) -> Vec<usize> {
         if sizes.len() <= CLASSES_MAX {
             return sizes;
         }
-        // A factor this close to 1 makes more sizes than ids: take the next coarser one.
+        // A factor this close to 1 makes more sizes than ids: use the next coarser one.
         factor += 0.01;
     }
 }
@@ -76,7 +75,7 @@ fn sizes_by(min: usize, factor: f64, page: usize) -> Vec<usize> {
     while size < CHUNK_BYTES_MAX {
         let even = widened(page, size);
         sizes.push(even);
-        // Larger than the one before, however small the factor.
+        // Larger than the previous size, however small the factor.
         size = ((even as f64 * factor) as usize / ALIGNMENT * ALIGNMENT).max(even + ALIGNMENT);
     }
     sizes.push(CHUNK_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The free chunks that each thread keeps of each class.
+//! The free chunks that each thread keeps, by class.
 
 use super::ClassId;
 use super::class::ThreadsUse;
@@ -19,12 +19,12 @@ pub(super) struct KeptByThreads {
 }
 
 impl KeptByThreads {
-    /// For this many threads, none of which has lists yet.
+    /// Room for this many threads, none of which has lists yet.
     pub(super) fn new(threads: usize) -> Self {
         Self { slots: (0..threads).map(|_| OnceLock::new()).collect(), storing: AtomicU64::new(0) }
     }
 
-    /// The list of a thread that stores, which gets lists for this many classes if it has none.
+    /// The list of a storing thread, which gets lists for this many classes if it has none.
     #[inline]
     pub(super) fn list(&self, slot: usize, id: ClassId, classes: usize) -> &KeptChunks {
         let lists = self.slots[slot].get_or_init(|| {
@@ -41,7 +41,7 @@ impl KeptByThreads {
         Some(&self.slots[slot].get()?[usize::from(id) - 1])
     }
 
-    /// Threads that have lists; those that have left count until others take their slots.
+    /// Threads that have lists; threads that have left count until others take their slots.
     pub(super) fn storing(&self) -> u64 {
         self.storing.load(Ordering::Relaxed)
     }

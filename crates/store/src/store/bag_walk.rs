@@ -1,7 +1,7 @@
 //! A walk over all bags, in steps that look at a bounded number of slots.
 //!
-//! The lock of a class's bags is held for a step, not for a bag: a large class has a million slots
-//! in each.
+//! The lock of a class's bags is held for a step, not for a bag: each bag of a large class has a
+//! million slots.
 
 use super::Store;
 use crate::lru::recency::Tick;
@@ -10,7 +10,7 @@ use crate::stats::{BagStats, Count};
 use arena::blocks::BlockId;
 use narrow::to_u32;
 
-/// Blocks, of 60 slots each, that one step looks at.
+/// Blocks, of 60 slots each, that one step examines.
 const BLOCKS_PER_STEP: usize = 128;
 
 /// A walk over the bags of all classes that have items, oldest first within a class.
@@ -26,7 +26,7 @@ pub struct BagWalk {
 /// Progress in a bag.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// Tells the bag from another that has its number later.
+    /// Distinguishes the bag from a later one with the same number.
     opened: Tick,
     /// The next block; 0: the first.
     block: BlockId,
@@ -37,16 +37,16 @@ struct Counted {
 /// The outcome of one step of a [`BagWalk`].
 #[derive(Clone, Copy, Debug)]
 pub enum BagStep {
-    /// There is more to look at.
+    /// There is more to examine.
     More,
     /// The next bag.
     Bag(BagStats),
-    /// That were all.
+    /// There are no more bags.
     Ended,
 }
 
 impl BagWalk {
-    /// Goes on to the next bag.
+    /// Continues with the next bag.
     fn pass(&mut self) {
         self.counted = None;
         self.place += 1;
@@ -80,7 +80,7 @@ impl Store {
         }
     }
 
-    /// One step of a walk. Bags that the cleaner frees meanwhile are left out.
+    /// Does one step of a walk. Bags that the cleaner frees during the walk are left out.
     pub fn walk_bags(&self, walk: &mut BagWalk) -> BagStep {
         let Some(list) = self.lists.get(walk.list) else { return BagStep::Ended };
         let order = list.order.lock();
@@ -104,7 +104,7 @@ impl Store {
             walk.pass();
             return BagStep::More;
         }
-        // Blocks of a bag that was not freed are where they were.
+        // Blocks of a bag that was not freed have not moved.
         let ((items, slots), next) = bag.items_from(&self.blocks, from.block, BLOCKS_PER_STEP);
         let (items, slots) = (from.items + items, from.slots + slots);
         if let Some(block) = next {

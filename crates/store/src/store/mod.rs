@@ -1,8 +1,8 @@
 //! The store: the structures that all threads share, and their settings.
 //!
-//! [`Store`] has its methods in six files, one subject each: construction and settings here,
-//! `requests` to the cleaner, `statistics` and `bag_walk`, joining in `handle`, opening and closing
-//! in `restart::warm`. The last two need modules above this one.
+//! [`Store`] has its methods in six files by subject: construction and settings here, `requests` to
+//! the cleaner, `statistics` and `bag_walk`, joining in `handle`, opening and closing in
+//! `restart::warm`. The last two need modules above this one.
 //!
 //! Relaxed is enough for the numbers of charged bytes and of opened bags: they guard nothing.
 
@@ -42,7 +42,7 @@ mod statistics;
 
 use requests::Crawls;
 
-/// Pages that a lower limit leaves to items at the least.
+/// Minimum number of pages that a lower limit leaves to items.
 const PAGES_MIN: u64 = 16;
 
 /// A cache's memory: items by key, within one limit.
@@ -68,7 +68,7 @@ pub struct Store {
     pub(crate) file: arena::sync::Mutex<Option<MemoryFile>>,
     #[cfg(not(miri))]
     pub(crate) layout: Layout,
-    /// Retired by threads that then went to sleep.
+    /// Items retired by threads that then went to sleep.
     pub(crate) orphans: Orphans,
     buffers: AtomicI64,
     fixed: AtomicU64,
@@ -111,7 +111,7 @@ impl Store {
             arena.interleave().and_then(|()| table.interleave()).map_err(StoreError::Interleave)?;
         }
         let budget = Budget::new(config.memory_bytes);
-        // Its first buckets are there.
+        // Its first buckets already exist.
         let _ = budget.take(table.bytes() as u64, || true);
         memory.control[0].begin(FIRST_TICK, LAST_TICK);
         slabs.restore_fitted(&memory.control[0]);
@@ -167,12 +167,12 @@ impl Store {
         }
     }
 
-    /// Changes the memory limit (`cache_memlimit`). Where less is allowed than is in use, the
-    /// cleaner evicts until it fits.
+    /// Changes the memory limit (`cache_memlimit`). If more is in use than allowed, the cleaner
+    /// evicts until it fits.
     ///
     /// # Errors
     ///
-    /// The limit cannot be kept, or not be used; it stays as it was.
+    /// The limit cannot be kept, or not be used; it does not change.
     pub fn set_memory_limit(&self, bytes: u64) -> Result<(), LimitError> {
         let most = self.slabs.bytes_max();
         if bytes > most {
@@ -186,7 +186,7 @@ impl Store {
         Ok(())
     }
 
-    /// Bytes in use that no eviction gives back, and some room for items.
+    /// Bytes in use that no eviction frees, and some room for items.
     fn bytes_not_evictable(&self) -> u64 {
         let pages = match self.evict {
             true => self.slabs.pages_in_use().min(PAGES_MIN),
@@ -197,7 +197,7 @@ impl Store {
     }
 
     /// Remaining life, in seconds, up to which an item is freed in the second in which it expires;
-    /// 0: none is.
+    /// 0: no item is.
     #[must_use]
     pub fn transient_secs(&self) -> u32 {
         self.transients.threshold_secs()
@@ -215,7 +215,7 @@ impl Store {
     }
 
     /// Schedules one flush of everything at this second since the store's start; 0 cancels it. The
-    /// schedule outlives the process with the items. The caller polls
+    /// schedule outlives the process together with the items. The caller polls
     /// [`claim_flush`](Self::claim_flush).
     pub fn schedule_flush(&self, at_secs: u32) {
         self.control().schedule_flush(at_secs);
@@ -264,20 +264,20 @@ impl Store {
         self.tuning.policy()
     }
 
-    /// Sets the policy of eviction, from now on: items stay where the one before has put them.
+    /// Sets the policy of eviction from now on: existing items stay in place.
     pub fn set_policy(&self, policy: Policy) {
         self.tuning.set_policy(policy);
     }
 
-    /// `true` if each item gets a cas unique when it is stored. Where nothing is evicted there may
-    /// be no memory to give it one later.
+    /// `true` if each item gets a cas unique when it is stored. Without eviction there may be no
+    /// memory to give it one later.
     #[inline]
     pub(crate) fn gives_all_cas(&self) -> bool {
         !self.evict
     }
 
-    /// `true` if a cas unique that a client holds is older than what an item that has none will
-    /// get.
+    /// `true` if a cas unique that a client holds is older than the one that an item without one
+    /// will get.
     #[must_use]
     pub fn is_older_cas(&self, held: u64) -> bool {
         uniques::is_older(&self.control().cas, held)
@@ -288,15 +288,15 @@ impl Store {
         self.policy() == Policy::Lru
     }
 
-    /// `true` if newcomers are told from others, and the order may be chosen by
-    /// [`set_eviction`](Self::set_eviction).
+    /// `true` if newcomers are kept apart from others, and [`set_eviction`](Self::set_eviction) may
+    /// choose the order.
     #[inline]
     #[must_use]
     pub fn chooses_eviction(&self) -> bool {
         self.policy() == Policy::Auto
     }
 
-    /// Sets the order in which items are evicted, from now on. Without [`Policy::Auto`] it stays
+    /// Sets the order in which items are evicted from now on. Without [`Policy::Auto`] it stays
     /// that of an LRU.
     pub fn set_eviction(&self, setting: EvictionSetting) {
         self.tuning.set(setting);
@@ -315,14 +315,14 @@ impl Store {
     }
 
     /// `true` if `key` was flushed, or a prefix of it invalidated, since
-    /// [`invalidations`](Self::invalidations) was this number. Also `true` where that is too long
-    /// ago to tell: since then the store has had to forget an invalidation.
+    /// [`invalidations`](Self::invalidations) was this number. Also `true` if that is too long ago
+    /// to know: since then the store has had to forget an invalidation.
     #[must_use]
     pub fn invalidated_since(&self, key: &[u8], invalidations: u64) -> bool {
         self.invalidations.since(key, invalidations, |prefix| self.hash(prefix))
     }
 
-    /// Charges the bytes of a fixed structure outside of the store that serves the cache.
+    /// Charges the bytes of a fixed structure outside the store that serves the cache.
     pub fn charge_fixed(&self, bytes: u64) {
         self.fixed.fetch_add(bytes, Ordering::Relaxed);
         self.budget.charge(bytes);
@@ -333,7 +333,7 @@ impl Store {
         &self.lists[usize::from(class) - 1]
     }
 
-    /// The list and the bag that own a slot. `None`: its block belongs to no bag any more, so the
+    /// The list and the bag that own a slot. `None`: its block no longer belongs to a bag, so the
     /// item has left it.
     #[inline]
     pub(crate) fn bag_at(&self, position: Position) -> Option<(&BagList, u8)> {
@@ -352,7 +352,7 @@ impl Store {
         self.control().turnover.load(Ordering::Relaxed)
     }
 
-    /// The counts that an opening of one of the class's bags moves on.
+    /// The counts that an opening of one of the class's bags advances.
     pub(crate) fn clocks(&self, class: ClassId) -> Clocks<'_> {
         clocks(self.control(), class)
     }

@@ -6,7 +6,7 @@ use crate::slabs::ClassId;
 use crate::slabs::balance_settings::{MoveRequest, ReassignError};
 use arena::sync::{AtomicBool, Mutex, Ordering};
 
-/// The reason for which a crawl does not begin.
+/// The reason why a crawl does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrawlError {
     /// No such class.
@@ -15,30 +15,30 @@ pub enum CrawlError {
     Busy,
 }
 
-/// A crawl that an operator asked for.
+/// A crawl that an operator requested.
 #[derive(Debug)]
 pub(crate) struct CrawlRequest {
     /// Classes to visit, the last first.
     pub classes: Vec<ClassId>,
-    /// Items of each class to look at.
+    /// Maximum number of items of each class to examine.
     pub most: u64,
 }
 
-/// The crawl asked for, and whether one is under way.
+/// The requested crawl, and whether one is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Crawls {
     asked: Mutex<Option<CrawlRequest>>,
-    /// Relaxed: the lock hands the request over; this only says whether to look.
+    /// Relaxed: the lock hands the request over; this flag only says whether to look.
     is_running: AtomicBool,
 }
 
 impl Crawls {
-    /// Takes the request that has not begun.
+    /// Takes the request that has not started.
     pub(crate) fn take(&self) -> Option<CrawlRequest> {
         self.asked.lock().take()
     }
 
-    /// `true` if a crawl was asked for and is not over.
+    /// `true` if a requested crawl is not over.
     pub(crate) fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Relaxed)
     }
@@ -46,7 +46,7 @@ impl Crawls {
     /// The crawl under way is over.
     pub(crate) fn finish(&self) {
         let asked = self.asked.lock();
-        // A request that came after a stop is still to be done.
+        // A request that came after a stop is still pending.
         self.is_running.store(asked.is_some(), Ordering::Relaxed);
     }
 }
@@ -81,7 +81,7 @@ impl Store {
     }
 
     /// Asks the cleaner for a crawl of these classes, or of all if there are none. `most` is the
-    /// number of items of each class to look at; 0 is no limit.
+    /// number of items of each class to examine; 0 is no limit.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Store {
         self.crawls.is_running.store(false, Ordering::Relaxed);
     }
 
-    /// `true` if a crawl was asked for and is not over.
+    /// `true` if a requested crawl is not over.
     #[must_use]
     pub fn is_crawling(&self) -> bool {
         self.crawls.is_running()

@@ -1,6 +1,6 @@
-//! A store's numbers, as `stats` shows them.
+//! A store's numbers for `stats`.
 //!
-//! Each number is read by itself, so two of one answer may differ by a change between the reads.
+//! Each number is read separately, so two of one answer may differ by a change between the reads.
 //! Relaxed loads are enough: a number guards nothing.
 
 use super::Store;

@@ -6,9 +6,9 @@
 //! place of a reference, marked by its top bit.
 //!
 //! Stores are made only under the stripe's lock, and every one of them is a Release: a lookup that
-//! reads a stored value, and then acquires by its own load or by a fence, also sees all that was
-//! done before the store. Relaxed is enough for loads under the stripe's lock, and for a lookup's
-//! load of the tags: the slot's Acquire or the fence of a miss follows it.
+//! reads a stored value, and then acquires by its own load or by a fence, also sees all writes
+//! before the store. Relaxed is enough for loads under the stripe's lock, and for a lookup's load
+//! of the tags: the slot's Acquire or the fence of a miss follows it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use arena::region::Zeroed;
@@ -55,12 +55,12 @@ fn is_item(content: u32) -> bool {
     content != 0 && content & LINK == 0
 }
 
-/// A word whose bytes equal to those of `pattern` have their top bit set, and all other bits clear.
+/// A word whose bytes that equal those of `pattern` have only their top bit set; others are 0.
 #[inline]
 fn equal_lanes(tags: u32, pattern: u32) -> u32 {
     const LOW: u32 = 0x7f7f_7f7f;
     let differ = tags ^ pattern;
-    // Carries do not leave a byte: the top bit of a sum says that one of the lower seven differs.
+    // Carries stay within a byte: the top bit of a sum shows that one of the lower seven differs.
     !(((differ & LOW) + LOW) | differ | LOW)
 }
 
@@ -99,15 +99,15 @@ impl Bucket {
     /// The index of the overflow bucket that follows.
     #[inline]
     pub(super) fn link(&self) -> Option<usize> {
-        // Acquire: partner of the Release in `set_link`. An item that was there before the link has
-        // been seen through `find`'s load of this slot already, so no model fails without this one;
-        // it keeps a lookup from reading what an earlier user of the next bucket left there.
+        // Acquire: partner of the Release in `set_link`. `find`'s load of this slot has already
+        // seen an item that was there before the link, so no model fails without this one; it keeps
+        // a lookup from reading what an earlier user of the next bucket left there.
         let content = self.slots[LAST].load(Ordering::Acquire);
         (content & LINK != 0).then_some((content & !LINK) as usize)
     }
 
-    /// Puts an overflow bucket into the last slot, in place of the item that was there, which it
-    /// already holds.
+    /// Puts an overflow bucket into the last slot, in place of the item there, which the overflow
+    /// bucket already holds.
     pub(super) fn set_link(&self, overflow: u32) {
         // Release: partner of the Acquire in `link`.
         self.slots[LAST].store(LINK | overflow, Ordering::Release);
@@ -152,8 +152,8 @@ impl Bucket {
         let word = &self.tags[slot / LANES];
         let mut lanes = word.load(Ordering::Relaxed).to_le_bytes();
         lanes[slot % LANES] = tag;
-        // Release: partner of the fence of a lookup that misses. This tag alone, without a load of
-        // the slot, may turn a lookup away, which must then learn that its item has moved.
+        // Release: partner of the fence of a lookup that misses. This tag may turn a lookup away
+        // without a load of the slot; that lookup must then see that its item has moved.
         word.store(u32::from_le_bytes(lanes), Ordering::Release);
         self.replace(slot, reference);
     }
@@ -170,7 +170,7 @@ impl Bucket {
         self.slots[slot].store(0, Ordering::Release);
     }
 
-    /// Makes an empty bucket the same as another, its link too. The caller holds the stripe's lock.
+    /// Makes an empty bucket a copy of another, with its link. The caller holds the stripe's lock.
     pub(super) fn copy(&self, other: &Self) {
         other.items().for_each(|(slot, reference)| self.put(slot, other.tag(slot), reference));
         // Relaxed: see the header.

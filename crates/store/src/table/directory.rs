@@ -1,6 +1,6 @@
 //! The directory of linear hashing: two numbers in one word, so that a lookup reads them together.
 
-/// `2^level + split` buckets, of which those below `split` have been split since the level began.
+/// `2^level + split` buckets, of which those below `split` have been split since the level started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
     level: u32,
@@ -48,18 +48,18 @@ impl Directory {
         (1 << self.level) + self.split as usize
     }
 
-    /// The power of two at which the level began.
+    /// The power of two at which the level started.
     pub(super) fn level(self) -> u32 {
         self.level
     }
 
-    /// The bucket to be split next.
+    /// The bucket to split next.
     pub(super) fn next(self) -> usize {
         self.split as usize
     }
 
     /// `true` if a hash whose bucket is [`next`](Self::next) belongs into the new bucket when that
-    /// is split.
+    /// one is split.
     pub(super) fn moves(self, hash: u64) -> bool {
         hash & (1 << self.level) != 0
     }
@@ -74,7 +74,7 @@ impl Directory {
         }
     }
 
-    /// The directory of one bucket less, of which a split makes this one. There are two or more.
+    /// The directory with one bucket less, whose split gives this one. There are two or more.
     pub(super) fn before_split(self) -> Self {
         match self.split.checked_sub(1) {
             Some(split) => Self { level: self.level, split },

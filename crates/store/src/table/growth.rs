@@ -19,7 +19,7 @@ pub(crate) enum Split {
     Done,
     /// The memory limit, or the overflow region, has no room. Nothing has changed.
     NoMemory,
-    /// There are not enough items, or the table is as large as it may be.
+    /// There are not enough items, or the table has its maximum size.
     NotNeeded,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Splitter {
 impl Table {
     /// Splits the next bucket if the table wants to grow.
     ///
-    /// `rehash` gives the hash of the item behind a reference. `grant` commits memory that comes
+    /// `rehash` returns the hash of the item behind a reference. `grant` commits memory that comes
     /// into use for the first time; if it refuses, nothing is changed. Neither may touch the table.
     pub(crate) fn split_one(
         &self,
@@ -104,10 +104,10 @@ impl Table {
     }
 
     /// Publishes the directory after a split of `old`, or a merge of `new` into it: the bucket that
-    /// it leads to is complete, and the caller clears the other after this.
+    /// it leads to is complete, and the caller clears the other one afterwards.
     pub(super) fn publish(&self, directory: Directory, old: &Bucket, new: &Bucket) {
         // A lookup may see the same directory before a split and after the merge that undid it, or
-        // the other way round. It learns from the count of moves that its bucket was not the same.
+        // vice versa. The count of moves shows it that its bucket changed.
         self.announce_move(old);
         self.announce_move(new);
         // Release: partner of the Acquires in `find`; the bucket is complete, and the moves are

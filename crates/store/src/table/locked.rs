@@ -1,12 +1,12 @@
-//! Changes of the table: everything here runs under the lock of the hash's stripe.
+//! Changes of the table, all made under the lock of the hash's stripe.
 
 use super::bucket::{Bucket, LAST};
 use super::pool::Wanted;
 use super::{SlotHint, Stripe, Table, tag_of};
 use arena::sync::{MutexGuard, Ordering};
 
-/// A hash whose stripe the holder has locked. Its bucket is not split, and its items do not change,
-/// but by the holder.
+/// A hash whose stripe the holder has locked. Only the holder splits its bucket or changes its
+/// items.
 #[derive(Debug)]
 pub(crate) struct Locked<'t> {
     table: &'t Table,
@@ -60,7 +60,7 @@ impl<'t> Locked<'t> {
         }
     }
 
-    /// Like [`find`](Self::find), but begins at the slot where the item was seen.
+    /// Like [`find`](Self::find), but starts at the slot where the item was seen.
     #[inline]
     pub(crate) fn find_from(
         &self,
@@ -88,7 +88,7 @@ impl<'t> Locked<'t> {
     /// Calls `f` for each item of the stripe.
     pub(crate) fn for_each(&self, mut f: impl FnMut(u32)) {
         // Of the buckets that a bucket of this stripe is split into, each has the stripe, too: the
-        // directory may grow meanwhile, but not by one of these.
+        // directory may grow in the meantime, but not by one of these.
         let (first, step) = (self.table.stripe_number(self.hash), self.table.stripes());
         for home in (first..self.table.buckets()).step_by(step) {
             for bucket in self.table.chain(&self.table.buckets[home]) {
@@ -106,9 +106,8 @@ impl<'t> Locked<'t> {
 
     /// Adds an item with this hash. The caller knows that none with its key is there.
     ///
-    /// False, and nothing is changed, when it needs an overflow bucket and there is none: the
-    /// region is used up, or `grant`, asked to commit some more, has refused. `grant` must not
-    /// touch the table.
+    /// `false`, and nothing is changed, if it needs an overflow bucket and there is none: the
+    /// region is used up, or `grant` has refused to commit more. `grant` must not touch the table.
     #[inline]
     #[must_use]
     pub(crate) fn insert(
@@ -207,8 +206,8 @@ impl Table {
         Some((before, u32::try_from(index).ok()?))
     }
 
-    /// Moves items forward to free slots and gives back the overflow buckets at the chain's end
-    /// that this empties.
+    /// Moves items forward to free slots and frees the overflow buckets at the chain's end that
+    /// this empties.
     #[inline(never)]
     pub(super) fn compact(&self, home: &Bucket) {
         while let Some((before, index)) = self.tail(home) {
@@ -243,7 +242,7 @@ impl Table {
         free
     }
 
-    /// Gives back the chain's last bucket. What it holds is also elsewhere in the chain.
+    /// Frees the chain's last bucket. Its items are also elsewhere in the chain.
     fn drop_tail(&self, home: &Bucket, before: &Bucket, index: u32) {
         self.announce_move(home);
         before.clear_link();

@@ -90,13 +90,12 @@ impl World {
     }
 }
 
-/// Runs `change` in a thread of its own against lookups of `resident`, and `after` when it has
-/// ended.
+/// Runs `change` in a separate thread against lookups of `resident`, and `after` when it has ended.
 fn model(keys: &'static [u32], change: fn(&World), resident: &'static [u32], after: fn(&World)) {
     model_from(move || World::with(keys), change, resident, after);
 }
 
-/// The same from another beginning.
+/// The same from another initial state.
 fn model_from(
     begin: impl Fn() -> Arc<World> + Send + Sync + 'static,
     change: fn(&World),
@@ -135,7 +134,7 @@ fn lookup_against_replace() {
     );
 }
 
-/// Taking one item out, and putting another into its slot, hides no other item.
+/// Removing one item, and putting another into its slot, hides no other item.
 ///
 /// Seen to fail: a removal that fills the hole with the bucket's last item, unannounced.
 #[test]
@@ -151,7 +150,7 @@ fn lookup_against_delete() {
 
 /// Items that move and items that stay are found throughout a split.
 ///
-/// Seen to fail: no second look at the directory; a relaxed store or first load of the directory;
+/// Seen to fail: no second check of the directory; a relaxed store or first load of the directory;
 /// clearing the old bucket before the directory is published; a relaxed store in `Bucket::clear`.
 #[test]
 fn lookup_against_split() {
@@ -162,8 +161,8 @@ fn lookup_against_split() {
     });
 }
 
-/// An item that has moved is found even when its old slot, and so its old tag, has a new owner: the
-/// lookup is then turned away by the tag and never loads the slot.
+/// An item that has moved is found even when its old slot, and so its old tag, has a new owner:
+/// then the tag turns the lookup away, and it never loads the slot.
 ///
 /// Seen to fail: a relaxed store of the tags; no Acquire fence before the check.
 #[test]
@@ -193,7 +192,7 @@ fn lookup_against_merge() {
     );
 }
 
-/// An item that moves into the new bucket and back is found, although a lookup that begins before
+/// An item that moves into the new bucket and back is found, although a lookup that starts before
 /// the split and ends after the merge sees one directory.
 ///
 /// Seen to fail: no announcement of moves in `publish`.
@@ -208,7 +207,7 @@ fn lookup_against_split_and_merge() {
     });
 }
 
-/// The same of an item that moves out of the new bucket and back.
+/// The same for an item that moves out of the new bucket and back.
 ///
 /// Seen to fail: no announcement of moves in `publish`.
 #[test]
@@ -263,9 +262,8 @@ fn lookup_against_overflow() {
 /// An item that a split moves from an overflow bucket to a slot ahead of it is found throughout.
 ///
 /// Method: the items at the front of the home bucket leave it, so the two in the overflow bucket
-/// move there.
-/// Seen to fail: no second look at `meta`; no `announce_move`, a relaxed one, or one after the
-/// clearing; a relaxed first load of `meta`; a relaxed store in `clear_link`.
+/// move there. Seen to fail: no second check of `meta`; no `announce_move`, a relaxed one, or one
+/// after the clearing; a relaxed first load of `meta`; a relaxed store in `clear_link`.
 #[test]
 fn lookup_against_compaction() {
     let change = |world: &World| {
@@ -295,8 +293,8 @@ fn lookup_against_removals_that_shorten_the_chain() {
 
 /// Items in an overflow bucket are found while it is exchanged for another.
 ///
-/// Seen to fail: the bucket given back before the move is announced, or the link stored before the
-/// items are copied.
+/// Seen to fail: the bucket freed before the move is announced, or the link stored before the items
+/// are copied.
 #[test]
 fn lookup_against_an_exchange_of_the_overflow_bucket() {
     let change = |world: &World| world.table.move_overflow(0, 0);
@@ -306,7 +304,7 @@ fn lookup_against_an_exchange_of_the_overflow_bucket() {
     });
 }
 
-/// An insertion that waited for a split goes where lookups will look.
+/// An insertion that waited for a split goes where lookups will search.
 ///
 /// Method: the main thread inserts a key that belongs into the new bucket while another splits.
 /// Seen to fail: a bucket chosen before the lock is taken.

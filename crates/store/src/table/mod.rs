@@ -24,24 +24,24 @@
 //! # Laws
 //!
 //! 1. Stores to a bucket are made under the lock of its stripe. A hash's stripe is in its low bits,
-//!    of which there are no more than the least directory uses; so the two halves of a split, and a
+//!    which are at most as many as the smallest directory uses; so the two halves of a split, and a
 //!    bucket's overflow, have the same stripe.
 //! 2. A replacement is one store. A lookup sees the old item or the new, never neither.
-//! 3. A reference that moves is stored in its new place first, then the move is *announced*, then
-//!    the old place is cleared. The announcement is `meta + 1` in the home bucket of the chain. For
-//!    a split or a merge it is made in both home buckets, and the store of the directory follows.
+//! 3. A moving reference is stored in its new place first, then the move is *announced*, then the
+//!    old place is cleared. The announcement is `meta + 1` in the home bucket of the chain. For a
+//!    split or a merge it is made in both home buckets, and the store of the directory follows.
 //! 4. A link is stored only when the bucket it leads to holds the item whose slot it takes.
-//! 5. An overflow bucket is given back only when it is the last of its chain and holds nothing that
-//!    is not elsewhere, or when the merge of its home bucket is published.
-//! 6. The memory of merged buckets is given back when every section has ended that was open at the
-//!    merge: `meta` begins again at 0 there.
+//! 5. An overflow bucket is freed only when it is the last of its chain and holds nothing that is
+//!    not elsewhere, or when the merge of its home bucket is published.
+//! 6. The memory of merged buckets is freed when every section has ended that was open at the
+//!    merge, because `meta` starts at 0 again there.
 //!
 //! # Lookup
 //!
 //! A hit needs no check: the slot's load is the moment at which the item was in the table. A miss
 //! is believed if, after the scan, the directory still maps the hash to the same bucket, and `meta`
-//! there is what it was before. Otherwise the lookup starts again. It never waits: a thread
-//! preempted in the middle of a move leaves the reference in both places.
+//! there is unchanged. Otherwise the lookup starts again. It never waits: a thread preempted in the
+//! middle of a move leaves the reference in both places.
 //!
 //! A believed miss is true: suppose the item was there throughout. The scan went past its
 //! place, so it read a later value of it (0, another reference, a link, another tag), stored after
@@ -52,11 +52,11 @@
 //!
 //! # Price
 //!
-//! Before a split the bucket at `split` holds twice the items of one already split: 10 on average
-//! over the table, up to 20 there, so overflow buckets are common just ahead of the split and rare
-//! behind it. For hashes at random the table costs 7.7 to 8.3 bytes an item, overflow included, and
-//! one item in eight is in an overflow bucket. A load of 8 would cost 8.5 to 9.2 bytes, with one
-//! item in seventeen.
+//! For random hashes the table costs 7.7 to 8.3 bytes per item, overflow included, and one item in
+//! eight is in an overflow bucket. A load of 8 would cost 8.5 to 9.2 bytes, with one item in
+//! seventeen. Before a split the bucket at `split` holds twice the items of one already split: 10
+//! on average over the table, up to 20 there. So overflow buckets are common just ahead of the
+//! split and rare behind it.
 //!
 //! Source: W. Litwin, "Linear hashing" (VLDB 1980), for the directory; the rest is argued here.
 //! That GET takes no lock while writers take a stripe's is from Wiggins and Langston, "Enhancing
@@ -64,8 +64,7 @@
 //!
 //! [`Table`] has its methods in six files, by the state that they work in: lookups here, changes
 //! under a stripe in `locked`, a split or a merge under the splitter's lock in `growth` and
-//! `shrinking`. `record` and `recover` have the table to themselves, at a clean end and after a
-//! crash.
+//! `shrinking`, exclusive use at a clean end and after a crash in `record` and `recover`.
 //!
 //! Relaxed is enough for counts of items and memory, which guard nothing, and for the directory
 //! where it is a hint or the stripe's lock is held. Each lookup argues its own loads.
@@ -105,7 +104,7 @@ use narrow::{to_u8, to_usize};
 use pool::Pool;
 use std::io;
 
-/// Buckets that come into use, and are asked for from the memory limit, at a time: 64 KiB.
+/// Buckets that come into use, and are charged to the memory limit, together: 64 KiB.
 const STEP_BUCKETS: usize = 64 * 1024 / BUCKET_BYTES;
 
 /// Items per bucket, on average, above which the table wants to grow. Models split a bucket of two.
@@ -114,23 +113,23 @@ const LOAD_MAX: usize = if cfg!(loom) { 1 } else { 10 };
 /// Size of a table, and the size to which it may grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Fewest buckets, a power of two. The number does not depend on `stripes`, of which a later
-    /// process may want more.
+    /// Minimum number of buckets, a power of two. It does not depend on `stripes`, because a later
+    /// process may need more.
     pub(crate) buckets: usize,
-    /// Buckets it may grow to, at least `buckets` and `stripes`. Address space is reserved for all
-    /// of them.
+    /// Maximum number of buckets, at least `buckets` and `stripes`. Address space is reserved for
+    /// all of them.
     pub(crate) buckets_max: usize,
-    /// Overflow buckets there may be, at least 1. Address space is reserved for all of them.
+    /// Maximum number of overflow buckets, at least 1. Address space is reserved for all of them.
     pub(crate) overflow_max: usize,
-    /// Locks for writers, a power of two. An empty table has as many buckets at the least.
+    /// Locks for writers, a power of two. An empty table has at least as many buckets.
     pub(crate) stripes: usize,
 }
 
 impl Shape {
-    /// Locks for writers of the table with this directory; zero is that of no table.
+    /// Locks for writers of the table with this directory; zero means no table.
     ///
     /// A stripe has at least one bucket (law 1). So a table that was made for fewer stripes, and
-    /// has not grown since, does with fewer.
+    /// has not grown since, uses fewer.
     fn stripes_over(&self, recorded: u64) -> usize {
         match Directory::checked(recorded) {
             Some(directory) if recorded != 0 => self.stripes.min(1 << directory.level()),
@@ -172,7 +171,7 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Table {
     directory: AtomicU64,
-    /// The directory where it outlives the process.
+    /// The directory, in memory that outlives the process.
     recorded: Region<AtomicU64>,
     buckets: Region<Bucket>,
     overflow: Pool,
@@ -180,9 +179,9 @@ pub(crate) struct Table {
     splitter: Mutex<Splitter>,
     /// Buckets paid for.
     granted: AtomicUsize,
-    /// The table does not shrink below these.
+    /// The table does not shrink below this number.
     buckets_min: usize,
-    /// Items, but for those not yet carried over from the stripes.
+    /// Items, except those not yet carried over from the stripes.
     items: CachePadded<AtomicI64>,
 }
 
@@ -193,8 +192,8 @@ struct Stripe {
     uncounted: AtomicI32,
 }
 
-/// The bucket of a hash, and there a slot in which a reference was seen: a hint, from which a
-/// lookup can begin. The default is none.
+/// The bucket of a hash, and a slot there in which a reference was seen: a hint from which a lookup
+/// can start. The default is no hint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlotHint {
     bucket: usize,
@@ -228,8 +227,8 @@ impl Table {
         Self::over(shape, Memory::reserve(&shape)?)
     }
 
-    /// An empty table in zeroed memory, or one yet to be loaded. Its first [`bytes`](Self::bytes)
-    /// are not asked for: the caller counts them.
+    /// An empty table in zeroed memory, or one yet to be loaded. It requests no memory for its
+    /// first [`bytes`](Self::bytes): the caller counts them.
     ///
     /// # Errors
     ///
@@ -239,8 +238,8 @@ impl Table {
         assert!(shape.buckets_max <= 1 << 31, "a bucket index has 31 bits");
         assert!(shape.stripes.is_power_of_two() && shape.stripes <= shape.buckets_max);
         let stripe = || Stripe { lock: Mutex::new(()), uncounted: AtomicI32::new(0) };
-        // Not zero where the memory holds a table already: it is for `load` or `recover` to say
-        // what that is worth.
+        // Not zero if the memory already holds a table: `load` or `recover` decides whether it is
+        // valid.
         let recorded = memory.directory[0].load(Ordering::Relaxed);
         let stripes = shape.stripes_over(recorded);
         let buckets = shape.buckets.max(stripes);
@@ -308,7 +307,7 @@ impl Table {
         }
     }
 
-    /// Asks the processor for the line of the hash's bucket, and says which it is.
+    /// Prefetches the line of the hash's bucket, and returns which it is.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) -> SlotHint {
         let bucket = self.directory(Ordering::Relaxed).bucket_of(hash);
@@ -332,12 +331,12 @@ impl Table {
         self.buckets.interleave().and_then(|()| self.overflow.buckets.interleave())
     }
 
-    /// The first slot at which a lookup of this hash would look, if that is in the bucket that
+    /// The first slot that a lookup of this hash would examine, if that is in the bucket that
     /// [`prefetch`](Self::prefetch) has named. Whether the item there has the key is not known.
-    /// Calls `prefetch` for that item, or else for each beyond the bucket at which the lookup would
-    /// have to look, unchecked.
+    /// Calls `prefetch` for that item, or else for each item beyond the bucket that the lookup
+    /// would have to examine, unchecked.
     ///
-    /// If the hash has moved to another bucket since, less is seen, or nothing.
+    /// If the hash has moved to another bucket since, the hint finds less, or nothing.
     #[inline(always)]
     pub(crate) fn hint(
         &self,
@@ -360,7 +359,7 @@ impl Table {
     }
 
     /// The reference in `hint`, if it is still there: a hit needs no other check, wherever the hash
-    /// belongs by now.
+    /// belongs now.
     #[inline]
     pub(crate) fn at(&self, hint: SlotHint) -> Option<u32> {
         let is_there = hint.reference != 0
@@ -406,15 +405,15 @@ impl Table {
         (self.granted.load(Ordering::Relaxed) + self.overflow.granted()) * BUCKET_BYTES
     }
 
-    /// A table in a file commits memory ahead of the insertions to come, which cannot
-    /// wait until its file system has room. Returns the bytes that could not be had.
+    /// A table in a file commits memory ahead of insertions, which cannot wait until its file
+    /// system has room. Returns the number of bytes that it did not get.
     #[cfg(not(loom))]
     pub(crate) fn reserve(&self, mut grant: impl FnMut(Wanted<'_>) -> bool) -> u64 {
         if !self.buckets.is_in_file() {
             return 0;
         }
         let is_spent = self.buckets() == self.granted.load(Ordering::Relaxed);
-        // The next split will ask for it.
+        // The next split will request it.
         let step = if is_spent && self.wants_growth() { STEP_BUCKETS * BUCKET_BYTES } else { 0 };
         self.overflow.reserve(&mut grant) + step as u64
     }
@@ -445,7 +444,7 @@ impl Table {
         to_usize((self.items.load(Ordering::Relaxed) + rest).max(0).unsigned_abs())
     }
 
-    /// `true` if there are more items than [`LOAD_MAX`] a bucket, give or take a sixteenth.
+    /// `true` if there are more items than [`LOAD_MAX`] per bucket, plus or minus a sixteenth.
     #[inline]
     pub(crate) fn wants_growth(&self) -> bool {
         let items = self.items.load(Ordering::Relaxed);
@@ -454,14 +453,14 @@ impl Table {
         items > ((buckets * LOAD_MAX) as u64).cast_signed() && buckets < self.buckets.len()
     }
 
-    /// Counts an item more or less. The caller holds the stripe's lock.
+    /// Counts one item more or less. The caller holds the stripe's lock.
     ///
-    /// A stripe carries its count over when it has reached a sixteenth of what the table has room
-    /// for per stripe, so that a large table's writers seldom share a line.
+    /// A stripe carries its count over when it reaches a sixteenth of the table's room per stripe,
+    /// so that a large table's writers seldom share a line.
     #[inline]
     fn count(&self, stripe: &Stripe, change: i32) {
         let uncounted = stripe.uncounted.load(Ordering::Relaxed) + change;
-        // The stripes are a power of two: a shift, since a division takes as long as all else here.
+        // The stripes are a power of two: a shift, because a division takes as long as the rest.
         let per_stripe = self.buckets() >> self.stripes.len().trailing_zeros();
         let limit = (per_stripe * LOAD_MAX / 16).max(1);
         if uncounted.unsigned_abs() as usize >= limit {

@@ -1,13 +1,13 @@
-//! The overflow buckets: where a full bucket continues.
+//! The overflow buckets: a full bucket continues in them.
 //!
-//! They come from a region of their own and are never anything but buckets, so a lookup that has
-//! followed a link to a bucket since given back reads other items' references, which is harmless,
-//! and then learns from its check that the chain has changed. A free bucket has all slots free; the
-//! free list runs through `meta`, which lookups never read in an overflow bucket.
+//! They have a separate region and are never anything but buckets. So a lookup that has followed a
+//! link to a bucket freed since reads other items' references, which is harmless, and its check
+//! then shows that the chain has changed. A free bucket has all slots free; the free list runs
+//! through `meta`, which lookups never read in an overflow bucket.
 //!
-//! While the pool shrinks, those behind the ones that it keeps are *retired* in place of being
-//! free. Whoever finds none free takes them all back, and the pool stays as it is. Free buckets are
-//! sifted, and memory is given back, a part at a time: whoever needs a bucket waits for no more.
+//! While the pool shrinks, buckets behind the kept ones are *retired* instead of freed. A thread
+//! that finds none free takes them all back, and the pool keeps its size. Free buckets are sifted,
+//! and memory is freed, a part at a time: a thread that needs a bucket waits at most for one part.
 //!
 //! Relaxed is enough: `meta` of a free bucket is read and written under the list's lock, and the
 //! copied number is a statistic.
@@ -17,11 +17,11 @@ use super::bucket::{BUCKET_BYTES, Bucket, SLOTS};
 use arena::region::Region;
 use arena::sync::{AtomicUsize, Mutex, Ordering};
 
-/// Buckets whose memory is given back at a time, at the most: 1 MiB.
+/// Maximum number of buckets whose memory is freed together: 1 MiB.
 #[cfg(not(loom))]
 const GIVEN_BACK: usize = 16 * STEP_BUCKETS;
 
-/// Free overflow buckets kept in a file whose file system may be full at the next insertion.
+/// Free overflow buckets kept in a file, because its file system may be full at the next insertion.
 #[cfg(not(loom))]
 const KEPT: usize = STEP_BUCKETS;
 
@@ -69,15 +69,15 @@ pub(super) struct Pool {
 pub(super) struct List {
     /// Index of the first free bucket plus one; 0 when there is none.
     pub(super) first: u32,
-    /// Buckets that were given back and not taken again, nor retired.
+    /// Buckets that were freed and neither taken again nor retired.
     pub(super) free: usize,
-    /// The list of free buckets of which some are to be retired, like `first`.
+    /// The list of free buckets not yet checked for retirement, like `first`.
     unsifted: u32,
     /// The list of retired buckets, like `first`.
     retired: u32,
     /// Their number.
     retired_len: usize,
-    /// Buckets from this index on are to be retired; `usize::MAX` if the pool does not shrink.
+    /// Buckets from this index on will be retired; `usize::MAX` if the pool does not shrink.
     kept: usize,
     /// Buckets below this index have been in use.
     pub(super) used: usize,
@@ -86,7 +86,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// The list of the next free bucket. If none is free but the retired ones, the shrinking ends.
+    /// The list of the next free bucket. If only retired ones are free, the shrinking ends.
     fn next_free(&mut self) -> &mut u32 {
         if self.first == 0 && self.unsifted == 0 {
             self.first = std::mem::take(&mut self.retired);
@@ -148,7 +148,7 @@ impl Pool {
         Some(())
     }
 
-    /// Grows ahead of the insertions to come. Returns the bytes that could not be had.
+    /// Grows ahead of insertions. Returns the number of bytes that it did not get.
     #[cfg(not(loom))]
     pub(super) fn reserve(&self, grant: &mut impl FnMut(Wanted<'_>) -> bool) -> u64 {
         let mut list = self.list.lock();
@@ -159,7 +159,7 @@ impl Pool {
         if is_grown { 0 } else { (KEPT * BUCKET_BYTES) as u64 }
     }
 
-    /// Gives a bucket back. No link leads to it any more, although a lookup may still stand in it.
+    /// Frees a bucket. No link leads to it any more, although a lookup may still read it.
     pub(super) fn give_back(&self, index: u32) {
         let bucket = self.at(index as usize);
         (0..SLOTS).for_each(|slot| bucket.clear(slot));
@@ -180,9 +180,8 @@ impl Pool {
         *len += 1;
     }
 
-    /// Begins to shrink where less than a third of the buckets is in use, or goes on with what has
-    /// not ended. Answers where the buckets begin that are to be retired; `None` if it would free
-    /// little.
+    /// Starts to shrink if less than a third of the buckets is in use, or continues. Returns the
+    /// index of the first bucket to retire; `None` if it would free little.
     #[cfg(not(loom))]
     pub(super) fn begin_shrinking(&self) -> Option<usize> {
         let mut list = self.list.lock();
@@ -190,7 +189,7 @@ impl Pool {
             return Some(list.kept);
         }
         let in_use = list.used - list.free;
-        // As many again remain free, and some that are kept in a file.
+        // As many again remain free; in a file, some are kept.
         let kept = (in_use * 2 + STEP_BUCKETS).next_multiple_of(STEP_BUCKETS);
         if kept + STEP_BUCKETS > list.granted {
             return None;
@@ -200,7 +199,7 @@ impl Pool {
         Some(kept)
     }
 
-    /// Retires the free ones of the next `buckets`; `true` if there are no more.
+    /// Retires the free ones among the next `buckets`; `true` if there are no more.
     #[cfg(not(loom))]
     pub(super) fn sift(&self, buckets: usize) -> bool {
         let mut list = self.list.lock();
@@ -233,8 +232,8 @@ impl Pool {
         self.list.lock().has_retired_all()
     }
 
-    /// Retired buckets become as those that were never in use, if all that are not kept are retired
-    /// still. No lookup may be in one of them.
+    /// Makes retired buckets like buckets that were never in use, if all unneeded ones are still
+    /// retired. No lookup may be in one of them.
     #[cfg(not(loom))]
     pub(super) fn end_shrinking(&self) {
         let mut list = self.list.lock();
@@ -244,8 +243,8 @@ impl Pool {
         }
     }
 
-    /// Gives memory of buckets that were never in use back to the system. Answers how many buckets
-    /// that were; 0 if there are no more.
+    /// Returns memory of buckets that were never in use to the system. Returns the number of these
+    /// buckets; 0 if there are no more.
     #[cfg(not(loom))]
     pub(super) fn release(&self) -> usize {
         let mut list = self.list.lock();

@@ -1,4 +1,4 @@
-//! The table in the record of a clean end. Buckets and directory lie in the file anyway.
+//! The table in the record of a clean end. Buckets and directory are already in the file.
 //!
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
@@ -17,7 +17,7 @@ impl Table {
         self.overflow.save(out);
     }
 
-    /// Charges nothing: `bytes` says how much is in use.
+    /// Charges nothing: `bytes` returns the amount in use.
     pub(crate) fn load(&self, input: &mut Reader<'_>) -> Option<()> {
         self.set_directory(input.number()?)?;
         let granted = input.index(self.buckets.len() + 1)?;
@@ -27,11 +27,11 @@ impl Table {
         (granted >= self.buckets()).then_some(())
     }
 
-    /// Takes this for the directory if it is one of this table's.
+    /// Uses this as the directory if it is one of this table's.
     pub(super) fn set_directory(&self, bits: u64) -> Option<()> {
         let directory = Directory::checked(bits)?;
         let buckets = directory.buckets();
-        // No table has fewer buckets, for whatever number of stripes it was made.
+        // No table has fewer buckets, for any number of stripes.
         if buckets < self.buckets_min || buckets > self.buckets.len() {
             return None;
         }

@@ -1,14 +1,13 @@
-//! Making a table whole again that a process died with. The table alone says which items are
-//! linked.
+//! Recovers a table that a dead process left. The table alone defines which items are linked.
 //!
-//! A process that dies leaves every store that it made, in its order; so at any moment a lookup by
-//! the recorded directory would have found each item. What it may leave besides: an item that is
-//! both in the bucket being split and in the new one, or twice in one chain; a new bucket to which
-//! no directory leads; overflow buckets to which no link leads. The recovery recognises them by a
-//! reference's hash, by its second occurrence, and by no link leading there.
+//! A dead process leaves every store that it made, in order; so at any moment a lookup by the
+//! recorded directory would have found each item. It may also leave: an item that is both in the
+//! bucket being split and in the new one, or twice in one chain; a new bucket to which no directory
+//! leads; overflow buckets to which no link leads. The recovery recognises them by a reference's
+//! hash, by its second occurrence, and by the missing link.
 //!
-//! Relaxed is enough: each thread works on buckets of its own, and the end of the recovery orders
-//! its work before the store is used.
+//! Relaxed is enough: each thread works on separate buckets, and the end of the recovery orders its
+//! work before the store is used.
 
 use super::bucket::{Bucket, SLOTS};
 use super::pool::Pool;
@@ -25,11 +24,11 @@ pub(crate) trait Judge {
     fn claim(&mut self, reference: u32) -> bool;
     /// An item's reference was met where its key does not belong.
     fn misplaced(&mut self);
-    /// The reference will be asked about soon.
+    /// The reference will be checked soon.
     fn prefetch(&self, reference: u32);
 }
 
-/// Numbers that have come up.
+/// Numbers met so far.
 #[derive(Debug)]
 pub(crate) struct Marks {
     words: Vec<AtomicU64>,
@@ -59,14 +58,14 @@ impl Marks {
 }
 
 impl Table {
-    /// Begins with the recorded directory; `None` if it cannot be one.
+    /// Starts with the recorded directory; `None` if it is invalid.
     pub(crate) fn begin_recovery(&self) -> Option<Marks> {
         self.set_directory(self.recorded[0].load(Ordering::Relaxed))?;
         Some(Marks::new(self.overflow.buckets.len()))
     }
 
-    /// Keeps in these home buckets, and in what they lead to, the items that `judge` knows. Answers
-    /// how many.
+    /// Keeps in these home buckets, and in their chains, the items that `judge` knows. Returns
+    /// their number.
     pub(crate) fn recover(
         &self,
         homes: Range<usize>,
@@ -112,7 +111,7 @@ impl Table {
         kept
     }
 
-    /// Ends with this many items kept: what no directory and no link leads to is free.
+    /// Ends with this many items kept: buckets to which no directory and no link leads are free.
     pub(crate) fn end_recovery(&self, items: usize, reached: &Marks) -> Option<()> {
         let granted = clear_from(&self.buckets, self.buckets())?;
         self.granted.store(granted, Ordering::Relaxed);
@@ -137,8 +136,8 @@ impl Pool {
     }
 }
 
-/// Makes all buckets from `used` on as new. Returns the number of buckets paid for; `None` if there
-/// is no room for them.
+/// Resets all buckets from `used` on. Returns the number of buckets paid for; `None` if there is no
+/// room for them.
 fn clear_from(buckets: &Region<Bucket>, used: usize) -> Option<usize> {
     let granted = used.next_multiple_of(STEP_BUCKETS).min(buckets.len());
     if granted < buckets.len() {

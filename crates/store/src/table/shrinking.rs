@@ -13,12 +13,12 @@ use super::STEP_BUCKETS;
 #[cfg(not(loom))]
 use super::bucket::BUCKET_BYTES;
 
-/// Items per bucket, on average, to which the table shrinks. It is so far below what it grows at
-/// that a number of items that goes up and down by a fifth changes nothing.
+/// Items per bucket, on average, to which the table shrinks. It is so far below the load of growth
+/// that a number of items that varies by a fifth changes nothing.
 const LOAD_MIN: usize = 7;
 
 impl Table {
-    /// Buckets more than the items need. It looks at each stripe's count.
+    /// Buckets that the items do not need. It reads each stripe's count.
     pub(crate) fn surplus(&self) -> usize {
         let needed = self.items().div_ceil(LOAD_MIN).max(self.buckets_min);
         self.buckets().saturating_sub(needed)
@@ -26,7 +26,7 @@ impl Table {
 
     /// Merges the last bucket into the one that it was split from. `false`, and nothing is changed,
     /// if there is no other bucket, another thread is splitting, or the chain would need an
-    /// overflow bucket and none is free: a table that shrinks takes no memory.
+    /// overflow bucket and none is free, because a shrinking table takes no memory.
     pub(crate) fn merge_one(&self) -> bool {
         let Some(_splitter) = self.splitter.try_lock() else { return false };
         // Relaxed: stored only under the splitter's lock.
@@ -52,7 +52,7 @@ impl Table {
         is_copied
     }
 
-    /// Clears in one chain what is in the other. Lookups find it there.
+    /// Clears from one chain the items that are in the other. Lookups find them there.
     fn take_back(&self, copied: &Bucket, home: &Bucket) {
         for (_, reference) in self.chain(home).flat_map(Bucket::items) {
             for bucket in self.chain(copied) {
@@ -65,8 +65,8 @@ impl Table {
         self.compact(copied);
     }
 
-    /// Moves what the chain of this home bucket has in overflow buckets from `kept` on into free
-    /// ones before them.
+    /// Moves the items of this home bucket's chain that are in overflow buckets from `kept` on into
+    /// free ones before them.
     pub(crate) fn move_overflow(&self, home: usize, kept: usize) {
         let _stripe = self.stripe(home as u64).lock.lock();
         let home = &self.buckets[home];
@@ -89,21 +89,20 @@ impl Table {
     }
 }
 
-/// Memory that is given back. No section that was open when its buckets were emptied may be open
-/// still: a lookup that stands in a bucket there must find the count of moves as it was left.
+/// Memory that is freed. No section that was open when its buckets were emptied may still be open:
+/// a lookup in a bucket there must find the unchanged count of moves.
 #[cfg(not(loom))]
 impl Table {
-    /// `true` if merges have left memory that [`give_back`](Self::give_back) would give back.
+    /// `true` if merges have left memory that [`give_back`](Self::give_back) would free.
     pub(crate) fn has_unused(&self) -> bool {
         self.granted.load(Ordering::Relaxed) >= self.buckets() + STEP_BUCKETS
     }
 
-    /// Gives the memory behind the last bucket back to the system, and answers how many bytes that
-    /// was.
+    /// Returns the memory behind the last bucket to the system, and returns the number of bytes.
     pub(crate) fn give_back(&self) -> u64 {
         let _splitter = self.splitter.lock();
         let granted = self.granted.load(Ordering::Relaxed);
-        // A number of whole pages, wherever a recovery or the first buckets ended.
+        // A multiple of whole pages, wherever a recovery or the first buckets ended.
         let kept = self.buckets().next_multiple_of(STEP_BUCKETS).min(granted);
         if kept < granted {
             self.buckets.release(kept, granted - kept);
@@ -112,30 +111,30 @@ impl Table {
         ((granted - kept) * BUCKET_BYTES) as u64
     }
 
-    /// Begins to do without overflow buckets, if few of them are in use. Answers the first of those
-    /// that are to be retired.
+    /// Starts to retire overflow buckets, if few of them are in use. Returns the first one to
+    /// retire.
     pub(crate) fn begin_without_overflow(&self) -> Option<usize> {
         self.overflow.begin_shrinking()
     }
 
-    /// Retires the free ones of the next `buckets`; `true` if there are no more. What chains have
-    /// is to be moved afterwards, by [`move_overflow`](Self::move_overflow).
+    /// Retires the free ones among the next `buckets`; `true` if there are no more. The buckets in
+    /// chains must be emptied afterwards, by [`move_overflow`](Self::move_overflow).
     pub(crate) fn sift_overflow(&self, buckets: usize) -> bool {
         self.overflow.sift(buckets)
     }
 
-    /// `true` if all of these have been emptied, and none was needed meanwhile.
+    /// `true` if all of these have been emptied, and none was needed in the meantime.
     pub(crate) fn is_without_overflow(&self) -> bool {
         self.overflow.has_retired_all()
     }
 
-    /// Ends it, if that is still so.
+    /// Ends the retiring, if that is still so.
     pub(crate) fn end_without_overflow(&self) {
         self.overflow.end_shrinking();
     }
 
-    /// Gives a part of their memory back to the system, and answers how many bytes that was; 0 if
-    /// nothing is left.
+    /// Returns a part of their memory to the system, and returns the number of bytes; 0 if nothing
+    /// is left.
     pub(crate) fn give_back_overflow(&self) -> u64 {
         (self.overflow.release() * BUCKET_BYTES) as u64
     }

@@ -23,8 +23,8 @@ fn table(buckets: usize, buckets_max: usize, stripes: usize) -> Table {
     Table::new(Shape { buckets, buckets_max, overflow_max: 1 << 16, stripes }).unwrap()
 }
 
-/// Random operations on the table and on std's map, with splits in between, for one way of hashing
-/// keys.
+/// Applies random operations to the table and to std's map, with splits in between, for one way of
+/// hashing keys.
 fn check_against_model(seed: u64, hash: fn(u64) -> u64) {
     let table = table(4, 1 << 10, 4);
     let mut model: HashMap<u64, u32> = HashMap::new();
@@ -97,14 +97,14 @@ fn table_agrees_with_a_map() {
     (0..4).for_each(|seed| check_against_model(seed, mix));
 }
 
-/// The table holds what a model holds as well when all keys fall into 8 buckets with 16 tags, so
-/// that chains are long.
+/// The table also agrees with a model when all keys fall into 8 buckets with 16 tags, so that
+/// chains are long.
 #[test]
 fn table_agrees_with_a_map_when_crowded() {
     (0..2).for_each(|seed| check_against_model(seed, |key| mix(key) & 0xf000_0000_0000_0007));
 }
 
-/// A lookup that begins at the bucket of before a split finds what it would find without a hint.
+/// A lookup that starts at the bucket of before a split finds the same as one without a hint.
 #[test]
 fn a_bucket_that_was_split_since_is_a_hint() {
     let table = table(1, 64, 1);
@@ -124,7 +124,7 @@ fn a_bucket_that_was_split_since_is_a_hint() {
     }
 }
 
-/// Growth keeps the load near ten items a bucket, and memory is what was asked for.
+/// Growth keeps the load near ten items per bucket, and uses the memory that was requested.
 #[test]
 fn growth_follows_the_items() {
     let table = table(1, 1 << 16, 1);
@@ -150,8 +150,8 @@ fn growth_follows_the_items() {
     assert!(table.bytes() >= (table.buckets() + table.overflow_buckets()) * 64);
 }
 
-/// A table shrinks as its items leave, keeps the rest and its load, and gives back the memory that
-/// it has asked for.
+/// A table shrinks as its items leave, keeps the rest and its load, and frees the memory that it
+/// has requested.
 #[test]
 fn a_table_shrinks_with_its_items() {
     let (items, left) = (200_000_u32, 10_000_u32);
@@ -191,7 +191,7 @@ fn a_table_shrinks_with_its_items() {
     assert!(table.bytes() < before / 5, "{before} bytes became {}", table.bytes());
     assert!((1..=left).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
     assert_eq!(table.items(), left as usize);
-    // What was given back is taken again.
+    // Freed memory is taken again.
     for reference in left + 1..=items {
         assert!(table.lock(hash(reference)).insert(reference, |_| true));
         table.split_one(hash, |_| true);
@@ -200,8 +200,8 @@ fn a_table_shrinks_with_its_items() {
     assert!((1..=items).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
 }
 
-/// Whoever needs overflow buckets gets all that are paid for, sifted, retired or neither, and none
-/// of them is given back.
+/// An insertion that needs overflow buckets gets all that are paid for, sifted, retired or neither,
+/// and none of them is freed.
 #[cfg(not(miri))]
 #[test]
 fn overflow_buckets_that_are_needed_are_not_given_back() {
@@ -223,7 +223,7 @@ fn overflow_buckets_that_are_needed_are_not_given_back() {
     }
 }
 
-/// The first buckets stay, and so does the last one that would need an overflow bucket.
+/// The first buckets stay, and the last one that would need an overflow bucket stays, too.
 #[test]
 fn a_merge_without_an_overflow_bucket_is_undone() {
     let table = Table::new(Shape { buckets: 1, buckets_max: 4, overflow_max: 1, stripes: 1 });
@@ -246,7 +246,7 @@ fn a_merge_without_an_overflow_bucket_is_undone() {
     assert!((1..=12).all(|r| table.find(hash(r), |c| c == r) == Some(r)));
 }
 
-/// Refused memory stops growth and then insertion, loses nothing, and both go on when there is
+/// Refused memory stops growth and then insertion, loses nothing, and both continue when there is
 /// memory again.
 #[test]
 fn refusal_changes_nothing() {
@@ -285,7 +285,7 @@ fn a_split_without_overflow_memory_is_undone() {
     assert_eq!(table.find(hash(1), |c| c == 1), None);
 }
 
-/// What a recovery knows of the references of a test: each is an item, to be found once.
+/// The recovery's knowledge of a test's references: each is an item that must be found once.
 #[cfg(not(miri))]
 #[derive(Default)]
 struct Claims {
@@ -310,7 +310,7 @@ impl super::Judge for Claims {
     fn prefetch(&self, _reference: u32) {}
 }
 
-/// A process may die in a merge: when the items are copied, or when the directory is published.
+/// A process may die in a merge: after the items are copied, or after the directory is published.
 #[cfg(not(miri))]
 #[test]
 fn a_merge_that_a_process_died_in_is_recovered() {
@@ -347,7 +347,7 @@ fn a_merge_that_a_process_died_in_is_recovered() {
     }
 }
 
-/// The stripe of a held lock is refused, not waited for.
+/// A lock attempt on a held stripe fails instead of waiting.
 #[test]
 fn try_lock_does_not_wait() {
     let table = table(4, 4, 2);
@@ -363,14 +363,13 @@ fn try_lock_does_not_wait() {
 ///
 /// Method: two readers look up resident keys; one thread fills the table and splits, and then
 /// empties it and merges; another replaces resident items and adds and removes others in the same
-/// buckets.
-/// Seen to fail: `find` believing every miss.
+/// buckets. Seen to fail: `find` believing every miss.
 #[test]
 fn residents_are_never_missed_while_the_table_grows_and_shrinks() {
     const RESIDENT: u32 = 64;
     let (buckets, doublings) = (16, if cfg!(miri) { 3 } else { 10 });
     let table = table(buckets, buckets << doublings, 16);
-    // The top of a reference's 31 bits tells which of a key's two items it is.
+    // The top of a reference's 31 bits shows which of a key's two items it is.
     let key_of = |reference: u32| reference & !(1 << 30);
     let hash = |reference: u32| mix(u64::from(key_of(reference)));
     (1..=RESIDENT).for_each(|key| assert!(table.lock(hash(key)).insert(key, |_| true)));
@@ -424,8 +423,8 @@ fn residents_are_never_missed_while_the_table_grows_and_shrinks() {
     });
 }
 
-/// A lookup reads little more than one bucket. For hashes at random there are at most 30 overflow
-/// buckets for 100 others at the design load, half-way through a level.
+/// A lookup reads little more than one bucket. For random hashes there are at most 30 overflow
+/// buckets per 100 others at the design load, half-way through a level.
 #[test]
 fn few_buckets_overflow() {
     let table = table(1, 1 << 16, 1);

@@ -1,4 +1,4 @@
-//! Shared by the tests of memory files: a file that goes away, items that know what they are,
+//! Helpers for the tests of memory files: a file that is removed, items that identify themselves,
 //! damage.
 #![allow(
     clippy::unwrap_used,
@@ -115,8 +115,8 @@ pub(crate) fn fill(store: &Arc<Store>, model: &mut Model, seed: u64, ops: usize)
     }
 }
 
-/// Every item of the model that is there is whole; what was deleted is not there. Returns how many
-/// are there.
+/// Every item of the model that exists is whole; deleted items do not exist. Returns the number of
+/// existing items.
 pub(crate) fn probe(store: &Arc<Store>, model: &Model) -> usize {
     let me = store.join().unwrap();
     me.begin_turn(2);
@@ -209,7 +209,7 @@ fn writable(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
-/// Damages the file in one of the ways of disks and people; says how.
+/// Damages the file in one of the ways of disks and people; returns which.
 pub(crate) fn damage(path: &Path, whole: &Sparse, rng: &mut StdRng) -> String {
     let file = writable(path);
     let (start, block) = &whole.blocks[rng.random_range(0..whole.blocks.len())];

@@ -17,7 +17,7 @@ impl Deleted {
         out.number(bytes);
     }
 
-    /// Loads what `save` wrote, and charges the queue. `None` if it makes no sense.
+    /// Loads the output of `save`, and charges the queue. `None` if it is invalid.
     pub(crate) fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
         let (chunks, untils): (Vec<u32>, Vec<u32>) = (input.numbers()?, input.numbers()?);
         let places = chunks.into_iter().zip(untils);

@@ -35,7 +35,7 @@ fn invalidated_meanwhile() -> (Arc<Invalidations>, Birth, thread::JoinHandle<()>
     (all, birth, invalidator)
 }
 
-/// A reader that does not see an item as plain any more sees what has killed it.
+/// A reader that no longer sees an item as plain sees the invalidation that killed it.
 ///
 /// Seen to fail: `settle` that stores `plain` with Relaxed.
 #[test]
@@ -50,8 +50,8 @@ fn loom_an_item_that_is_not_plain_is_dead() {
     });
 }
 
-/// A store that sees an item as dead takes its place under a birth that the invalidation spares,
-/// unless that is still being added.
+/// A store that sees an item as dead replaces it under a birth that the invalidation spares, unless
+/// that is still being added.
 ///
 /// Seen to fail: `adding` stored with Relaxed at the end of `add`.
 #[test]
@@ -68,9 +68,9 @@ fn loom_what_replaces_a_dead_item_lives() {
     });
 }
 
-/// A key of a lease was invalidated before its token was given back; another invalidation takes
-/// the place in the table that says so while it is looked for. The token is refused all the same:
-/// the place is found, or is forgotten.
+/// A key of a lease was invalidated before its token came back; another invalidation overwrites the
+/// table entry that records this during the search for it. The token is still refused: the entry is
+/// found, or is forgotten.
 ///
 /// Seen to fail: `hits` without its fence.
 #[test]

@@ -1,4 +1,4 @@
-//! Invalidations by number: what they hit, what they cost in codes, and where they are refused.
+//! Invalidations by number: the items that they hit, the codes that they use, and when they fail.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use super::*;
@@ -111,15 +111,15 @@ fn what_is_forgotten_counts_as_invalidated() {
     assert!(all.since(b"k", 0, hash) && !all.since(b"k", 1, hash));
 }
 
-/// A reader has looked whether everything was invalidated, and then everything is, and the place of
-/// the prefix that killed its item is taken.
+/// A reader has checked whether everything was invalidated; then everything is, and the entry of
+/// the prefix that killed its item is reused.
 #[test]
 fn a_place_that_is_taken_during_a_look_brings_no_item_back() {
     let all = new();
     let birth = all.births().of(false);
     let own = hash(b"user:");
     all.add(Some((5, own))).unwrap();
-    // Low 32 bits alone choose the bucket, which is full now.
+    // Only the low 32 bits choose the bucket, which is full now.
     for other in 1..WAYS as u64 {
         all.add(Some((7, own + (other << 32)))).unwrap();
     }

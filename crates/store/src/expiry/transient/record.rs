@@ -1,5 +1,5 @@
 //! The transient ring in the record of a clean end, and its restoration after a crash. The blocks
-//! of its lists lie in the file anyway.
+//! of its lists are already in the file.
 //!
 //! Relaxed is enough: no other thread uses the store while it is saved or loaded.
 
