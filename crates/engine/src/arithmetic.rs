@@ -1,8 +1,7 @@
 //! incr and decr: a new item with the next number.
 //!
-//! The reservation has room for the number as it was seen; it is computed anew and written under
-//! the key's lock, so two increments start over only where a number gets longer between look and
-//! lock.
+//! The reservation has room for the number as seen; the number is computed again and written under
+//! the key's lock. So two increments start over only if a number gets longer between look and lock.
 
 use proto::number::parse_stored;
 use sampling::Command;
@@ -23,7 +22,7 @@ pub enum Direction {
     Incr,
 }
 
-/// The item to create where there is none.
+/// The item to create if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Vivify {
     /// Its number.
@@ -39,15 +38,15 @@ pub struct Vivify {
 pub struct Arithmetic {
     /// Up or down.
     pub direction: Direction,
-    /// By how much.
+    /// The difference.
     pub delta: u64,
     /// The cas unique that the item must have; 0 is none, as in the binary protocol.
     pub compare: Option<u64>,
     /// The new cas unique, else the store's next.
     pub cas: Option<u64>,
-    /// The new cas unique is to be shown.
+    /// The new cas unique will be shown.
     pub shows_cas: bool,
-    /// A new deadline for an item that is there (meta `T`), else it keeps its own.
+    /// A new deadline for an existing item (meta `T`), else it keeps its own.
     pub deadline: Option<u32>,
     /// The item to create on a miss.
     pub vivify: Option<Vivify>,
@@ -69,15 +68,15 @@ pub enum Counted {
     },
     /// The item has another cas unique.
     Exists,
-    /// The value is no number.
+    /// The value is not a number.
     NonNumeric,
-    /// There is none, and none was to be created.
+    /// There is no item, and none should be created.
     NotFound,
     /// The new item got no memory.
     Refused(DraftError),
 }
 
-/// An item's number and whatever else its successor keeps.
+/// An item's number and the attributes that its successor keeps.
 struct Seen {
     new: NewValue,
     number: u64,
@@ -147,7 +146,7 @@ impl Worker {
         Ok(Seen { new, number, deadline_before: item.deadline(), class: item.class() })
     }
 
-    /// Replaces the item by its successor; `None` when the successor's shape has changed since it
+    /// Replaces the item with its successor; `None` if the successor's shape has changed since it
     /// was seen.
     fn link_number(
         &self,
@@ -175,7 +174,7 @@ impl Worker {
                 result = Err(error);
                 return Change::Keep;
             }
-            // What was invalidated stays so, and one reader renews it.
+            // An invalidated item stays so, and one reader renews it.
             draft.copy_marks(item);
             result = Ok(Some(Counted::Done {
                 number: next.number,
@@ -196,7 +195,7 @@ impl Worker {
         }
     }
 
-    /// Links the initial number; `None` when the key has got an item meanwhile.
+    /// Links the initial number; `None` if the key has got an item in the meantime.
     fn create_number(
         &self,
         key: Key<'_>,

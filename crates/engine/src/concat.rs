@@ -1,4 +1,4 @@
-//! append and prepend: a new item made of the present one and the bytes that came.
+//! append and prepend: a new item made of the present one and the received bytes.
 //!
 //! ```text
 //!     look (copy an inline value, pin a chained one) -> reserve the whole -> fill
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A chained value is pinned so that it can be read outside a section: taking memory for the new
-//! pieces may evict, and that is not done while reading.
+//! pieces may evict, which is not done while reading.
 
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness, Pin};
@@ -18,10 +18,10 @@ use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Worker, live};
 
-/// The class under which a value is counted that got no memory.
+/// The class under which a value without memory is counted.
 const NO_CLASS: u8 = 0;
 
-/// The present value as it was seen, with what must not have changed when the new item is linked.
+/// The present value as seen, with the facts that must still hold when the new item is linked.
 struct Seen {
     new: NewValue,
     cas: u64,
@@ -34,8 +34,8 @@ enum Value {
 }
 
 impl Seen {
-    /// `true` if `item` is what was seen. A pinned value's memory is not reused, so its address
-    /// tells; an inline value is compared, since an explicit cas unique may come twice.
+    /// `true` if `item` is the one seen. A pinned value's memory is not reused, so its address
+    /// suffices; an inline value is compared, because an explicit cas unique may come twice.
     fn is_still(&self, item: &Item<'_>) -> bool {
         if item.cas() != self.cas
             || item.flags() != self.new.flags
@@ -71,7 +71,7 @@ impl Seen {
     }
 }
 
-/// The finding of a look at the key.
+/// The result of a look at the key.
 enum Look {
     Found(Seen),
     Ended(Verdict),
@@ -79,9 +79,9 @@ enum Look {
 }
 
 impl Worker {
-    /// `append` and `prepend` of `bytes` (no lease gives a right to either); flags, deadline and
-    /// key form of the present item are kept. But for the cas unique, `new` counts only where an
-    /// item is created (meta `N`). No section may be open.
+    /// `append` and `prepend` of `bytes` (no lease allows either); flags, deadline and key form of
+    /// the present item are kept. Except for the cas unique, `new` counts only if an item is
+    /// created (meta `N`). No section may be open.
     pub fn concat(
         &self,
         key: Key<'_>,
@@ -126,7 +126,7 @@ impl Worker {
             }
             return match (condition.vivify_deadline, condition.compare) {
                 (Some(deadline), None) => Look::Vivify(deadline),
-                // With a cas unique, too: memcached answers NS here, where a set would get NF.
+                // Also with a cas unique: memcached answers NS here, but NF to a set.
                 _ => Look::Ended(Verdict::NotStored),
             };
         };
@@ -137,7 +137,7 @@ impl Worker {
             Some(bytes) => Value::Copy(bytes.to_vec()),
             None => match item.pin() {
                 Some(pin) => Value::Pinned(pin),
-                // Every pin is in use by readers who are slow to take their bytes.
+                // All pins are in use by readers that take their bytes slowly.
                 None => return Look::Ended(Verdict::OutOfMemory),
             },
         };
@@ -151,7 +151,7 @@ impl Worker {
         Look::Found(Seen { new, cas: item.cas(), value })
     }
 
-    /// Links the longer item; `None` when what was seen is not there any more.
+    /// Links the longer item; `None` if the seen value is no longer there.
     fn extend(
         &self,
         key: Key<'_>,
@@ -177,7 +177,7 @@ impl Worker {
         linked
     }
 
-    /// Links `bytes` as a new item; `None` when the key has got an item meanwhile.
+    /// Links `bytes` as a new item; `None` if the key has got an item in the meantime.
     fn create(
         &self,
         key: Key<'_>,

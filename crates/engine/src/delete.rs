@@ -1,4 +1,4 @@
-//! delete, and meta's: by cas unique, to a stale item, to an empty one.
+//! delete, including meta's forms: by cas unique, to a stale item, to an empty one.
 
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item};
@@ -19,36 +19,36 @@ pub struct Delete {
     pub invalidate: bool,
     /// Meta `x`: it stays without value, with these client flags.
     pub empty_flags: Option<u32>,
-    /// The key came as base64: so does that of an empty item.
+    /// The key came as base64: an empty item's key does, too.
     pub base64_key: bool,
-    /// Meta `T`: the deadline of what stays. Else a stale item keeps its own, and an empty one has
-    /// none.
+    /// Meta `T`: the deadline of the remaining item. Else a stale item keeps its own, and an empty
+    /// one has none.
     pub deadline: Option<u32>,
-    /// Meta `E`: the cas unique of what stays, else the store's next.
+    /// Meta `E`: the cas unique of the remaining item, else the store's next.
     pub cas: Option<u64>,
-    /// Seconds in which the key may not be added, whether it was there or not; 0 is no hold-off.
+    /// Seconds in which the key may not be added, whether it existed or not; 0 is no hold-off.
     pub hold_off_secs: u32,
 }
 
 /// The outcome of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// The item is gone, or stale, or empty, as asked. `cas`: of what stays, as clients see it,
-    /// else 0; 0 as well if that has none.
+    /// The item is gone, or stale, or empty, as requested. `cas`: that of the remaining item, as
+    /// clients see it; 0 if there is none or it has none.
     Done {
         /// Cas unique.
         cas: u64,
-        /// Slab class of the item that was there.
+        /// Slab class of the item before.
         class: u8,
-        /// Bytes of the value that was there.
+        /// Bytes of its value.
         value_len: usize,
     },
     /// It has another cas unique.
     Exists,
-    /// There is none.
+    /// There is no item.
     NotFound,
-    /// The empty item got no memory, and nothing has changed; or it was done, but there is no room
-    /// for the hold-off.
+    /// The empty item got no memory, and nothing has changed; or the delete was done, but there is
+    /// no room for the hold-off.
     Refused(DraftError),
 }
 
@@ -87,7 +87,7 @@ impl Worker {
         deleted
     }
 
-    /// `None`: the item lacks the cas unique that is needed, and nothing has changed.
+    /// `None`: the item lacks the required cas unique, and nothing has changed.
     fn apply_delete(
         &self,
         key: Key<'_>,
@@ -143,8 +143,8 @@ impl Worker {
         Some(if is_held_off { deleted } else { Deleted::Refused(DraftError::OutOfMemory) })
     }
 
-    /// Makes void what was read of the key before: it must not be stored. Under its lock. False if
-    /// there is no room for the hold-off.
+    /// Makes void all earlier reads of the key: their values must not be stored. Called under its
+    /// lock. `false` if there is no room for the hold-off.
     fn end_leases(&self, key: Key<'_>, how: &Delete) -> bool {
         self.void_lease(key);
         how.hold_off_secs == 0 || self.hold_off(key, how.hold_off_secs)

@@ -4,7 +4,7 @@ use proto::exptime::{Exptime, resolve};
 
 use narrow::saturating_u32;
 
-/// A deadline that has passed for any clock of ours: clocks begin at 2 (see
+/// A deadline that has passed for all our clocks: they start at 2 (see
 /// [`crate::Settings::started_at_unix`]).
 pub const DEAD: u32 = 1;
 
@@ -22,8 +22,8 @@ pub fn deadline_of(exptime: i64, now_secs: u32, started_at_unix: u64) -> u32 {
     }
 }
 
-/// Seconds that an item with `deadline` has left, as meta's `t` shows them: `None` is never, and 0
-/// is what an item that died in this very command has left.
+/// Remaining seconds of an item with `deadline`, as meta's `t` shows them: `None` is never, and 0
+/// means that the item died in this very command.
 #[must_use]
 pub fn ttl_of(deadline: u32, now_secs: u32) -> Option<u32> {
     (deadline != 0).then(|| deadline.saturating_sub(now_secs))

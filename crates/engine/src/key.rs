@@ -2,7 +2,7 @@
 
 use store::SlotHint;
 
-/// A key with its hash, which is computed once a request.
+/// A key with its hash, which is computed once per request.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'k> {
     /// The key, 1 to 250 bytes.

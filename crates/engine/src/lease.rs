@@ -25,20 +25,20 @@ use crate::shared::Shared;
 use crate::stats::Counter;
 use crate::worker::{Worker, live};
 
-/// The token that says on the wire that there is none: wait, and ask again.
+/// The token that means "no token" on the wire: wait, and ask again.
 pub const LEASE_WAIT: u64 = table::WAIT;
 
 /// A lease read that missed.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseMiss<'s> {
-    /// The right to fill the key; `None`: someone else has it.
+    /// The right to fill the key; `None`: another client has it.
     pub token: Option<u64>,
-    /// The value that was deleted a short time ago.
+    /// The recently deleted value.
     pub stale: Option<Item<'s>>,
 }
 
 impl Worker {
-    /// `lease-get`: the live item, marked as used, or what a miss answers.
+    /// `lease-get`: the live item, marked as used, or the result of a miss.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Worker {
         }
     }
 
-    /// The answer to a reader that found nothing. `None` when an item is there by now.
+    /// The answer to a reader that found nothing. `None` if an item exists by now.
     pub fn lease_miss<'s>(&self, section: &'s Section<'_>, key: Key<'_>) -> Option<LeaseMiss<'s>> {
         let table = self.shared.lease_table();
         let invalidations = self.shared.store().invalidations();
@@ -103,15 +103,15 @@ impl Worker {
         is_good
     }
 
-    /// Whoever has this token will not fill the key: its next reader gets another at once, if it is
-    /// the last that was given. Under the key's lock.
+    /// The holder of this token will not fill the key: its next reader gets another at once, if
+    /// this is the last one given. Called under the key's lock.
     pub(crate) fn give_back(&self, key: Key<'_>, token: u64) {
         if self.shared.leases().is_some_and(|table| table.give_back(key.hash, token)) {
             self.count(Counter::LeaseReleased);
         }
     }
 
-    /// `true` if a hold-off forbids to add the key; counted. Under the key's lock.
+    /// `true` if a hold-off forbids an add of the key; counted. Called under the key's lock.
     pub(crate) fn is_held(&self, key: Key<'_>) -> bool {
         let is_held =
             self.shared.leases().is_some_and(|table| table.is_held(key.hash, self.now_secs()));
@@ -121,8 +121,8 @@ impl Worker {
         is_held
     }
 
-    /// An item is being created or deleted: whoever has a token for the key has read an older
-    /// state. Under the key's lock.
+    /// An item is being created or deleted: holders of tokens for the key have read an older state.
+    /// Called under the key's lock.
     #[inline]
     pub(crate) fn void_lease(&self, key: Key<'_>) {
         if let Some(table) = self.shared.leases() {
@@ -130,8 +130,8 @@ impl Worker {
         }
     }
 
-    /// Forbids to add the key for `secs` seconds, and for less than one more. Under its lock. False
-    /// if there is no room to remember that.
+    /// Forbids adds of the key for `secs` seconds, and for less than one more. Called under its
+    /// lock. `false` if there is no room to remember that.
     pub(crate) fn hold_off(&self, key: Key<'_>, secs: u32) -> bool {
         let now_secs = self.now_secs();
         let until = now_secs.saturating_add(secs).saturating_add(1);
@@ -142,7 +142,7 @@ impl Worker {
         is_held
     }
 
-    /// The change that deletes an item: it is removed, or kept as stale for a while.
+    /// The change that deletes an item: it is removed, or kept as stale for a time.
     pub(crate) fn removal(&self) -> Change {
         match (self.shared.leases(), self.shared.stale_secs()) {
             (None, _) | (_, 0) => Change::Remove,
@@ -150,12 +150,12 @@ impl Worker {
         }
     }
 
-    /// `flush_prefix`: everything stored before under keys that begin so is gone. An empty prefix
-    /// is every key's.
+    /// `flush_prefix`: invalidates every item stored before under keys that start with the prefix.
+    /// An empty prefix covers every key.
     ///
     /// # Errors
     ///
-    /// See [`FlushPrefixError`]; it is counted all the same.
+    /// See [`FlushPrefixError`]; it is also counted.
     pub fn flush_prefix(&self, prefix: &[u8]) -> Result<(), FlushPrefixError> {
         self.count(Counter::CmdFlushPrefix);
         if !self.shared.settings().flush_enabled {
@@ -165,12 +165,12 @@ impl Worker {
     }
 }
 
-/// The reason for which a prefix is not invalidated.
+/// The reason why a prefix is not invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushPrefixError {
     /// Under `-F`.
     NotAllowed,
-    /// Others have taken every place for it since the cleaner's last purge.
+    /// Other prefixes have taken all its places since the cleaner's last purge.
     TooMany,
 }
 
@@ -183,7 +183,7 @@ fn is_live(item: &Item<'_>) -> bool {
 pub struct LeaseStats {
     /// Bytes of the table; 0 until the first use.
     pub table_bytes: u64,
-    /// Tokens that were pushed out of it before they were used.
+    /// Tokens that were evicted before they were used.
     pub lost: u64,
 }
 

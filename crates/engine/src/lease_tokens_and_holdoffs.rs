@@ -1,4 +1,4 @@
-//! Lease tokens and hold-offs: what is remembered of keys that are not there.
+//! Lease tokens and hold-offs: facts about absent keys.
 //!
 //! A table of sets, each of a few keys under one lock. A key is known by its 64-bit hash:
 //!
@@ -7,20 +7,20 @@
 //!          -> overflow set, eight times as many, made when they are first needed
 //! ```
 //!
-//! A key whose set is full of others that are still needed goes to its overflow set. That one keeps
-//! whoever is needed longest. A token that was used or made void is needed least. Hold-offs leave
-//! places for tokens in each set.
+//! A key whose set is full of entries that are still needed goes to its overflow set, which keeps
+//! the entries needed longest. A used or void token is needed least. Hold-offs leave places for
+//! tokens in each set.
 //!
 //! # Laws
 //!
-//! 1. Every call is made under the key's lock in the store: so a token is given, used and made void
-//!    in one order with the stores and deletes of its key.
-//! 2. A live item has no token: whatever creates an item makes the key's token void.
-//! 3. Losing a token is safe: its holder's value is refused, as if a delete had come between.
-//! 4. Losing a hold-off is not, so none is pushed out. One that finds no place is refused with an
+//! 1. Every call is made under the key's lock in the store, so tokens are given, used and made void
+//!    in one order with the stores and deletes of their key.
+//! 2. A live item has no token: the creation of an item makes the key's token void.
+//! 3. Losing a token is safe: its holder's value is refused, as after a delete in between.
+//! 4. Losing a hold-off is not, so none is evicted. One that finds no place is refused with an
 //!    error.
-//! 5. Nothing here outlives the process, and tokens are drawn with a key that does not either: none
-//!    is valid after a restart.
+//! 5. Nothing here outlives the process, nor does the key with which tokens are drawn: no token is
+//!    valid after a restart.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -33,11 +33,11 @@ use narrow::low_u32;
 
 /// Keys of a set.
 const WAYS: usize = 8;
-/// Most hold-offs of a set: whoever sends many must not take the tokens' places.
+/// Maximum number of hold-offs of a set: a client that sends many must not take the tokens' places.
 const HELD_MAX: usize = WAYS - 2;
 /// The table's part of the memory limit, without overflow.
 const SHARE: u64 = 256;
-/// Fewest and most sets, without overflow.
+/// Minimum and maximum number of sets, without overflow.
 const SETS: std::ops::RangeInclusive<u64> = 64..=1 << 18;
 /// Overflow sets for each set.
 const OVERFLOW: usize = 8;
@@ -47,11 +47,11 @@ const SEGMENT: usize = 64;
 /// mcrouter marks tokens that it has rewritten by these upper bits (`LeaseTokenMap.cpp`).
 const MCROUTER_MAGIC: u64 = 0x7ace_b00c;
 
-/// The token that means "wait" on the wire, so none that is given.
+/// The token that means "wait" on the wire, so it is never given.
 pub(crate) const WAIT: u64 = 1;
 
-/// The mark of a token that is void and not used: its holder cannot fill, and may give it back.
-/// Tokens have 63 bits.
+/// The mark of a token that is void and not used: its holder cannot fill, and may return it. Tokens
+/// have 63 bits.
 const VOID: u64 = 1 << 63;
 
 /// Tokens and hold-offs by key.
@@ -59,16 +59,16 @@ const VOID: u64 = 1 << 63;
 pub(crate) struct Table {
     sets: Box<[Mutex<Set>]>,
     overflow: Box<[OnceLock<Segment>]>,
-    /// Bytes of the overflow sets, and of those that [`take_growth`](Self::take_growth) has not
+    /// Bytes of the overflow sets, and of the part that [`take_growth`](Self::take_growth) has not
     /// returned.
     overflow_bytes: AtomicU64,
     growth: AtomicU64,
     /// Seconds that must pass after a token before the key's next. The engine changes it.
     interval_secs: Arc<AtomicU32>,
-    /// Draws tokens: a keyed hash of a counter, which nobody can guess from the tokens before.
+    /// Draws tokens: a keyed hash of a counter, unpredictable from earlier tokens.
     secret: RandomState,
     drawn: AtomicU64,
-    /// Tokens that were pushed out before they were used.
+    /// Tokens that were evicted before they were used.
     lost: AtomicU64,
 }
 
@@ -95,7 +95,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// `true` if a token that is not used yet, or a hold-off, would be lost with it.
+    /// `true` if its loss would lose an unused token or a hold-off.
     fn is_needed(&self, interval_secs: u32, now_secs: u32) -> bool {
         let is_valid = self.token != 0 && self.token & VOID == 0;
         (is_valid || self.is_held(now_secs)) && self.ends(interval_secs) > now_secs
@@ -105,11 +105,11 @@ impl Entry {
         self.held_until > now_secs
     }
 
-    /// The first second in which nothing of this matters any more.
+    /// The first second in which the entry no longer matters.
     fn ends(&self, interval_secs: u32) -> u32 {
         let clock = if self.issued_secs == 0 { 0 } else { self.issued_secs + interval_secs + 1 };
-        // A token may be used after its clock has run out; its key goes before those whose clocks
-        // run.
+        // A token may be used after its interval has ended; its key is evicted before those whose
+        // intervals run.
         clock.max(self.held_until)
     }
 }
@@ -123,19 +123,19 @@ impl Set {
         self.keys.iter().any(|entry| entry.hash == hash && entry.is_held(now_secs))
     }
 
-    /// Whether a hold-off of this key leaves enough places for tokens.
+    /// `true` if a hold-off of this key leaves enough places for tokens.
     fn may_hold(&self, hash: u64, now_secs: u32) -> bool {
         let others = |entry: &&Entry| entry.hash != hash && entry.is_held(now_secs);
         self.keys.iter().filter(others).count() < HELD_MAX
     }
 }
 
-/// The answer to a reader who missed.
+/// The answer to a reader that missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// The reader is to fill the key with this token.
+    /// The reader should fill the key with this token.
     Token(u64),
-    /// Another is at it.
+    /// Another reader fills it.
     Wait,
 }
 
@@ -162,7 +162,7 @@ impl Table {
         self.interval_secs.load(Ordering::Relaxed)
     }
 
-    /// Bytes that it takes now, at most about a 28th of the memory limit.
+    /// Its present bytes, at most about a 28th of the memory limit.
     pub(crate) fn bytes(&self) -> u64 {
         // Relaxed: a number for people.
         size_of_val(&*self.sets) as u64 + self.overflow_bytes.load(Ordering::Relaxed)
@@ -177,15 +177,15 @@ impl Table {
         self.growth.swap(0, Ordering::Relaxed)
     }
 
-    /// Tokens that were pushed out before they were used.
+    /// Tokens that were evicted before they were used.
     pub(crate) fn lost(&self) -> u64 {
         // Relaxed: a number for people.
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// A reader missed: gives a token, unless one was given within the interval. A key that is held
-    /// is no exception: a delete voids what was given before it, so who has a token has read the
-    /// truth after it.
+    /// A reader missed: gives a token, unless one was given within the interval. Held keys are no
+    /// exception: a delete voids earlier tokens, so a holder of a token has read the truth after
+    /// it.
     pub(crate) fn ask(&self, hash: u64, now_secs: u32, invalidations: u64) -> Grant {
         let interval_secs = self.interval_secs();
         self.with_entry(hash, now_secs, |entry| {
@@ -202,7 +202,7 @@ impl Table {
         })
     }
 
-    /// Uses a token: the count of invalidations at which it was given, if it is the key's.
+    /// Uses a token: the count of invalidations when it was given, if it is the key's.
     pub(crate) fn redeem(&self, hash: u64, token: u64) -> Option<u64> {
         self.with_known(hash, |entry| {
             if !is_given(token) || entry.token != token {
@@ -214,7 +214,7 @@ impl Table {
         .flatten()
     }
 
-    /// Makes the key's token void. When it was given is kept.
+    /// Makes the key's token void. The time at which it was given is kept.
     pub(crate) fn void(&self, hash: u64) {
         self.with_known(hash, |entry| {
             if entry.token != 0 {
@@ -223,8 +223,8 @@ impl Table {
         });
     }
 
-    /// Takes back a token, void or not, so that the key's next is given at once. False if it is not
-    /// the last that was given, or was used.
+    /// Takes back a token, void or not, so that the key's next is given at once. `false` if it is
+    /// not the last one given, or was used.
     pub(crate) fn give_back(&self, hash: u64, token: u64) -> bool {
         let given_back = self.with_known(hash, |entry| {
             let is_last = is_given(token) && entry.token & !VOID == token;
@@ -236,7 +236,7 @@ impl Table {
         given_back.unwrap_or(false)
     }
 
-    /// The key may not be added before this second. False if there is no room to remember that.
+    /// Forbids adds of the key before this second. `false` if there is no room to remember that.
     #[must_use]
     pub(crate) fn hold(&self, hash: u64, until: u32, now_secs: u32) -> bool {
         let mut set = self.set(hash);
@@ -281,7 +281,7 @@ impl Table {
         (place / SEGMENT, place % SEGMENT)
     }
 
-    /// The key's overflow set, made if need be.
+    /// The key's overflow set, made if necessary.
     fn overflow_made(&self, hash: u64) -> MutexGuard<'_, Set> {
         let (segment, at) = self.overflow_place(hash);
         let sets = self.overflow[segment].get_or_init(|| {
@@ -303,8 +303,8 @@ impl Table {
         self.overflow_of(hash)?.find(hash).map(f)
     }
 
-    /// Calls `f` with the key's entry. A new one takes the place of one that is not needed, or in
-    /// the overflow set of the one whose time is over soonest.
+    /// Calls `f` with the key's entry. A new one replaces one that is not needed, or in the
+    /// overflow set the one that ends first.
     fn with_entry<T>(&self, hash: u64, now_secs: u32, f: impl FnOnce(&mut Entry) -> T) -> T {
         let mut set = self.set(hash);
         if let Some(entry) = set.find(hash) {
@@ -344,8 +344,8 @@ impl Table {
         Some(entry)
     }
 
-    /// A new entry for the key in the place of the one that is needed least; `None` if all are
-    /// needed, unless one `must` go. A hold-off never goes.
+    /// A new entry for the key in place of the one that is needed least; `None` if all are needed,
+    /// unless one `must` be replaced. A hold-off is never replaced.
     fn replaced<'g>(
         &self,
         set: &'g mut Set,
@@ -373,7 +373,7 @@ impl Table {
     /// A token of 63 bits, as some clients read it signed.
     fn draw(&self) -> u64 {
         loop {
-            // Relaxed: each call gets a number of its own, and their order means nothing.
+            // Relaxed: each call gets a distinct number, and their order means nothing.
             let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
             let token = self.secret.hash_one(drawn) >> 1;
             if token > WAIT && token >> 32 != MCROUTER_MAGIC {
@@ -383,7 +383,7 @@ impl Table {
     }
 }
 
-/// `false` for what is no token, whatever a client says.
+/// `false` for values that are no tokens, whatever a client sends.
 const fn is_given(token: u64) -> bool {
     token > WAIT && token & VOID == 0
 }
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!((table.redeem(7, first), table.redeem(7, second)), (None, Some(0)));
     }
 
-    /// All keys of one set, since their hashes differ in bits that choose no set.
+    /// All keys are in one set, because their hashes differ only in bits that choose no set.
     #[test]
     fn more_keys_than_places_lose_tokens_but_no_hold_off() {
         let table = small(10);

@@ -6,20 +6,20 @@
 //!       └ Worker (per thread): get  touch  store  concat  delete  arithmetic  meta_get  lease_get
 //! ```
 //!
-//! A request arrives as a [`Key`] (hashed once) and plain arguments; what comes back is an outcome,
-//! and for reads the item itself. Whatever protocol asked turns outcomes into its own words.
+//! A request arrives as a [`Key`] (hashed once) and plain arguments. The result is an outcome, and
+//! for reads the item itself. Each protocol turns outcomes into its own words.
 //!
 //! # Laws
 //!
 //! 1. A mutation is one [`store::Section::update`]: its condition is judged and its item linked
 //!    under the key's lock.
-//! 2. Memory is reserved outside any section, so a reservation that evicts never waits for this
+//! 2. Memory is reserved outside any section, so an evicting reservation never waits for this
 //!    thread's own reading.
-//! 3. An expired or flushed item is a miss to everybody; a mutation that meets one unlinks it.
-//! 4. Where a result depends upon the present value (incr, append), the reservation has the shape
-//!    that was seen, and the operation starts over when, under the lock, the shape has changed.
-//!    Somebody else's success is the only reason.
-//! 5. Counters are written by their worker alone and summed by whoever asks.
+//! 3. An expired or flushed item is a miss to every client; a mutation that meets one unlinks it.
+//! 4. If a result depends on the present value (incr, append), the reservation has the shape that
+//!    was seen. The operation starts over if the shape has changed under the lock, which only
+//!    another client's success can cause.
+//! 5. Only their worker writes counters; readers sum them.
 #![forbid(unsafe_code)]
 
 mod arithmetic;

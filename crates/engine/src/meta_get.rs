@@ -1,8 +1,8 @@
 //! mg: a get that may create, claim and invalidate.
 //!
-//! The plain case, nothing but flags to show, is as short as `get` and takes no lock. Only a claim
-//! (`W`: a stale item, or one whose time is nearly up), a new deadline, a new item or the cas
-//! unique of a stale item does.
+//! The plain case, which only shows flags, is as short as `get` and takes no lock. Only a claim
+//! (`W`: a stale item, or one that nearly expires), a new deadline, a new item or the cas unique of
+//! a stale item takes one.
 
 use sampling::Command;
 use store::{Applied, Change, DraftError, Item, Liveness, Section};
@@ -13,31 +13,31 @@ use crate::retrieve::Miss;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Cas, Worker, is_same, live};
 
-/// The options of `mg` that are more than to read the item.
+/// The options of `mg` beyond reading the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetaGet {
-    /// `N`: create an empty item with this deadline where there is none; its creator wins.
+    /// `N`: create an empty item with this deadline if there is none; its creator wins.
     pub vivify_deadline: Option<u32>,
     /// `R`: with less than this many seconds left, one reader wins.
     pub recache_secs: Option<u32>,
-    /// `T`: the new deadline of an item that is there.
+    /// `T`: the new deadline of an existing item.
     pub deadline: Option<u32>,
-    /// `R` stands after `T`, and so judges the new deadline: flags act in their order.
+    /// `R` comes after `T`, and so judges the new deadline: flags act in their order.
     pub recache_after_touch: bool,
     /// `u`: leave recency and hit mark alone.
     pub no_bump: bool,
-    /// Leave the win to others: this reader may not get the reply, or not be who it says.
+    /// Leave the win to others: this reader may not get the reply, or may lie about itself.
     pub no_claim: bool,
-    /// `E`: the cas unique of an item that is created.
+    /// `E`: the cas unique of a created item.
     pub cas: Option<u64>,
-    /// `c`: its cas unique is to be shown.
+    /// `c`: its cas unique will be shown.
     pub wants_cas: Cas,
-    /// The key came as base64: so does that of an item that is created.
+    /// The key came as base64: a created item's key does, too.
     pub base64_key: bool,
 }
 
-/// A found (or created) item and what is said of it: all as it was before this command, except the
-/// marks.
+/// A found (or created) item and the facts reported about it: all from before this command, except
+/// the marks.
 #[derive(Clone, Copy)]
 pub struct MetaHit<'s> {
     /// The item.
@@ -54,9 +54,9 @@ pub struct MetaHit<'s> {
     pub deadline_before: u32,
     /// Its deadline now.
     pub deadline: u32,
-    /// `W`: this reader is to renew it.
+    /// `W`: this reader should renew it.
     pub is_winner: bool,
-    /// `Z`: another reader is at it.
+    /// `Z`: another reader renews it.
     pub is_won: bool,
     /// `X`: it is stale.
     pub is_stale: bool,
@@ -98,8 +98,8 @@ impl<'s> MetaHit<'s> {
 }
 
 impl Worker {
-    /// The cas unique of what `mg` found, as clients see it; 0 if it has none. If it is asked for,
-    /// see [`Self::asked_cas`].
+    /// The cas unique of the item that `mg` found, as clients see it; 0 if it has none. For a
+    /// requested one, see [`Self::asked_cas`].
     #[inline]
     #[must_use]
     pub fn cas_of_hit(&self, hit: &MetaHit<'_>, is_asked: bool) -> u64 {
@@ -113,7 +113,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The kind of miss; counted, but for [`Miss::NoCas`].
+    /// The kind of miss; counted, except [`Miss::NoCas`].
     #[inline]
     pub fn meta_get<'s>(
         &self,
@@ -135,7 +135,7 @@ impl Worker {
             let may_be_of_two = hit.is_stale && how.wants_cas == Cas::Needed;
             let needs_lock = how.deadline.is_some() || self.wins(&hit, how) || may_be_of_two;
             if needs_lock && !self.claim(section, key, how, &mut hit) {
-                // Replaced or flushed meanwhile.
+                // Replaced or flushed in the meantime.
                 continue;
             }
             self.count_meta_hit(&hit, how);
@@ -147,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// `mg` with `N`: never a miss. `visit` is shown the item inside the section. No other section
+    /// `mg` with `N`: never a miss. `visit` receives the item inside the section. No other section
     /// may be open.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Worker {
     ) -> Result<T, DraftError> {
         let deadline = how.vivify_deadline.unwrap_or(0);
         let base64_key = how.base64_key;
-        // Its cas unique tells whether the item that is found is the one that was created.
+        // Its cas unique shows whether the found item is the created one.
         let new = NewValue { flags: 0, deadline, value_len: 0, base64_key, has_cas: true };
         let mut how = *how;
         let how = &mut how;
@@ -224,7 +224,7 @@ impl Worker {
         }
     }
 
-    /// Whether this reader is the one to renew the item.
+    /// `true` if this reader should renew the item.
     #[inline]
     fn wins(&self, hit: &MetaHit<'_>, how: &MetaGet) -> bool {
         !hit.is_won && !how.no_claim && (hit.is_stale || self.is_late(hit, how))
@@ -239,8 +239,8 @@ impl Worker {
             .is_some_and(|secs| deadline != 0 && deadline.saturating_sub(self.now_secs()) < secs)
     }
 
-    /// Under the key's lock: reads the version, takes the win if nobody has, sets the deadline.
-    /// False when the item is not linked any more.
+    /// Under the key's lock: reads the version, takes the win if no reader has it, sets the
+    /// deadline. `false` if the item is no longer linked.
     #[cold]
     fn claim(
         &self,

@@ -21,9 +21,9 @@ use crate::worker::{Worker, live};
 pub enum Mode {
     /// It is absent.
     Add,
-    /// It is present; the value goes behind the present one.
+    /// It is present; the value is appended to it.
     Append,
-    /// It is present; the value goes before the present one.
+    /// It is present; the value is prepended to it.
     Prepend,
     /// It is present.
     Replace,
@@ -39,17 +39,16 @@ pub struct Condition {
     /// The cas unique that the present item must have: with set and replace this makes the command
     /// a `cas`.
     pub compare: Option<u64>,
-    /// Meta `I`: where `compare` is lower than the present cas unique, store all the same, as
-    /// stale.
+    /// Meta `I`: if `compare` is lower than the present cas unique, store nevertheless, as stale.
     pub invalidate: bool,
     /// The new cas unique (meta `E`), else the store's next. Only for a value that has one
     /// ([`NewValue::has_cas`]).
     pub cas: Option<u64>,
     /// Meta `ms N`: append and prepend create an absent key's item, with this deadline.
     pub vivify_deadline: Option<u32>,
-    /// A lease's token: nothing may have happened to the key since it was given.
+    /// A lease's token: the key must not have changed since it was given.
     pub lease: Option<u64>,
-    /// The token is given back, so that the next reader gets one at once: nothing is stored.
+    /// The token is returned, so that the next reader gets one at once: nothing is stored.
     pub gives_back: bool,
 }
 
@@ -80,7 +79,7 @@ pub enum Verdict {
     NotStored,
     /// Nothing could be evicted for it.
     OutOfMemory,
-    /// Its namespace may have no more bytes.
+    /// Its namespace has reached its byte limit.
     OverQuota,
     /// Done.
     Stored,
@@ -95,9 +94,9 @@ pub struct Stored {
     pub verdict: Verdict,
     /// The new cas unique as clients see it; 0 unless stored, or if it has none.
     pub cas: u64,
-    /// Bytes of the stored value: after an append, of the whole.
+    /// Bytes of the stored value; after an append, of the whole value.
     pub value_len: usize,
-    /// Slab class of the memory that was taken; 0 if none was.
+    /// Slab class of the memory taken; 0 if none was.
     pub class: u8,
 }
 
@@ -120,12 +119,12 @@ impl From<DraftError> for Verdict {
 }
 
 impl Worker {
-    /// Memory for a value that is to be stored. No section may be open.
+    /// Memory for a value that will be stored. No section may be open.
     ///
     /// # Errors
     ///
-    /// It is too large, or nothing can be evicted; counted. The caller follows with
-    /// [`Self::drop_old`] where the protocol asks for it, and swallows the value.
+    /// It is too large, or nothing can be evicted; counted. The caller then calls
+    /// [`Self::drop_old`] if the protocol requires it, and swallows the value.
     #[inline(always)]
     pub fn draft(&self, key: Key<'_>, new: &NewValue) -> Result<Draft, Verdict> {
         self.reserve(key, new).map_err(|error| self.refused(error))
@@ -141,8 +140,8 @@ impl Worker {
         error.into()
     }
 
-    /// After a set whose value is too large: the one that the client meant to overwrite must not be
-    /// served any more.
+    /// After a set whose value is too large: the item that the client meant to overwrite must no
+    /// longer be served.
     pub fn drop_old(&self, key: Key<'_>) {
         self.section().update(key.hash, key.bytes, |_| {
             self.void_lease(key);
@@ -150,7 +149,7 @@ impl Worker {
         });
     }
 
-    /// Links a complete draft of `key` if `condition` holds. `new` is what it was drafted with.
+    /// Links a complete draft of `key` if `condition` holds. `new` describes the draft.
     #[inline(always)]
     pub fn store(
         &self,
@@ -163,7 +162,7 @@ impl Worker {
         self.count_class(class, ClassCounter::CmdSet);
         let section = self.section();
         let mut verdict = Verdict::Stored;
-        // The draft is taken out of here only to be linked: an unwanted one is dropped outside the
+        // The draft is taken out of here only to be linked: an unneeded one is dropped outside the
         // key's lock.
         let mut draft = Some(draft);
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
@@ -191,8 +190,8 @@ impl Worker {
         }
     }
 
-    /// Judges `condition` by the key's present item, and counts where it is a `cas`. If it
-    /// holds only by meta's `I`, `draft` becomes a stale version of the item.
+    /// Judges `condition` by the key's present item, and counts a `cas`. If it holds only by meta's
+    /// `I`, `draft` becomes a stale version of the item.
     #[inline]
     fn judge(
         &self,

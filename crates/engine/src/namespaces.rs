@@ -1,17 +1,17 @@
-//! Namespaces and users: how much an operator allows the keys of one prefix, or one user, and by
-//! whom it is counted.
+//! Namespaces and users: the limits that an operator sets for the keys of one prefix, or one user,
+//! and the numbers under which they are counted.
 //!
 //! ```text
 //!     Rule (a line of the operator) -> Registry, which numbers its subject for good
 //!         -> Rules, replaced as a whole -> each worker's View of them, renewed at a turn's start
 //! ```
 //!
-//! A number stays its subject's, so a worker counts by number and nothing is lost when rules
-//! change. Until there are rules, a request costs one predictable branch in each place that counts
-//! or limits.
+//! A subject keeps its number, so a worker counts by number and nothing is lost when rules change.
+//! Until there are rules, a request costs one predictable branch in each place that counts or
+//! limits.
 //!
-//! Relaxed is enough: a worker that sees a new generation late goes by the old rules for a turn
-//! longer, and a token orders nothing.
+//! Relaxed is enough: a worker that sees a new generation late follows the old rules for one more
+//! turn, and a token orders nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,52 +24,52 @@ use store::{NAMESPACES_MAX, Namespace, Namespaces};
 /// The keys of one prefix, or a user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// The keys that begin so, unless a longer prefix has a rule; empty for every key.
+    /// The keys with this prefix, unless a longer prefix has a rule; empty for every key.
     Prefix(Box<[u8]>),
     /// The user of this name; empty for all users without a rule, together.
     User(Box<[u8]>),
 }
 
-/// The limits of a subject; `None` is no limit. A user has no other limit than that of requests.
+/// The limits of a subject; `None` is no limit. A user has only a limit of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Header, key and value of all items together, in bytes.
+    /// Total header, key and value of all items, in bytes.
     pub bytes_max: Option<u64>,
-    /// Seconds that an item lives that is stored without a time of expiry.
+    /// Lifetime in seconds of an item stored without a time of expiry.
     pub default_ttl_secs: Option<u32>,
-    /// Seconds that an item lives at the most after it was stored or touched.
+    /// Maximum lifetime in seconds of an item after it was stored or touched.
     pub ttl_secs_max: Option<u32>,
-    /// Keys named by requests in a second, at most [`RATE_MAX`].
+    /// Keys named by requests per second, at most [`RATE_MAX`].
     pub requests_per_second_max: Option<u32>,
 }
 
-/// Greatest limit of requests in a second: they are kept within one percent.
+/// Maximum limit of requests per second: limits are kept within one percent.
 pub const RATE_MAX: u32 = 100_000_000;
 
 /// A subject and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// To whom it applies.
+    /// The subject.
     pub subject: Subject,
     /// Its limits.
     pub limits: Limits,
 }
 
-/// The limit of requests that is used up.
+/// The exhausted limit of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateReached {
-    /// That of the key's namespace.
+    /// The namespace of the key.
     Namespace,
     /// The user's.
     User,
 }
 
-/// The reason for which rules are not followed. Those of before stay.
+/// The reason why rules are not applied. The previous ones stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesError {
     /// There have been more prefixes and users since the start than can be counted.
     TooMany,
-    /// The store has no room for one more thread, which is to count its items.
+    /// The store has no room for one more thread to count its items.
     NoThread,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Rules {
     namespaces: Arc<Namespaces>,
     /// In the operator's order.
     pub(crate) entries: Vec<Entry>,
-    /// For each number, the place of its entry.
+    /// For each number, the index of its entry.
     places: Vec<Option<usize>>,
     /// Numbers of users.
     users: BTreeMap<Box<[u8]>, u16>,
@@ -118,7 +118,7 @@ impl Entry {
 }
 
 impl Limits {
-    /// The deadline that replaces `deadline` (0: never). `is_stored`: that of a new value.
+    /// The deadline that replaces `deadline` (0: never). `is_stored`: it is that of a new value.
     pub(crate) fn bound(&self, deadline: u32, now_secs: u32, is_stored: bool) -> u32 {
         let after = |secs: u32| now_secs.saturating_add(secs);
         let deadline = match self.default_ttl_secs {
@@ -132,8 +132,8 @@ impl Limits {
     }
 }
 
-/// A token bucket that all workers share: it holds the tokens of one second, and is written where
-/// a token is taken.
+/// A token bucket that all workers share: it holds the tokens of one second, and is written when a
+/// token is taken.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Tokens {
@@ -141,8 +141,8 @@ struct Tokens {
     full_at: AtomicU64,
 }
 
-/// Units of time in a second: enough that the time of one token of [`RATE_MAX`] is kept within one
-/// percent, and so few that 36 years of them fit into 64 bits.
+/// Units of time in a second: enough to keep the time of one token of [`RATE_MAX`] within one
+/// percent, and few enough that 36 years fit into 64 bits.
 const UNITS: u64 = 16_000_000_000;
 
 impl Tokens {
@@ -157,12 +157,12 @@ impl Tokens {
     }
 }
 
-/// Every subject that there ever was, and the present rules.
+/// Every subject that ever existed, and the present rules.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// Changes with the rules; 0 while there are none.
     generation: AtomicU64,
-    /// Held while rules are replaced, which takes as long as items are counted.
+    /// Held while rules are replaced, which lasts as long as items are counted.
     known: Mutex<Known>,
     rules: Mutex<Arc<Rules>>,
 }
@@ -172,7 +172,7 @@ pub(crate) struct Registry {
 struct Known(BTreeMap<Subject, (u16, Arc<Tokens>)>);
 
 impl Registry {
-    /// Replaces the rules. `count` is given the table by which items are to be counted, before the
+    /// Replaces the rules. `count` receives the table by which items will be counted, before the
     /// new rules apply.
     pub(crate) fn replace(
         &self,
@@ -180,7 +180,7 @@ impl Registry {
         count: impl FnOnce(&Arc<Namespaces>) -> Result<(), RulesError>,
     ) -> Result<(), RulesError> {
         let mut known = self.known.lock();
-        // Before any of them has a number: rules that are not followed use none up.
+        // Before any of them has a number: rules that are not applied use none up.
         if !known.has_room_for(&rules) {
             return Err(RulesError::TooMany);
         }
@@ -208,7 +208,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The rules in force; `None` before there were any.
+    /// The rules in force; `None` before the first rules.
     pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
         let is_on = self.generation.load(Ordering::Relaxed) > 0;
         is_on.then(|| Arc::clone(&self.rules.lock()))
@@ -216,13 +216,13 @@ impl Registry {
 }
 
 impl Known {
-    /// `true` if there are numbers for those subjects of `rules` that are new.
+    /// `true` if there are numbers for all new subjects of `rules`.
     fn has_room_for(&self, rules: &[Rule]) -> bool {
         let new = rules.iter().filter(|rule| !self.0.contains_key(&rule.subject)).count();
         self.0.len() + new <= NAMESPACES_MAX
     }
 
-    /// The number of a subject and its tokens, new ones if it is met for the first time.
+    /// The number of a subject and its tokens; a new subject gets new ones.
     fn number(&mut self, subject: &Subject) -> Option<(u16, Arc<Tokens>)> {
         if let Some(known) = self.0.get(subject) {
             return Some(known.clone());
@@ -245,13 +245,13 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// `true` once there are rules.
+    /// `true` once rules exist.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.generation.get() != 0
     }
 
-    /// Takes rules that are new.
+    /// Takes new rules.
     #[inline]
     pub(crate) fn renew(&self, registry: &Registry) {
         let generation = registry.generation.load(Ordering::Relaxed);

@@ -9,9 +9,9 @@ pub struct NewValue {
     pub deadline: u32,
     /// Bytes of value.
     pub value_len: usize,
-    /// The key came as base64 and is to be shown so.
+    /// The key came as base64 and is shown as base64.
     pub base64_key: bool,
-    /// It gets a cas unique when it is stored: the client chooses or receives it. Any other gets
-    /// one when a client asks for it.
+    /// It gets a cas unique when it is stored, because the client chooses or receives it. Any other
+    /// value gets one when a client asks for it.
     pub has_cas: bool,
 }

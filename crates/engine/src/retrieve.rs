@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Cas, Worker, is_same, live};
 
-/// The reason for which a key was not found.
+/// The reason why a key was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
     /// No item has it.
@@ -16,7 +16,7 @@ pub enum Miss {
     Expired,
     /// Its item was flushed.
     Flushed,
-    /// Its item has no cas unique, and one was needed. Nothing is counted: the caller ends the
+    /// Its item has no cas unique, and one was required. Nothing is counted: the caller ends the
     /// section, calls [`Worker::give_cas`] and asks again.
     NoCas,
 }
@@ -26,7 +26,7 @@ pub enum Miss {
 pub struct Touched {
     /// Client flags.
     pub flags: u32,
-    /// Cas unique as clients see it, unchanged by the touch; 0 if it was not asked for.
+    /// Cas unique as clients see it, unchanged by the touch; 0 if it was not requested.
     pub cas: u64,
 }
 
@@ -45,7 +45,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The kind of miss; counted, but for [`Miss::NoCas`].
+    /// The kind of miss; counted, except [`Miss::NoCas`].
     pub fn gets<'s>(
         &self,
         section: &'s Section<'_>,
@@ -59,7 +59,7 @@ impl Worker {
         self.found(key, found)
     }
 
-    /// Counts what a get has found, and marks it as used if it is alive.
+    /// Counts the result of a get, and marks a live item as used.
     #[inline(always)]
     fn found<'s>(&self, key: &Key<'_>, found: Option<Item<'s>>) -> Result<Item<'s>, Miss> {
         match found {
@@ -77,12 +77,11 @@ impl Worker {
         }
     }
 
-    /// `gat`: as [`Self::get`], and the item gets `deadline`. The item returned is the one that got
-    /// it.
+    /// `gat`: as [`Self::get`], and the item gets `deadline`. Returns the item that got it.
     ///
     /// # Errors
     ///
-    /// The kind of miss; counted, but for [`Miss::NoCas`].
+    /// The kind of miss; counted, except [`Miss::NoCas`].
     pub fn get_and_touch<'s>(
         &self,
         section: &'s Section<'_>,
@@ -138,7 +137,7 @@ impl Worker {
         }
     }
 
-    /// Finds the item and gives it a deadline under the key's lock; looks again when it was
+    /// Finds the item and gives it a deadline under the key's lock; searches again if it was
     /// replaced in between.
     fn touch_found<'s>(
         &self,
@@ -194,7 +193,7 @@ impl Worker {
     }
 }
 
-/// A dead item is removed, anything else is kept; so is a deleted one that may still be read as
+/// Removes a dead item and keeps any other; also keeps a deleted one that may still be read as
 /// stale.
 pub(crate) fn remove_dead(present: Option<&Item<'_>>) -> Change {
     match present.map(Item::liveness) {

@@ -5,12 +5,12 @@
 //!     Worker: Sampler -- hash < threshold? --> Log <-- ten times a second -- Samples -> Collector
 //! ```
 //!
-//! The threshold says which keys are sampled ([`sampling`]'s law 1). While a batch of requests is
-//! sampled by time, it is as high as can be: every key of the batch is noted. So there is one
-//! comparison for both.
+//! The threshold defines the sampled keys ([`sampling`]'s law 1). While a batch of requests is
+//! sampled by time, it has its maximum, so every key of the batch is noted. So one comparison
+//! serves both.
 //!
-//! A worker's log is locked by its worker for each sample and by whoever takes it for a swap. The
-//! worker never waits for it: a sample that meets the lock is dropped.
+//! A worker locks its log for each sample, and a collector locks it for a swap. The worker never
+//! waits: a sample that meets the lock is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use narrow::{low_u32, saturating_u32, to_u32};
 /// Settings of sampling.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// Ends the part of a key under which it is counted.
+    /// The delimiter that ends the part of a key under which it is counted.
     pub delimiter: u8,
-    /// Workers, for each of whom a log is charged to the memory.
+    /// Workers; a log for each is charged to the memory.
     pub workers: usize,
 }
 
-/// The shared side; one a server.
+/// The shared side; one per server.
 pub(crate) struct Samples {
     settings: Sampling,
     config: Config,
@@ -44,16 +44,16 @@ pub(crate) struct Samples {
     _charge: Charge,
 }
 
-/// A moment of the server, and what was counted until then.
+/// A moment of the server, and the counts at that moment.
 #[derive(Clone, Copy)]
 pub(crate) struct At {
     /// Milliseconds since the start.
     pub(crate) now_ms: u64,
-    /// The second that deadlines are given in.
+    /// The second in the unit of deadlines.
     pub(crate) now_secs: u32,
-    /// Keys read since the start, whatever was reset.
+    /// Keys read since the start, independent of resets.
     pub(crate) reads: u64,
-    /// Of these, the ones that `get_hits` and `get_misses` count.
+    /// Of these, the reads that `get_hits` and `get_misses` count.
     pub(crate) hits_and_misses: (u64, u64),
 }
 
@@ -79,16 +79,16 @@ struct Charge {
 
 struct Collected {
     collector: Collector,
-    /// An empty log, to be put in the place of the one that is taken.
+    /// An empty log that replaces the log being taken.
     spare: Log,
 }
 
-/// The samples that a worker takes part in, and its log.
+/// The samples that a worker contributes to, and its log.
 type Joined = (Arc<Samples>, Arc<Mutex<Log>>);
 
 /// A worker's side.
 pub(crate) struct Sampler {
-    /// The version of [`Current`] that `shared` is of.
+    /// The version of [`Current`] that `shared` belongs to.
     version: Cell<u64>,
     shared: RefCell<Option<Joined>>,
     /// Keys whose hash is below it are noted now.
@@ -96,23 +96,23 @@ pub(crate) struct Sampler {
     /// Keys whose hash is below it are sampled by key.
     by_key: Cell<u64>,
     tick_ms: Cell<u64>,
-    /// Until then nothing is sampled by key: the log is full of repetitions.
+    /// Until then nothing is sampled by key, because the log is full of repetitions.
     muted_until_ms: Cell<u64>,
     /// This batch is sampled by time.
     is_observing: Cell<bool>,
-    /// Batches until the next one that is, itself included.
+    /// Batches until the next one sampled by time, itself included.
     batches_left: Cell<u32>,
     /// One batch in this number is sampled by time.
     period: Cell<u32>,
-    /// Keys noted by time since the period was last adapted, and when that was.
+    /// Keys noted by time since the period was last adapted, and that moment.
     noted: Cell<u32>,
     adapted_ms: Cell<u64>,
     random: RefCell<fastrand::Rng>,
-    /// The command that was noted last.
+    /// The last command noted.
     command: Cell<Option<Command>>,
 }
 
-/// Memory for each byte of samples, at the least.
+/// Minimum bytes of memory for each byte of samples.
 const PART_OF_MEMORY: u64 = 10;
 
 /// Keys to note by time in [`INTERVAL_MS`].
@@ -128,7 +128,7 @@ const MUTED_MS: u64 = 4 * INTERVAL_MS;
 pub const SAMPLES_INTERVAL: Duration = Duration::from_millis(INTERVAL_MS);
 
 impl Samples {
-    /// None, if samples would take too large a part of the memory.
+    /// `None` if samples would take too large a part of the memory.
     pub(crate) fn new(store: &Arc<Store>, settings: Sampling) -> Option<Arc<Self>> {
         let limit = store.memory().limit;
         let config = Config::for_memory(limit, settings.workers, store.chooses_eviction());
@@ -165,8 +165,7 @@ impl Samples {
             collector.take(spare);
             spare.clear();
         }
-        // Relaxed, here and elsewhere: a threshold seen late costs samples that are then thrown
-        // away.
+        // Relaxed, here and elsewhere: a threshold seen late costs samples that are then discarded.
         let wanted = collector.finish(&now, self.threshold.load(Ordering::Relaxed));
         self.threshold.fetch_min(wanted, Ordering::Relaxed);
         let chosen = collector.trials.chosen();
@@ -176,12 +175,12 @@ impl Samples {
         });
     }
 
-    /// Shows the estimators to `show`, and the bytes of items that fit into the memory.
+    /// Passes the estimators to `show`, and the bytes of items that fit into the memory.
     pub(crate) fn show<T>(&self, store: &Store, show: impl FnOnce(&Collector, f64) -> T) -> T {
         show(&self.collected.lock().collector, memory(store))
     }
 
-    /// Begins anew.
+    /// Starts again.
     pub(crate) fn forget(&self, store: &Store, now: At) {
         let now = now.snapshot(store);
         let mut collected = self.collected.lock();
@@ -208,8 +207,7 @@ impl Drop for Charge {
 }
 
 /// The samples of a server, which may be turned on and off while workers run. Each worker takes
-/// them at the beginning of its next turn, so samples that are replaced live as long as a worker
-/// sleeps.
+/// them at the start of its next turn, so replaced samples live as long as a worker sleeps.
 pub(crate) struct Current {
     samples: Mutex<Option<Arc<Samples>>>,
     /// Counts the replacements; written under the lock.
@@ -228,7 +226,7 @@ impl Current {
     pub(crate) fn replace(&self, samples: Option<Arc<Samples>>) {
         let mut current = self.samples.lock();
         let before = std::mem::replace(&mut *current, samples);
-        // Relaxed: who sees it takes the lock.
+        // Relaxed: a thread that sees it takes the lock.
         self.version.fetch_add(1, Ordering::Relaxed);
         drop(current);
         drop(before);
@@ -257,7 +255,7 @@ impl Sampler {
         sampler
     }
 
-    /// Takes the samples that there are now.
+    /// Takes the present samples.
     #[cold]
     fn renew(&self, current: &Current) {
         let present = current.samples.lock();
@@ -273,7 +271,7 @@ impl Sampler {
         self.batches_left.set(1);
     }
 
-    /// A turn begins at `now_ms`.
+    /// Starts a turn at `now_ms`.
     pub(crate) fn begin_turn(&self, current: &Current, now_ms: u64) {
         if self.version.get() != current.version.load(Ordering::Relaxed) {
             self.renew(current);
@@ -292,7 +290,7 @@ impl Sampler {
         }
     }
 
-    /// Chooses the period by what was noted in the last `since_ms` milliseconds.
+    /// Chooses the period by the number of keys noted in the last `since_ms` milliseconds.
     fn adapt(&self, since_ms: u64) {
         let wanted = u64::from(NOTED_WANTED) * since_ms / INTERVAL_MS;
         let period = self.period.get();
@@ -302,7 +300,7 @@ impl Sampler {
         self.noted.set(0);
     }
 
-    /// A batch of requests begins: whether it is sampled by time.
+    /// Starts a batch of requests: `true` if it is sampled by time.
     #[inline]
     pub(crate) fn begin_batch(&self) -> bool {
         let left = self.batches_left.get() - 1;
@@ -322,8 +320,7 @@ impl Sampler {
         if self.noted.get() > 4 * NOTED_WANTED {
             self.adapt(INTERVAL_MS);
         }
-        // Any number of batches up to twice the period: patterns of the load must not meet one of
-        // ours.
+        // Any number of batches up to twice the period: the load's patterns must not match ours.
         self.batches_left.set(self.random.borrow_mut().u32(1..2 * self.period.get()));
         self.is_observing.set(true);
         self.threshold.set(u64::MAX);
@@ -336,7 +333,7 @@ impl Sampler {
         self.command.set(None);
     }
 
-    /// A request of a batch that is sampled by time was answered, this long after its bytes had
+    /// Notes that a request of a batch sampled by time was answered, this long after its bytes had
     /// come.
     pub(crate) fn answered(&self, after: Duration) {
         let command = self.command.take().unwrap_or(Command::Other);
@@ -348,7 +345,7 @@ impl Sampler {
     fn with_log(&self, note: impl FnOnce(&mut Log, &Samples)) {
         let shared = self.shared.borrow();
         let Some((samples, log)) = &*shared else { return };
-        // Where the log is being taken, this sample is lost.
+        // If the log is being taken, this sample is lost.
         if let Some(mut log) = log.try_lock() {
             note(&mut log, samples);
         }
@@ -360,8 +357,8 @@ impl Sampler {
         hash < self.threshold.get()
     }
 
-    /// Samples what a command did with a key that [`Self::takes`] names: the item's bytes and its
-    /// deadline, or zeros without an item.
+    /// Samples the effect of a command on a key that [`Self::takes`] names: the item's bytes and
+    /// its deadline, or zeros without an item.
     #[cold]
     #[inline(never)]
     pub(crate) fn note(
@@ -408,8 +405,8 @@ impl Sampler {
     }
 }
 
-/// Bytes of items that fit into the store's memory. What is stored now tells how densely, once it
-/// is much of it.
+/// Bytes of items that fit into the store's memory. The present items show the density, once they
+/// fill much of it.
 fn memory(store: &Store) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let float = |bytes: u64| bytes as f64;
@@ -423,5 +420,5 @@ fn memory(store: &Store) -> f64 {
 /// Items' part of the memory that they use, before it is known.
 const DENSITY: f64 = 0.85;
 
-/// Batches between two that are sampled by time, at most, on average.
+/// Maximum average number of batches between two that are sampled by time.
 const PERIOD_MAX: u32 = 1 << 20;

@@ -15,7 +15,7 @@ use crate::namespaces::Registry;
 use crate::samples::{At, Current, Sampler, Samples, Sampling};
 use crate::stats::{ClassCounter, Counter, Counters, OfSubject, Totals};
 
-/// Settings that change what commands mean.
+/// Settings that change the meaning of commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// `false` (`-C`): cas uniques are shown as 0 and never match.
@@ -23,7 +23,7 @@ pub struct Settings {
     /// `false` (`-F`): `flush_all` is refused.
     pub flush_enabled: bool,
     /// Unix time, in seconds, at which the clock given to [`crate::Worker::begin_turn`] was zero.
-    /// The clock must have begun at 2: deadline 0 means "never", and 1 is in the past of everybody.
+    /// The clock must have started at 2: deadline 0 means "never", and 1 is always in the past.
     /// [`Shared::set_started_at_unix`] changes it.
     pub started_at_unix: u64,
     /// Leases and stale values. [`Shared::set_leases`] changes them.
@@ -33,15 +33,15 @@ pub struct Settings {
 /// Settings of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseSettings {
-    /// Seconds between two tokens of a key; the second comes at most one second later. 0 gives a
-    /// token to every miss.
+    /// Seconds between two tokens of a key; the second token comes at most one second later. 0
+    /// gives a token to every miss.
     pub interval_secs: u32,
     /// Seconds for which a deleted value stays readable as stale; 0 keeps none.
     pub stale_secs: u32,
 }
 
 /// The paper's ten seconds. It does not say how long a deleted value is kept ("a short time"): that
-/// default is ours, long enough for the next token, and the one after that.
+/// default is ours, long enough for the next token and the one after it.
 impl Default for LeaseSettings {
     fn default() -> Self {
         Self { interval_secs: 10, stale_secs: 30 }
@@ -52,12 +52,12 @@ impl Default for LeaseSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushNotAllowed;
 
-/// The engine's shared part; one a server.
+/// The engine's shared part; one per server.
 pub struct Shared {
     store: Arc<Store>,
     settings: Settings,
     started_at_unix: AtomicU64,
-    /// Tokens and hold-offs; there once they are used.
+    /// Tokens and hold-offs; created at the first use.
     pub(crate) leases: OnceLock<Table>,
     stats: Mutex<Register>,
     pub(crate) registry: Registry,
@@ -71,7 +71,7 @@ struct Register {
     workers: Vec<Arc<Counters>>,
     /// Sums at the last `stats reset`.
     baseline: Totals,
-    /// Sums of namespaces and users then, by number; empty before the first.
+    /// Sums of namespaces and users at that time, by number; empty before the first.
     subjects_baseline: Vec<OfSubject<u64>>,
 }
 
@@ -88,8 +88,8 @@ impl Shared {
         Self::with_samples(store, settings, None)
     }
 
-    /// The engine over `store`, which samples what its workers do. The memory for that is charged
-    /// to the store, as buffers.
+    /// The engine over `store`, which samples its workers' operations. The memory for that is
+    /// charged to the store, as buffers.
     #[must_use]
     pub fn with_samples(
         store: Arc<Store>,
@@ -114,7 +114,7 @@ impl Shared {
         })
     }
 
-    /// The store beneath.
+    /// The underlying store.
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
         &self.store
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// Unix time, in seconds, at which the clock of [`crate::Worker::begin_turn`] was zero, by the
-    /// wall clock as it was read last.
+    /// wall clock when last read.
     #[inline]
     #[must_use]
     pub fn started_at_unix(&self) -> u64 {
@@ -135,13 +135,13 @@ impl Shared {
         self.started_at_unix.load(Ordering::Relaxed)
     }
 
-    /// The wall clock was set: from now on absolute exptimes are understood by it. Deadlines of
-    /// items stay as they are.
+    /// Follows a change of the wall clock: absolute exptimes use it from now on. Deadlines of items
+    /// do not change.
     pub fn set_started_at_unix(&self, started_at_unix: u64) {
         self.started_at_unix.store(started_at_unix, Ordering::Relaxed);
     }
 
-    /// Seconds for which a value that is deleted now stays readable as stale; 0 keeps none.
+    /// Seconds for which a value deleted now stays readable as stale; 0 keeps none.
     #[must_use]
     pub fn stale_secs(&self) -> u32 {
         // Relaxed: a number that depends on nothing else.
@@ -156,14 +156,14 @@ impl Shared {
         LeaseSettings { interval_secs, stale_secs: self.stale_secs() }
     }
 
-    /// Leases go by these settings from now on. A stale value stays for as long as it was to when
-    /// it was deleted.
+    /// Applies these settings to leases from now on. A value deleted before keeps its old period as
+    /// stale.
     pub fn set_leases(&self, leases: LeaseSettings) {
         self.lease_interval_secs.store(leases.interval_secs, Ordering::Relaxed);
         self.stale_secs.store(leases.stale_secs, Ordering::Relaxed);
     }
 
-    /// Samples from now on by other settings, or not at all. The estimates begin anew, and the
+    /// Samples by other settings from now on, or not at all. The estimates start again, and the
     /// order of eviction with them. Workers follow in their next turn.
     pub fn set_sampling(&self, sampling: Option<Sampling>) {
         self.samples.replace(sampling.and_then(|sampling| Samples::new(&self.store, sampling)));
@@ -207,29 +207,29 @@ impl Shared {
         sums
     }
 
-    /// Takes what the workers have sampled to the estimators; to be called every
+    /// Passes the workers' samples to the estimators; to be called every
     /// [`crate::SAMPLES_INTERVAL`]. The times are the server's: milliseconds since its start, and
-    /// the second that deadlines are given in.
+    /// the second in the unit of deadlines.
     pub fn collect_samples(&self, now_ms: u64, now_secs: u32) {
         if let Some(samples) = self.samples.get() {
             samples.collect(&self.store, self.at(now_ms, now_secs));
         }
     }
 
-    /// Shows the estimators to `show`, and the bytes of items that fit into the memory; `None` when
+    /// Passes the estimators to `show`, and the bytes of items that fit into the memory; `None` if
     /// nothing is sampled.
     pub fn show_samples<T>(&self, show: impl FnOnce(&Collector, f64) -> T) -> Option<T> {
         self.samples.get().map(|samples| samples.show(&self.store, show))
     }
 
-    /// `stats reset`: the estimators begin anew.
+    /// `stats reset`: the estimators start again.
     pub fn forget_samples(&self, now_ms: u64, now_secs: u32) {
         if let Some(samples) = self.samples.get() {
             samples.forget(&self.store, self.at(now_ms, now_secs));
         }
     }
 
-    /// Bytes that sampling may take, all of which are charged to the store; 0 when nothing is
+    /// Maximum bytes that sampling takes, all of which are charged to the store; 0 if nothing is
     /// sampled.
     #[must_use]
     pub fn sampling_bytes(&self) -> usize {
@@ -247,8 +247,7 @@ impl Shared {
         Sampler::join(&self.samples)
     }
 
-    /// Counters of a new worker, in the register for good: what it counted stays counted when it
-    /// ends.
+    /// Counters of a new worker, kept in the register for good: its counts stay when it ends.
     pub(crate) fn register(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::new());
         let mut register = self.stats.lock();
@@ -256,8 +255,8 @@ impl Shared {
         counters
     }
 
-    /// Takes note of a `flush_all`: true when it is to be done now. 0, a negative and a past
-    /// exptime mean now; a new flush replaces a pending one.
+    /// Records a `flush_all`: `true` if it is due now. 0, a negative and a past exptime mean now; a
+    /// new flush replaces a pending one.
     pub(crate) fn schedule_flush(
         &self,
         exptime: i64,

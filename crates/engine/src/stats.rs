@@ -1,6 +1,6 @@
-//! Counters: each named once, written by one worker, summed by whoever asks.
+//! Counters: each named once, written by one worker, summed by readers.
 //!
-//! A worker's counter is an atomic only so that others may read it: the owner loads and stores, it
+//! A worker's counter is an atomic only so that others may read it: the owner loads and stores, and
 //! never needs a read-modify-write. Counters are never set back. `stats reset` remembers the
 //! present sums and subtracts them.
 
@@ -152,7 +152,7 @@ impl Counters {
         }
     }
 
-    /// Adds one. For the owning worker alone: two writers would lose counts.
+    /// Adds one. Only the owning worker may call it: two writers would lose counts.
     #[inline]
     pub(crate) fn add(&self, counter: Counter) {
         bump(&self.whole[counter as usize]);
@@ -178,7 +178,7 @@ impl Counters {
     }
 }
 
-/// Relaxed: a reader wants a recent number, and orders nothing by it.
+/// Relaxed: a reader needs a recent number, and orders nothing by it.
 #[inline]
 fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Rules of namespaces and users as the shared part keeps them, and their numbers.
+//! Rules of namespaces and users in the shared part, and their numbers.
 
 use store::NamespaceStats;
 
@@ -11,7 +11,7 @@ use crate::stats::SUBJECT_COUNTERS;
 pub struct SubjectStats {
     /// Its limits.
     pub rule: Rule,
-    /// Its items; nothing for a user. Evictions and refusals are those since the start.
+    /// Its items; nothing for a user. Evictions and refusals count from the start.
     pub items: NamespaceStats,
     /// Since the last reset, in the order of [`SUBJECT_COUNTERS`].
     pub counts: [u64; SUBJECT_COUNTERS.len()],
@@ -19,7 +19,7 @@ pub struct SubjectStats {
 
 impl Shared {
     /// Replaces the rules of all namespaces and users, whose subjects differ. The items of the
-    /// store are counted anew if the prefixes are others. What was counted stays.
+    /// store are counted again if the prefixes differ. Earlier counts stay.
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ impl Shared {
         })
     }
 
-    /// The numbers of each namespace and user, in the order of the rules; `None` before there were
-    /// any.
+    /// The numbers of each namespace and user, in the order of the rules; `None` before the first
+    /// rules.
     #[must_use]
     pub fn subject_stats(&self) -> Option<Vec<SubjectStats>> {
         let rules = self.registry.rules()?;

@@ -1,9 +1,8 @@
-//! One thread's way into the engine.
+//! One thread's interface to the engine.
 //!
 //! [`Worker`] has many methods, in many files: they are the interface of the engine, one for each
-//! command, and each kind of command has a file. What they share is small: the shared part, the
-//! store's handle, the counters, the sampler and the rules of namespaces, none of which a command
-//! replaces.
+//! command, and each kind of command has a file. They share little: the shared part, the store's
+//! handle, the counters, the sampler and the rules of namespaces, none of which a command replaces.
 
 use std::sync::Arc;
 
@@ -36,8 +35,7 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Joins the calling thread; `None` when the store has as many participants as it was built
-    /// for.
+    /// Joins the calling thread; `None` if the store has its maximum number of participants.
     #[must_use]
     pub fn join(shared: &Arc<Shared>) -> Option<Self> {
         let participant = shared.store().join()?;
@@ -46,8 +44,8 @@ impl Worker {
         Some(Self { shared, participant, counters, sampler, namespaces })
     }
 
-    /// Start of a turn: sets this thread's clock, in seconds since start, does a flush that has
-    /// come due, and takes new rules of namespaces.
+    /// Starts a turn: sets this thread's clock, in seconds since start, does a due flush, and takes
+    /// new rules of namespaces.
     pub fn begin_turn(&self, now_secs: u32) {
         self.participant.begin_turn(now_secs);
         self.namespaces.renew(&self.shared.registry);
@@ -56,14 +54,14 @@ impl Worker {
         }
     }
 
-    /// Start of a turn: the milliseconds since the server's start, by which samples are put in
-    /// order and rates limited.
+    /// Starts a turn for samples: sets the milliseconds since the server's start, which order
+    /// samples and limit rates.
     pub fn begin_samples(&self, now_ms: u64) {
         self.sampler.begin_turn(&self.shared.samples, now_ms);
         self.namespaces.now_ms.set(now_ms);
     }
 
-    /// Between connections: nothing found earlier is held any more.
+    /// Between connections: no earlier finding is held any more.
     #[inline]
     pub fn quiesce(&self) {
         self.participant.quiesce();
@@ -94,8 +92,8 @@ impl Worker {
     }
 
     /// A read section; items found in it are valid until it is dropped. Only [`Self::get`],
-    /// [`Self::get_and_touch`] and prefetches are called while it lives: whatever makes a new item
-    /// opens its own.
+    /// [`Self::get_and_touch`] and prefetches are called while it lives: methods that make a new
+    /// item open their own.
     #[inline]
     #[must_use]
     pub fn section(&self) -> Section<'_> {
@@ -109,7 +107,7 @@ impl Worker {
         Key { bytes, hash: self.shared.store().hash(bytes), hint: SlotHint::default() }
     }
 
-    /// The store's deadline for a client's exptime, whatever the key.
+    /// The store's deadline for a client's exptime, for any key.
     #[inline]
     fn deadline_of(&self, exptime: i64) -> u32 {
         if exptime == 0 {
@@ -126,8 +124,8 @@ impl Worker {
     }
 
     /// The item's cas unique for a client that asked for it: 0 under `-C`. If the item has none,
-    /// because there was no memory to give it one, that of no item: a command with it ends as one
-    /// that came too late.
+    /// because there was no memory to give it one, a unique of no item: a command with it ends as
+    /// one that came too late.
     #[inline]
     #[must_use]
     pub fn asked_cas(&self, item: &Item<'_>) -> u64 {
@@ -137,14 +135,14 @@ impl Worker {
         }
     }
 
-    /// `true` if the client asked for a cas unique, and the item has to get one first.
+    /// `true` if the client asked for a cas unique, and the item must get one first.
     #[inline]
     pub(crate) fn lacks_cas(&self, item: &Item<'_>, wants_cas: Cas) -> bool {
         wants_cas == Cas::Needed && !item.has_cas() && self.shared.settings().cas_enabled
     }
 
-    /// Gives the key's item a cas unique, if it has none. No section may be open. What to ask with
-    /// next: for what there is, if there was no memory.
+    /// Gives the key's item a cas unique, if it has none. No section may be open. Returns the wish
+    /// for the next attempt: any unique, if there was no memory.
     #[cold]
     pub fn give_cas(&self, key: &Key<'_>) -> Cas {
         if self.participant.give_cas(key.hash, key.bytes) { Cas::Needed } else { Cas::Any }
@@ -154,7 +152,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Under `-F`; it is counted all the same.
+    /// Under `-F`; it is also counted.
     pub fn flush_all(&self, exptime: i64) -> Result<(), FlushNotAllowed> {
         self.count(Counter::CmdFlush);
         if self.shared.schedule_flush(exptime, self.now_secs())? {
@@ -163,7 +161,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Counts what only the protocol knows (logins, meta commands).
+    /// Counts events that only the protocol knows (logins, meta commands).
     #[inline]
     pub fn count(&self, counter: Counter) {
         self.counters.add(counter);
@@ -213,10 +211,10 @@ impl Worker {
 /// A reader's wish to see the cas unique.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cas {
-    /// No, or it takes what there is.
+    /// No, or it accepts the present one.
     #[default]
     Any,
-    /// It does: an item that has none is [`Miss::NoCas`](crate::Miss::NoCas).
+    /// Yes: an item that has none is [`Miss::NoCas`](crate::Miss::NoCas).
     Needed,
 }
 

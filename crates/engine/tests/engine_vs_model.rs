@@ -1,4 +1,4 @@
-//! The engine against a plain map: the same random commands to both, every answer compared.
+//! The engine against a plain map: both get the same random commands, and every answer is compared.
 //!
 //! The seed is printed when a run fails; `SEED=n cargo test -p holdall-engine --test
 //! engine_vs_model` replays it.

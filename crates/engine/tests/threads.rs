@@ -1,5 +1,5 @@
-//! Operations that read, compute and write, from several threads upon one key: nothing may be lost
-//! or done twice.
+//! Operations that read, compute and write, from several threads on one key: nothing may be lost or
+//! done twice.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn increments_are_not_lost() {
     assert_eq!(value_of(&shared, b"n"), (u64::from(THREADS) * EACH).to_string().into_bytes());
 }
 
-/// Every appended word is there once, each thread's in its order, while the value grows out of one
+/// Every appended word is there once, each thread's words in order, while the value outgrows one
 /// chunk.
 #[test]
 fn appended_words_are_not_lost() {
@@ -103,8 +103,7 @@ fn appended_words_are_not_lost() {
     }
 }
 
-/// One thread wins each round's right to renew; the others are told so or see what the winner
-/// stored.
+/// One thread wins each round's right to renew; the others are informed or see the winner's value.
 #[test]
 fn a_stale_item_has_one_winner() {
     let shared = shared();
@@ -122,8 +121,8 @@ fn a_stale_item_has_one_winner() {
     assert_eq!(wins.into_inner(), 2000);
 }
 
-/// Whatever leaves an item at a key leaves it there at every moment, and stale from its first:
-/// nobody sees a miss, or one that is not marked.
+/// An operation that leaves an item at a key leaves it there at every moment, and stale from its
+/// first: no reader sees a miss, or an unmarked item.
 #[test]
 fn a_stale_item_is_never_missed_and_never_fresh() {
     let shared = shared();
@@ -165,9 +164,9 @@ fn a_stale_item_is_never_missed_and_never_fresh() {
     });
 }
 
-/// Readers of an item that is stored and invalidated by turns never get the cas unique of an
-/// invalidation without the mark of a stale value, since who has it may store; nor the mark with
-/// the cas unique of before.
+/// Readers of an item that is stored and invalidated in turn never get the cas unique of an
+/// invalidation without the mark of a stale value, since its holder may store; nor the mark with
+/// the previous cas unique.
 #[test]
 fn the_cas_unique_of_an_invalidation_comes_with_its_mark() {
     const ROUNDS: u64 = 50_000;
@@ -200,7 +199,7 @@ fn the_cas_unique_of_an_invalidation_comes_with_its_mark() {
         while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
             let section = worker.section();
             if let Ok(hit) = worker.meta_get(&section, worker.key(key), &how) {
-                // A reply is written later than the item is found.
+                // A reply is written after the item is found.
                 thread::yield_now();
                 let cas = worker.cas_of_hit(&hit, true);
                 assert_eq!(hit.is_stale, !cas.is_multiple_of(2), "cas unique {cas}");

@@ -1,4 +1,4 @@
-//! Limits and counts of namespaces and users, where commands meet them.
+//! Limits and counts of namespaces and users, applied to commands.
 
 use sampling::Command;
 
@@ -15,7 +15,7 @@ pub(super) enum Outcome {
 }
 
 impl Worker {
-    /// `true` if requests are to be shown to [`Self::admit`].
+    /// `true` if requests must be passed to [`Self::admit`].
     #[inline]
     #[must_use]
     pub fn has_namespaces(&self) -> bool {
@@ -23,11 +23,11 @@ impl Worker {
     }
 
     /// Counts a request of `user` that names `key`, and takes a token of both. `is_delete`: it is
-    /// never refused, since the old value would stay.
+    /// never refused, because the old value would stay.
     ///
     /// # Errors
     ///
-    /// Whose limit of requests is reached; counted.
+    /// The exceeded limit of requests; counted.
     pub fn admit(
         &self,
         user: Option<&[u8]>,
@@ -49,7 +49,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The store's deadline for the exptime of a value that is to be stored under `key`.
+    /// The store's deadline for the exptime of a value that will be stored under `key`.
     #[inline]
     #[must_use]
     pub fn deadline(&self, key: &[u8], exptime: i64) -> u32 {
@@ -57,7 +57,7 @@ impl Worker {
         if self.namespaces.is_on() { self.bound(key, deadline, true) } else { deadline }
     }
 
-    /// The store's deadline for an exptime that the item of `key` is given.
+    /// The store's deadline for a new exptime of the item of `key`.
     #[inline]
     #[must_use]
     pub fn touch_deadline(&self, key: &[u8], exptime: i64) -> u32 {

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::new_value::NewValue;
 
 impl Worker {
-    /// The key's item was read.
+    /// Notes that the key's item was read.
     #[inline]
     pub(crate) fn note_hit(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
         self.count_in_namespace(command, key, Outcome::Hit);
@@ -22,7 +22,7 @@ impl Worker {
         }
     }
 
-    /// The key's item was given a deadline, or another state, and not read.
+    /// Notes that the key's item got a deadline, or another state, and was not read.
     #[inline]
     pub(crate) fn note_touched(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
         self.count_in_namespace(command, key, Outcome::Other);
@@ -32,7 +32,7 @@ impl Worker {
         }
     }
 
-    /// The key was read and has no item.
+    /// Notes that the key was read and has no item.
     #[inline]
     pub(crate) fn note_miss(&self, command: Command, key: &Key<'_>) {
         self.count_in_namespace(command, key, Outcome::Other);
@@ -41,7 +41,7 @@ impl Worker {
         }
     }
 
-    /// The key was named and has no item, or its item stayed as it was.
+    /// Notes that the key was named and has no item, or its item did not change.
     #[inline]
     pub(crate) fn note_named(&self, command: Command, key: &Key<'_>) {
         self.count_in_namespace(command, key, Outcome::Other);
@@ -50,7 +50,7 @@ impl Worker {
         }
     }
 
-    /// A value was stored.
+    /// Notes that a value was stored.
     #[inline(always)]
     pub(crate) fn note_stored(&self, command: Command, key: &Key<'_>, new: &NewValue) {
         self.count_in_namespace(command, key, Outcome::Hit);
@@ -60,7 +60,7 @@ impl Worker {
         }
     }
 
-    /// The key was to be deleted: it has no item any more.
+    /// Notes that the key was to be deleted: it no longer has an item.
     #[inline]
     pub(crate) fn note_removed(&self, command: Command, key: &Key<'_>) {
         // A read that creates an item is a hit, as in `get_hits`.
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// A batch of requests begins; true if it is sampled by time. Then the caller calls
+    /// Starts a batch of requests; `true` if it is sampled by time. Then the caller calls
     /// [`Self::answered`] for each request, and [`Self::end_batch`] at the end.
     #[inline]
     #[must_use]
@@ -78,12 +78,12 @@ impl Worker {
         self.sampler.begin_batch()
     }
 
-    /// A request of a sampled batch was answered, this long after its bytes had come.
+    /// Notes that a request of a sampled batch was answered, this long after its bytes had come.
     pub fn answered(&self, after: Duration) {
         self.sampler.answered(after);
     }
 
-    /// The sampled batch has ended.
+    /// Ends the sampled batch.
     pub fn end_batch(&self) {
         self.sampler.end_batch();
     }

@@ -9,10 +9,10 @@ use super::{Entry, World};
 /// Shorter than the defaults, so that a run meets their ends.
 pub const SETTINGS: LeaseSettings = LeaseSettings { interval_secs: 3, stale_secs: 4 };
 
-/// Invalidations after which a token counts as void, whatever they were of.
+/// Invalidations after which a token counts as void, whatever they covered.
 const INVALIDATIONS_MAX: u32 = 8;
 
-/// The state of keys, there or not.
+/// The state of keys, present or not.
 #[derive(Default)]
 pub struct Leases {
     /// A lease read or a hold-off has been seen: from now on, deletes keep stale values.
@@ -35,13 +35,13 @@ struct Lease {
 }
 
 impl Leases {
-    /// An item of the key was created.
+    /// Notes that an item of the key was created.
     pub fn created(&mut self, key: &[u8]) {
         self.stale.remove(key);
         self.void(key);
     }
 
-    /// The key was deleted; `old` is what was there.
+    /// Notes that the key was deleted; `old` is its item before.
     pub fn deleted(&mut self, key: &[u8], old: Option<Entry>, hold_off_secs: u32, now_secs: u32) {
         self.void(key);
         if hold_off_secs > 0 {
@@ -66,7 +66,7 @@ impl Leases {
         self.keys.get(key).is_some_and(|lease| lease.held_until > now_secs)
     }
 
-    /// True if a value may be stored with this token, which is used up.
+    /// `true` if a value may be stored with this token, which is used up.
     pub fn redeem(&mut self, key: &[u8], token: u64) -> bool {
         let Some(lease) = self.keys.get_mut(key) else { return false };
         if lease.token != Some(token) {
@@ -84,7 +84,7 @@ impl Leases {
         }
     }
 
-    /// Everything under a prefix is gone.
+    /// Invalidates everything under a prefix.
     pub fn invalidate(&mut self, prefix: &[u8]) {
         self.stale.retain(|key, _| !key.starts_with(prefix));
         for (key, lease) in &mut self.keys {
@@ -113,7 +113,7 @@ impl Leases {
         *lease = Lease { token, last, is_used, issued_secs, invalidations: 0, ..*lease };
     }
 
-    /// Somebody's token, or none at all.
+    /// Another key's token, or none.
     fn any_token(&self, number: u64) -> u64 {
         let pick = usize::try_from(number % 16).unwrap();
         self.keys.values().nth(pick).map_or(number, |lease| lease.last)
@@ -121,7 +121,7 @@ impl Leases {
 }
 
 impl World {
-    /// A token to store with: the key's last one, another's, or one that nobody was given.
+    /// A token to store with: the key's last one, another's, or one that was never given.
     pub fn some_token(&mut self, key: &[u8]) -> u64 {
         match (self.random.below(3), self.leases.keys.get(key)) {
             (1.., Some(lease)) => lease.last,
@@ -183,7 +183,7 @@ impl World {
         self.invalidate(prefix);
     }
 
-    /// Everything under a prefix is gone; the empty one is everything's.
+    /// Invalidates everything under a prefix; the empty one covers everything.
     pub fn invalidate(&mut self, prefix: &[u8]) {
         self.model.retain(|key, _| !key.starts_with(prefix));
         self.leases.invalidate(prefix);

@@ -24,11 +24,11 @@ pub mod lease;
 
 const STARTED_AT_UNIX: u64 = 1_700_000_000;
 
-/// Bytes of a value that is certainly chained, and so is no number. Values here have that many, or
-/// far fewer.
+/// Bytes of a value that is certainly chained, and therefore no number. Values here have that many,
+/// or far fewer.
 const CHAINED_BYTES: usize = 20_000;
 
-/// What the model knows of an item.
+/// The model's knowledge of an item.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     flags: u32,
@@ -69,7 +69,7 @@ impl Random {
         }
     }
 
-    /// True if a fuzzer's bytes are used up.
+    /// `true` if a fuzzer's bytes are used up.
     pub fn is_exhausted(&self) -> bool {
         matches!(self, Self::Bytes(bytes) if bytes.len() == 0)
     }
@@ -87,7 +87,7 @@ impl Random {
     }
 }
 
-/// The engine, the model, and the second they both live in.
+/// The engine, the model, and their common second.
 pub struct World {
     worker: Worker,
     model: BTreeMap<Vec<u8>, Entry>,
@@ -178,8 +178,8 @@ impl World {
         }
     }
 
-    /// A new item's cas unique is the one asked for, or greater than that of the item before it.
-    /// If that had none, it is greater than every one so far. It is 0 where it need not have one.
+    /// A new item's cas unique is the requested one, or greater than that of the item before it. If
+    /// that had none, it is greater than every one so far. It is 0 if it need not have one.
     fn check_cas(&mut self, cas: u64, needs_cas: bool, explicit: Option<u64>, old: Option<u64>) {
         match (explicit, cas, old) {
             (Some(explicit), ..) => assert_eq!(cas, explicit),
@@ -190,8 +190,8 @@ impl World {
         self.last_cas = self.last_cas.max(cas);
     }
 
-    /// The cas unique that a reader was shown: if the item had none, it has got this one, and this
-    /// one is new.
+    /// The cas unique shown to a reader: if the item had none, it has got this one, and this one is
+    /// new.
     fn check_shown(&mut self, key: &[u8], cas: u64) {
         let last_cas = self.last_cas;
         let Some(entry) = self.live(key) else { return };
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Whether a reader asks for the cas unique.
+    /// A random choice whether a reader asks for the cas unique.
     fn wants_cas(&mut self) -> Cas {
         if self.random.one_in(3) { Cas::Needed } else { Cas::Any }
     }
@@ -304,7 +304,7 @@ impl World {
             && (unique != old.cas || unique == 0)
         {
             let is_newer = match old.cas {
-                // It will get one above all that are known. The store may have given out some more.
+                // It will get one above all known ones. The store may have given out some more.
                 0 => {
                     let is_newer = !self.worker.shared().store().is_older_cas(unique);
                     assert!(!is_newer || unique > self.last_cas);
@@ -408,7 +408,7 @@ impl World {
         if how.compare.is_some_and(|unique| unique != 0 && unique != old.cas) {
             return assert_eq!(counted, Counted::Exists);
         }
-        // What stands before the first blank counts, whatever follows.
+        // The part before the first blank counts, whatever follows.
         let blank = |byte: &u8| matches!(byte, b' ' | 9..=13);
         let word = old.value.iter().skip_while(|byte| blank(byte)).take_while(|byte| !blank(byte));
         let text = String::from_utf8(word.copied().collect()).ok();
@@ -566,11 +566,11 @@ impl World {
         }
     }
 
-    /// One command to both.
+    /// Sends one command to both.
     ///
     /// # Panics
     ///
-    /// Where their answers differ.
+    /// If their answers differ.
     pub fn step(&mut self) {
         let key = format!("key{}", self.random.below(12)).into_bytes();
         match self.random.below(100) {
