@@ -1,10 +1,10 @@
-//! A memory barrier in two halves: a light one for threads that pass it all the time, and a heavy
-//! one for the thread that seldom wants to know what the others do.
+//! A memory barrier in two halves: a light one for threads that pass it constantly, and a heavy one
+//! for the thread that rarely needs to know the others' state.
 //!
 //! A light half and a heavy half order like two SeqCst fences. Two light halves order nothing. The
 //! heavy half is the system call `membarrier`: each thread of the process that runs executes a
 //! barrier before it returns, and one that does not run executes one before it runs again. So the
-//! light half needs to hold back the compiler alone.
+//! light half only needs to hold back the compiler.
 //!
 //! Loom, Miri and ThreadSanitizer know no such call. There, both halves are fences.
 
@@ -48,7 +48,7 @@ mod system {
     }
 }
 
-/// Asks the system for heavy halves. `false`: it has none, and [`heavy`] is not to be called.
+/// Requests heavy halves from the system. `false`: it has none, and [`heavy`] must not be called.
 pub(crate) fn register() -> bool {
     system::register()
 }

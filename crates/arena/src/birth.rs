@@ -1,5 +1,5 @@
 //! The birth of an item as three bits of its shape: the number of invalidations before it was
-//! stored, by a code. `expiry::invalidation` says what a code stands for.
+//! stored, as a code. `expiry::invalidation` explains the codes.
 
 /// Bits of a shape below the code.
 pub const CODE_SHIFT: u32 = 29;
@@ -10,5 +10,5 @@ pub const CODES: u32 = 7;
 /// The code of an item that has the number behind its value.
 pub const STAMPED: u32 = CODES;
 
-/// In place of the code of an item that is born now: no item has it, so each is judged.
+/// Replaces the code of an item born now: no item has it, so each is judged.
 pub const NONE: u32 = 1;

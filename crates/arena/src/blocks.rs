@@ -10,20 +10,20 @@
 //!     word 3: the tick at which the bag was opened
 //! ```
 //!
-//! The tick serves the recovery after a crash alone: it is all that is left of the bags' order.
+//! Only the recovery after a crash uses the tick: nothing else is left of the bags' order.
 //!
 //! # Orderings
 //!
 //! A slot's item and a block's link are published with Release. Relaxed is enough for the rest: a
-//! claim only makes an index the claimer's own, an emptied slot is skipped whenever it is seen, and
-//! the numbers are statistics. `put` runs after a grace period, so no appender holds an old block.
+//! claim only assigns an index to the claimer, an emptied slot is always skipped, and the numbers
+//! are statistics. `put` runs after a grace period, so no appender holds an old block.
 //!
 //! # Why not a list through the items
 //!
 //! The Bag LRU paper links items by their own `next` pointers. A singly linked item can leave only
-//! when a pass reaches it. So every overwrite would pin a dead chunk until the cleaner comes by,
-//! and no page could be emptied without a walk over its whole class. Slots cost as many bytes as
-//! the pointer, and a pass reads references side by side, so it can fetch the items ahead of time.
+//! when a pass reaches it. So every overwrite would pin a dead chunk until the cleaner passes, and
+//! no page could be emptied without a walk over its whole class. Slots cost as many bytes as the
+//! pointer, and a pass reads adjacent references, so it can fetch the items ahead of time.
 
 use crate::ChunkRef;
 use crate::budget::Budget;
@@ -50,7 +50,7 @@ pub const SLOTS: u32 = WORDS - HEADER_WORDS;
 /// Blocks of a group (64 KiB).
 const GROUP: u32 = 256;
 const GROUP_BYTES: u64 = 64 << 10;
-/// Empty groups that are kept for the next blocks.
+/// Empty groups kept for the next blocks.
 #[cfg(not(loom))]
 const EMPTY_KEPT: u32 = 2;
 
@@ -66,7 +66,7 @@ pub struct Owner {
 }
 
 /// All blocks of one store. Blocks are taken from the first group that has one, so that the last
-/// groups become empty and give their memory back.
+/// groups become empty and free their memory.
 #[derive(Debug)]
 pub struct Blocks {
     words: Region<AtomicU32>,
@@ -81,11 +81,11 @@ struct FreeBlocks {
     groups: Vec<Group>,
     /// No group before this one has a free block.
     first_with_room: usize,
-    /// Groups that are charged and have no block in use.
+    /// Charged groups without a block in use.
     empty: u32,
 }
 
-/// Neighbouring blocks, which get their memory and give it back together.
+/// Neighbouring blocks, which get and free their memory together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     is_charged: bool,
@@ -169,7 +169,7 @@ impl Blocks {
         }
     }
 
-    /// Blocks of a group: none behind the last.
+    /// Blocks of a group: none after the last.
     fn blocks_of(&self, group: usize) -> u32 {
         // `Layout` keeps the words below 2^31, so every position fits.
         let limit = to_u32(self.words.len()) / WORDS;
@@ -189,8 +189,8 @@ impl Blocks {
         true
     }
 
-    /// Memory in a file for blocks is taken ahead of the appends to come, which cannot wait
-    /// until its file system has room. Returns the bytes that could not be had.
+    /// Takes memory in a file for blocks ahead of appends, which cannot wait until its file system
+    /// has room. Returns the number of bytes that it did not get.
     #[cfg(not(loom))]
     pub fn reserve(&self, budget: &Budget) -> u64 {
         if !self.words.is_in_file() {
@@ -215,7 +215,7 @@ impl Blocks {
         0
     }
 
-    /// Takes back a block whose slots are all empty and that no appender can still hold.
+    /// Takes back a block whose slots are all empty and that no appender can still use.
     pub fn put(&self, block: BlockId) {
         let mut free = self.free.lock();
         let number = (block / GROUP) as usize;
@@ -229,7 +229,7 @@ impl Blocks {
         self.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Gives the memory of empty groups back, but for a few.
+    /// Frees the memory of empty groups, except a few.
     #[cfg(not(loom))]
     pub fn give_back(&self, budget: &Budget) {
         let mut free = self.free.lock();

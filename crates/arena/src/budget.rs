@@ -1,9 +1,9 @@
-//! The memory limit: all memory that is resident on the store's behalf is charged here.
+//! The memory limit: all memory that is resident for the store is charged here.
 //!
 //! Pages for items are taken only if they fit (`try_charge`). Index, bag blocks and connection
-//! buffers are charged without a check, because the work at hand cannot wait for them; the cleaner
-//! then gives pages back until the sum fits again. So the sum stays within the limit plus what was
-//! charged since the cleaner's last step. A store that evicts nothing gives back only what is free.
+//! buffers are charged without a check, because the current work cannot wait for them; the cleaner
+//! then frees pages until the sum fits again. So the sum stays within the limit plus what was
+//! charged since the cleaner's last step. A store that evicts nothing frees only free pages.
 //!
 //! # Full file systems
 //!
@@ -22,11 +22,11 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct Budget {
     limit: AtomicU64,
     used: AtomicU64,
-    /// Of the bytes in use those that were taken.
+    /// The bytes in use that were taken.
     taken: AtomicU64,
     /// The bytes taken when the file system was found full; `u64::MAX` if it was not.
     full_at: AtomicU64,
-    /// Bytes to be taken before any page.
+    /// Bytes that must be taken before any page.
     wanted: AtomicU64,
 }
 
@@ -48,7 +48,7 @@ impl Budget {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the bytes allowed. What is in use beyond them stays in use.
+    /// Changes the bytes allowed. Excess bytes stay in use.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::Relaxed);
     }
@@ -111,12 +111,12 @@ impl Budget {
         self.refund(bytes);
     }
 
-    /// The file system may have room again.
+    /// Notes that the file system may have room again.
     pub fn forget_full(&self) {
         self.full_at.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Sets the bytes that are to be taken before any page.
+    /// Sets the bytes that must be taken before any page.
     pub fn set_wanted(&self, bytes: u64) {
         self.wanted.store(bytes, Ordering::Relaxed);
     }
@@ -140,7 +140,7 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes in use beyond the limit, or wanted beyond what the file system has room for.
+    /// Bytes in use beyond the limit, or wanted beyond the room of the file system.
     pub fn excess(&self) -> u64 {
         let taken = self.taken.load(Ordering::Relaxed) + self.wanted();
         let beyond_file = taken.saturating_sub(self.full_at.load(Ordering::Relaxed));
@@ -161,10 +161,10 @@ mod tests {
         assert_eq!((budget.used(), budget.excess()), (400, 0));
         assert!(!budget.try_take(1, || panic!("asked again")));
         assert!(!budget.take(1, || panic!("asked again")));
-        // Other memory is not the file's.
+        // Other memory does not belong to the file.
         budget.charge(50);
         assert_eq!((budget.excess(), budget.has_room(1)), (0, false));
-        // What bags and index want comes before pages.
+        // Memory for bags and index comes before pages.
         budget.set_wanted(60);
         assert_eq!(budget.excess(), 60);
         budget.give_back(100);

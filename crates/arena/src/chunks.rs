@@ -10,18 +10,18 @@
 //! 2. They are read (`bytes`) only while the chunk is linked or its grace period runs: by a reader
 //!    that found it inside a section, by a holder of a pin, or by its owner.
 //!
-//! The header's `shape` says what a chunk is. With a key length over zero it is an item. Otherwise
-//! it is free, a draft, or a piece of a chained value. `pos` is not zero exactly while an item is
-//! linked.
+//! The header's `shape` gives the kind of a chunk. With a key length over zero it is an item.
+//! Otherwise it is free, a draft, or a piece of a chained value. `pos` is not zero exactly while an
+//! item is linked.
 //!
-//! Behind the header an item has these fields, where its shape says so, then its key:
+//! Behind the header an item has these fields, if its shape says so, then its key:
 //!
 //! ```text
 //!     cas unique (8)  client flags (4)  of a chained item: value length, pins, first piece (12)
 //! ```
 //!
-//! A piece has its link there (8). These are atomics, too: none of the bytes that `bytes` gives
-//! out while others may change them.
+//! A piece has its link there (8). These are atomics, too, and not among the bytes that `bytes`
+//! gives out while others may change them.
 //!
 //! Relaxed is enough for the chain descriptor's words: they are written before the head is linked,
 //! and published with it.
@@ -43,7 +43,7 @@ pub struct Header {
     pub pos: AtomicU32,
     /// An item's recency mark (see `lru::recency`). A piece's head. The next free chunk.
     pub recency: AtomicU32,
-    /// Second of death since the store's start; zero is never. The free chunk before this one.
+    /// Second of expiry since the store's start; zero is never. The free chunk before this one.
     pub deadline: AtomicU32,
     /// Kind of the chunk, and facts about the item: see `Shape`.
     pub shape: AtomicU32,
@@ -74,14 +74,14 @@ pub const SLACK_BYTES: usize = 4096;
 /// First byte of an item that [`Arena::prefetch_item`] may not have fetched.
 const FETCHED_BYTES: usize = 112;
 
-/// End of what [`Arena::prefetch_rest`] fetches: a larger value does not stay in the nearest cache
-/// until it is copied.
+/// End of the bytes that [`Arena::prefetch_rest`] fetches: a larger value does not stay in the
+/// nearest cache until it is copied.
 const FETCHED_BYTES_MAX: usize = 4096;
 
 const _: () = assert!(HEADER == 16 && ALIGNMENT == align_of::<AtomicU64>());
 
 /// The decoded `shape` word: key length (8 bits), inline value length (14), seven facts, birth (3).
-/// The greatest length, which no inline value has, is that of a chained one.
+/// The maximum length, which no inline value has, marks a chained one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape(pub u32);
 
@@ -107,7 +107,7 @@ impl Shape {
     pub const DRAFT: u32 = 2 << 8;
     /// A piece of a chained value.
     pub const PIECE: u32 = 3 << 8;
-    /// A piece that has left its chain, since another chunk took its place.
+    /// A piece that has left its chain, because another chunk replaced it.
     pub const MOVED: u32 = 4 << 8;
     /// A free chunk that a thread keeps.
     pub const KEPT: u32 = 5 << 8;
@@ -171,15 +171,15 @@ impl Shape {
         self.0 >> birth::CODE_SHIFT
     }
 
-    /// `true` if it is not deleted, and its birth has this code, as it stands in a shape. Nearly
-    /// every item is plain, and one comparison tells.
+    /// `true` if it is not deleted, and its birth has this code, in its form in a shape. Nearly
+    /// every item is plain, and one comparison shows it.
     #[inline]
     #[must_use]
     pub fn is_plain(self, plain: u32) -> bool {
         self.0 & (7 << birth::CODE_SHIFT | Self::DELETED) == plain
     }
 
-    /// The end of what the chunk holds, counted from its start.
+    /// The end of the chunk's contents, counted from its start.
     #[inline]
     #[must_use]
     pub fn end(self) -> usize {
@@ -223,7 +223,7 @@ impl Shape {
 #[derive(Debug)]
 pub struct Arena {
     words: Region<AtomicU64>,
-    /// Offset of the last header that the words have room for.
+    /// Offset of the last header that fits into the words.
     last: usize,
     names: Names,
 }
@@ -262,13 +262,13 @@ impl Arena {
         self.words.commit(page * words, words)
     }
 
-    /// Gives a page's memory back to the system. No chunk of it is in use.
+    /// Returns a page's memory to the system. No chunk of it is in use.
     pub fn release_page(&self, page: usize) {
         let words = self.page_words();
         self.words.release(page * words, words);
     }
 
-    /// Gives back the memory of these pages, none of which is in use.
+    /// Returns the memory of these pages, none of which is in use.
     pub fn release_pages(&self, pages: std::ops::Range<usize>) {
         let words = self.page_words();
         self.words.release(pages.start * words, pages.len() * words);
@@ -278,8 +278,8 @@ impl Arena {
         (1 << self.names.page_shift()) / size_of::<AtomicU64>()
     }
 
-    /// Notes the size of the chunks that a page is cut into from now on. Nobody has a chunk of it,
-    /// or walks over it.
+    /// Records the size of the chunks that a page is cut into from now on. No thread has a chunk of
+    /// it, or walks over it.
     pub fn cut_into(&self, page: usize, chunk_bytes: usize) {
         self.names.cut_into(page, chunk_bytes);
     }
@@ -296,7 +296,7 @@ impl Arena {
         self.names.page_of(chunk)
     }
 
-    /// The place of `chunk` in its page, whose chunks have this size. `None` if no chunk begins
+    /// The place of `chunk` in its page, whose chunks have this size. `None` if no chunk starts
     /// there.
     #[inline]
     pub fn place_of(&self, chunk: ChunkRef, chunk_bytes: usize) -> Option<usize> {
@@ -308,7 +308,7 @@ impl Arena {
         self.names.offset(chunk)
     }
 
-    /// The head of the item of which `chunk` is a piece. `None` if it has become something else.
+    /// The head of the item of which `chunk` is a piece. `None` if it is no longer a piece.
     pub fn head_of_piece(&self, chunk: ChunkRef) -> Option<ChunkRef> {
         let header = self.header(chunk);
         // Acquire: partner of the Release in the store's `linked::link`, which marks an item in the
@@ -327,7 +327,7 @@ impl Arena {
         self.header_at(self.offset(chunk))
     }
 
-    /// The header at what [`Self::offset`] said of a reference.
+    /// The header at the offset that [`Self::offset`] returned for a reference.
     #[inline(always)]
     fn header_at(&self, offset: usize) -> &Header {
         assert!(offset <= self.last, "chunk reference outside of the arena");
@@ -356,7 +356,7 @@ impl Arena {
     }
 
     /// Fetches the lines of an item that [`Self::prefetch_item`] leaves out. Its header should have
-    /// arrived; of a chunk that is no item any more, this fetches lines of no use.
+    /// arrived; for a chunk that is no longer an item, this fetches useless lines.
     #[inline(always)]
     pub fn prefetch_rest(&self, chunk: ChunkRef) {
         let offset = self.offset(chunk);
@@ -382,7 +382,7 @@ impl Arena {
         unsafe { base.add(offset) }
     }
 
-    /// Where `len` bytes from `at` on begin, which the caller promises to lie within the chunk.
+    /// Start of the `len` bytes from `at` on, which the caller guarantees to lie within the chunk.
     #[inline(always)]
     fn range(&self, header: &Header, at: usize, len: usize) -> *mut u8 {
         let base = self.words.base().as_ptr();
@@ -474,8 +474,8 @@ impl Arena {
         self.is_pinned(retired)
     }
 
-    /// Keeps a head from being freed before a piece that leaves its chain is. `false` if too many
-    /// of its pieces are on their way already. The caller holds the head's stripe.
+    /// Keeps a head from being freed before a piece that leaves its chain. `false` if too many of
+    /// its pieces are already leaving. The caller holds the head's stripe.
     #[must_use]
     pub fn keep_head(&self, head: ChunkRef) -> bool {
         if self.pins(head) / chain::MOVED == u32::MAX / chain::MOVED {
@@ -496,8 +496,8 @@ impl Arena {
         self.header(piece).recency.load(Ordering::Relaxed)
     }
 
-    /// Adds the chunks of what is being freed to `into`: an item's pieces, if it is chained, and
-    /// its head. A moved piece lets go of its head.
+    /// Adds the chunks being freed to `into`: an item's pieces, if it is chained, and its head. A
+    /// moved piece releases its head.
     pub fn chunks_of(&self, chunk: ChunkRef, into: &mut Vec<ChunkRef>) {
         let shape = self.header(chunk).shape();
         if shape == Shape(Shape::MOVED) {

@@ -1,4 +1,4 @@
-//! The record of a clean end as a row of numbers. A reader believes nothing: any number may be
+//! The record of a clean end as a row of numbers. A reader trusts nothing: any number may be
 //! missing.
 
 /// Numbers, written one after the other.
@@ -20,7 +20,7 @@ impl Writer {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// Writes a number of things.
+    /// Writes a count.
     pub fn count(&mut self, number: usize) {
         self.number(number as u64);
     }
@@ -33,7 +33,7 @@ impl Writer {
 }
 
 impl<'b> Reader<'b> {
-    /// A reader of what a [`Writer`] wrote, or of anything else.
+    /// A reader of a [`Writer`]'s output, or of any other bytes.
     #[must_use]
     pub fn new(bytes: &'b [u8]) -> Self {
         Self { rest: bytes }
@@ -46,7 +46,7 @@ impl<'b> Reader<'b> {
         Some(u64::from_le_bytes(*number))
     }
 
-    /// The next number if it fits where it is going.
+    /// The next number if it fits the target type.
     pub fn small<T: TryFrom<u64>>(&mut self) -> Option<T> {
         T::try_from(self.number()?).ok()
     }
@@ -56,7 +56,7 @@ impl<'b> Reader<'b> {
         self.small().filter(|&index| index < end)
     }
 
-    /// The next row of numbers. A count beyond the bytes is refused before room is made for it.
+    /// The next row of numbers. A count beyond the bytes is refused before memory is taken for it.
     pub fn numbers<T: TryFrom<u64>>(&mut self) -> Option<Vec<T>> {
         let count: usize = self.small()?;
         if count > self.rest.len() / size_of::<u64>() {

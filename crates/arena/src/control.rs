@@ -1,4 +1,4 @@
-//! Control words: facts besides items that outlive the process, because an acknowledged command
+//! Control words: facts other than items that outlive the process, because an acknowledged command
 //! changed them.
 //!
 //! In a memory file they are always up to date, so a start after a crash finds them as they were.
@@ -19,24 +19,24 @@ pub struct Control {
     pub ticks: CachePadded<[AtomicU64; 256]>,
     /// Bytes of all bags that were closed: the clock by which classes are compared.
     pub turnover: CachePadded<AtomicU64>,
-    /// Bytes of the chunks of each fitted class; 0 where there is none.
+    /// Bytes of the chunks of each fitted class; 0 if there is none.
     pub fitted: CachePadded<[AtomicU32; FITTED_MAX]>,
-    /// Second at which everything dies; 0 is never, and 1 is a flush under way.
+    /// Second at which all items die; 0 is never, and 1 is a flush under way.
     flush_at: CachePadded<AtomicU32>,
 }
 
-/// Most slab classes whose chunk size was chosen by the items that came.
+/// Maximum number of slab classes whose chunk size follows the arriving items.
 pub const FITTED_MAX: usize = 16;
 
 /// A flush that has been claimed and is not done yet.
 const FLUSHING: u32 = 1;
 
 impl Control {
-    /// The first cas unique is 1: 0 names no item. A tick begins at `first_tick`, and does so anew
-    /// where an earlier process has left one that is out of range.
+    /// Sets the first cas unique to 1: 0 names no item. A tick starts at `first_tick`, and restarts
+    /// there if an earlier process has left one that is out of range.
     pub fn begin(&self, first_tick: u64, last_tick: u64) {
         let order = Ordering::Relaxed;
-        // It fails where the words are those of an earlier process.
+        // It fails if the words are those of an earlier process.
         let _ = self.cas.compare_exchange(0, 1, order, order);
         let is_strange = |tick: &&AtomicU64| !(first_tick..last_tick).contains(&tick.load(order));
         self.ticks.iter().filter(is_strange).for_each(|tick| tick.store(first_tick, order));
@@ -50,7 +50,7 @@ impl Control {
         self.flush_at.store(at_secs, Ordering::Relaxed);
     }
 
-    /// `true` if a scheduled flush is due, and the caller is to do it. The caller then calls
+    /// `true` if a scheduled flush is due, and the caller must do it. The caller then calls
     /// `flush_done`.
     #[inline]
     pub fn claim_flush(&self, now_secs: u32) -> bool {
@@ -61,10 +61,10 @@ impl Control {
             && self.flush_at.compare_exchange(at, FLUSHING, order, order).is_ok()
     }
 
-    /// The claimed flush is done.
+    /// Records that the claimed flush is done.
     pub fn flush_done(&self) {
         let order = Ordering::Relaxed;
-        // It fails where another flush has been scheduled since.
+        // It fails if another flush has been scheduled since.
         let _ = self.flush_at.compare_exchange(FLUSHING, 0, order, order);
     }
 

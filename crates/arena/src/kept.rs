@@ -1,23 +1,23 @@
 //! Free chunks of one size that a thread keeps for its next stores.
 //!
-//! Each thread has such a list for each size, on cache lines of its own, so that neither a store
-//! nor the chunk that it frees touches a line of other threads. The list is short, and its lock is
-//! hardly ever waited for: others come only to take back the chunks of a page that is wanted, or
-//! because they found no free chunk elsewhere.
+//! Each thread has such a list for each size, on separate cache lines, so that neither a store nor
+//! the chunk that it frees touches a line of other threads. The list is short, and its lock is
+//! rarely contended: others come only to take back the chunks of a wanted page, or because they
+//! found no free chunk elsewhere.
 //!
 //! # Laws
 //!
-//! 1. Whoever wants all chunks of a page first announces that ([`Keeping::refuses`] sees it), and
-//!    then takes back what the lists have of it ([`KeptChunks::give_up`]).
-//! 2. A list looks for the announcement under its own lock. So a chunk of that page either comes to
-//!    the list before it is searched, and is found, or sees the announcement, and is not kept.
-//! 3. A chunk that moves from the common list to this one does so under this one's lock. So it is
-//!    in the one or the other for whoever takes that lock.
+//! 1. A thread that wants all chunks of a page first announces that ([`Keeping::refuses`] sees it),
+//!    and then takes back the chunks of it in the lists ([`KeptChunks::give_up`]).
+//! 2. A list checks for the announcement under its own lock. So a chunk of that page either enters
+//!    the list before the search and is found, or sees the announcement and is not kept.
+//! 3. A chunk that moves from the common list to this one does so under this one's lock. So a
+//!    thread that takes that lock finds it in one of them.
 //!
 //! # Orderings
 //!
 //! Relaxed is enough for the copies of the numbers, which are hints and statistics. The lock orders
-//! all else.
+//! everything else.
 
 use crate::ChunkRef;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
@@ -28,7 +28,7 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// Most chunks that a thread keeps. List, lock and numbers fill two lines.
+/// Maximum number of chunks that a thread keeps. List, lock and numbers fill two lines.
 #[cfg(not(loom))]
 pub const KEPT_MAX: usize = 25;
 /// Few, so that a model reaches the end of a list.
@@ -49,7 +49,7 @@ pub struct KeptChunks {
 struct List {
     chunks: [ChunkRef; KEPT_MAX],
     len: u32,
-    /// Most that it may have; zero until the thread has taken a chunk.
+    /// Its maximum number; zero until the thread has taken a chunk.
     most: u32,
 }
 
@@ -58,7 +58,7 @@ pub trait Keeping {
     /// `true` if all chunks of this one's page are wanted elsewhere.
     fn refuses(&self, chunk: ChunkRef) -> bool;
 
-    /// Marks a chunk as one that is free and kept.
+    /// Marks a chunk as free and kept.
     fn mark(&self, chunk: ChunkRef);
 }
 
@@ -67,14 +67,14 @@ pub trait Keeping {
 pub struct Refill<I> {
     /// The first is for use; the others are kept, as far as there is room.
     pub chunks: I,
-    /// Most that the list may keep from now on.
+    /// Maximum number that the list may keep from now on.
     pub most: usize,
 }
 
 impl KeptChunks {
-    /// The chunk that was kept last, for a new item or piece. An empty list asks `refill` for
-    /// chunks, under its lock (law 3), and takes no more than half of what it may keep. `soon` is
-    /// called with the chunk that the next call will return, if that is known.
+    /// The chunk that was kept last, for a new item or piece. An empty list gets chunks from
+    /// `refill`, under its lock (law 3), and takes at most half of its maximum. `soon` is called
+    /// with the chunk that the next call will return, if that is known.
     #[inline(always)]
     pub fn take<I: Iterator<Item = ChunkRef>>(
         &self,
@@ -90,14 +90,14 @@ impl KeptChunks {
             soon(next);
         }
         self.len.store(list.len, Ordering::Relaxed);
-        // Only the list's thread takes chunks by this, so nothing is lost.
+        // Only the list's thread takes chunks this way, so nothing is lost.
         let taken = self.taken.load(Ordering::Relaxed);
         self.taken.store(taken + 1, Ordering::Relaxed);
         Some(chunk)
     }
 
-    /// Keeps what it may of these free chunks. Returns the others through `back`, and if the list
-    /// is full some older ones as well, so that most calls find room.
+    /// Keeps as many of these free chunks as it may. Returns the others through `back`, and if the
+    /// list is full some older ones as well, so that most calls find room.
     #[inline]
     pub fn keep(&self, chunks: &[ChunkRef], how: &impl Keeping, back: &mut Vec<ChunkRef>) {
         let mut list = self.list.lock();
@@ -134,7 +134,7 @@ impl KeptChunks {
     }
 
     /// Removes the older half of the chunks for another thread, at least one if there is any, and
-    /// adds them to `into`. Nothing, if the list's own thread is at work on it.
+    /// adds them to `into`. Removes nothing if the list's own thread is using it.
     pub fn share(&self, into: &mut Vec<ChunkRef>) {
         let Some(mut list) = self.list.try_lock() else { return };
         let left = list.len / 2;
@@ -142,7 +142,7 @@ impl KeptChunks {
         self.len.store(list.len, Ordering::Relaxed);
     }
 
-    /// Lets the list keep no more than this many chunks. Those beyond go to `back`.
+    /// Limits the list to this many chunks. Those beyond go to `back`.
     pub fn limit(&self, most: usize, back: &mut Vec<ChunkRef>) {
         let mut list = self.list.lock();
         list.most = list.most.min(to_u32(most));
@@ -192,7 +192,7 @@ impl List {
         Some(first)
     }
 
-    /// Removes the oldest chunks but for `left`.
+    /// Removes the oldest chunks except `left`.
     fn shrink_to(&mut self, left: u32, back: &mut Vec<ChunkRef>) {
         let len = self.len as usize;
         let surplus = self.len.saturating_sub(left) as usize;

@@ -15,8 +15,7 @@
 //!     kept                                   free chunks that a thread keeps
 //! ```
 //!
-//! Safe functions stay sound whatever they are given. ARCHITECTURE.md lists the files with unsafe
-//! code.
+//! Safe functions stay sound for any arguments. ARCHITECTURE.md lists the files with unsafe code.
 #![deny(unsafe_code)]
 
 mod barrier;

@@ -1,14 +1,14 @@
-//! Cache lines that writes of different threads contend for, counted.
+//! Counts cache lines that writes of different threads contend for.
 //!
 //! With the feature `schedule`, a recording notes each load and store of [`crate::sync`] by the
 //! line of 64 bytes in which it lies. A store is *contended* if another thread has loaded from the
 //! line or stored to it since this one last stored there: a processor has to take such a line from
 //! another one, which has to fetch it again. Taking a lock stores to each line of the lock and of
-//! what it guards, as far as that does not lie behind a pointer.
+//! what it guards, except memory behind a pointer.
 //!
-//! The threads of a recording are names that one thread of the system takes in turn
-//! ([`act_as`]), so that the counts are the same in each run. Memory that is no atomic is not
-//! seen: keys and values, and what a lock guards behind a pointer.
+//! The threads of a recording are names that one system thread takes in turn ([`act_as`]), so that
+//! the counts are the same in each run. Memory other than atomics is not seen: keys and values, and
+//! memory that a lock guards behind a pointer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use crate::LINE_BYTES;
 
-/// Threads of a recording at the most.
+/// Maximum number of threads of a recording.
 pub const THREADS_MAX: u8 = 8;
 
 /// The kind of memory in which a line lies: the type of the region; elsewhere, of the atomic or the
@@ -28,7 +28,7 @@ pub type Contended = BTreeMap<Kind, usize>;
 
 #[derive(Debug, Default)]
 struct Recorder {
-    /// By line: for each thread a bit that another one was there since it last was.
+    /// By line: a bit for each thread, set if another one was there since it last was.
     foreign: HashMap<usize, u8>,
     /// Lines, and the type of what was stored to.
     contended: BTreeMap<usize, Kind>,
@@ -41,7 +41,7 @@ thread_local! {
     static RECORDER: RefCell<Recorder> = RefCell::default();
 }
 
-/// Records what follows as the work of this thread, below [`THREADS_MAX`]; `None`: as nobody's.
+/// Records later accesses as this thread's, below [`THREADS_MAX`]; `None`: as no thread's.
 ///
 /// # Panics
 ///
@@ -65,10 +65,10 @@ pub fn take() -> Contended {
     })
 }
 
-/// A region of this thread of the system was made.
+/// Notes that this system thread made a region.
 pub(crate) fn note_region(addresses: Range<usize>, kind: Kind) {
     RECORDER.with_borrow_mut(|recorder| {
-        // One that was unmapped may have been here.
+        // An unmapped region may have been here.
         recorder.regions.retain(|(other, _)| !overlap(other, &addresses));
         recorder.regions.push((addresses, kind));
     });
@@ -78,13 +78,13 @@ fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// A load from this atomic.
+/// Notes a load from this atomic.
 #[inline]
 pub(crate) fn loaded<T>(atomic: &T) {
     touch(atomic, false);
 }
 
-/// A store to this atomic, or to all of what a lock guards.
+/// Notes a store to this atomic, or to all of the memory that a lock guards.
 #[inline]
 pub(crate) fn stored<T>(to: &T) {
     touch(to, true);
@@ -113,8 +113,8 @@ impl Recorder {
         let own = 1 << thread;
         let foreign = self.foreign.entry(line).or_default();
         let Some(kind) = stored else {
-            // Others have to be told of the next store. That this thread has the line now makes
-            // none of its own stores free: others have it as well.
+            // Others must be informed of the next store. This thread's ownership makes none of its
+            // own stores free, because others have the line as well.
             *foreign |= !own;
             return;
         };

@@ -1,4 +1,4 @@
-//! Names of chunks: what the 31 bits of a reference mean.
+//! Names of chunks: the meaning of the 31 bits of a reference.
 //!
 //! A reference is one more than a number of 31 bits, so that zero names no chunk and the top bit
 //! stays free for the table. The number is one of two things:
@@ -7,7 +7,7 @@
 //! * the chunk's page, and its place among the page's chunks. That reaches over any memory whose
 //!   chunks can be counted: a page has no more chunks than its references have places.
 //!
-//! A place costs a lookup of the size of the page's chunks, so the first is used where it reaches.
+//! A place costs a lookup of the size of the page's chunks, so offsets are used where they suffice.
 
 use crate::ChunkRef;
 use crate::region::Region;
@@ -19,19 +19,19 @@ pub const ALIGNMENT: usize = 8;
 
 const UNIT_SHIFT: u32 = ALIGNMENT.trailing_zeros();
 
-/// Where a reference leads that names no page: behind any arena, and far from the largest number.
+/// Target of a reference that names no page: behind any arena, and far from the largest number.
 const NOWHERE: usize = usize::MAX / 2;
 
 /// The references to the chunks of one arena.
 #[derive(Debug)]
 pub struct Names {
     page_shift: u32,
-    /// Bits of a reference that are not the page's.
+    /// Bits of a reference that do not name the page.
     bits_in_page: u32,
-    /// Where references name places, the bytes of each page's chunks.
+    /// If references name places, the bytes of each page's chunks.
     ///
-    /// Relaxed: whoever has a chunk learned of it by a Release and an Acquire, and the sizes change
-    /// only while nobody can have one (see [`Names::cut_into`]).
+    /// Relaxed: a thread that has a chunk learned of it by a Release and an Acquire, and the sizes
+    /// change only while no thread can have one (see [`Names::cut_into`]).
     chunk_bytes: Option<Region<AtomicU32>>,
 }
 
@@ -56,8 +56,8 @@ impl Names {
         self.page_shift
     }
 
-    /// Notes the size of the chunks that a page is cut into from now on. Nobody has a chunk of it,
-    /// or walks over it.
+    /// Records the size of the chunks that a page is cut into from now on. No thread has a chunk of
+    /// it, or walks over it.
     pub(crate) fn cut_into(&self, page: usize, chunk_bytes: usize) {
         if let Some(sizes) = &self.chunk_bytes {
             debug_assert!(
@@ -85,7 +85,7 @@ impl Names {
         number_of(chunk) >> self.bits_in_page
     }
 
-    /// The place of `chunk` in its page, whose chunks have this size. `None` if no chunk begins
+    /// The place of `chunk` in its page, whose chunks have this size. `None` if no chunk starts
     /// there.
     #[inline]
     pub(crate) fn place_of(&self, chunk: ChunkRef, chunk_bytes: usize) -> Option<usize> {
@@ -97,8 +97,8 @@ impl Names {
         at.is_multiple_of(chunk_bytes).then(|| at / chunk_bytes)
     }
 
-    /// The chunk's first byte, counted from the arena's. For what names no chunk it is any number,
-    /// to which the bytes of a chunk can be added.
+    /// The chunk's first byte, counted from the arena's. For a reference that names no chunk it is
+    /// any number to which the bytes of a chunk can be added.
     #[inline(always)]
     pub(crate) fn offset(&self, chunk: ChunkRef) -> usize {
         match &self.chunk_bytes {
@@ -107,7 +107,7 @@ impl Names {
         }
     }
 
-    /// Not inlined, so that a store without places has next to nothing of it on its way.
+    /// Not inlined, so that a store without places has almost none of its code on its path.
     #[inline(never)]
     fn offset_by_place(&self, sizes: &Region<AtomicU32>, chunk: ChunkRef) -> usize {
         let page = self.page_of(chunk);
@@ -121,7 +121,7 @@ impl Names {
     }
 }
 
-/// What a reference is one more than. Zero makes the largest number, which names nothing.
+/// The number below a reference. Zero gives the largest number, which names nothing.
 #[inline]
 fn number_of(chunk: ChunkRef) -> usize {
     (chunk as usize).wrapping_sub(1)
@@ -134,7 +134,7 @@ mod tests {
 
     const PAGE: usize = 1 << 20;
 
-    /// Chunks of every size up to 16 KiB have names, each one of its own, that lead to them.
+    /// Chunks of every size up to 16 KiB have distinct names that lead to them.
     fn all_have_names(names: &Names, pages: [usize; 2], least: usize) {
         for chunk_bytes in (least..=16 << 10).step_by(ALIGNMENT) {
             for page in pages {
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// Outdated words are taken for references, too.
+    /// Outdated words are also taken for references.
     #[test]
     fn what_names_no_chunk_leads_nowhere_near_the_end_of_numbers() {
         let names = Names::by_place(PAGE, 14, Region::reserve(8).unwrap());

@@ -8,19 +8,19 @@
 //!
 //! There is one global epoch, a counter that starts at 1, and one slot for each registered thread.
 //! A slot has a word that is either `OFFLINE` or the epoch its thread last announced, and another
-//! that says whether the thread is in a section.
+//! that shows whether the thread is in a section.
 //!
 //! * *Online.* Before its first lookup a thread reads the global epoch and stores it into its slot.
-//!   This begins a turn.
-//! * *Quiescent.* Between batches a thread holds no reference. It says so by announcing the global
-//!   epoch again; when the epoch has not changed there is nothing to say, and the call is two
+//!   This starts a turn.
+//! * *Quiescent.* Between batches a thread holds no reference. It announces this by storing the
+//!   global epoch again; if the epoch has not changed, no store is needed, and the call is two
 //!   loads.
 //! * *Offline.* A thread about to block in the poller holds no reference for as long as it blocks.
 //! * *Section.* Within a turn, lookups are made in sections, each between `enter` and `leave`.
-//! * *Advance.* Anyone may move the epoch from `g` to `g + 1` once every online slot shows `g`.
+//! * *Advance.* Any thread may move the epoch from `g` to `g + 1` once every online slot shows `g`.
 //! * *Forced advance.* Likewise, but a slot passes as well if its thread is in no section.
-//! * *Retire.* A thread that unlinked something reads the epoch *after* the unlinking stores and
-//!   remembers it as the tag `t`. What has tag `t` is free when the epoch has reached `t + 2`.
+//! * *Retire.* A thread that unlinked items reads the epoch *after* the unlinking stores and
+//!   remembers it as the tag `t`. Memory with tag `t` is free when the epoch has reached `t + 2`.
 //!
 //! # Laws
 //!
@@ -48,17 +48,17 @@
 //!   before `A`, and the retiring thread read `t` after `R`, so `R` precedes `A`. The lookups come
 //!   after `A`: they see the unlinking, and the section does not find the item.
 //! * *The slot showed an earlier turn, or that the thread was offline before.* Then the scan came
-//!   before the announcement: `S(t + 1)` precedes `A`, and so does `R`. The section does not find
-//!   the item.
+//!   before the announcement: `S(t + 1)` precedes `A`, and therefore `R` precedes `A`. The section
+//!   does not find the item.
 //! * *The thread was in no section, whatever the slot showed.* `B(t + 1)` is a barrier in the
-//!   section's thread, too. If the lookups come after it, they see what was unlinked before `R`. If
-//!   a lookup came before it, `enter` did so, too, and the scan sees that store or a later one. It
-//!   saw that the thread was outside: stored with Release by this section's `leave` or a later one,
-//!   so after the last use, and the scan loads it with Acquire.
+//!   section's thread, too. If the lookups come after it, they see the unlinking before `R`. If a
+//!   lookup came before it, `enter` came before it, too, and the scan sees that store or a later
+//!   one. It saw that the thread was outside: stored with Release by this section's `leave` or a
+//!   later one, so after the last use, and the scan loads it with Acquire.
 //!
-//! So whoever found the item has used it for the last time before the scan ends. The epoch hands
-//! this on: each advance is an AcqRel exchange and `is_safe` an Acquire load. The section's last
-//! use therefore happens before the reuse.
+//! So every thread that found the item has used it for the last time before the scan ends. The
+//! epoch passes this on: each advance is an AcqRel exchange and `is_safe` an Acquire load. The
+//! section's last use therefore happens before the reuse.
 //!
 //! `online` stores with Release too, although nothing is held then: a scan that reads the value
 //! stored by `online` has not read the one stored by `offline` before it, and must still be ordered
@@ -69,14 +69,14 @@
 //! A batch costs two loads, and a section two stores to the thread's own line. A retirement costs
 //! one fence; one tag may serve any number of items unlinked before it. A forced advance costs a
 //! system call, and an interrupt on each processor that runs a thread of the process: it is for
-//! those who would have to wait otherwise.
+//! threads that would otherwise have to wait.
 //!
-//! A thread that stops within a section stops all reclamation, which is why nothing is held across
-//! I/O. One that stops between sections stops nobody.
+//! A thread that stops within a section stops all reclamation, so nothing is held across I/O. One
+//! that stops between sections stops no other.
 //!
 //! Source: P. McKenney's quiescent-state-based reclamation, with the epoch counter of K. Fraser's
-//! "Practical lock-freedom" (2004). Barriers that one side alone pays for: P. McKenney and
-//! M. Desnoyers, "sys_membarrier" (2010).
+//! "Practical lock-freedom" (2004). Barriers that only one side pays for: P. McKenney and M.
+//! Desnoyers, "sys_membarrier" (2010).
 
 use crate::barrier;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
@@ -91,7 +91,7 @@ mod tests;
 /// Content of a slot whose thread holds no reference and makes no lookup.
 const OFFLINE: u64 = 0;
 
-/// The epoch at start: the least that is not [`OFFLINE`].
+/// The epoch at start: the smallest that is not [`OFFLINE`].
 const FIRST: u64 = 1;
 
 /// Epochs from a tag to the moment when memory with that tag is free; argued above.
@@ -107,7 +107,7 @@ pub struct Qsbr {
     can_force: bool,
 }
 
-/// The announcements of one thread, the only one that stores them.
+/// The announcements of one thread, which alone stores them.
 #[derive(Debug)]
 pub struct Slot {
     /// The epoch announced last, or [`OFFLINE`].
@@ -121,7 +121,7 @@ impl Slot {
         Self { epoch: AtomicU64::new(OFFLINE), section: AtomicU32::new(0) }
     }
 
-    /// Begins a section: lookups after this are protected until [`leave`](Self::leave). The slot is
+    /// Starts a section: lookups after this are protected until [`leave`](Self::leave). The slot is
     /// online.
     #[inline]
     pub fn enter(&self) {
@@ -183,27 +183,26 @@ impl Qsbr {
         Arc::clone(&self.slots[slot])
     }
 
-    /// Gives the slot back, offline. The thread holds no reference and makes no lookup under it any
-    /// more.
+    /// Returns the slot, offline. The thread holds no reference and makes no more lookups under it.
     pub fn unregister(&self, slot: usize) {
         self.offline(slot);
         self.taken.lock()[slot] = false;
     }
 
-    /// Begins a turn: lookups after this, within sections, are protected.
+    /// Starts a turn: lookups after this, within sections, are protected.
     #[inline]
     pub fn online(&self, slot: usize) {
         self.announce(slot, self.epoch.load(Ordering::Relaxed));
     }
 
-    /// Ends the turn and begins none: the thread holds no reference.
+    /// Ends the turn without starting another: the thread holds no reference.
     #[inline]
     pub fn offline(&self, slot: usize) {
         // Release: partner of the Acquire in `has_announced`; the turn's uses come before it.
         self.slots[slot].epoch.store(OFFLINE, Ordering::Release);
     }
 
-    /// Ends the turn and begins the next one: the thread holds no reference at this moment.
+    /// Ends the turn and starts the next one: the thread holds no reference at this moment.
     ///
     /// The slot is online.
     #[inline]
@@ -225,13 +224,13 @@ impl Qsbr {
         fence(Ordering::SeqCst);
     }
 
-    /// The epoch now. The number orders nothing.
+    /// The present epoch. The number orders nothing.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// The tag of all that the caller has unlinked before this call. One tag may serve many items.
+    /// The tag of all items that the caller has unlinked so far. One tag may serve many items.
     #[inline]
     pub fn epoch(&self) -> u64 {
         // SeqCst: `R` of the header, partner of the fence in `announce`.
@@ -239,10 +238,10 @@ impl Qsbr {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Moves the epoch on if every online slot has announced the present one. Returns the epoch
-    /// now.
+    /// Advances the epoch if every online slot has announced the present one. Returns the present
+    /// epoch.
     ///
-    /// The number orders nothing: [`is_safe`](Self::is_safe) decides what may be reused.
+    /// The number orders nothing: [`is_safe`](Self::is_safe) decides about reuse.
     pub fn try_advance(&self) -> u64 {
         let epoch = self.begin_scan();
         if !self.slots.iter().all(|slot| slot.has_announced(epoch)) {
@@ -251,9 +250,9 @@ impl Qsbr {
         self.end_scan(epoch)
     }
 
-    /// Like [`try_advance`](Self::try_advance), but threads that are in no section hold nothing
-    /// back, whatever they have announced. Costs a system call, unless a thread is in a section
-    /// already, and does nothing where there is none.
+    /// Like [`try_advance`](Self::try_advance), but threads that are in no section delay nothing,
+    /// whatever they have announced. Costs a system call, unless a thread is already in a section,
+    /// and does nothing if the system has none.
     pub fn force_advance(&self) -> u64 {
         let epoch = self.begin_scan();
         let passes = |slot: &Arc<CachePadded<Slot>>| slot.has_announced(epoch) || slot.is_outside();
@@ -275,11 +274,10 @@ impl Qsbr {
         epoch
     }
 
-    /// Moves the epoch on after a scan that every slot has passed. Returns the epoch now.
+    /// Advances the epoch after a scan that every slot has passed. Returns the present epoch.
     fn end_scan(&self, epoch: u64) -> u64 {
         // AcqRel: partner of the Acquire in `is_safe`, and of this exchange in later advances; it
-        // hands the scan's Acquire on.
-        // Relaxed on failure: the number orders nothing.
+        // passes on the scan's Acquire. Relaxed on failure: the number orders nothing.
         let advanced = epoch + 1;
         match self.epoch.compare_exchange(epoch, advanced, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => advanced,

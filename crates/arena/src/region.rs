@@ -1,12 +1,12 @@
 //! Reserved memory: a large zero-filled mapping of which only the touched part is resident.
 //!
-//! The arena, the hash table and the bag blocks each live in one region. A region is reserved whole
-//! at start, so it never moves, and an index into it stays valid for the life of the store. The
-//! kernel gives it memory page by page as it is first touched. Memory that is given back
+//! The arena, the hash table and the bag blocks each live in one region. The whole region is
+//! reserved at start, so it never moves, and an index into it stays valid for the life of the
+//! store. The kernel gives it memory page by page as it is first touched. Memory that is returned
 //! (`release`) reads as zero afterwards.
 //!
 //! A region is anonymous memory, or a part of a file that outlives the process (`in_file`). Room in
-//! the file is asked for before it is touched (`commit`), since a store into a mapping whose file
+//! the file is requested before it is touched (`commit`), since a store into a mapping whose file
 //! system is full would end the process. The opener of the file holds its lock, and no other user
 //! may write it, so its bytes are memory like any other.
 //!
@@ -45,9 +45,9 @@ mod system {
     use std::io;
     use std::ptr::null_mut;
 
-    /// Memory nodes of the greatest kernel.
+    /// Maximum number of memory nodes of any kernel.
     const NODES_MAX: usize = 1024;
-    /// Of `get_mempolicy`: which nodes the process may use (linux/mempolicy.h).
+    /// Flag of `get_mempolicy`: the nodes that the process may use (linux/mempolicy.h).
     const MEMS_ALLOWED: c_long = 1 << 2;
 
     /// Reserves `bytes` of zeros at an address of the system's choice.
@@ -107,7 +107,7 @@ mod system {
         let _ = unsafe { madvise(from.cast(), bytes, Advice::LinuxHugepage) };
     }
 
-    /// Spreads the pages of the range over the memory nodes that the process may use, in turns.
+    /// Spreads the pages of the range over the memory nodes that the process may use, in turn.
     ///
     /// # Errors
     ///
@@ -125,14 +125,14 @@ mod system {
             let to = nodes.as_mut_ptr();
             syscall(SYS_get_mempolicy, no_mode, to, NODES_MAX, no_address, MEMS_ALLOWED)
         })?;
-        // Of this number of bits the kernel leaves the last one out.
+        // The kernel leaves out the last one of this number of bits.
         let (mode, bits, no_flags) = (c_long::from(MPOL_INTERLEAVE), NODES_MAX + 1, 0_usize);
         // SAFETY: by the caller, inside our own mapping, whose contents do not change. The kernel
         // reads `NODES_MAX` bits of `nodes`.
         of_call(unsafe { syscall(SYS_mbind, from, bytes, mode, nodes.as_ptr(), bits, no_flags) })
     }
 
-    /// Gives back what `reserve` gave.
+    /// Returns the memory of `reserve`.
     ///
     /// # Safety
     ///
@@ -143,7 +143,7 @@ mod system {
     }
 }
 
-/// The heap in place of the system, for Miri.
+/// The heap instead of the system, for Miri.
 #[cfg(miri)]
 mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -215,7 +215,7 @@ mod mapped {
     pub struct Region<T: Zeroed> {
         base: NonNull<T>,
         len: usize,
-        /// The file behind it, and where in it the region begins.
+        /// The file behind it, and the region's start in it.
         file: Option<(Arc<File>, u64)>,
         owns: PhantomData<T>,
     }
@@ -237,8 +237,8 @@ mod mapped {
             Self::at(system::reserve(Self::bytes_of(len)?)?, len, None)
         }
 
-        /// Maps `len` values from `offset` of the file on, a multiple of the system's page. They
-        /// are what the file holds.
+        /// Maps `len` values from `offset` of the file on, a multiple of the system's page. Their
+        /// content is the file's.
         ///
         /// # Errors
         ///
@@ -285,10 +285,10 @@ mod mapped {
             self.file.is_some()
         }
 
-        /// Gives the memory of `len` values from `start` back to the system; they read as zero
+        /// Returns the memory of `len` values from `start` to the system; they read as zero
         /// afterwards.
         ///
-        /// No thread should be using these values: it would find them zero at any moment.
+        /// No thread should be using these values: it could find them zero at any moment.
         ///
         /// # Panics
         ///
@@ -346,8 +346,8 @@ mod mapped {
             Some(unsafe { &*value })
         }
 
-        /// Asks the processor for the line `at` bytes behind the first value. Nothing is read, so
-        /// any number will do.
+        /// Prefetches the line `at` bytes behind the first value. Nothing is read, so any number is
+        /// allowed.
         #[inline(always)]
         pub fn prefetch_byte(&self, at: usize) {
             super::prefetch(self.base.as_ptr().cast::<u8>().wrapping_add(at));
@@ -404,7 +404,7 @@ mod mapped {
         /// Does nothing.
         pub fn prefetch_byte(&self, _at: usize) {}
 
-        /// Does nothing: the memory is there.
+        /// Does nothing: the memory exists.
         ///
         /// # Panics
         ///
@@ -431,8 +431,7 @@ impl<T: Zeroed> Index<usize> for Region<T> {
     }
 }
 
-/// Asks the processor to fetch the cache line at an address, of whatever it may be; has no other
-/// effect.
+/// Prefetches the cache line at any address; has no other effect.
 #[inline(always)]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! An unlinked item has no epoch at first: one fence dates all that were unlinked since the last
-//! announcement. When its grace period is over it is free, unless a sender has pinned it. A thread
-//! that goes to sleep leaves its list to the store, and the cleaner adopts it.
+//! announcement. After its grace period it is free, unless a sender has pinned it. A thread that
+//! goes to sleep leaves its list to the store, and the cleaner adopts it.
 
 use crate::ChunkRef;
 use crate::qsbr::Qsbr;
@@ -52,7 +52,7 @@ impl RetireList {
         self.undated.borrow_mut().push(chunk);
     }
 
-    /// Begins the grace period of the items that were unlinked since the last call.
+    /// Starts the grace period of the items that were unlinked since the last call.
     #[inline]
     pub fn date(&self, qsbr: &Qsbr) {
         let mut undated = self.undated.borrow_mut();
@@ -73,14 +73,14 @@ impl RetireList {
         !self.waiting.borrow().is_empty() || !self.undated.borrow().is_empty()
     }
 
-    /// Items whose grace period has begun and is not over.
+    /// Items whose grace period has started and is not over.
     #[must_use]
     pub fn waiting_count(&self) -> usize {
         self.waiting.borrow().len()
     }
 
-    /// Calls `free` for each item that is past its grace period. It returns `false` for one that is
-    /// pinned, and is asked again by the next call.
+    /// Calls `free` for each item that is past its grace period. It returns `false` for a pinned
+    /// item, and the next call tries that again.
     #[inline]
     pub fn drain(&self, qsbr: &Qsbr, mut free: impl FnMut(ChunkRef) -> bool) {
         let mut pinned = self.pinned.borrow_mut();
@@ -95,7 +95,7 @@ impl RetireList {
         }
     }
 
-    /// Leaves everything that waits or is pinned to `orphans`. The undated items must be dated.
+    /// Leaves all waiting and pinned items to `orphans`. The undated items must be dated.
     pub fn hand_over(&self, orphans: &Orphans) {
         debug_assert!(self.undated.borrow().is_empty(), "an undated item has no epoch to leave");
         let mut waiting = self.waiting.borrow_mut();
@@ -122,7 +122,7 @@ impl RetireList {
 mod tests {
     use super::*;
 
-    /// What a drain frees, where those of `pinned` may not be.
+    /// The items that a drain frees, if those of `pinned` may not be freed.
     fn drained(list: &RetireList, qsbr: &Qsbr, pinned: &[ChunkRef]) -> Vec<ChunkRef> {
         let mut freed = Vec::new();
         list.drain(qsbr, |chunk| {
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(drained(&list, &qsbr, &[]), []);
     }
 
-    /// Who adopts items of several threads frees each after its own grace period.
+    /// A thread that adopts items of several threads frees each after its own grace period.
     #[test]
     fn another_thread_frees_what_is_handed_over() {
         let (qsbr, orphans) = (Qsbr::new(1), Orphans::default());

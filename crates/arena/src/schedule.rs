@@ -1,39 +1,39 @@
 //! A schedule: threads that run one at a time, and stop at any use of an atomic or a lock.
 //!
-//! With the feature `schedule`, each operation of [`crate::sync`] is a point. A thread of a
-//! [`run`] that comes to a point goes on, or waits while others run, as the caller's random
-//! numbers decide. So their seed names one interleaving, and a failure can be repeated. Now and
-//! then a thread is stopped for thousands of turns, like one whose processor was given to others.
+//! With the feature `schedule`, each operation of [`crate::sync`] is a point. A thread of a [`run`]
+//! that comes to a point continues, or waits while others run, as the caller's random numbers
+//! decide. So their seed names one interleaving, and a failure can be repeated. Occasionally a
+//! thread is stopped for thousands of turns, like a preempted one.
 //!
-//! The threads of a run are coroutines of one thread of the system: a turn takes nanoseconds to
-//! give, however busy the machine is.
+//! The threads of a run are coroutines of one system thread: a turn takes nanoseconds, however busy
+//! the machine is.
 //!
-//! The schedule tries no weak orderings: what one thread writes, the next one sees. The models of
-//! loom are for those.
+//! The schedule tries no weak orderings: the next thread sees all writes of the previous one. The
+//! loom models cover weak orderings.
 
 use coroutines::{Generator, Gn};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Turns after which a run counts as one that makes no progress.
+/// Turns after which a run counts as making no progress.
 const TURNS_MAX: u64 = 20_000_000;
 
 /// The stack of a thread, in words.
 const STACK_WORDS: usize = 1 << 16;
 
-/// Points of a turn: each run chooses one of these as the most.
+/// Points of a turn: each run chooses one of these as the maximum.
 const POINTS_MAX: [u64; 4] = [3, 30, 300, 3000];
 
-/// What marks a thread of the system that is in no turn.
+/// Marks a system thread that is in no turn.
 const NO_TURN: u64 = u64::MAX;
 
 /// A thread's work.
 pub type Body<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Where the choices of a run come from.
+/// The source of a run's choices.
 struct Random<'a>(Box<dyn FnMut() -> u64 + 'a>);
 
-/// The threads of a run that have not ended, and what decides about the next turn.
+/// The threads of a run that have not ended, and the state that decides the next turn.
 struct Schedule<'a> {
     threads: Vec<Thread<'a>>,
     random: Random<'a>,
@@ -48,7 +48,7 @@ struct Thread<'a> {
 }
 
 thread_local! {
-    /// Points that the running thread passes before it gives its turn away.
+    /// Points that the running thread passes before it ends its turn.
     static POINTS_LEFT: Cell<u64> = const { Cell::new(NO_TURN) };
     static MOMENTS: Cell<u64> = const { Cell::new(0) };
 }
@@ -70,14 +70,14 @@ pub fn run<'a>(random: impl FnMut() -> u64 + 'a, bodies: Vec<Body<'a>>) {
             schedule.turn();
         }
     }));
-    // What a failed run has left is unwound before its panic goes on.
+    // The rest of a failed run is unwound before its panic continues.
     drop(schedule);
     if let Err(panic) = outcome {
         resume_unwind(panic);
     }
 }
 
-/// A point: the running thread may lose its turn. Nothing outside of a run.
+/// A point: the running thread may lose its turn. Does nothing outside a run.
 #[inline]
 pub fn point() {
     match POINTS_LEFT.get() {
@@ -87,7 +87,7 @@ pub fn point() {
     }
 }
 
-/// The running thread cannot go on until another one has.
+/// The running thread waits until another one has run.
 pub fn wait() {
     if is_running() {
         give_turn();
@@ -96,7 +96,7 @@ pub fn wait() {
     }
 }
 
-/// True within a run.
+/// `true` within a run.
 #[must_use]
 pub fn is_running() -> bool {
     POINTS_LEFT.get() != NO_TURN
@@ -141,7 +141,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// Points of the next turn: mostly few or many, as they are in this run, at times very few.
+    /// Points of the next turn: mostly few or many, depending on the run, at times very few.
     fn points(&mut self) -> u64 {
         let most = if self.random.below(8) == 0 { 4 } else { self.points_max };
         self.random.next() % most
@@ -156,7 +156,7 @@ impl Schedule<'_> {
         let may_run = |thread: &Thread<'_>| thread.stopped_until <= self.turns;
         let ready: Vec<usize> =
             (0..self.threads.len()).filter(|&thread| may_run(&self.threads[thread])).collect();
-        // Where all are stopped, any.
+        // If all are stopped, any of them.
         match ready.len() {
             0 => self.random.below(self.threads.len()),
             count => ready[self.random.below(count)],

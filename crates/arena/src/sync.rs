@@ -5,10 +5,10 @@
 //! loom's, with the same shapes. Store-load order is written as `fence(SeqCst)` everywhere, never
 //! as a SeqCst access: loom treats those accesses as AcqRel but supports the fence.
 //!
-//! ThreadSanitizer knows no fences, and would report what they order as races. Under `--cfg
-//! holdall_tsan` a SeqCst fence is also an exchange on one global atomic, so all fences are ordered
-//! as it sees it. That hides no race but one between threads whose only order is that both passed
-//! such a fence.
+//! ThreadSanitizer knows no fences, and would report what they order as races. Under
+//! `--cfg holdall_tsan` a SeqCst fence is also an exchange on one global atomic, so all fences are
+//! ordered as it sees it. That hides only races between threads whose only order is that both
+//! passed such a fence.
 //!
 //! With the feature `schedule` each operation is a point at which a seeded schedule may stop the
 //! thread (`sync_scheduled.rs`).

@@ -2,11 +2,11 @@
 //!
 //! # Why the atomics are wrapped
 //!
-//! loom 0.7 decides which interleavings are worth trying by looking, before each operation, at the
-//! *last* access to the same atomic. If thread A loads it, and then B loads and stores it, the last
-//! access before B's store is B's own load; the race between A's load and B's store is never
-//! noticed, and the order in which the store comes first is never tried. A lock holder that reads
-//! what it is about to write does just that, so models of such code pass whatever is broken.
+//! loom 0.7 selects interleavings by looking, before each operation, at the *last* access to the
+//! same atomic. If thread A loads it, and then B loads and stores it, the last access before B's
+//! store is B's own load; the race between A's load and B's store is never noticed, and the order
+//! in which the store comes first is never tried. A lock holder that reads a word before it writes
+//! it does just that, so models of such code pass with any fault.
 //!
 //! Source: tokio-rs/loom issues 166 and 392.
 //!

@@ -13,7 +13,7 @@ pub fn spin_loop() {
     schedule::wait();
 }
 
-/// A thread that lets others run waits for them, however long it means to sleep.
+/// A thread that lets others run waits for them, whatever its sleep time.
 pub fn sleep(time: Duration) {
     if schedule::is_running() {
         schedule::wait();

@@ -1,31 +1,30 @@
 //! Cas uniques: numbers that a store gives to items, each once.
 //!
 //! One counter holds the next number. Threads take blocks of it, so that storing shares no line
-//! (decision 14). An item gets a number when it is stored, if its client receives the number or
+//! (decision 14). An item gets a number when it is stored if its client receives the number or
 //! chose it. Any other item gets one when a client first asks for it.
 //!
-//! A number never comes twice, and the numbers of one key rise as far as its items follow each
-//! other:
+//! A number never comes twice, and the numbers of one key rise as its items follow each other:
 //!
-//! * `next`: greater than the number of the item that is replaced. It may be from a block that was
-//!   taken long ago.
+//! * `next`: greater than the number of the replaced item. It may be from a block that was taken
+//!   long ago.
 //! * `fresh`: greater than every number given before. It is for the item of a key whose earlier
-//!   numbers are not known, since an item without a number came between.
-//! * A number that a client chose raises the counter above itself, so the two rules hold beside it.
-//!   Numbers over [`CHOSEN_MAX`] do not: nothing may bring the counter to its end. No counter comes
-//!   there, so these are not given twice either.
+//!   numbers are unknown, because an item without a number came between.
+//! * A number that a client chose raises the counter above itself, so the two rules also hold with
+//!   chosen numbers. Numbers over [`CHOSEN_MAX`] do not: nothing may bring the counter to its end.
+//!   No counter comes there, so these are not given twice either.
 //!
-//! A chosen number is an exception: it may be one that a thread's block still has, which is then
-//! given once more, to the same key too if its item was deleted meanwhile. memcached's counter
-//! comes past chosen numbers in the same way.
+//! A chosen number is an exception: it may be one that a thread's block still has. That number is
+//! then given once more, possibly to the same key, if its item was deleted since. memcached's
+//! counter also passes chosen numbers in this way.
 //!
-//! Relaxed is enough: the numbers guard no other memory. Who has seen a number has seen the
-//! addition that took it, or one behind, and adds later.
+//! Relaxed is enough: the numbers guard no other memory. A thread that has seen a number has seen
+//! the addition that took it, or a later one, and adds later.
 
 use crate::sync::{AtomicU64, Ordering};
 use std::cell::Cell;
 
-/// Numbers that a thread takes at one time.
+/// Numbers that a thread takes together.
 const BLOCK: u64 = 1024;
 
 /// The greatest chosen number that raises the counter.
@@ -37,7 +36,7 @@ pub struct UniqueBlock(Cell<(u64, u64)>);
 
 impl UniqueBlock {
     /// A number of this block, or of a new one if this one is used up or not greater than `old`.
-    /// Greater than `old` in any case, unless that is the last of all numbers: then it is another.
+    /// Always greater than `old`, unless that is the last number: then it is another.
     pub fn next(&self, counter: &AtomicU64, old: u64) -> u64 {
         let (mut next, mut end) = self.0.get();
         if next == end || next <= old {
@@ -45,12 +44,12 @@ impl UniqueBlock {
             end = next + BLOCK;
         }
         self.0.set((next + 1, end));
-        // A client may have chosen an `old` above everything that the store gives out.
+        // A client may have chosen an `old` above all numbers that the store gives out.
         if next <= old { old.checked_add(1).unwrap_or(next) } else { next }
     }
 
-    /// A number greater than every one that was given before. It begins a new block, so what the
-    /// thread gives afterwards is greater, too, whatever became of the item.
+    /// A number greater than every number given before. It starts a new block, so the thread's
+    /// later numbers are greater, too, whatever happens to the item.
     pub fn fresh(&self, counter: &AtomicU64) -> u64 {
         let fresh = counter.fetch_add(BLOCK, Ordering::Relaxed);
         self.0.set((fresh + 1, fresh + BLOCK));
@@ -114,7 +113,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// One thread gives an item of its block's number, another a fresh one to the item's successor,
+    /// One thread gives an item its block's number, another a fresh one to the item's successor,
     /// while a third takes a fresh one for another key.
     ///
     /// Seen to fail: `fresh` by a load and a store.
@@ -141,14 +140,14 @@ mod loom_tests {
             assert!(number > seen, "{number} after {seen}");
             let (stored, other) = (storing.join().unwrap(), other.join().unwrap());
             assert!(number != other && number != stored && other != stored);
-            // A block is its thread's alone.
+            // A block belongs to one thread.
             let block = stored..stored + BLOCK;
             assert!(!block.contains(&number) && !block.contains(&other));
         });
     }
 
-    /// One thread stores under a chosen number, while another takes fresh ones: what follows the
-    /// chosen one is above it, and no number comes twice.
+    /// One thread stores under a chosen number, while another takes fresh ones: later numbers are
+    /// above the chosen one, and no number comes twice.
     ///
     /// Seen to fail: the counter raised by a load and a store.
     #[test]

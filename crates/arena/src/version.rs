@@ -3,15 +3,15 @@
 //! A client stores what it has computed from a value on condition that the cas unique is still that
 //! of the value. So no reader may be shown the cas unique of an invalidation without the mark that
 //! the value is stale: it would store what it computed from the stale value as fresh. Marks and cas
-//! unique are two words, and readers take no lock. So the order decides:
+//! unique are two words, and readers take no lock. So the order matters:
 //!
 //! ```text
 //!     invalidate:  marks, then cas unique      read:  cas unique, then marks
 //! ```
 //!
 //! A reader in between finds the old cas unique with the new marks. A store on that condition
-//! fails, as it does a moment later; but no such version ever was. So whoever shows the cas unique
-//! of a stale item reads its version again under the key's stripe.
+//! fails, as it does a moment later; but no such version ever existed. So code that shows the cas
+//! unique of a stale item reads its version again under the key's stripe.
 //!
 //! Relaxed is enough for the marks: the cas unique publishes them.
 
@@ -22,8 +22,7 @@ pub const STALE: u32 = 1 << 27;
 /// The mark of a value whose renewal was given to a reader.
 pub const WON: u32 = 1 << 28;
 
-/// An item's cas unique (0: it has none), and what was true of the item when it had that one, or
-/// after.
+/// An item's cas unique (0: it has none), and facts that held when the item had that one, or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// The cas unique.
@@ -41,7 +40,7 @@ pub fn invalidate(unique: Option<(&AtomicU64, u64)>, marks: &AtomicU32) {
     let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
     let _ = marks.fetch_update(set, fetch, |seen| Some((seen | STALE) & !WON));
     if let Some((cas, new)) = unique {
-        // Release: partner of the Acquire in `cas`; who sees this cas unique sees the marks.
+        // Release: partner of the Acquire in `cas`; a reader of this cas unique sees the marks.
         cas.store(new, Ordering::Release);
     }
 }
@@ -70,8 +69,8 @@ mod loom_tests {
     const OLD: u64 = 1;
     const NEW: u64 = 2;
 
-    /// A reader beside an invalidation of an item whose renewal had been won: if it is shown the
-    /// new cas unique, it is shown the mark, and nobody's earlier win.
+    /// A reader during an invalidation of an item whose renewal had been won: if it sees the new
+    /// cas unique, it sees the mark, and no earlier win.
     ///
     /// Seen to fail: the cas unique stored first; a relaxed store of it; the marks read first; a
     /// relaxed load of the cas unique.

@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 use narrow::to_u32;
 
 impl Blocks {
-    /// Writes what the blocks' own words do not say.
+    /// Writes the state that the blocks' own words do not contain.
     pub fn save(&self, out: &mut Writer) {
         let free = self.free.lock();
         out.numbers(free.groups.iter().map(|group| u64::from(group.is_charged)));
@@ -19,7 +19,7 @@ impl Blocks {
         out.number(self.in_use.load(Ordering::Relaxed));
     }
 
-    /// Loads what `save` wrote, and charges the blocks' memory. `None` if it makes no sense.
+    /// Loads the output of `save`, and charges the blocks' memory. `None` if it is invalid.
     pub fn load(&self, input: &mut Reader<'_>, budget: &Budget) -> Option<()> {
         let charged: Vec<u64> = input.numbers()?;
         let (used, heads) = (input.numbers()?, input.numbers()?);
@@ -52,12 +52,12 @@ impl Blocks {
         *self.free.lock() = FreeBlocks { groups, first_with_room: 0, empty };
         self.in_use.store(input.number()?, Ordering::Relaxed);
         self.charged.store(bytes, Ordering::Relaxed);
-        // The file has them already.
+        // The file already has them.
         budget.take(bytes, || true).then_some(())
     }
 
-    /// The tick at which the bag was opened that a dead process had in this position; 0 if the
-    /// position makes no sense.
+    /// The opening tick of the bag that a dead process had in this position; 0 if the position is
+    /// invalid.
     pub fn opened_tick_left(&self, position: Position) -> u64 {
         let block = (position / WORDS * WORDS) as usize;
         let word = |at: usize| self.words.get(block + at).map_or(0, |w| w.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Models of kept chunks: a page that is wanted against a thread that keeps and takes.
+//! Models of kept chunks: a wanted page against a thread that keeps and takes.
 
 use super::{Keeping, KeptChunks, Refill};
 use crate::ChunkRef;
@@ -6,7 +6,7 @@ use crate::sync::{AtomicU32, Mutex, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Chunks 1 and 2 are of the page that is wanted; 3 is of another.
+/// Chunks 1 and 2 are of the wanted page; 3 is of another.
 struct World {
     kept: KeptChunks,
     is_wanted: AtomicU32,
@@ -68,8 +68,8 @@ impl World {
     }
 }
 
-/// A thread takes a chunk, with another one to keep, and gives it back, while their page is wanted:
-/// no chunk of the page is in a list afterwards, and none is lost or doubled.
+/// A thread takes a chunk, with another one to keep, and returns it, while their page is wanted: no
+/// chunk of the page is in a list afterwards, and none is lost or doubled.
 ///
 /// Seen to fail: `keep` that asks `refuses` before it takes the lock; `take` that calls `refill`
 /// before it takes the lock.
@@ -92,7 +92,7 @@ fn loom_no_chunk_of_a_wanted_page_is_kept() {
     });
 }
 
-/// Two threads without a free chunk share what a third one keeps: each chunk goes to one of them.
+/// Two threads without a free chunk share those that a third one keeps: each goes to one.
 ///
 /// Seen to fail: `share` that leaves the chunks in the list.
 #[test]

@@ -32,7 +32,7 @@ impl World {
         })
     }
 
-    /// One section's lookup and use of what it found; whether it found anything.
+    /// One section's lookup and use of the item; whether it found one.
     fn look_up(&self) -> bool {
         if self.link.load(Ordering::Acquire) != LINKED {
             return false;
@@ -43,7 +43,7 @@ impl World {
     }
 
     /// Unlinks the item and reuses its memory if that is allowed after `tries` attempts to advance.
-    /// `Some` if it was reused, with what was seen of the readers' uses.
+    /// `Some` if it was reused, with the readers' uses that it saw.
     fn reclaim(&self, tries: usize) -> Option<u32> {
         self.reclaim_by(Qsbr::try_advance, tries)
     }
@@ -71,10 +71,9 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 /// A reader that comes online, looks up and goes offline never sees the reuse, and its use is
 /// ordered before it.
 ///
-/// Method: one section against an unlinking with two attempts to advance, the least after which
-/// reuse is allowed.
-/// Seen to fail: `GRACE` of 1; `announce` without its fence; a relaxed store in `offline`; a
-/// relaxed load of the slots in `try_advance`.
+/// Method: one section against an unlinking with two attempts to advance, the minimum after which
+/// reuse is allowed. Seen to fail: `GRACE` of 1; `announce` without its fence; a relaxed store in
+/// `offline`; a relaxed load of the slots in `try_advance`.
 #[test]
 fn no_reuse_within_a_section() {
     model(|| {
@@ -97,8 +96,8 @@ fn no_reuse_within_a_section() {
     });
 }
 
-/// A reader's use is ordered before the reuse as well if the reader stays online and only quiesces,
-/// so that the reclaimer depends on what it announces.
+/// A reader's use is also ordered before the reuse if the reader stays online and only quiesces, so
+/// that the reclaimer depends on its announcements.
 ///
 /// Method: two sections, each with a lookup, while the reclaimer makes three attempts.
 /// Seen to fail: a relaxed store in `announce`; `GRACE` of 1; `announce` without its fence.
@@ -126,14 +125,13 @@ fn no_reuse_before_the_reader_quiesces() {
     });
 }
 
-/// A reader that stays online and announces nothing is passed by force only outside of its
-/// sections: it never sees the reuse, and its use is ordered before it.
+/// A forced advance passes a reader that stays online and announces nothing only outside of its
+/// sections: the reader never sees the reuse, and its use is ordered before it.
 ///
-/// Method: one section amid a turn, against an unlinking with two forced advances. In a model both
-/// halves of the barrier are fences, and the scan has another one: so no model fails without the
-/// heavy half.
-/// Seen to fail: `enter` without its barrier; a relaxed store in `leave`; a relaxed load in
-/// `is_outside`; an `enter` that stores nothing.
+/// Method: one section within a turn, against an unlinking with two forced advances. In a model
+/// both halves of the barrier are fences, and the scan has another one: so no model fails without
+/// the heavy half. Seen to fail: `enter` without its barrier; a relaxed store in `leave`; a relaxed
+/// load in `is_outside`; an `enter` that stores nothing.
 #[test]
 fn no_reuse_within_a_section_that_is_not_announced() {
     model(|| {
@@ -157,7 +155,7 @@ fn no_reuse_within_a_section_that_is_not_announced() {
     });
 }
 
-/// A forced advance and a plain one make a grace period together, whoever makes which.
+/// A forced advance and a plain one make a grace period together, whichever threads make them.
 ///
 /// Method: a reader whose section lies in a turn that it announces, against an unlinking with two
 /// plain advances and a third thread with a forced one.
@@ -225,7 +223,7 @@ fn advances_by_others(own: usize, others: usize) {
     });
 }
 
-/// The epoch hands on to the reclaimer what another thread's scan has seen.
+/// The epoch passes on to the reclaimer what another thread's scan has seen.
 ///
 /// Seen to fail: a relaxed exchange in `try_advance`; a relaxed load in `is_safe`; `epoch` without
 /// its fence.
@@ -234,7 +232,7 @@ fn a_scan_by_another_thread_counts() {
     advances_by_others(1, 1);
 }
 
-/// A thread that has unlinked nothing itself, and so has no fence but that of its scan, does not
+/// A thread that has unlinked nothing itself, and so has only the fence of its scan, does not
 /// overlook a reader.
 ///
 /// Seen to fail: `try_advance` without its fence.

@@ -16,7 +16,7 @@ fn grace_is_two_epochs() {
     assert!(qsbr.is_safe(retired_at));
 }
 
-/// What is retired later waits for a grace period of its own.
+/// Memory retired later waits for a separate grace period.
 #[test]
 fn a_tag_is_the_epoch_of_its_retirement() {
     let qsbr = Qsbr::new(1);
@@ -78,13 +78,13 @@ fn slots_are_given_back() {
     );
 }
 
-/// Readers under load never see the memory of what they found change, although it is reused all the
+/// Readers under load never see the memory of their findings change, although it is reused all the
 /// time.
 ///
 /// Method: one cell at a time is linked; the writer links another, retires the first, and poisons
-/// it as soon as that is allowed. Two readers, online before the writer begins, read what they
-/// found twice. Between the two the writer has mostly linked two others.
-/// Seen to fail: `is_safe` that is always true, `epoch` that is always 1.
+/// it as soon as that is allowed. Two readers, online before the writer starts, read their cell
+/// twice. Between the reads the writer has mostly linked two others. Seen to fail: `is_safe` that
+/// is always true, `epoch` that is always 1.
 #[test]
 fn readers_never_see_reuse() {
     const CELLS: u32 = 64;
