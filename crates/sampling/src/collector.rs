@@ -10,7 +10,7 @@ use crate::trials::Trials;
 use crate::working_set::WorkingSet;
 use narrow::to_usize;
 
-/// The amount that is kept.
+/// The amounts to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Keys of the working set's sample, for each window.
@@ -19,11 +19,11 @@ pub struct Config {
     pub curve: usize,
     /// Samples in one worker's log.
     pub log: usize,
-    /// Keys and ghosts of each candidate order of eviction; 0: none is tried.
+    /// Keys and ghosts of each candidate order of eviction; 0: no trials.
     pub trial: usize,
 }
 
-/// The facts about the server that the estimators must be told.
+/// The facts about the server that the estimators need.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
     /// Milliseconds since the server's start.
@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub now_secs: u32,
     /// Keys read since the start, sampled or not.
     pub reads: u64,
-    /// Of these, how many were found, and how many were not; reads of some kinds may be left out.
+    /// The numbers of these found, and not found; reads of some kinds may be left out.
     pub hits_and_misses: (u64, u64),
     /// Bytes of items that fit into the memory.
     pub memory_bytes: f64,
@@ -40,11 +40,11 @@ pub struct Snapshot {
     pub weighs_size: bool,
 }
 
-/// The estimators, and what is on its way to them.
+/// The estimators, and the samples on their way to them.
 #[derive(Debug)]
 pub struct Collector {
     config: Config,
-    /// Sizes of what is in use, by key prefix.
+    /// Sizes of used items, by key prefix.
     pub working_set: WorkingSet,
     /// Keys that take a large part of the requests.
     pub hot_keys: HotKeys,
@@ -57,10 +57,10 @@ pub struct Collector {
     /// Samples for which there was no room.
     pub dropped: u64,
     pending: Vec<(Access, PrefixId)>,
-    /// Logs taken since the last end, and ends in a row at which they were crowded.
+    /// Logs taken since the last end, and consecutive ends at which they were crowded.
     logs: usize,
     crowded: u32,
-    /// Until then workers may leave repetitions out.
+    /// Until then workers may leave out repetitions.
     partial_until_ms: u64,
     is_partial: bool,
     reads: u64,
@@ -98,7 +98,7 @@ impl Config {
         1 << to_usize(keys.min(KEYS_MAX as u64)).max(KEYS_MIN).ilog2()
     }
 
-    /// Memory of a collector and of the logs of `workers`, in bytes, beside [`Self::FIXED_BYTES`].
+    /// Memory of a collector and of the logs of `workers`, in bytes, without [`Self::FIXED_BYTES`].
     #[must_use]
     pub fn bytes_max(self, workers: usize) -> usize {
         // One log is on its way while another takes its place, and its accesses are pending.
@@ -110,7 +110,7 @@ impl Config {
         logs + pending + collected
     }
 
-    /// Memory of a collector whatever it keeps, in bytes: hot keys and times.
+    /// Memory of a collector of any amounts, in bytes: hot keys and times.
     pub const FIXED_BYTES: usize = HotKeys::BYTES + Latencies::BYTES;
 }
 
@@ -126,37 +126,37 @@ const MEMORY_FOR_A_KEY_OF_THE_CURVE: u64 = 8 << 10;
 /// Keys of a curve that is within a point, mostly.
 const CURVE_ENOUGH: u64 = 4096;
 
-/// Memory for each key up to that number, in bytes.
+/// Minimum memory for each key up to that number, in bytes.
 const MEMORY_AT_LEAST: u64 = 2 << 10;
 
 const KEYS_MIN: usize = 128;
 
-/// Keys and ghosts with which a trial says something.
+/// Keys and ghosts with which a trial is significant.
 const TRIAL_ENOUGH: usize = 256;
 
-/// Samples in the logs of all workers with which a trial says something: a log that is full keeps
-/// at least a quarter as many keys.
+/// Samples in the logs of all workers with which a trial is significant: a full log keeps at least
+/// a quarter as many keys.
 const LOGS_MIN: usize = 256;
 
-/// Samples in one worker's log, at the least.
+/// Minimum number of samples in one worker's log.
 const LOG_MIN: usize = 64;
 
 const KEYS_MAX: usize = 16 << 10;
 
-/// Accesses in a worker's log that are worth less than they cost, if it goes on.
+/// Accesses in a worker's log that cost more than they are worth, if that lasts.
 const CROWDED: usize = 1024;
 
-/// Ends in a row that are going on.
+/// Consecutive ends that count as lasting.
 const CROWDED_LONG: u32 = 10;
 
 /// Keys of a sample that is large enough.
 const KEYS_ENOUGH: usize = 4096;
 
-/// Milliseconds for which a worker that left repetitions out may go on to do so, and some more.
+/// Milliseconds for which a worker that left out repetitions may continue to, and some more.
 const PARTIAL_MS: u64 = 600;
 
 impl Collector {
-    /// An empty one. `now` tells what was before it.
+    /// An empty one. `now` gives the earlier counts.
     #[must_use]
     pub fn new(config: Config, now: &Snapshot) -> Self {
         Self {
@@ -178,8 +178,8 @@ impl Collector {
         }
     }
 
-    /// Begins anew, but for the trials, which decide what the server does, and for the order of
-    /// keys, without which the miss-ratio curve would be wrong until every key was read again.
+    /// Starts again, except the trials, which decide the server's behaviour, and the order of keys,
+    /// without which the miss-ratio curve would be wrong until every key was read again.
     pub fn forget(&mut self, now: &Snapshot) {
         let nothing = Self::new(Config { trial: 0, ..self.config }, now);
         let (config, before) = (self.config, std::mem::replace(self, nothing));
@@ -211,8 +211,8 @@ impl Collector {
         self.is_partial |= log.is_partial();
     }
 
-    /// Puts what was taken in order and feeds it on. `threshold` is that of the workers; the one
-    /// returned, which is not greater, is all that the estimators need.
+    /// Orders the taken samples and feeds them on. `threshold` is that of the workers; the returned
+    /// one, which is not greater, is all that the estimators need.
     pub fn finish(&mut self, now: &Snapshot, threshold: u64) -> u64 {
         let threshold = self.relieve(threshold);
         self.working_set.lower(threshold);
@@ -258,8 +258,8 @@ impl Collector {
         threshold.min(self.working_set.threshold().max(self.miss_ratio.threshold()))
     }
 
-    /// A lower threshold, if logs have been crowded for a while and a smaller sample would do: what
-    /// is sampled costs time.
+    /// A lower threshold, if logs have been crowded for a while and a smaller sample would do,
+    /// because sampling costs time.
     fn relieve(&mut self, threshold: u64) -> u64 {
         let is_crowded = self.pending.len() > self.logs * CROWDED;
         self.logs = 0;

@@ -4,12 +4,12 @@
 //!     0 1 2 .. 31 | 32 33 .. 63 | 64 66 .. 126 | 128 132 .. 252 | ...
 //! ```
 //!
-//! Below 32 each value has a bucket; above, each power of two is cut into 32. Counts are floating,
+//! Below 32 each value has a bucket; above, each power of two is split into 32. Counts are floats,
 //! so that they can fade and be weighted; `hdrhistogram` counts in whole numbers.
 
 use narrow::to_usize;
 
-/// Bits of a value that tell buckets of one power of two apart.
+/// Bits of a value that distinguish buckets of one power of two.
 const SUB_BITS: u32 = 5;
 
 /// Buckets of one power of two.
@@ -41,13 +41,13 @@ impl Histogram {
         self.total += weight;
     }
 
-    /// All that was counted.
+    /// The total count.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.total
     }
 
-    /// The part counted of values up to `value`, as if each bucket were evenly filled.
+    /// The share of counted values up to `value`, as if each bucket were evenly filled.
     #[must_use]
     pub fn up_to(&self, value: u64) -> f64 {
         let last = bucket(value);
@@ -56,8 +56,8 @@ impl Histogram {
         whole + self.counts[last] * ratio(value - low + 1, width)
     }
 
-    /// The value that the part `quantile` (0 to 1) of what was counted does not exceed; `None` when
-    /// there is nothing.
+    /// The value that the share `quantile` (0 to 1) of the counts does not exceed; `None` if
+    /// nothing was counted.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         if self.total <= 0.0 {
@@ -89,7 +89,7 @@ fn bucket(value: u64) -> usize {
     shift as usize * SUB + to_usize(value >> shift)
 }
 
-/// The least value of a bucket, and how many values it has.
+/// The lowest value of a bucket, and its number of values.
 fn bounds(bucket: usize) -> (u64, u64) {
     let shift = (bucket / SUB).saturating_sub(1);
     let sub = bucket - shift * SUB;

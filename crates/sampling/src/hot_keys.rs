@@ -1,11 +1,11 @@
-//! Hot keys: the few that take a large part of all requests, found with bounded memory.
+//! Hot keys: the few keys that take a large part of all requests, found with bounded memory.
 //!
-//! Counts are kept for a fixed number of keys. A key that has none takes over the least count, and
-//! remembers what it took over as its possible error (Space-Saving): a key with more than one part
-//! in [`COUNTERS`] of the requests is never missed.
+//! Counts are kept for a fixed number of keys. A key without one takes over the least count, and
+//! remembers it as its possible error (Space-Saving): a key with more than one part in [`COUNTERS`]
+//! of the requests is never missed.
 //!
-//! Two views: the last one to two seconds, so that a key that becomes hot is seen at once, and the
-//! last minutes, in which old counts fade.
+//! Two views: the last one to two seconds, so that a newly hot key shows at once, and the last
+//! minutes, in which old counts fade.
 //!
 //! Source: Metwally, Agrawal, El Abbadi, *Efficient Computation of Frequent and Top-k Elements in
 //! Data Streams* (ICDT '05).
@@ -18,21 +18,21 @@ pub(crate) const COUNTERS: usize = 128;
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: usize = 250;
 
-/// A view's second begins anew after this long.
+/// A view's second starts again after this long.
 const SPAN_MS: u64 = 1000;
 
-/// A key, and its part of the requests.
+/// A key, and its share of the requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKey {
     /// Its name.
     pub key: Box<[u8]>,
-    /// Its part of all requests in the last one to two seconds, 0 to 1.
+    /// Its share of all requests in the last one to two seconds, 0 to 1.
     pub share: f64,
     /// The share may be this much too high.
     pub share_error: f64,
-    /// Requests a second in that time.
+    /// Requests per second in that time.
     pub per_second: f64,
-    /// Its part in the last minutes; old requests fade, half of them in a minute.
+    /// Its share in the last minutes; old requests fade, half of them in a minute.
     pub share_of_minutes: f64,
 }
 
@@ -64,7 +64,7 @@ struct Counter {
 }
 
 impl HotKeys {
-    /// Memory at most, in bytes.
+    /// Maximum memory, in bytes.
     pub const BYTES: usize = 3 * COUNTERS * (size_of::<Counter>() + KEY_BYTES_MAX + 40);
 
     /// A sampled request of `key`, which stands for `weight` of them.
@@ -88,7 +88,7 @@ impl HotKeys {
     }
 
     /// At most `count` keys that were sampled more than twice, the hottest first, and the
-    /// milliseconds that they are of.
+    /// milliseconds that they cover.
     #[must_use]
     pub fn top(&self, count: usize, now_ms: u64) -> (Vec<HotKey>, u64) {
         let interval_ms = (now_ms.saturating_sub(self.started_ms) + self.before_ms).max(1);
@@ -123,7 +123,7 @@ impl HotKeys {
         (merged, interval_ms)
     }
 
-    /// Sampled requests, times what they stand for, in the last one to two seconds.
+    /// Sampled requests, times their weights, in the last one to two seconds.
     #[must_use]
     pub fn requests(&self) -> f64 {
         self.seconds.iter().map(|counts| counts.total).sum()

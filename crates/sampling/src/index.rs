@@ -1,7 +1,7 @@
 //! Finds the entries of a table by their hashes: chains of 16-bit numbers.
 //!
-//! The entries and their hashes are the caller's. The index takes four bytes an entry, and keeps to
-//! them whatever is removed; a general hash table may double itself for the sake of removed ones.
+//! The caller owns the entries and their hashes. The index takes four bytes per entry, and keeps
+//! that size after any removals; a general hash table may double itself because of removed entries.
 
 use narrow::{low_u32, to_u16};
 

@@ -2,16 +2,16 @@
 
 use crate::RecentTimes;
 
-/// A kind of request, as latencies tell it apart.
+/// A kind of request, as latencies distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `incr`, `decr`, `ma` and their kin.
+    /// `incr`, `decr`, `ma` and the like.
     Arithmetic,
     /// `delete`, `md`.
     Delete,
     /// `get`, `gets`, `gat`, `gats`, `mg`.
     Get,
-    /// Whatever names no key.
+    /// Requests that name no key.
     Other,
     /// `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`.
     Store,
@@ -31,8 +31,8 @@ impl Command {
     ];
 }
 
-/// The times of each command. What is old fades. Beside it stand counts that do not fade, for
-/// whoever takes differences.
+/// The times of each command. Old times fade. Further counts do not fade, for readers that take
+/// differences.
 #[derive(Debug, Default)]
 pub struct Latencies {
     of: [RecentTimes; Command::ALL.len()],
@@ -68,7 +68,7 @@ const CELLS_PER_DOUBLING: i32 = 8;
 /// Doublings below one second: the first cell ends at 0.93 nanoseconds.
 const DOUBLINGS_BELOW: i32 = 30;
 
-/// The last cell ends at 128 seconds, and has what is longer, too.
+/// The last cell ends at 128 seconds, and also has longer times.
 const CELLS: usize = ((DOUBLINGS_BELOW + 7) * CELLS_PER_DOUBLING + 1) as usize;
 
 /// Weighted counts of times by bucket, and by narrow cell, which only rise.
@@ -140,7 +140,7 @@ impl Latencies {
     /// Memory, in bytes.
     pub const BYTES: usize = Command::ALL.len() * (RecentTimes::BYTES + size_of::<Counts>());
 
-    /// A request took so long; it stands for `weight` of them.
+    /// Counts a request that took so long; it stands for `weight` requests.
     pub fn add(&mut self, command: Command, nanos: u64, weight: u32) {
         self.of[command as usize].add(nanos, weight.into());
         self.counts[command as usize].add(nanos, weight);
@@ -158,7 +158,7 @@ impl Latencies {
         &self.of[command as usize]
     }
 
-    /// Takes note that `secs` seconds have passed.
+    /// Fades for `secs` seconds.
     pub fn fade(&mut self, secs: f64) {
         self.of.iter_mut().for_each(|times| times.fade(secs));
     }

@@ -6,9 +6,9 @@
 //!     worker n: Log --/              | trials
 //! ```
 //!
-//! A worker notes what it sampled in a [`Log`] of its own. Whoever collects takes the logs, puts
-//! them in order and feeds the five estimators, each of which knows nothing of the others. There is
-//! no socket, no clock and no thread here.
+//! A worker notes its samples in its own [`Log`]. A collector takes the logs, orders them and feeds
+//! the five estimators, none of which knows the others. There is no socket, no clock and no thread
+//! here.
 //!
 //! # Two kinds of sample
 //!
@@ -20,10 +20,10 @@
 //!
 //! # Laws
 //!
-//! 1. The threshold only falls (until everything is forgotten): what is known of the keys below it
-//!    stays whole.
-//! 2. Every structure has a greatest size, known when it is made.
-//! 3. A sample that cannot be kept is dropped and counted; nobody waits.
+//! 1. The threshold only falls (until everything is forgotten), so the history of the keys below it
+//!    stays complete.
+//! 2. Every structure has a maximum size, known when it is made.
+//! 3. A sample that cannot be kept is dropped and counted; no thread waits.
 #![forbid(unsafe_code)]
 
 mod collector;
@@ -50,7 +50,7 @@ pub use recent::{FADE_MS, QUANTILES, RecentTimes};
 pub use trials::{CANDIDATES, Candidate, Trials};
 pub use working_set::{Estimate, WINDOWS, Window, WorkingSet};
 
-/// The part of all keys that has a hash below `threshold`.
+/// The share of all keys whose hash is below `threshold`.
 #[must_use]
 pub fn rate(threshold: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "53 bits are more than a sample is worth")]
@@ -73,7 +73,7 @@ impl std::hash::Hasher for ByHash {
         }
     }
 
-    /// Sampled hashes are small numbers: the table wants its bits high as well.
+    /// Sampled hashes are small numbers: the table also needs high bits.
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }

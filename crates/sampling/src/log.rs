@@ -2,13 +2,13 @@
 //!
 //! # When the log is full
 //!
-//! A log of many different keys says that the sample is larger than it need be: [`Log::thin`]
-//! halves it, and the server's threshold with it, so that what is kept is a whole sample of fewer
-//! keys. A log of few keys says that these are asked for very often: then the rest is dropped until
-//! the log is taken. That loses only repetitions.
+//! A log of many different keys shows that the sample is larger than necessary: [`Log::thin`]
+//! halves it, and the server's threshold with it, so that a whole sample of fewer keys remains. A
+//! log of few keys shows that these are requested very often: then the rest is dropped until the
+//! log is taken. That loses only repetitions.
 //!
-//! A key that is read again while its last access stands among the newest few is counted there: a
-//! hot key in the sample would otherwise fill it.
+//! A key that is read again while its last access is among the newest few is counted there:
+//! otherwise a hot key in the sample would fill the log.
 
 use crate::latency::Command;
 use crate::prefixes::PREFIX_BYTES_MAX;
@@ -25,7 +25,7 @@ pub enum Kind {
     Removed,
     /// A value was stored.
     Stored,
-    /// It was given a deadline.
+    /// It got a deadline.
     Touched,
 }
 
@@ -36,22 +36,22 @@ pub struct Access {
     pub hash: u64,
     /// Milliseconds since the server's start, by which the logs of workers are put in order.
     pub tick_ms: u32,
-    /// Header, key and value of the item; 0 where there is none.
+    /// Header, key and value of the item; 0 if there is none.
     pub bytes: u32,
     /// The item's deadline, in the server's seconds; 0 is never.
     pub deadline: u32,
     /// The operation.
     pub kind: Kind,
-    /// Further reads that found the same soon after.
+    /// Further reads with the same result soon after.
     pub repeats: u16,
     name_at: u32,
     name_len: u8,
 }
 
-/// The reason for which a log takes no more.
+/// The reason why a log takes no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// Few keys, very often: what is left out are repetitions.
+    /// Few keys, very often: only repetitions are left out.
     Repetitions,
     /// The sample was halved: this is the new threshold.
     Thinned(u64),
@@ -83,7 +83,7 @@ pub struct Log {
     timings: Vec<Timing>,
     /// Prefixes of the accesses and keys of the requests.
     names: Vec<u8>,
-    /// The places in `accesses` at which keys may stand that were read lately.
+    /// The places in `accesses` of keys that may have been read recently.
     recent: [u16; RECENT],
     dropped: u64,
     /// Accesses were left out.
@@ -93,7 +93,7 @@ pub struct Log {
 /// Bytes of names for each access that a log has room for.
 const NAME_BYTES: usize = 32;
 
-/// Places for keys read lately.
+/// Places for recently read keys.
 const RECENT: usize = 64;
 
 /// Accesses that may lie between two reads that count as one.
@@ -121,12 +121,12 @@ impl Log {
         capacity * (size_of::<Access>() + size_of::<Request>() + size_of::<Timing>() + NAME_BYTES)
     }
 
-    /// Notes an operation on a key of the sample; `prefix` is the part of the key that it is
-    /// counted under.
+    /// Notes an operation on a key of the sample; `prefix` is the part of the key that it counts
+    /// under.
     ///
     /// # Errors
     ///
-    /// The log was full; the operation is noted if that made room for it.
+    /// The log was full; the operation is noted if that made room.
     pub fn access(
         &mut self,
         hash: u64,
@@ -238,8 +238,8 @@ impl Log {
         let mut hashes: Vec<u64> = self.accesses.iter().map(|access| access.hash).collect();
         hashes.sort_unstable();
         hashes.dedup();
-        // A read that misses and the store that follows are two; a key with twice as many is asked
-        // for often.
+        // A read that misses and the store that follows are two accesses; a key with twice as many
+        // is requested often.
         if hashes.len() < self.capacity / 4 {
             return Full::Repetitions;
         }

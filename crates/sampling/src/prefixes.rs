@@ -1,8 +1,7 @@
 //! Names of key prefixes, numbered, and limited in number.
 //!
 //! A client that makes up keys must not fill the memory: when all numbers are in use, a new prefix
-//! counts among the others. Numbers that no sampled key uses any more are given back by
-//! [`Prefixes::keep`].
+//! counts among the others. [`Prefixes::keep`] frees numbers that no sampled key uses any more.
 
 use narrow::to_u16;
 use std::collections::BTreeMap;
@@ -10,13 +9,13 @@ use std::collections::BTreeMap;
 /// A prefix's number.
 pub type PrefixId = u16;
 
-/// The number of keys without a prefix, and of those whose prefix has no number of its own.
+/// The number of keys without a prefix, and of those whose prefix has no number.
 pub const OTHERS: PrefixId = 0;
 
 /// Numbers, that of the others included.
 const PREFIXES_MAX: usize = 256;
 
-/// Longest prefix that is counted apart, in bytes.
+/// Longest prefix that is counted separately, in bytes.
 pub(crate) const PREFIX_BYTES_MAX: usize = 40;
 
 /// The names.
@@ -33,10 +32,10 @@ impl Default for Prefixes {
 }
 
 impl Prefixes {
-    /// Memory at most, in bytes.
+    /// Maximum memory, in bytes.
     pub const BYTES: usize = PREFIXES_MAX * (2 * PREFIX_BYTES_MAX + 64);
 
-    /// The number of `name`, a new one if there is any left.
+    /// The number of `name`; a new one if any is left.
     pub fn number(&mut self, name: &[u8]) -> PrefixId {
         if name.is_empty() || name.len() > PREFIX_BYTES_MAX {
             return OTHERS;
@@ -66,7 +65,7 @@ impl Prefixes {
         self.names.get(usize::from(number)).and_then(Option::as_deref).unwrap_or_default()
     }
 
-    /// Gives back the numbers that `is_used` does not know.
+    /// Frees the numbers for which `is_used` returns `false`.
     pub fn keep(&mut self, is_used: impl Fn(PrefixId) -> bool) {
         let names = &mut self.names;
         self.numbers.retain(|_, number| {

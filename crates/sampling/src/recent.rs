@@ -1,18 +1,18 @@
-//! Times of the last minutes: the old ones fade.
+//! Times of the last minutes: old ones fade.
 
 use crate::Histogram;
 
 /// Seconds in which half of the times fade.
 const HALF_LIFE_SECS: f64 = 60.0;
 
-/// Milliseconds between two fadings of what is old.
+/// Milliseconds between two fadings of old times.
 pub const FADE_MS: u64 = 10_000;
 
-/// Quantiles that statistics tell, and their names.
+/// Quantiles that statistics show, and their names.
 pub const QUANTILES: [(f64, &str); 5] =
     [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p999"), (1.0, "max")];
 
-/// Times less than which quantiles say nothing.
+/// Number of times below which quantiles mean nothing.
 const TOLD_MIN: f64 = 0.5;
 
 /// Times in nanoseconds, in buckets three percent wide. Half of them fade in a minute.
@@ -28,7 +28,7 @@ impl RecentTimes {
         self.0.add(nanos, weight);
     }
 
-    /// Takes note that `secs` seconds have passed.
+    /// Fades for `secs` seconds.
     pub fn fade(&mut self, secs: f64) {
         self.0.scale((-secs / HALF_LIFE_SECS).exp2());
     }
@@ -39,8 +39,8 @@ impl RecentTimes {
         self.0.total()
     }
 
-    /// The time in nanoseconds that the part `quantile` (0 to 1) does not exceed; `None` where next
-    /// to nothing is left.
+    /// The time in nanoseconds that the share `quantile` (0 to 1) does not exceed; `None` if almost
+    /// nothing is left.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         if self.total() < TOLD_MIN { None } else { self.0.quantile(quantile) }

@@ -25,7 +25,7 @@ impl<T> Table<T> {
         self.entries.len()
     }
 
-    /// True if another key has no place.
+    /// `true` if there is no place for another key.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.index.entries_max()
     }
@@ -40,12 +40,12 @@ impl<T> Table<T> {
         self.find(hash).map(|at| &self.entries[at].1)
     }
 
-    /// The value of a key, to be changed.
+    /// The mutable value of a key.
     pub(crate) fn get_mut(&mut self, hash: u64) -> Option<&mut T> {
         self.find(hash).map(|at| &mut self.entries[at].1)
     }
 
-    /// The value of a key; of one that is not there, `value` from now on.
+    /// The value of a key; for an absent key, `value` from now on.
     ///
     /// # Panics
     ///
@@ -60,7 +60,7 @@ impl<T> Table<T> {
         &mut self.entries[at].1
     }
 
-    /// Removes a key; the value that it had.
+    /// Removes a key; returns its value.
     pub(crate) fn remove(&mut self, hash: u64) -> Option<T> {
         let (at, last) = (self.find(hash)?, self.entries.len() - 1);
         self.index.remove(hash, at);
@@ -72,7 +72,7 @@ impl<T> Table<T> {
         Some(self.entries.swap_remove(at).1)
     }
 
-    /// Removes the keys for which `stays` does not hold.
+    /// Removes the keys for which `stays` is `false`.
     pub(crate) fn retain(&mut self, stays: impl FnMut(&(u64, T)) -> bool) {
         self.entries.retain(stays);
         self.find_anew();

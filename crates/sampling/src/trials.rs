@@ -1,18 +1,18 @@
-//! Trials: the hits that other orders of eviction would have, played in miniature.
+//! Trials: the hits that other orders of eviction would have, simulated in miniature.
 //!
-//! Each candidate has a miniature cache, whose size is to that of the real one as the sample is to
-//! all keys. All see the same accesses: a read that a miniature misses is filled there, as a client
-//! would that reads look-aside. The candidate in use is compared with each other one by the reads
-//! on which the two disagree. Another takes its place if it wins clearly more of these than chance
-//! explains (the test of McNemar).
+//! Each candidate has a miniature cache, whose size is to the real one's as the sample is to all
+//! keys. All see the same accesses: a read that a miniature misses is filled there, as by a
+//! look-aside client. The candidate in use is compared with each other one by the reads on which
+//! the two disagree. Another replaces it if it wins clearly more of these than chance explains
+//! (McNemar's test).
 //!
 //! # A miniature
 //!
 //! Newcomers wait in a queue until they are the next to be evicted. One that was read by then joins
 //! the proven items, which are kept in the order of use. The next victim is the oldest item, where
 //! newcomers count as older by the candidate's factor, and large items as older by their size. A
-//! newcomer that is evicted leaves a ghost, and joins the proven items if it comes back. This is
-//! what the server's store does, but for the coarseness of its bags and the bounds of its slab
+//! newcomer that is evicted leaves a ghost, and joins the proven items if it comes back. The
+//! server's store does the same, except for the coarseness of its bags and the bounds of its slab
 //! classes.
 //!
 //! Source: the miniature simulations of Waldspurger and others, "Cache Modeling and Optimization
@@ -33,7 +33,7 @@ pub struct Candidate {
     pub weighs_size: bool,
 }
 
-/// The orders that are tried. The first is that of an LRU.
+/// The tried orders. The first is that of an LRU.
 pub const CANDIDATES: [Candidate; 8] = [
     Candidate { newcomer_factor: 1, weighs_size: false },
     Candidate { newcomer_factor: 2, weighs_size: false },
@@ -45,23 +45,23 @@ pub const CANDIDATES: [Candidate; 8] = [
     Candidate { newcomer_factor: 32, weighs_size: true },
 ];
 
-/// Index of the candidate that is used before anything is known. Where much is asked for once, it
-/// gains hits that take long to be sure of. Where it is wrong, trials find out soon.
+/// Index of the initial candidate. If many items are requested once, it gains hits that take long
+/// to prove. If it is wrong, trials soon show that.
 const FIRST: usize = 2;
 
 /// Reads of a sample before a candidate is judged.
 const READS_MIN: f64 = 300.0;
 
-/// Reads for each item of a miniature after which what was seen counts half.
+/// Reads for each item of a miniature after which earlier results count half.
 const READS_PER_ITEM: f64 = 8.0;
 
 /// Standard deviations by which a candidate must be better.
 const DEVIATIONS: f64 = 2.5;
 
-/// Part of the reads by which it must be better, so that nearly equal ones do not take turns.
+/// Share of the reads by which it must be better, so that nearly equal ones do not alternate.
 const GAIN_MIN: f64 = 0.001;
 
-/// The candidates' miniatures, and what they have hit.
+/// The candidates' miniatures, and their hits.
 #[derive(Debug)]
 pub struct Trials {
     scores: Vec<Score>,
@@ -77,7 +77,7 @@ pub struct Trials {
 struct Score {
     cache: Miniature,
     hits: f64,
-    /// Reads that it hit and the chosen one missed, less the reverse, since that was chosen.
+    /// Reads that it hit and the chosen one missed, minus the reverse, since the choice.
     gain: f64,
     /// Reads on which the two disagreed.
     disagreements: f64,
@@ -112,7 +112,7 @@ impl Trials {
         of_one * CANDIDATES.len()
     }
 
-    /// The candidate that does best, as far as is known.
+    /// The best candidate so far.
     #[must_use]
     pub fn chosen(&self) -> Candidate {
         CANDIDATES[self.chosen]
@@ -136,7 +136,7 @@ impl Trials {
         self.reads
     }
 
-    /// Each candidate and its hit ratio; none while there were no reads.
+    /// Each candidate and its hit ratio; none without reads.
     pub fn hit_ratios(&self) -> impl Iterator<Item = (Candidate, f64)> {
         let ratio = |(candidate, score): (&Candidate, &Score)| {
             (self.reads > 0.0).then(|| (*candidate, score.hits / self.reads))
@@ -144,7 +144,7 @@ impl Trials {
         CANDIDATES.iter().zip(&self.scores).filter_map(ratio)
     }
 
-    /// Keys above `threshold` are not reported any more.
+    /// Notes that keys above `threshold` are no longer reported.
     pub fn lower(&mut self, threshold: u64) {
         if threshold < self.threshold {
             self.threshold = threshold;
@@ -153,7 +153,7 @@ impl Trials {
         }
     }
 
-    /// The bytes of items that fit into the memory as it is.
+    /// Sets the bytes of items that fit into the present memory.
     pub fn set_memory(&mut self, bytes: f64) {
         self.memory_bytes = bytes;
         self.size();
@@ -201,14 +201,14 @@ impl Trials {
         }
     }
 
-    /// Chooses anew, if another candidate is clearly better, and lets what is old count less.
+    /// Chooses again, if another candidate is clearly better, and gives old results less weight.
     pub fn judge(&mut self, now_ms: u64) {
         let gain = |score: &Score| {
             let by_chance = DEVIATIONS * score.disagreements.sqrt();
             let is_clear = score.gain > by_chance && score.gain > GAIN_MIN * self.reads;
             if is_clear { score.gain } else { 0.0 }
         };
-        // Backwards, so that of equal ones the plainest is chosen.
+        // Backwards, so that the plainest of equal ones is chosen.
         let best = (0..self.scores.len())
             .rev()
             .map(|at| (at, gain(&self.scores[at])))

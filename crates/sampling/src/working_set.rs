@@ -1,16 +1,16 @@
 //! The working set: bytes and items used in the last hour, day and week, estimated from all
 //! operations on a sample of keys.
 //!
-//! Of each sampled key the least, mean and greatest size of its item and the second of its last use
-//! are kept. What was used in a window is the sum over the keys used in it, divided by the part of
-//! all keys that the sample is. The windows end now, so one record for each key serves all of them.
+//! For each sampled key, the minimum, mean and maximum size of its item and the second of its last
+//! use are kept. The amount used in a window is the sum over the keys used in it, divided by the
+//! sample's share of all keys. The windows end now, so one record for each key serves all of them.
 //!
 //! # How large the sample is
 //!
-//! Each window has a threshold of its own, such that about [`WorkingSet::new`]'s number of keys
-//! used in it are below it; the longer the window, the lower the threshold. A key is kept while any
-//! window wants it. With *n* keys the error is about `sqrt((1 + v) / n)`, where *v* is the squared
-//! coefficient of variation of the sizes.
+//! Each window has its own threshold, below which lie about [`WorkingSet::new`]'s number of keys
+//! used in it; the longer the window, the lower the threshold. A key is kept while any window needs
+//! it. With *n* keys the error is about `sqrt((1 + v) / n)`, where *v* is the squared coefficient
+//! of variation of the sizes.
 //!
 //! Source: *Scaling Memcache at Facebook*, section 3.2.2 and figure 5, which samples one in a
 //! million keys; the threshold that adapts is ours.
@@ -20,7 +20,7 @@ use crate::rate;
 use crate::table::Table;
 use narrow::to_u16;
 
-/// A stretch of time up to now.
+/// A period up to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// The last hour.
@@ -38,18 +38,18 @@ pub const WINDOWS: [(Window, &str, u32); 3] = [
     (Window::Week, "week", 7 * 24 * 3600),
 ];
 
-/// The keys that were used, as an estimate.
+/// An estimate of the used keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// Items.
     pub items: f64,
-    /// Their bytes, each at the least size that it had.
+    /// Their bytes, each at its minimum size.
     pub bytes_min: f64,
-    /// At the mean of the sizes seen.
+    /// Their bytes at the mean of the observed sizes.
     pub bytes_mean: f64,
-    /// At the greatest.
+    /// Their bytes at the maximum.
     pub bytes_max: f64,
-    /// Sampled keys that this was computed from.
+    /// Sampled keys behind this estimate.
     pub sampled: u64,
 }
 
@@ -69,7 +69,7 @@ struct Used {
     bytes_min: u32,
     bytes_max: u32,
     bytes_mean: f32,
-    /// Sizes seen; it stops at its greatest value, from where the mean moves slowly.
+    /// Observed sizes; it stops at its maximum, from where the mean moves slowly.
     count: u16,
     prefix: PrefixId,
 }
@@ -86,7 +86,7 @@ impl WorkingSet {
         Self { keys, wanted, thresholds, prefixes: Prefixes::default() }
     }
 
-    /// Memory at most, in bytes.
+    /// Maximum memory, in bytes.
     #[must_use]
     pub fn bytes_max(wanted: usize) -> usize {
         Table::<Used>::bytes(keys_max(wanted)) + Prefixes::BYTES
@@ -97,7 +97,7 @@ impl WorkingSet {
         self.prefixes.number(name)
     }
 
-    /// Takes note that a key was used, whose item has `bytes` bytes.
+    /// Notes that a key was used, whose item has `bytes` bytes.
     pub fn used(&mut self, hash: u64, bytes: u32, prefix: PrefixId, now_secs: u32) {
         if hash >= self.threshold() {
             return;
@@ -124,7 +124,7 @@ impl WorkingSet {
         }
     }
 
-    /// A key without an item was used: if it had one before, it is still part of the working set.
+    /// Notes a use of a key without an item: if it had one before, it stays in the working set.
     pub fn used_without_item(&mut self, hash: u64, now_secs: u32) {
         if let Some(used) = self.keys.get_mut(hash) {
             used.at_secs = now_secs;
@@ -137,13 +137,13 @@ impl WorkingSet {
         self.keys.len()
     }
 
-    /// Keys above it are wanted by no window.
+    /// No window needs keys above it.
     #[must_use]
     pub fn threshold(&self) -> u64 {
         self.thresholds.into_iter().max().unwrap_or(0)
     }
 
-    /// The sample was made smaller: keys above `threshold` are not reported any more.
+    /// Notes that the sample was made smaller: keys above `threshold` are no longer reported.
     pub fn lower(&mut self, threshold: u64) {
         if threshold < self.threshold() {
             self.thresholds.iter_mut().for_each(|own| *own = (*own).min(threshold));
@@ -160,7 +160,7 @@ impl WorkingSet {
     }
 
     /// Keys used of each prefix in a window that ends now, the largest first; prefixes without any
-    /// are left out. Keys without a prefix of their own stand under an empty name.
+    /// are left out. Keys of other prefixes are listed under an empty name.
     #[must_use]
     pub fn by_prefix(&self, window: Window, now_secs: u32) -> Vec<(&[u8], Estimate)> {
         let mut sums: Vec<(PrefixId, Estimate)> = Vec::new();
@@ -177,7 +177,7 @@ impl WorkingSet {
         sums.into_iter().map(|(prefix, sum)| (self.prefixes.name(prefix), sum)).collect()
     }
 
-    /// The part of all keys that a window's estimate is computed from.
+    /// The share of all keys that a window's estimate is computed from.
     #[must_use]
     pub fn rate(&self, window: Window) -> f64 {
         rate(self.thresholds[window as usize])
@@ -193,8 +193,8 @@ impl WorkingSet {
         }
     }
 
-    /// Lowers each window's threshold until it has no more keys than wanted, and drops the keys
-    /// that no window wants.
+    /// Lowers each window's threshold until it has at most the wanted number of keys, and drops the
+    /// keys that no window needs.
     fn trim(&mut self, now_secs: u32) {
         let mut hashes = Vec::with_capacity(self.keys.len());
         for (threshold, (_, _, secs)) in self.thresholds.iter_mut().zip(WINDOWS) {
@@ -230,8 +230,8 @@ impl Estimate {
     }
 }
 
-/// Keys kept at most: those of three windows, and half as many as one has before it is worth
-/// trimming.
+/// Maximum number of keys kept: those of three windows, and half as many as one has before it is
+/// worth trimming.
 fn keys_max(wanted: usize) -> usize {
     wanted.next_power_of_two() * 7 / 2
 }

@@ -1,4 +1,4 @@
-//! Estimates beside exact values, on synthetic traces that four workers share.
+//! Estimates compared with exact values, on synthetic traces that four workers share.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -81,8 +81,8 @@ fn check_curve_after_reset(
         let exact = cache.hits as f64 / cache.reads as f64;
         let estimate = server.collector.miss_ratio.hit_ratio(cache.capacity).unwrap();
         println!("{name}: {} bytes: {exact:.4}, estimated {estimate:.4}", cache.capacity);
-        // A sample of 4096 keys; whether the hot key is in it is chance, and correcting that costs
-        // a point.
+        // A sample of 4096 keys; chance decides whether it has the hot key, and the correction
+        // costs a point.
         let allowed = if name == "hot" { 0.03 } else { 0.02 };
         assert!((exact - estimate).abs() < allowed, "{name}: {exact:.4} {estimate:.4}");
     }
@@ -104,7 +104,7 @@ fn the_miss_ratio_curve_of_a_full_cache_is_right_after_a_reset() {
     check_curve_after_reset("reset", 8 << 20, Some(700_000), next);
 }
 
-/// A loop over more keys than fit: nothing hits below its size, everything above.
+/// A loop over more keys than fit: below its size nothing hits, above it everything does.
 #[test]
 fn the_miss_ratio_curve_of_a_loop_has_a_cliff() {
     let keys = 150_000;
@@ -181,7 +181,7 @@ fn the_working_set_of_a_trace_with_churn_is_within_five_percent() {
     check_working_set("churn", |rng, number| number / 8 + zipf(rng, 100_000));
 }
 
-/// Sizes that change are told by their least, mean and greatest.
+/// Changing sizes are reported by their minimum, mean and maximum.
 #[test]
 fn sizes_that_change_are_told_by_their_range() {
     let mut server = server(4096, 1e9);
@@ -196,8 +196,8 @@ fn sizes_that_change_are_told_by_their_range() {
     assert!((got.bytes_mean - 300_000.0).abs() < 1.0);
 }
 
-/// A key that takes a fifth of the requests is first within a second, with its share, and goes when
-/// it cools down.
+/// A key that takes a fifth of the requests is first within a second, with its share, and
+/// disappears when it cools down.
 #[test]
 fn a_hot_key_is_found_within_a_second() {
     let mut server = server(4096, 1e9);
@@ -222,7 +222,7 @@ fn a_hot_key_is_found_within_a_second() {
     second(&mut server, true);
     let found = &top(&server)[0];
     assert_eq!(*found.key, 42u64.to_le_bytes());
-    // The window may hold some of the second before, in which the key was cold.
+    // The window may hold some of the previous second, in which the key was cold.
     assert!(found.share > 0.08 && found.share < 0.25, "{found:?}");
     second(&mut server, true);
     second(&mut server, true);

@@ -1,5 +1,5 @@
-//! The curve of a small server beside exact LRU caches of twice and four times its memory, on the
-//! ten loads of `e2e/tests/sizing`: the error of the sample alone, without a store and a network.
+//! A small server's curve compared with exact LRU caches of twice and four times its memory, on the
+//! ten loads of `e2e/tests/sizing`: only the sample's error, without store and network.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -24,13 +24,13 @@ const DENSITY: f64 = 0.85;
 /// Header and key of an item.
 const AROUND_A_VALUE: u32 = 32;
 
-/// Servers that see the same requests and sample other keys.
+/// Servers that see the same requests and sample different keys.
 const SERVERS: u64 = 4;
 
 /// Requests of the tenth of a second between two collections.
 const REQUESTS_OF_A_TURN: u64 = 5000;
 
-/// Loads, and the items that are asked for: MiB for each ten of twice the limit.
+/// Loads, and the requested items: MiB for each ten of twice the limit.
 const LOADS: [(&str, Load, u64); 10] = [
     ("zipf", Load::Zipf, 30),
     ("zipf of twice the data", Load::Zipf, 60),
@@ -44,7 +44,7 @@ const LOADS: [(&str, Load, u64); 10] = [
     ("bursts", Load::Bursts, 30),
 ];
 
-/// Off by how much the hit ratio of twice and four times the memory may be.
+/// Maximum error of the hit ratio at twice and four times the memory.
 const HITS_OFF_MAX: [f64; 2] = [0.015, 0.02];
 
 #[test]

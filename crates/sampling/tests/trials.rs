@@ -1,4 +1,4 @@
-//! Trials of orders of eviction: the one is chosen that the load rewards.
+//! Trials of orders of eviction: they choose the order that the load rewards.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -21,13 +21,13 @@ fn hash_of(key: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A key's rank by a Zipf law of exponent 0.9, about.
+/// A key's approximate rank by a Zipf law of exponent 0.9.
 fn zipf(rng: &mut Rng, keys: u64) -> u64 {
     let span = (keys as f64).powf(0.1) - 1.0;
     ((1.0 + rng.f64() * span).powf(10.0) as u64).min(keys) - 1
 }
 
-/// A server whose cache holds nothing: every read misses and is filled, and the trials see that.
+/// A server with an empty cache: every read misses and is filled, and the trials see that.
 fn after(reads: u64, mut next: impl FnMut(u64, &mut Rng) -> (u64, u32)) -> Collector {
     let config = Config { keys: 8192, curve: 7168, log: 2048, trial: 2048 };
     let memory_bytes = (FIT * u64::from(ITEM)) as f64;

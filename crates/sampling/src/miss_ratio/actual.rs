@@ -1,8 +1,8 @@
-//! The hit ratio that the server really has, by which a curve from samples is corrected.
+//! The server's real hit ratio, which corrects a curve from samples.
 //!
-//! What chance does to the sample it does to neighbouring points of the curve alike: a ratio
-//! estimator, whose error is small where the two are much the same reads. It takes some of the
-//! difference between an LRU and the server's own order of eviction into account, too.
+//! Chance affects neighbouring points of the curve alike. So this is a ratio estimator, whose error
+//! is small if the two points count much the same reads. It also corrects a part of the difference
+//! between an LRU and the server's own order of eviction.
 
 /// Hits and misses of all keys, which fade as the samples do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Point {
     pub(super) present: f64,
 }
 
-/// The greatest factor, and its inverse the least, by which misses of evicted keys are corrected.
+/// The greatest factor, and its inverse the smallest, that corrects misses of evicted keys.
 const FACTOR_MAX: f64 = 4.0;
 
 impl Actual {
@@ -32,10 +32,10 @@ impl Actual {
         self.misses *= factor;
     }
 
-    /// The hit ratio at a point, of which `cold` misses at every size.
+    /// The hit ratio at a point, where the share `cold` misses at every size.
     ///
-    /// Below the present memory hits are corrected, above it the misses of evicted keys. Where
-    /// these do not explain the difference, the others have to.
+    /// Below the present memory hits are corrected, above it the misses of evicted keys. If these
+    /// do not explain the difference, the others are corrected.
     pub(super) fn correct(&self, Point { hits, present }: Point, cold: f64) -> f64 {
         let reads = self.hits + self.misses;
         if reads <= 0.0 {

@@ -1,22 +1,21 @@
-//! Distances where items weigh their size: see [`crate::trials`].
+//! Distances for caches in which items weigh their size: see [`crate::trials`].
 //!
-//! Such a cache gives up the item whose *weighed age* is the greatest: the time since its last use,
-//! times its bytes. It hits a key of weighed age *w* if it has room for all items of less. So the
-//! bytes of the known keys by weighed age, which are summed up anew from time to time, make a
-//! distance of *w*.
+//! Such a cache evicts the item with the greatest *weighed age*: the time since its last use, times
+//! its bytes. It hits a key of weighed age *w* if it has room for all items of less. So the bytes
+//! of the known keys by weighed age, summed periodically, convert *w* to a distance.
 
 use narrow::low_u32;
 
 use super::order::{Known, Order};
 use crate::histogram::Histogram;
 
-/// Reads of all keys that make a unit of time: 32 bits of it are long enough.
+/// Reads of all keys in a unit of time: 32 bits of it are enough.
 const READS_OF_A_TICK: f64 = 64.0;
 
-/// Keys are looked at after the part of this number of them was read.
+/// Keys are examined after this part of their number was read.
 const PART: usize = 8;
 
-/// Reads between two looks at few keys.
+/// Minimum reads between two examinations of few keys.
 const READS_MIN: usize = 16;
 
 /// Distances by weighed age.
@@ -34,12 +33,12 @@ pub(super) struct BySize {
 pub(super) struct Clock(f64);
 
 impl Clock {
-    /// This number of reads passes.
+    /// Lets this number of reads pass.
     pub(super) fn pass(&mut self, reads: f64) {
         self.0 += reads;
     }
 
-    /// The present tick; it begins at 0 again after the greatest.
+    /// The present tick; it restarts at 0 after the greatest.
     pub(super) fn tick(self) -> u32 {
         low_u32(super::cut(self.0 / READS_OF_A_TICK))
     }

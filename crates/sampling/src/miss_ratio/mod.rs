@@ -1,9 +1,9 @@
-//! The miss-ratio curve: what the hit ratio would be with more memory, or less.
+//! The miss-ratio curve: the hit ratio with more memory, or less.
 //!
 //! Keys are kept in the order of their last use. When one is read again, the bytes of those used
 //! since, and its own, are its *distance*: an LRU cache of at least that size would have hit. So
-//! the counts of distances tell the hit ratio at every size. Only keys of the sample are kept, and
-//! the bytes of the others used since are divided by the part of all keys that the sample is.
+//! the counts of distances give the hit ratio at every size. Only keys of the sample are kept, and
+//! the bytes of the others used since are divided by the sample's share of all keys.
 //!
 //! ```text
 //!     order of use:  [c][a][e][b][d]       a is read: distance = bytes of e, b, d, and a
@@ -13,8 +13,8 @@
 //! A server whose order of eviction weighs sizes keeps other items than an LRU. For that order a
 //! second count of distances is kept ([`by_size`]), and the curve follows the order in use.
 //!
-//! The order ([`order`]) has room for a number of keys. When it is full, what lies deeper than
-//! [`DEPTH`] times the memory goes, and then the keys with the greatest hashes.
+//! The order ([`order`]) has room for a number of keys. When it is full, keys deeper than [`DEPTH`]
+//! times the memory are dropped, and then the keys with the greatest hashes.
 //!
 //! # What counts as what
 //!
@@ -22,14 +22,14 @@
 //!   every size.
 //! * A store is not counted; it makes the key the newest. So a read that misses and is filled
 //!   behaves as in a real cache.
-//! * A hit of a key that is not known (stored before sampling began) is not counted.
+//! * A hit of an unknown key (stored before sampling started) is not counted.
 //!
 //! # What is known of all keys
 //!
 //! Two numbers need no sample, and correct it:
 //!
-//! * All reads. Chance puts a very hot key into the sample or not, so reads that the sample has too
-//!   few of are taken to be of short distance, as SHARDS-adj does.
+//! * All reads. Chance decides whether a very hot key is in the sample, so the reads that the
+//!   sample lacks are taken to be of short distance, as SHARDS-adj does.
 //! * All hits: the curve has a known point at the present memory ([`actual`]).
 //!
 //! Source: Waldspurger and others, *Efficient MRC Construction with SHARDS* (FAST '15); Mattson's
@@ -46,7 +46,7 @@ use actual::Actual;
 use by_size::{BySize, Clock};
 use order::Order;
 
-/// Keys used less recently than this many times the memory ago are forgotten.
+/// Keys used less recently than this multiple of the memory are forgotten.
 pub const DEPTH: f64 = 8.0;
 
 /// The estimator.
@@ -61,12 +61,12 @@ pub struct MissRatio {
     clock: Clock,
     /// Reads that miss at every size.
     cold: f64,
-    /// Reads that the sample had too few (or, negative, too many) of.
+    /// Reads that the sample lacks (or, if negative, has too many).
     missing: f64,
-    /// Reads of the sample since [`Self::all_reads`] was last told of all.
+    /// Reads of the sample since the last call of [`Self::all_reads`].
     reads: f64,
     actual: Actual,
-    /// Bytes of items that fit into the memory as it is.
+    /// Bytes of items that fit into the present memory.
     memory_bytes: f64,
 }
 
@@ -75,9 +75,9 @@ pub struct MissRatio {
 pub(crate) struct AllReads {
     /// Their number.
     pub(crate) reads: f64,
-    /// Those of them of which it is known that they found their key.
+    /// The reads known to have found their key.
     pub(crate) hits: f64,
-    /// Those of which it is known that they did not.
+    /// The reads known not to have found it.
     pub(crate) misses: f64,
 }
 
@@ -107,18 +107,18 @@ impl MissRatio {
         Order::bytes_max(keys_max) + Histogram::BYTES + by_size
     }
 
-    /// Keys above it are not wanted.
+    /// Keys above it are not needed.
     #[must_use]
     pub fn threshold(&self) -> u64 {
         self.threshold
     }
 
-    /// The bytes of items that fit into the memory as it is.
+    /// Sets the bytes of items that fit into the present memory.
     pub fn set_memory(&mut self, bytes: f64) {
         self.memory_bytes = bytes;
     }
 
-    /// Says whether the server's order of eviction weighs sizes now.
+    /// Sets whether the server's order of eviction weighs sizes now.
     pub fn set_weighs_size(&mut self, weighs_size: bool) {
         self.weighs_size = weighs_size && self.by_size.is_some();
     }
@@ -141,8 +141,8 @@ impl MissRatio {
         }
     }
 
-    /// Takes what was counted of all keys and belongs to the accesses taken since the last call;
-    /// `None` when accesses were left out.
+    /// Takes the counts of all keys for the accesses taken since the last call; `None` if accesses
+    /// were left out.
     pub(crate) fn all_reads(&mut self, all: Option<AllReads>) {
         if let Some(AllReads { reads, hits, misses }) = all {
             self.missing += reads * rate(self.threshold) - self.reads;
@@ -178,21 +178,21 @@ impl MissRatio {
         self.order.len()
     }
 
-    /// Takes note that `secs` seconds have passed: old samples fade, half of them in ten minutes.
+    /// Fades for `secs` seconds: half of the old samples fade in ten minutes.
     pub fn fade(&mut self, secs: f64) {
         let factor = (-secs / HALF_LIFE_SECS).exp2();
         self.scale(factor);
         self.actual.scale(factor);
     }
 
-    /// Counts anew. The order of the keys stays: without it, the next read of each evicted key
+    /// Counts from zero. The order of the keys stays: without it, the next read of each evicted key
     /// would count as one that misses at every size.
     pub(crate) fn restart(&mut self) {
         self.scale(0.0);
         self.actual = Actual::default();
     }
 
-    /// Keys above `threshold` are not reported any more.
+    /// Notes that keys above `threshold` are no longer reported.
     pub fn lower(&mut self, threshold: u64) {
         if threshold >= self.threshold {
             return;
@@ -246,7 +246,7 @@ impl MissRatio {
         }
     }
 
-    /// Makes room: deep keys go, or else the quarter with the greatest hashes.
+    /// Makes room: drops deep keys, or else the quarter with the greatest hashes.
     #[cold]
     fn make_room(&mut self) {
         let depth_bytes = DEPTH * self.memory_bytes * rate(self.threshold);
@@ -294,7 +294,7 @@ fn knows_sizes(keys_max: usize) -> bool {
 /// Keys of such a sample.
 const KEYS_MIN_BY_SIZE: usize = 2048;
 
-/// A positive number without its fraction, cut at the greatest.
+/// A positive number without its fraction, cut at the maximum.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,14 +1,14 @@
 //! Keys in the order of their last use, and the bytes of those used since any of them.
 //!
 //! The order is a Fenwick tree over places: sums of bytes from a place on take a logarithmic number
-//! of steps. A key that is used gets the next place; when there is none, all are numbered anew.
+//! of steps. A used key gets the next place; when there is none, all are renumbered.
 
 use std::cmp::Reverse;
 
 use crate::table::Table;
 use narrow::to_u32;
 
-/// The order of a number of keys that is bounded when it is made.
+/// The order of a bounded number of keys.
 #[derive(Debug)]
 pub(super) struct Order {
     keys: Table<Known>,
@@ -71,7 +71,7 @@ impl Order {
         self.keys.iter().map(|(_, known)| known)
     }
 
-    /// Makes a key the newest; `false`, and nothing was done, if there is no room for it.
+    /// Makes a key the newest; `false`, and nothing is changed, if there is no room for it.
     pub(super) fn put(&mut self, hash: u64, bytes: u32, deadline: u32, used_at: u32) -> bool {
         let has_room = !self.keys.is_full() || self.keys.get(hash).is_some();
         if self.next_place as usize >= self.tree.len() || !has_room {
@@ -100,9 +100,9 @@ impl Order {
         gone.into_iter().for_each(|hash| self.forget(hash));
     }
 
-    /// Makes room for places: forgets the deepest keys, as many as make the others have at most
-    /// `bytes_max` bytes, and numbers these from 1 on. The oldest are the deepest, or those with
-    /// the greatest `weighed` age. `false` if there is hardly room for keys.
+    /// Makes room for places: forgets the deepest keys until the others have at most `bytes_max`
+    /// bytes, and numbers these from 1 on. The oldest are the deepest, or those with the greatest
+    /// `weighed` age. `false` if there is hardly room for keys.
     pub(super) fn number_anew(
         &mut self,
         bytes_max: f64,
@@ -150,7 +150,7 @@ fn add_at(tree: &mut [u64], place: u32, bytes: i64) {
     }
 }
 
-/// Places for this number of keys: numbering anew is rare enough with a quarter more.
+/// Places for this number of keys: with a quarter more, renumbering is rare enough.
 fn places(keys_max: usize) -> usize {
     keys_max + keys_max / 4 + 1
 }

@@ -25,7 +25,7 @@ enum Part {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     hash: u64,
-    /// A newcomer's storing, and a proven item's last use.
+    /// The time when a newcomer was stored, or a proven item last used.
     since: u64,
     /// A newcomer's last read, if it was read. Not 0: something was stored before.
     read_at: Option<NonZeroU64>,
@@ -51,7 +51,7 @@ pub(super) struct Miniature {
     nodes_max: usize,
     free: Vec<u16>,
     index: Index,
-    /// By size, newcomers and proven items. Without weights all are of one size.
+    /// By size, newcomers and proven items. Without weights all have one size.
     queues: [[Queue; 2]; SIZES],
     ghosts: Queue,
     /// Items and ghosts.
@@ -110,7 +110,7 @@ impl Miniature {
         self.evict();
     }
 
-    /// Forgets keys of other hashes.
+    /// Forgets keys with other hashes.
     pub(super) fn keep_below(&mut self, threshold: u64) {
         for at in 0..self.nodes.len() {
             let hash = self.nodes[at].hash;
@@ -121,7 +121,7 @@ impl Miniature {
         self.is_crowded = false;
     }
 
-    /// A read; `true` if it hits. What is missed is filled, if its size is known.
+    /// A read; `true` if it hits. A miss is filled, if its size is known.
     pub(super) fn read(&mut self, access: &Access, now_secs: u32) -> bool {
         if let Some(at) = self.find(access.hash) {
             let node = self.nodes[usize::from(at)];
@@ -163,7 +163,7 @@ impl Miniature {
             return;
         }
         let known = self.find(access.hash);
-        // A key that is there, or left a ghost, is no newcomer.
+        // A key that exists, or left a ghost, is no newcomer.
         let part = if known.is_some() { Part::Proven } else { Part::Newcomer };
         if let Some(at) = known {
             self.forget(at);
@@ -190,8 +190,8 @@ impl Miniature {
         self.evict();
     }
 
-    /// A delete, or the end of an item's life. One that was read is no newcomer when it is stored
-    /// again.
+    /// A delete, or the end of an item's life. An item that was read is no newcomer when it is
+    /// stored again.
     pub(super) fn remove(&mut self, hash: u64) {
         let Some(at) = self.find(hash) else { return };
         let node = self.nodes[usize::from(at)];

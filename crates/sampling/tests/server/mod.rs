@@ -12,7 +12,7 @@ pub(crate) fn hash_of(key: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Workers' logs, taken whenever the test says so, as a server does it.
+/// Workers' logs, taken when the test requests it, as by a server.
 pub(crate) struct Server {
     pub(crate) logs: Vec<Log>,
     pub(crate) collector: Collector,
@@ -103,7 +103,7 @@ impl Lru {
         }
     }
 
-    /// Reads a key and stores it if it was not there; whether it was.
+    /// Reads a key and stores it if it was absent; `true` if it was there.
     pub(crate) fn read(&mut self, key: u64, bytes: u32) -> bool {
         self.clock += 1;
         self.reads += 1;
