@@ -1,4 +1,4 @@
-//! A tier made of one kind of server: how many it takes, and what binds them.
+//! A tier of one kind of server: the servers that it needs, and the constraint that binds.
 
 use serde::Serialize;
 use store::StoreError;
@@ -9,8 +9,7 @@ use crate::money::Money;
 use crate::tier::Tier;
 use crate::wire::{Requests, keys_of_a_part};
 
-/// Resident memory that a server may have over its limit `-m` (docs/promises.md): a share, and
-/// bytes.
+/// Maximum resident memory of a server over its limit `-m` (docs/promises.md): a share, and bytes.
 const RESIDENT_FACTOR: f64 = 1.03;
 const RESIDENT_EXTRA: f64 = 16.0 * 1024.0 * 1024.0;
 
@@ -21,14 +20,14 @@ const GUTTER_SHARE: f64 = 0.01;
 /// Threads of a server that is started without `-t`.
 const DEFAULT_THREADS: u32 = 4;
 
-/// Servers beyond which nobody plans.
+/// A maximum number of servers, beyond any plan.
 const SERVERS_MAX: f64 = 10_000_000.0;
 
 /// A reason for the number of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Constraint {
-    /// Requests a second under the SLA.
+    /// Requests per second under the SLA.
     Cpu,
     /// The network interface.
     Nic,
@@ -36,13 +35,13 @@ pub enum Constraint {
     Memory,
     /// The share of the items on one server.
     Loss,
-    /// Copies of the hottest key, each on a server of its own.
+    /// Copies of the hottest key, each on a separate server.
     #[serde(rename = "hot key")]
     HotKey,
 }
 
 impl Constraint {
-    /// As it is shown.
+    /// The displayed name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,19 +61,19 @@ pub struct Candidate {
     pub platform: Platform,
     /// Servers, spares among them.
     pub servers: f64,
-    /// The constraint that needs the most.
+    /// The constraint that needs the most servers.
     pub binds: Constraint,
-    /// Servers that each constraint alone needs.
+    /// Servers that each constraint needs by itself.
     pub needs: Vec<(Constraint, f64)>,
     /// Memory for items on each server, in bytes.
     pub memory_bytes: f64,
-    /// Items for which there is room in all servers, in this build; `None` where the servers keep
-    /// small ones rather than large ones, in a mixture that is not known.
+    /// Items that fit into all servers, in this build; `None` if the servers prefer small items to
+    /// large ones, in an unknown mixture.
     pub items: Option<f64>,
-    /// Bytes of items for which there is room in all servers: headers, keys and values.
+    /// Bytes of items that fit into all servers: headers, keys and values.
     pub item_bytes: f64,
-    /// Gets a second that all servers can do under the SLA, when the one with the hottest key, or
-    /// its interface, is fully used.
+    /// Gets per second of all servers under the SLA, when the server with the hottest key, or its
+    /// interface, is fully used.
     pub gets_max: f64,
     /// `-m` of each server, in bytes: memory for items and for samples.
     pub limit_bytes: f64,
@@ -86,20 +85,20 @@ pub struct Candidate {
     pub gutter: f64,
     /// Use of each server at the peak, 0 to 1: of its requests, its interface, its memory.
     pub used: Used,
-    /// Servers beyond those that would just do at full use.
+    /// Servers beyond those that would suffice at full use.
     pub headroom: f64,
     /// The loss of one server.
     pub loss: Loss,
-    /// Watts of all, where known.
+    /// Watts of all servers, if known.
     pub watts: Option<f64>,
-    /// Costs, where a price is known.
+    /// Costs, if a price is known.
     pub money: Option<Money>,
 }
 
 /// Shares of a server's capacity, 0 to 1.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Used {
-    /// Of its gets a second.
+    /// Of its gets per second.
     pub cpu: f64,
     /// Of its interface.
     pub nic: f64,
@@ -164,8 +163,8 @@ impl Tier<'_> {
         })
     }
 
-    /// Items, and bytes of them, for which there is room in this number of servers. By the sizes
-    /// alone, each of them may waste more of its memory than a larger one.
+    /// Items, and their bytes, that fit into this number of servers. By the sizes alone, each of
+    /// them may waste more of its memory than a larger one.
     fn room(&self, servers: f64) -> Result<(f64, f64), StoreError> {
         let memory = self.hits.memory_bytes;
         let of_one = self.sizes.item_bytes(whole_bytes(memory / servers))?;
@@ -173,13 +172,13 @@ impl Tier<'_> {
         let Some((present, kept)) = self.kept.memory else {
             return Ok((items, items * self.sizes.stored_bytes()));
         };
-        // A running server knows better how densely the items lie that it keeps. A smaller one
-        // keeps fewer in the same memory.
+        // A running server knows the density of its items better. A smaller one keeps fewer in the
+        // same memory.
         let density = kept / present * self.sizes.item_bytes(whole_bytes(present))? / of_one;
         Ok((items, memory * density))
     }
 
-    /// Gets a second at which the server that has most of them can take no more.
+    /// Gets per second at which the busiest server reaches its limit.
     fn gets_max(&self, platform: &Platform, servers: f64, hot_key_copies: f64) -> f64 {
         let hot = self.input.load.hot_key_share;
         let (random, hot) = ((1.0 - hot) / servers, hot / hot_key_copies.min(servers));
@@ -200,7 +199,7 @@ impl Tier<'_> {
         requests.bits_per_second() / platform.nic.0
     }
 
-    /// The least number of servers whose interfaces are used to `utilization` at the most. More
+    /// The minimum number of servers whose interfaces are used to at most `utilization`. More
     /// servers split multigets further, so the sum of all traffic rises a little with them.
     fn for_the_nic(&self, platform: &Platform, utilization: f64) -> f64 {
         let mut servers: f64 = 1.0;
@@ -223,7 +222,7 @@ fn samples(limit: f64, threads: u32) -> f64 {
     config.bytes_max(threads) as f64
 }
 
-/// The limit that leaves so much memory for items.
+/// The limit that leaves this much memory for items.
 fn limit(items: f64, threads: u32) -> f64 {
     // Samples grow with the limit, in steps and by a small part of it.
     (0..4).fold(items, |limit, _| items + samples(limit, threads))
@@ -234,7 +233,7 @@ fn whole_bytes(bytes: f64) -> u64 {
     bytes as u64
 }
 
-/// At least one whole server; what is off by rounding alone needs no other.
+/// At least one whole server; a rounding error adds none.
 fn whole(servers: f64) -> f64 {
     (servers - 1e-9).ceil().max(1.0)
 }

@@ -1,7 +1,7 @@
-//! Hit ratio by memory: a curve that was measured, or a power law.
+//! Hit ratio by memory: a measured curve, or a power law.
 //!
-//! The guide's law (section 4.3.1) is that four times the memory halve the misses, so the miss
-//! ratio falls with the square root of memory. Here the exponent is fitted where a curve is known.
+//! The guide's law (section 4.3.1) is that four times the memory halves the misses, so the miss
+//! ratio falls with the square root of memory. Here the exponent is fitted if a curve is known.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ enum Shape {
     Measured { points: Vec<(f64, f64)>, law: PowerLaw },
     /// A power law.
     Law(PowerLaw),
-    /// Nothing is known: every item is asked for as often as every other.
+    /// Nothing is known: every item is requested as often as every other.
     Even,
 }
 
@@ -35,7 +35,7 @@ pub struct PowerLaw {
     pub miss: f64,
     /// Fall of the miss ratio with memory.
     pub exponent: f64,
-    /// Greatest distance between law and curve, as hit ratio; absent where the law was given.
+    /// Greatest distance between law and curve, as hit ratio; absent if the law was given.
     pub error: Option<f64>,
 }
 
@@ -44,8 +44,8 @@ impl PowerLaw {
         self.miss * (bytes / self.memory_bytes).powf(-self.exponent)
     }
 
-    /// The law that is nearest to the curve, by least squares of the logarithms. A curve with
-    /// fewer than two points that miss gets the guide's exponent.
+    /// The law nearest to the curve, by least squares of the logarithms. A curve with fewer than
+    /// two points with misses gets the guide's exponent.
     fn fitted(points: &[(f64, f64)]) -> Self {
         let logs: Vec<(f64, f64)> = points
             .iter()
@@ -59,7 +59,7 @@ impl PowerLaw {
         let common: f64 = logs.iter().map(|log| (log.0 - mean_x) * (log.1 - mean_y)).sum();
         let exponent = if spread > 0.0 { (-common / spread).max(0.0) } else { GUIDES_EXPONENT };
         let law = match points.last() {
-            // Nothing misses: nothing will.
+            // Nothing misses, so nothing will.
             Some(&(bytes, _)) if logs.is_empty() => {
                 Self { memory_bytes: bytes, miss: 0.0, exponent, error: None }
             }
@@ -86,7 +86,7 @@ impl Curve {
         Self { shape: Shape::Law(law), all_bytes }
     }
 
-    /// All keys are equally popular: the least that memory can do.
+    /// All keys are equally popular: the minimum that memory can achieve.
     #[must_use]
     pub fn even(all_bytes: f64) -> Self {
         Self { shape: Shape::Even, all_bytes }
@@ -111,7 +111,7 @@ impl Curve {
             Shape::Measured { points, law } => {
                 inside(points, bytes).unwrap_or_else(|| beyond(points, law, bytes))
             }
-            // Where everything fits, nothing but first reads misses.
+            // If everything fits, only first reads miss.
             Shape::Law(_) | Shape::Even if bytes >= self.all_bytes => 1.0,
             Shape::Law(law) => 1.0 - law.miss(bytes),
             Shape::Even => bytes / self.all_bytes,
@@ -119,7 +119,7 @@ impl Curve {
         ratio.clamp(0.0, 1.0)
     }
 
-    /// The least memory with this hit ratio; `None` where no memory has it.
+    /// The minimum memory with this hit ratio; `None` if no memory has it.
     #[must_use]
     pub fn memory_for(&self, hit_ratio: f64) -> Option<f64> {
         let (mut low, mut high) = (1.0, self.all_bytes.max(1.0));
@@ -133,7 +133,7 @@ impl Curve {
         Some(high)
     }
 
-    /// The same tier with more items: memory counts for so much less.
+    /// The same tier with more items: the effect of memory shrinks by this factor.
     #[must_use]
     pub fn grown(self, factor: f64) -> Self {
         let shape = match self.shape {
@@ -160,7 +160,7 @@ fn inside(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
     Some(low.1 + (high.1 - low.1) * part)
 }
 
-/// Outside of the points the law goes on from the nearest one.
+/// Outside of the points the law continues from the nearest one.
 fn beyond(points: &[(f64, f64)], law: &PowerLaw, bytes: f64) -> f64 {
     let nearest = points.iter().find(|point| point.0 >= bytes).or_else(|| points.last());
     nearest.map_or(0.0, |(at, hit)| 1.0 - (1.0 - hit) * (bytes / at).powf(-law.exponent))
@@ -174,8 +174,8 @@ mod tests {
         (one - other).abs() < 1e-9
     }
 
-    /// Section 4.3.1 of the guide says that the *hit rate* improves by half; what halves is the
-    /// miss rate.
+    /// Section 4.3.1 of the guide says that the *hit rate* improves by half; in fact the miss rate
+    /// halves.
     #[test]
     fn four_times_the_memory_halve_the_misses() {
         let curve = Curve::law(1e9, 0.8, GUIDES_EXPONENT, 1e12);

@@ -1,6 +1,6 @@
 //! Sizes of items, and the memory that one takes in *this* build: a small store is filled twice and
-//! its items are counted. Chunk sizes, headers, index and bags are in that figure without being
-//! known here.
+//! its items are counted. That figure includes chunk sizes, headers, index and bags, which this
+//! crate need not know.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use store::{Change, Cleaner, Config, NewItem, Policy, Store, StoreError};
 
 use crate::input::{Data, InputError, curve_file};
 
-/// Memory of the store that is filled, at the most: in larger ones items take hardly less.
+/// Maximum memory of the filled store: in larger ones items take hardly less.
 pub(crate) const SAMPLE_BYTES: u64 = 64 << 20;
 
-/// Memory of the store that is filled, at the least.
+/// Minimum memory of the filled store.
 const SAMPLE_BYTES_MIN: u64 = 2 << 20;
 
-/// The least item has 32 bytes, so the store is full before this.
+/// The smallest item has 32 bytes, so the store is full before this.
 const SAMPLE_ITEMS_MAX: u32 = 4_000_000;
 
-/// Items that a step of the cleaner looks at.
+/// Items that a step of the cleaner examines.
 const CLEANER_BUDGET: usize = 1000;
 
-/// The largest value that is sampled as it is; a larger one takes proportionally more.
+/// The largest value that is sampled unchanged; a larger one takes proportionally more.
 const SAMPLE_VALUE_MAX: f64 = 1_000_000.0;
 
 /// Sizes of keys and values with their weights.
@@ -36,7 +36,7 @@ impl Sizes {
     ///
     /// # Errors
     ///
-    /// When they are missing, out of range, or cannot be read.
+    /// If they are missing, out of range, or cannot be read.
     pub(crate) fn of(data: &Data, path: &Path) -> Result<Self, InputError> {
         let wrong = |why: String| InputError::new(path, why);
         let kinds = match (&data.sizes, &data.stats_sizes) {
@@ -90,7 +90,7 @@ impl Sizes {
     }
 
     /// Mean bytes of memory for an item of these sizes, with its part of index and bags, in a store
-    /// with so much memory. One of a few hundred pages wastes much of them: each chunk size has
+    /// with this much memory. One of a few hundred pages wastes much of them: each chunk size has
     /// half a page free on average.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Sizes {
             if !number.is_multiple_of(self.pause()) {
                 continue;
             }
-            // It fits chunk sizes to the items, and moves pages to those.
+            // It fits chunk sizes to the items, and moves pages to those classes.
             me.rest();
             let _ = cleaner.step(1, CLEANER_BUDGET);
             let stats = store.stats();

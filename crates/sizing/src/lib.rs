@@ -1,5 +1,5 @@
 //! The number and size of cache servers for a load: the arithmetic of Intel's *Configuration and
-//! Deployment Guide For Memcached*, with what it leaves open filled in by measurements.
+//! Deployment Guide For Memcached*, with measurements for the values that the guide leaves open.
 //!
 //! ```text
 //!     load.toml -> Input -> demand, bytes of an item, curve -> a Candidate for each platform

@@ -5,23 +5,23 @@ use serde::Serialize;
 
 use crate::tier::Tier;
 
-/// The server counts as filled when its hit ratio is this near to what it was.
+/// The server counts as filled when its hit ratio is this near to its former value.
 const NEAR: f64 = 0.01;
 
-/// Steps in which filling is followed.
+/// Number of simulated steps of filling.
 const STEPS: u32 = 1000;
 
 /// The loss of one server at the peak.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Loss {
-    /// Share of the items, and of the hot keys as far as they are many.
+    /// Share of the items, and of the hot keys if they are many.
     pub share: f64,
-    /// Reads of the database a second that come on top at once, without a gutter.
+    /// Additional reads of the database per second at once, without a gutter.
     pub database_reads: f64,
-    /// Reads of the database a second in all, over what it can serve; where that is known.
+    /// Total reads of the database per second, as a share of its capacity; if that is known.
     pub database_used: Option<f64>,
-    /// Share of the remaining servers' gets under the SLA that is used when they take the load
-    /// over; `None` where none remains.
+    /// Share of the remaining servers' gets under the SLA that is used when they take over the
+    /// load; `None` if no server remains.
     pub cpu_used: Option<f64>,
     /// Seconds until an empty server in its place is within 0.01 of the hit ratio.
     pub refill_secs: f64,
@@ -41,8 +41,8 @@ impl Tier<'_> {
         }
     }
 
-    /// An empty server is filled by its own misses: each stores an item. Its hit ratio with so
-    /// much of its memory filled is that of a tier with the same part of all memory.
+    /// An empty server is filled by its own misses: each stores an item. Its hit ratio with this
+    /// part of its memory filled is that of a tier with the same part of all memory.
     fn refill_secs(&self, servers: f64) -> f64 {
         let gets = self.demand.peak / servers;
         let step = self.hits.memory_bytes / servers / f64::from(STEPS);

@@ -9,13 +9,13 @@ const HOURS_OF_A_YEAR: f64 = 8766.0;
 /// Costs of a year, in the currency of the file.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Money {
-    /// The servers' price over the years that they are used for.
+    /// The servers' price divided by their years of use.
     pub servers: f64,
-    /// Electricity, where the watts are known.
+    /// Electricity, if the watts are known.
     pub electricity: Option<f64>,
     /// Both.
     pub total: f64,
-    /// Of it, the headroom's: servers beyond those that would just do at full use.
+    /// The headroom's part of it: servers beyond those that would suffice at full use.
     pub headroom: f64,
 }
 

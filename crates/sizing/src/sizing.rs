@@ -1,4 +1,4 @@
-//! From an input to the answer: every candidate, and the cheapest.
+//! From an input to the result: every candidate, and the cheapest.
 
 use std::path::Path;
 
@@ -25,13 +25,13 @@ pub struct Sizing {
     pub items: Items,
     /// Hits and memory.
     pub hits: HitSummary,
-    /// The guide's rule of thumb, where the number of web servers is known.
+    /// The guide's rule of thumb, if the number of web servers is known.
     pub rule: Option<Rule>,
     /// Every candidate, in the order of the file.
     pub candidates: Vec<Candidate>,
     /// The index of the cheapest candidate.
     pub cheapest: usize,
-    /// The measure by which it is.
+    /// The measure of the comparison.
     pub cheapest_by: Cheapest,
 }
 
@@ -40,15 +40,15 @@ pub struct Sizing {
 pub struct Rule {
     /// Cache servers.
     pub servers: f64,
-    /// Gets a second of each on average.
+    /// Gets per second of each on average.
     pub gets_each: f64,
 }
 
-/// Sizes what `input` describes; `path` is its file, for errors.
+/// Sizes the tier of `input`; `path` is its file, for errors.
 ///
 /// # Errors
 ///
-/// An entry that is missing, contradicts another, or asks for what cannot be.
+/// An entry that is missing, contradicts another, or requests the impossible.
 pub fn size(input: &Input, path: &Path) -> Result<Sizing, InputError> {
     let tier = Tier::new(input, path)?;
     let candidates: Result<Vec<_>, _> =
@@ -72,7 +72,7 @@ pub fn size(input: &Input, path: &Path) -> Result<Sizing, InputError> {
     })
 }
 
-/// The index of the cheapest; of equals the first.
+/// The index of the cheapest; the first of equals.
 fn cheapest(candidates: &[Candidate]) -> (usize, Cheapest) {
     let by = |value: fn(&Candidate) -> Option<f64>| -> Option<usize> {
         let values: Option<Vec<f64>> = candidates.iter().map(value).collect();

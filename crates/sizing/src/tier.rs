@@ -1,4 +1,4 @@
-//! All that is common to the candidates: the requests, the items, and the hits that memory brings.
+//! The data common to all candidates: the requests, the items, and the hits that memory brings.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use crate::hits::{Curve, GUIDES_EXPONENT, PowerLaw};
 use crate::input::{Input, InputError, Limits, curve_file};
 use crate::items::{SAMPLE_BYTES, Sizes};
 
-/// Gets a second.
+/// Gets per second.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Demand {
     /// Today's average: the guide's X * M * N.
     pub average: f64,
     /// The average after the growth.
     pub grown: f64,
-    /// The greatest after the growth.
+    /// The maximum after the growth.
     pub peak: f64,
-    /// Of the peak, those of the hottest key.
+    /// The hottest key's part of the peak.
     pub hot_key: f64,
-    /// Fills a second at the peak.
+    /// Fills per second at the peak.
     pub fills: f64,
 }
 
@@ -45,15 +45,15 @@ pub struct HitSummary {
     pub ratio: f64,
     /// Memory for items in the whole tier: the sum of all `-m`.
     pub memory_bytes: f64,
-    /// The power law behind the curve, where one is known.
+    /// The power law behind the curve, if one is known.
     pub law: Option<PowerLaw>,
     /// Hit ratio with four times the memory.
     pub ratio_of_four_times: f64,
-    /// Reads of the database a second on average, and at the peak.
+    /// Reads of the database per second on average, and at the peak.
     pub database_reads: (f64, f64),
 }
 
-/// All that is common to the candidates.
+/// The data common to all candidates.
 pub(crate) struct Tier<'i> {
     pub input: &'i Input,
     pub limits: Limits,
@@ -66,21 +66,21 @@ pub(crate) struct Tier<'i> {
     pub kept: Kept,
 }
 
-/// The items that a running server keeps of those that are asked for.
+/// The requested items that a running server keeps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
-    /// Bytes of its memory and of the items in it, where they are known.
+    /// Bytes of its memory and of the items in it, if known.
     pub memory: Option<(f64, f64)>,
-    /// Small ones stay rather than large ones.
+    /// Small items are preferred to large ones.
     pub weighs_size: bool,
 }
 
 impl<'i> Tier<'i> {
-    /// What `input` describes; `path` is its file, for errors.
+    /// The tier of `input`; `path` is its file, for errors.
     ///
     /// # Errors
     ///
-    /// An entry that is missing, contradicts another, or asks for what cannot be.
+    /// An entry that is missing, contradicts another, or requests the impossible.
     pub(crate) fn new(input: &'i Input, path: &Path) -> Result<Self, InputError> {
         let wrong = |why: String| InputError::new(path, why);
         let average = average(input).map_err(|why| wrong(why.to_owned()))?;
@@ -102,7 +102,7 @@ impl<'i> Tier<'i> {
     }
 }
 
-/// The guide's X * M * N, or what the file says it is.
+/// The guide's X * M * N, or the value in the file.
 fn average(input: &Input) -> Result<f64, &'static str> {
     let load = &input.load;
     let average = match (load.gets_per_second, load.web_servers, load.pages_per_second) {
@@ -111,7 +111,7 @@ fn average(input: &Input) -> Result<f64, &'static str> {
             return Err("load: gets_per_second, or web_servers with pages_per_second and \
                         gets_per_page; not both");
         }
-        // The number of web servers is then for the guide's rule alone.
+        // The number of web servers is then only for the guide's rule.
         (Some(gets), Some(_), None) => gets,
         (None, web, pages) => {
             let web = web.ok_or("load.web_servers is missing, or load.gets_per_second")?;

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Bytes(pub f64);
 
-/// Bits a second: a number, or text such as `1Gbit`; powers of 1000.
+/// Bits per second: a number, or text such as `1Gbit`; powers of 1000.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct BitsPerSecond(pub f64);
 
@@ -119,7 +119,7 @@ fn scaled(
     }
 }
 
-/// A number with three digits that matter, or all digits of its whole part.
+/// A number with three significant digits, or all digits of its whole part.
 #[must_use]
 pub(crate) fn significant(value: f64) -> String {
     let decimals = match value.abs() {
@@ -148,7 +148,7 @@ pub(crate) fn grouped(value: f64) -> String {
     if value <= -0.5 { format!("-{text}") } else { text }
 }
 
-/// Seconds as people say them.
+/// Seconds in readable units.
 #[must_use]
 pub(crate) fn duration(secs: f64) -> String {
     match secs {

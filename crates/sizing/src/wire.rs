@@ -16,11 +16,11 @@ const AROUND_A_SET: f64 = 20.0;
 /// The requests of one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requests {
-    /// Keys a second.
+    /// Keys per second.
     pub gets: f64,
     /// Keys of one request.
     pub keys: f64,
-    /// Share of keys that are found; the others are stored.
+    /// Share of found keys; the others are stored.
     pub hit_ratio: f64,
     /// Mean bytes of a key.
     pub key_bytes: f64,
@@ -29,7 +29,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Bits a second in the direction that has more: links carry both at once.
+    /// Bits per second in the direction that has more, because links carry both at once.
     pub(crate) fn bits_per_second(&self) -> f64 {
         let requests = self.gets / self.keys;
         let hit = self.hit_ratio * (self.key_bytes + self.value_bytes + AROUND_A_HIT);
@@ -45,8 +45,8 @@ fn framed(bytes: f64) -> f64 {
     bytes + FRAME * (bytes / SEGMENT).ceil().max(1.0)
 }
 
-/// Keys that one server is asked for in a request of `keys` keys over `servers`: a multiget is
-/// split by servers.
+/// Keys of one server's part of a request of `keys` keys over `servers`: a multiget is split by
+/// servers.
 pub(crate) fn keys_of_a_part(keys: f64, servers: f64) -> f64 {
     let asked = servers * (1.0 - (1.0 - 1.0 / servers).powf(keys));
     keys / asked.max(f64::MIN_POSITIVE)

@@ -19,7 +19,7 @@ fn refusal(text: &str) -> String {
     }
 }
 
-/// Section 4.3.2: 10,000 web servers with 64 pages a second of 100 gets are 64 million gets, and
+/// Section 4.3.2: 10,000 web servers with 64 pages per second of 100 gets are 64 million gets, and
 /// 2,500 cache servers have 25,600 each (which the guide rounds to 25,000).
 #[test]
 fn its_web_tier_needs_2500_servers() {
@@ -32,7 +32,7 @@ fn its_web_tier_needs_2500_servers() {
     assert_eq!((rule.servers, rule.gets_each), (2500.0, 25_600.0));
 }
 
-/// A server does fewer gets of one key than of many: the tier can do no more than those with a copy
+/// A server does fewer gets of one key than of many: the tier is limited by the servers with a copy
 /// of the hottest key, and each copy takes a server.
 #[test]
 fn a_hot_key_limits_the_tier_by_its_own_capacity() {
@@ -49,7 +49,7 @@ fn a_hot_key_limits_the_tier_by_its_own_capacity() {
     let none = tier(0.0);
     assert_eq!((none.servers, none.binds), (10.0, Constraint::Cpu));
     assert!((none.gets_max - 4e6).abs() < 1.0, "{}", none.gets_max);
-    // Four copies of 1.2 million gets, beside the others' share of each server.
+    // Four copies of 1.2 million gets, in addition to the others' share of each server.
     let some = tier(0.3);
     assert_eq!((some.servers, some.hot_key_copies), (10.0, 4.0));
     let wanted = 1.0 / (0.3 / 4.0 / 300e3 + 0.7 / 10.0 / 400e3);
@@ -61,7 +61,7 @@ fn a_hot_key_limits_the_tier_by_its_own_capacity() {
     assert!((all.gets_max - 14.0 * 300e3).abs() < 1.0, "{}", all.gets_max);
 }
 
-/// The same number, from what each server can do.
+/// The same number, from the capacity of each server.
 #[test]
 fn servers_of_its_capacity_are_as_many() {
     let sizing = sized(
@@ -93,8 +93,8 @@ fn its_cache_of_2_gb_takes_500_mb_of_four_servers() {
     }
 }
 
-/// Appendix B, for a thousand times what the two-socket platform can do: that takes 55 times as
-/// many of the Atom S1260, and the Atom C2750 draws the fewest watts (section 5).
+/// Appendix B, for a thousand times the two-socket platform's capacity: that takes 55 times as many
+/// of the Atom S1260, and the Atom C2750 draws the fewest watts (section 5).
 #[test]
 fn its_platforms_compare_as_it_says() {
     let sizing = sized(
@@ -199,7 +199,7 @@ fn names_from_the_file_are_no_markup() {
     assert!(!sizing::html(&sizing).contains("<script>"));
 }
 
-/// Every constraint can bind, and none is broken by the number that comes out.
+/// Every constraint can bind, and the resulting number breaks none.
 #[test]
 fn limits_hold_for_what_comes_out() {
     let mut bound = Vec::new();

@@ -7,21 +7,21 @@ use std::collections::BTreeMap;
 pub(crate) struct MissRatioCurve {
     /// Bytes of memory and hit ratio, by memory.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Bytes of memory with index and bags, and of the items that fit into it, where the server
-    /// tells both.
+    /// Bytes of memory with index and bags, and of the items that fit into it, if the server
+    /// reports both.
     pub(crate) memory: Option<(f64, f64)>,
-    /// The server keeps small items rather than large ones.
+    /// The server prefers small items to large ones.
     pub(crate) weighs_size: bool,
 }
 
 /// Reads the answer to `stats mrc`.
 ///
-/// The server tells them by bytes of items, and how much memory those of its present size take with
-/// index and bags (`mrc:memory_bytes`; without it bytes of items are all).
+/// The server reports them by bytes of items, and the memory that items of its present size take
+/// with index and bags (`mrc:memory_bytes`; without it bytes of items are all).
 ///
 /// # Errors
 ///
-/// When no point has both.
+/// If no point has both.
 pub(crate) fn miss_ratio_curve(text: &str) -> Result<MissRatioCurve, String> {
     let mut points: BTreeMap<&str, (Option<f64>, Option<f64>)> = BTreeMap::new();
     let (mut memory, mut weighs_size) = (None, false);
@@ -59,12 +59,12 @@ pub(crate) fn miss_ratio_curve(text: &str) -> Result<MissRatioCurve, String> {
     Ok(MissRatioCurve { points, memory, weighs_size })
 }
 
-/// Bytes of an item with its header, and how many have them: of the items that are there by `stats
-/// sizes`, or of those that were stored by `stats slabs`.
+/// Bytes of an item with its header, and the number of items with that size: of the present items
+/// by `stats sizes`, or of those stored by `stats slabs`.
 ///
 /// # Errors
 ///
-/// When there is neither.
+/// If there is neither.
 pub(crate) fn item_sizes(text: &str) -> Result<Vec<(f64, f64)>, String> {
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number > 0.0);
     let mut sizes: Vec<(f64, f64)> =

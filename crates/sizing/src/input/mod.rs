@@ -1,4 +1,4 @@
-//! The file that says what is to be sized. Every error names the entry that is missing or wrong.
+//! The file that describes the load to size. Every error names the entry that is missing or wrong.
 
 pub(crate) mod curve_file;
 pub(crate) mod platform;
@@ -40,7 +40,7 @@ pub struct Input {
     /// Prices.
     #[serde(default)]
     pub cost: Cost,
-    /// Candidate servers; without any, the guide's.
+    /// Candidate servers; if there are none, the guide's.
     #[serde(default, rename = "platform")]
     pub platforms: Vec<Platform>,
 }
@@ -49,7 +49,7 @@ pub struct Input {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Gets a second on average, where they are known as a whole.
+    /// Gets per second on average, if the total is known.
     pub gets_per_second: Option<f64>,
     /// The guide's X.
     pub web_servers: Option<f64>,
@@ -170,12 +170,12 @@ impl InputError {
 }
 
 impl Input {
-    /// Reads a file. Files that it names are looked for beside it.
+    /// Reads a file. Files that it names are relative to it.
     ///
     /// # Errors
     ///
-    /// When it or a file that it names cannot be read, is not of the form, or an entry is out of
-    /// its range.
+    /// If it or a file that it names cannot be read, has the wrong form, or an entry is out of its
+    /// range.
     pub fn read(path: &Path) -> Result<Self, InputError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| InputError::new(path, error.to_string()))?;

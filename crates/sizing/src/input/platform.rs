@@ -1,4 +1,4 @@
-//! Candidate servers: what each can do, has and costs.
+//! Candidate servers: their capacity, equipment and cost.
 
 use std::path::{Path, PathBuf};
 
@@ -64,11 +64,11 @@ pub(crate) fn of_the_guide() -> Vec<Platform> {
 }
 
 impl Platform {
-    /// Works `gets_per_second` out, and reads the bench's result; `path` is the file of sizing.
+    /// Computes `gets_per_second`, and reads the bench's result; `path` is the sizing file.
     ///
     /// # Errors
     ///
-    /// When an entry is missing or out of its range, or the result cannot be read.
+    /// If an entry is missing or out of its range, or the result cannot be read.
     pub(super) fn resolve(&mut self, path: &Path) -> Result<(), InputError> {
         let wrong = |why: String| InputError::new(path, format!("platform '{}': {why}", self.name));
         if let Some(result) = &self.bench {
@@ -105,19 +105,19 @@ impl Platform {
         }
     }
 
-    /// Gets a second under the SLA.
+    /// Gets per second under the SLA.
     #[must_use]
     pub fn capacity(&self) -> f64 {
         self.gets_per_second.unwrap_or(0.0)
     }
 
-    /// Gets of one key a second under the SLA; those of random keys where it was not measured.
+    /// Gets of one key per second under the SLA; those of random keys if it was not measured.
     #[must_use]
     pub fn hot_capacity(&self) -> f64 {
         self.hot_gets_per_second.unwrap_or_else(|| self.capacity())
     }
 
-    /// Gets a second for each watt, where the watts are known (guide, section 5).
+    /// Gets per second for each watt, if the watts are known (guide, section 5).
     #[must_use]
     pub fn per_watt(&self) -> Option<f64> {
         Some(self.capacity() / self.watts?)
@@ -129,7 +129,7 @@ struct Measured {
     hot: Option<f64>,
 }
 
-/// The maxima of a result that the bench has kept.
+/// The maxima of a stored bench result.
 fn measured(file: &Path) -> Result<Measured, String> {
     let at = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
@@ -153,7 +153,7 @@ fn measured(file: &Path) -> Result<Measured, String> {
     found.ok_or_else(|| at(&"no load held the bounds"))
 }
 
-/// Keys that a request of the bench gets on average: some set a key, others get many.
+/// Average number of keys that a request of the bench gets: some set a key, others get many.
 fn gets_of_a_request(spec: &Value) -> Result<f64, String> {
     let parts = spec["ratio"].as_str().and_then(|ratio| ratio.split_once(':'));
     let parts = parts.and_then(|(sets, gets)| Some((number(sets)?, number(gets)?)));

@@ -1,4 +1,4 @@
-//! A sizing as one page that needs no network: the tier, the platforms, and the answer in a table.
+//! A sizing as one page that needs no network: the tier, the platforms, and a table of the results.
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ pub fn html(sizing: &Sizing) -> String {
     page
 }
 
-/// The guide's figure 3: the web tier asks the cache, and the database for what is not there.
+/// The guide's figure 3: the web tier reads the cache, and the database for missing keys.
 fn tier(sizing: &Sizing, best: &Candidate) -> String {
     let boxed = |y: u32, title: &str, line: &str| {
         format!(
@@ -131,7 +131,7 @@ fn table(sizing: &Sizing) -> String {
     out + "</table></div>"
 }
 
-/// A bar for each candidate; nothing where a value is not known of all.
+/// A bar for each candidate; nothing unless a value is known for all.
 fn bars(sizing: &Sizing, title: &str, value: impl Fn(&Candidate) -> Option<f64>) -> String {
     let values: Option<Vec<f64>> = sizing.candidates.iter().map(value).collect();
     let Some(values) = values else { return String::new() };

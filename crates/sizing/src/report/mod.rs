@@ -1,4 +1,4 @@
-//! A sizing as people read it.
+//! A sizing in readable form.
 
 mod html;
 mod text;
@@ -28,7 +28,7 @@ fn flags(candidate: &Candidate) -> String {
     format!("{}{threads}", memory_flag(candidate))
 }
 
-/// What a reader must know of a candidate beyond its row, one sentence each.
+/// Further facts about a candidate, one sentence each.
 fn remarks(sizing: &Sizing, candidate: &Candidate) -> Vec<String> {
     let mut remarks = Vec::new();
     let needs = candidate.needs.iter().filter(|(constraint, _)| *constraint != candidate.binds);

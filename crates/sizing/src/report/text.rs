@@ -12,7 +12,7 @@ use crate::units::{Bytes, duration, grouped, significant};
 const HEADS: [&str; 10] =
     ["platform", "servers", "binds", "CPU", "NIC", "memory", "flags", "loss", "refilled", "a year"];
 
-/// The whole answer as lines of text.
+/// The whole result as lines of text.
 #[must_use]
 pub fn text(sizing: &Sizing) -> String {
     let mut out = String::new();

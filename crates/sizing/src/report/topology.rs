@@ -6,7 +6,7 @@ use crate::units::grouped;
 
 /// The text of a topology with the servers of `candidate`: one region, one cluster, a gutter.
 ///
-/// It has numbers of pods, as Kubernetes wants them; for systemd the numbers become addresses.
+/// It has numbers of pods, as Kubernetes needs them; for systemd the numbers become addresses.
 #[must_use]
 pub fn topology(sizing: &Sizing, candidate: &Candidate) -> String {
     let threads = candidate.threads.unwrap_or(4);
