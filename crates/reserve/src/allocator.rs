@@ -1,7 +1,7 @@
 //! The allocator that has a reserve.
 //!
 //! Relaxed is enough for the counts: they are a hint to the caller and statistics. The lock orders
-//! what happens to the memory.
+//! the accesses to the memory.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -23,11 +23,11 @@ static RESERVE: TalcLock<RawSpinlock, Claim> = {
     TalcLock::new(unsafe { Claim::array(memory) })
 };
 
-/// Bytes of the reserve that are in use, and how often it was asked with success.
+/// Bytes of the reserve in use, and the number of its successful allocations.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static GRANTS: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of the reserve that are in use.
+/// Bytes of the reserve in use.
 #[must_use]
 pub fn used() -> usize {
     USED.load(Ordering::Relaxed)
@@ -39,14 +39,14 @@ pub fn grants() -> u64 {
     GRANTS.load(Ordering::Relaxed)
 }
 
-/// True if a quarter of the reserve is in use: time to let go of what can be let go of.
+/// `true` if a quarter of the reserve is in use: time to free dispensable memory.
 #[inline]
 #[must_use]
 pub fn is_low() -> bool {
     used() > RESERVE_BYTES / 4
 }
 
-/// An allocator that turns to the reserve where `inner` gives nothing. One a program, as its global
+/// An allocator that uses the reserve if `inner` gives nothing. One per program, as its global
 /// allocator.
 #[derive(Debug)]
 pub struct Allocator<A> {
@@ -81,7 +81,7 @@ fn take(layout: Layout) -> *mut u8 {
 
 /// # Safety
 ///
-/// `block` is one of [`take`]'s, with this layout, and not used any more.
+/// `block` is one of [`take`]'s, with this layout, and no longer used.
 #[cold]
 unsafe fn give_back(block: *mut u8, layout: Layout) {
     // SAFETY: by the caller.

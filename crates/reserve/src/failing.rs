@@ -1,22 +1,22 @@
-//! An allocator that refuses, for tests of what happens then: SQLite's method, which fails the k-th
-//! allocation for every k.
+//! An allocator that refuses, for tests of failed allocations: SQLite's method, which fails the
+//! k-th allocation for every k.
 //!
-//! Relaxed is enough for what is counted and set: threads see it by the flag that arms, and the
-//! caller reads it after its own work.
+//! Relaxed is enough for the counts and settings: threads see them by the flag that arms, and the
+//! caller reads them after its own work.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The system's allocator, which refuses while [`failing_from`] says so.
+/// The system's allocator, which refuses as [`failing_from`] directs.
 #[derive(Clone, Copy, Debug)]
 pub struct Failing;
 
-/// The allocations that were counted while it was armed.
+/// The allocations counted while it was armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Allocations that were asked for.
+    /// Requested allocations.
     pub asked: u64,
     /// Of those, the refused ones.
     pub refused: u64,
@@ -33,7 +33,7 @@ thread_local! {
     static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets the calling thread's own allocations alone, or no longer: a test's side of the
+/// Exempts the calling thread's own allocations, or no longer: for a test's side of the
 /// conversation.
 pub fn exempt_thread(is_exempt: bool) {
     IS_EXEMPT.with(|exempt| exempt.set(is_exempt));

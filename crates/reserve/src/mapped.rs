@@ -1,9 +1,8 @@
-//! Large blocks as mappings of their own.
+//! Large blocks as separate mappings.
 //!
-//! An allocator of the system keeps what was freed between blocks that are still in use: a program
-//! whose clients held much, and went, keeps twice what its clients hold. Here a block of
-//! [`LARGE_BYTES`] or more is a mapping, so what is freed is the system's again, whatever lies
-//! beside it:
+//! A system allocator keeps memory freed between blocks that are still in use: a program whose
+//! clients held much, and left, keeps twice its clients' memory. Here a block of [`LARGE_BYTES`] or
+//! more is a mapping, so freed memory returns to the system, whatever lies next to it:
 //!
 //! ```text
 //!     block < LARGE_BYTES -> the inner allocator
@@ -11,9 +10,9 @@
 //!     freed               -> kept, in place of what was kept longest    -> munmap
 //! ```
 //!
-//! A few are kept, so that a program that asks for a buffer and gives it back, over and over, does
-//! not call the system each time. Whoever finds the list of the kept ones in use does not wait: a
-//! thread that is stopped in the middle of it holds nobody up.
+//! A few are kept, so that a program that repeatedly takes and frees a buffer does not call the
+//! system each time. A thread that finds the list of kept ones in use does not wait: a thread
+//! stopped inside it delays no other.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -27,20 +26,20 @@ use spinning_top::Spinlock;
 /// Blocks of this many bytes and more are mappings.
 pub const LARGE_BYTES: usize = 16 * 1024;
 
-/// Bytes of freed mappings that are kept at the most.
+/// Maximum bytes of freed mappings that are kept.
 pub const KEPT_BYTES: usize = 4 << 20;
 
-/// Freed mappings that are kept at the most.
+/// Maximum number of freed mappings that are kept.
 const KEPT_BLOCKS: usize = 64;
 
-/// The longest mapping that is kept, in bytes. For a longer one the calls of the system are little
-/// beside the bytes that are written into it.
+/// The longest mapping that is kept, in bytes. For a longer one the system calls cost little
+/// compared with the bytes written into it.
 const KEPT_LEN_MAX: usize = 512 * 1024;
 
-/// The least page of a machine: mappings begin at multiples of it.
+/// The smallest page of any machine: mappings start at multiples of it.
 const PAGE_BYTES: usize = 4096;
 
-/// An allocator of large blocks in front of `inner`, which has the others.
+/// An allocator of large blocks in front of `inner`, which allocates the others.
 #[derive(Debug)]
 pub struct Mapped<A> {
     inner: A,
@@ -54,14 +53,14 @@ impl<A> Mapped<A> {
     }
 }
 
-/// Freed mappings, in a ring: the next that comes takes the place of the oldest.
+/// Freed mappings, in a ring: the next one replaces the oldest.
 struct Kept {
     blocks: [Block; KEPT_BLOCKS],
     next: usize,
     bytes: usize,
 }
 
-/// A mapping that nobody uses; `len` is 0 where there is none.
+/// An unused mapping; `len` is 0 if there is none.
 #[derive(Clone, Copy)]
 struct Block {
     address: usize,
@@ -89,7 +88,7 @@ impl Kept {
         (oldest.len > 0).then_some(oldest)
     }
 
-    /// The oldest, if more bytes are kept than may be.
+    /// The oldest, if more bytes are kept than allowed.
     fn excess(&mut self) -> Option<Block> {
         while self.bytes > KEPT_BYTES {
             if let Some(oldest) = self.put(NONE) {
@@ -99,7 +98,7 @@ impl Kept {
         None
     }
 
-    /// Keeps `block`, and hands what has to go for it to `gone`.
+    /// Keeps `block`, and passes the mappings that it displaces to `gone`.
     fn keep(&mut self, block: Block, mut gone: impl FnMut(Block)) {
         self.put(block).into_iter().for_each(&mut gone);
         while let Some(oldest) = self.excess() {
@@ -112,14 +111,14 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE_BYTES && layout.align() <= PAGE_BYTES
 }
 
-/// The length of the mapping for a block of this many bytes. Those that are kept have eight lengths
-/// between one power of two and the next, so that one fits another block of about its size.
+/// The length of the mapping for a block of this many bytes. Kept ones have eight lengths between
+/// one power of two and the next, so that one fits another block of about its size.
 fn mapping_len(size: usize) -> usize {
     let step = if size < KEPT_LEN_MAX { (1 << size.ilog2()) / 8 } else { 0 };
     size.next_multiple_of(step.max(PAGE_BYTES))
 }
 
-/// A mapping that was kept, or null.
+/// A kept mapping, or null.
 fn reuse(len: usize) -> *mut u8 {
     let block = KEPT.try_lock().and_then(|mut kept| kept.take(len));
     block.map_or(ptr::null_mut(), |block| ptr::with_exposed_provenance_mut(block.address))
@@ -139,7 +138,7 @@ fn map(len: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// `block` is a mapping of this length, and not used any more.
+/// `block` is a mapping of this length, and no longer used.
 unsafe fn unmap(block: *mut c_void, len: usize) {
     // SAFETY: by the caller. A refusal leaves it mapped, which costs memory and nothing else.
     let _ = unsafe { munmap(block, len) };
@@ -147,7 +146,7 @@ unsafe fn unmap(block: *mut c_void, len: usize) {
 
 /// # Safety
 ///
-/// `block` is a mapping of this length, and not used any more.
+/// `block` is a mapping of this length, and no longer used.
 unsafe fn release(block: *mut u8, len: usize) {
     if len <= KEPT_LEN_MAX
         && let Some(mut kept) = KEPT.try_lock()
@@ -204,7 +203,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Mapped<A> {
                 if len == new_len {
                     return block;
                 }
-                // To copy into pages that are there costs less than to have new ones made.
+                // Copying into existing pages costs less than creating new ones.
                 let kept = reuse(new_len);
                 if !kept.is_null() {
                     // SAFETY: both mappings have at least this number of bytes, and the kept one is

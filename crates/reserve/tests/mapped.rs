@@ -1,4 +1,4 @@
-//! Large blocks of a whole program: what is freed is the system's again.
+//! Large blocks of a whole program: freed memory returns to the system.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::alloc::System;
@@ -16,7 +16,7 @@ fn resident() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// A block whose bytes tell whose it is.
+/// A block whose bytes identify its owner.
 fn block(number: usize, len: usize) -> Vec<u8> {
     vec![u8::try_from(number % 251).unwrap(); len]
 }
@@ -25,12 +25,12 @@ fn is_whole(block: &[u8], number: usize) -> bool {
     block.iter().all(|byte| usize::from(*byte) == number % 251)
 }
 
-/// One test: what is resident is the whole process's.
+/// One test: resident memory is that of the whole process.
 #[test]
 fn what_is_freed_is_the_systems_again_and_bytes_stay_what_they_were() {
     const BLOCKS: usize = 2000;
     let before = resident();
-    // Of all sizes, with small ones between them that stay: a heap would keep what lies between.
+    // Of all sizes, with small ones between that stay: a heap would keep the memory in between.
     let mut large: Vec<_> =
         (0..BLOCKS).map(|number| block(number, LARGE_BYTES + number * 53 % 90_000)).collect();
     let small: Vec<_> = (0..BLOCKS).map(|number| block(number, 100)).collect();
@@ -53,7 +53,7 @@ fn what_is_freed_is_the_systems_again_and_bytes_stay_what_they_were() {
     }
     drop(large);
 
-    // They grow over the border, and shrink again.
+    // They grow over the limit, and shrink again.
     let mut grown = Vec::new();
     for byte in 0..300_000_usize {
         grown.push(u8::try_from(byte % 256).unwrap());
@@ -64,7 +64,7 @@ fn what_is_freed_is_the_systems_again_and_bytes_stay_what_they_were() {
     grown.truncate(LARGE_BYTES / 2);
     grown.shrink_to_fit();
     assert!(grown.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 256));
-    // What was kept comes back as zeros where zeros are asked for.
+    // Kept memory comes back as zeros if zeros are requested.
     drop(block(7, 40_000));
     assert!(vec![0_u8; 40_000].iter().all(|byte| *byte == 0));
 

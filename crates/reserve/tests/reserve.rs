@@ -25,11 +25,11 @@ fn what_the_system_refuses_comes_from_the_reserve_and_goes_back_there() {
     assert!(outcome.refused >= 3 && used() >= 6000 && grants() >= 3, "{outcome:?}");
     assert!(kept[..100].iter().all(|byte| *byte == 1));
     assert!(kept[100..5000].iter().all(|byte| *byte == 3));
-    // It grows out of the reserve when the system gives again.
+    // It grows out of the reserve when the system gives memory again.
     kept.resize(100_000, 4);
     assert_eq!(used(), 0);
     assert!(!is_low());
-    // What is too large for the reserve is refused, and that can be handled.
+    // A block too large for the reserve is refused, and the caller can handle that.
     let (refused, _) =
         failing_from(1, true, || Vec::<u8>::new().try_reserve(RESERVE_BYTES * 2).is_err());
     assert!(refused);
@@ -52,6 +52,6 @@ fn what_the_system_refuses_comes_from_the_reserve_and_goes_back_there() {
         });
     });
     assert!(outcome.refused > 8000, "{outcome:?}");
-    // The threads' own traces may last; eight thousand blocks would not fit.
+    // The threads' own allocations may last; eight thousand blocks would not fit.
     assert!(used() < 4096, "{} bytes", used());
 }
