@@ -3,8 +3,8 @@
 //!
 //! The function derives an endless string of bits from the key: 64 by MurmurHash64A, and each
 //! further 64 by hashing the last 64. It descends from the power of two above the pool size. A 1 at
-//! a level selects the upper half of that level, and the lower bits of the number come from the
-//! string as well, 23 bits apart. A number outside of the pool is drawn again from the next level.
+//! a level selects the upper half of that level, and the lower bits of the number also come from
+//! the string, 23 bits apart. A number outside of the pool is drawn again from the next level.
 
 use crate::murmur::{murmur64a, murmur64a_word};
 use crate::spooky::spooky_hash32;
@@ -89,8 +89,8 @@ pub(crate) fn acceptance(weight: f64) -> u32 {
     (weight * f64::from(u32::MAX)) as u32
 }
 
-/// Ch3 of the key among the servers; again with the number of the try behind the key, last digit
-/// first, as long as the server refuses it by its weight. After 32 refusals the last server has it.
+/// Ch3 of the key among the servers. While the server refuses the key by its weight, the number of
+/// the try is appended, last digit first. After 32 refusals the last server has the key.
 pub(crate) fn weighted_ch3(key: &[u8], acceptances: &[u32]) -> u32 {
     let (mut index, accepted) = offer(key, acceptances);
     if accepted {
@@ -108,10 +108,10 @@ pub(crate) fn weighted_ch3(key: &[u8], acceptances: &[u32]) -> u32 {
     index
 }
 
-/// The server that Ch3 gives, and whether it accepts the key.
+/// The server that Ch3 selects, and whether it accepts the key.
 fn offer(key: &[u8], acceptances: &[u32]) -> (u32, bool) {
     debug_assert!(acceptances.len() <= POOL_SIZE_MAX as usize, "`Placement` makes no larger pool");
-    // A larger pool is used as its first servers alone, as `furc_hash` does.
+    // Of a larger pool only the first servers are used, as by `furc_hash`.
     let pool_size = u32::try_from(acceptances.len()).unwrap_or(POOL_SIZE_MAX);
     let index = furc_hash(key, pool_size);
     let limit = acceptances.get(index as usize).copied().unwrap_or_default();
@@ -123,7 +123,7 @@ fn digit(number: u32) -> u8 {
     b'0' + (number % 10) as u8
 }
 
-/// Calls `then` with the key and what is put behind it. No allocation for keys of the protocols'
+/// Calls `then` with the key followed by `behind`. Allocates nothing for keys of the protocols'
 /// length.
 pub(crate) fn joined<R>(key: &[u8], behind: &[u8], then: impl FnOnce(&[u8]) -> R) -> R {
     let mut buffer = [0; JOINED_BYTES];

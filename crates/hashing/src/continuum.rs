@@ -5,7 +5,7 @@ use crate::digest::{KeyHash, md5_words};
 
 /// Points of a server in libmemcached without weights.
 const POINTS: u32 = 100;
-/// Points of an average server where weights count, four to a digest.
+/// Points of an average server with weights, four per digest.
 const WEIGHTED_POINTS: f32 = 160.0;
 const POINTS_PER_DIGEST: u32 = 4;
 
@@ -17,7 +17,7 @@ pub(crate) struct Continuum {
 }
 
 impl Continuum {
-    /// Without weights: 100 points a server, each the `hash` of `name-0`, `name-1`, ...
+    /// Without weights: 100 points per server, each the `hash` of `name-0`, `name-1`, ...
     ///
     /// libmemcached's `KETAMA` and `CONSISTENT`, with names from [`libmemcached_name`].
     pub(crate) fn unweighted(names: &[String], hash: KeyHash) -> Self {
@@ -56,19 +56,19 @@ impl Continuum {
         Self { points }
     }
 
-    /// The server of a hash; 0 if there is no point at all.
+    /// The server of a hash; 0 if there are no points.
     pub(crate) fn server(&self, hash: u32) -> u32 {
         let at = self.points.partition_point(|(value, _)| *value < hash);
         self.points.get(at).or_else(|| self.points.first()).map_or(0, |(_, server)| *server)
     }
 
-    /// Whether it has no point: without servers, or if all weights are too small.
+    /// `true` if it has no point: without servers, or if all weights are too small.
     pub(crate) fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
 }
 
-/// How many digests a server gets. All in 32-bit floats, whose rounding decides at the edges.
+/// The number of a server's digests. All in 32-bit floats, whose rounding decides at the edges.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -81,8 +81,8 @@ fn digests(weight: u32, total: u64, servers: usize) -> u32 {
     (share * WEIGHTED_POINTS / per_digest * servers as f32 + 1e-10).floor() as u32
 }
 
-/// A server's name on libmemcached's circle: the port is left out where it is 11211. twemproxy does
-/// the same for servers without a name of their own.
+/// A server's name on libmemcached's circle: port 11211 is left out. twemproxy does the same for
+/// servers without a configured name.
 #[must_use]
 pub fn libmemcached_name(host: &str, port: u16) -> String {
     if port == 11211 { host.to_owned() } else { format!("{host}:{port}") }

@@ -1,8 +1,8 @@
 //! The 32-bit hashes of a key that libmemcached (libhashkit) and twemproxy offer under these names.
 //!
-//! Both programs were written in C with `char`, which has a sign on the machines that they run on:
-//! bytes from 0x80 count as negative numbers wherever the C code widens them. Servers of real pools
-//! depend on it, so it is kept.
+//! Both programs are written in C with `char`, which is signed on their machines: bytes from 0x80
+//! count as negative numbers wherever the C code widens them. Servers of real pools depend on that,
+//! so it is kept.
 
 use md5::{Digest, Md5};
 
@@ -14,13 +14,13 @@ const FNV64_PRIME: u64 = 0x0100_0000_01b3;
 const FNV32_START: u32 = 0x811c_9dc5;
 const FNV32_PRIME: u32 = 0x0100_0193;
 
-/// A hash of a key, under the name that twemproxy's configuration has for it.
+/// A hash of a key, under its name in twemproxy's configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyHash {
-    /// CRC-16 of XMODEM in a register of 32 bits, whose upper half keeps what was shifted out.
+    /// CRC-16 of XMODEM in a register of 32 bits, whose upper half keeps the bits shifted out.
     /// twemproxy only.
     Crc16,
-    /// Bits 16 to 30 of the CRC-32, which is what libmemcached calls `crc`.
+    /// Bits 16 to 30 of the CRC-32, libmemcached's `crc`.
     Crc32,
     /// The whole CRC-32. twemproxy only.
     Crc32a,
@@ -49,7 +49,7 @@ pub enum KeyHash {
 }
 
 impl KeyHash {
-    /// All of them, with their names in configurations.
+    /// All hashes, with their names in configurations.
     pub const ALL: [(&str, Self); 13] = [
         ("crc16", Self::Crc16),
         ("crc32", Self::Crc32),
@@ -66,7 +66,7 @@ impl KeyHash {
         ("one_at_a_time", Self::OneAtATime),
     ];
 
-    /// The hash of that name.
+    /// The hash with that name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, hash)| hash)
@@ -127,7 +127,7 @@ pub(crate) fn md5_words(key: &[u8]) -> [u32; 4] {
     words
 }
 
-/// twemproxy's step by one byte. The register is never cut to 16 bits, and a ketama point depends
+/// twemproxy's step for one byte. The register is never cut to 16 bits, and a ketama point depends
 /// on all 32.
 fn crc16_step(crc: u32, byte: u8) -> u32 {
     crc << 8 ^ CRC16[(crc >> 8 & 0xff) as usize ^ usize::from(byte)]

@@ -25,7 +25,7 @@ pub(crate) fn jump(key: &[u8], seed: u64, buckets: u32) -> u32 {
     jump_hash(xxhash_rust::xxh3::xxh3_64_with_seed(key, seed), buckets)
 }
 
-/// The seed that memcached's proxy makes of its pool option `seed`, a text.
+/// The seed that memcached's proxy derives from its pool option `seed`, a text.
 #[must_use]
 pub fn seed_of(text: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(text)

@@ -1,7 +1,7 @@
 //! The part of a key that is hashed: behind the routing prefix, before the hash stop, inside the
 //! hash tag.
 
-/// mcrouter's hash stop: what follows it does not count.
+/// mcrouter's hash stop: text after it does not count.
 pub const HASH_STOP: &[u8] = b"|#|";
 
 /// A key cut at its routing prefix and its hash stop.
@@ -9,14 +9,14 @@ pub const HASH_STOP: &[u8] = b"|#|";
 pub struct KeyParts<'k> {
     /// `/region/cluster/` with its slashes, or nothing.
     pub prefix: &'k [u8],
-    /// The key behind the prefix: what a server is sent.
+    /// The key behind the prefix, as sent to a server.
     pub without_prefix: &'k [u8],
-    /// The part of that before the hash stop: what is hashed.
+    /// The hashed part, before the hash stop.
     pub routing: &'k [u8],
 }
 
 impl<'k> KeyParts<'k> {
-    /// Cuts a key. A key that begins with a slash but has fewer than three has no prefix.
+    /// Cuts a key. A key that starts with a slash but has fewer than three has no prefix.
     #[must_use]
     pub fn new(key: &'k [u8]) -> Self {
         let (prefix, without_prefix) = key.split_at(prefix_bytes(key));
@@ -37,7 +37,7 @@ fn prefix_bytes(key: &[u8]) -> usize {
 #[must_use]
 pub fn before_hash_stop(key: &[u8]) -> &[u8] {
     // Hardly any key has the stop's first byte. Without an early end, many bytes are compared at
-    // once, and for so few that is faster than a call.
+    // once, which is faster than a call for so few.
     let may_stop = key.iter().fold(false, |is_found, byte| is_found | (*byte == HASH_STOP[0]));
     if may_stop { before_stop(key) } else { key }
 }
@@ -50,7 +50,7 @@ fn before_stop(key: &[u8]) -> &[u8] {
         .map_or(key, |(before, _)| before)
 }
 
-/// twemproxy's hash tag: what stands between the first opening character and the first closing one
+/// twemproxy's hash tag: the text between the first opening character and the first closing one
 /// behind it, if that is not empty; or the whole key.
 #[must_use]
 pub fn inside_hash_tag(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
@@ -63,7 +63,7 @@ pub fn inside_hash_tag(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
     tag().unwrap_or(key)
 }
 
-/// The `tags` of memcached's proxy: as [`inside_hash_tag`], but nothing between both counts, too.
+/// The `tags` of memcached's proxy: as [`inside_hash_tag`], but an empty tag counts, too.
 #[must_use]
 pub fn inside_tags(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
     let tagged = || {
@@ -76,7 +76,7 @@ pub fn inside_tags(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
 
 /// The number between the first two colons, as in `item:1234:name`; mcrouter's shard id.
 ///
-/// `None` if it is no number, or one that no `u32` holds.
+/// `None` if it is no number, or does not fit into a `u32`.
 #[must_use]
 pub fn shard_id(key: &[u8]) -> Option<u32> {
     let mut parts = key.splitn(3, |byte| *byte == b':');

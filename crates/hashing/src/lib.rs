@@ -1,8 +1,8 @@
 //! Placements of keys on servers.
 //!
 //! Everything here is a pure function of the key and the pool, and bit-exact with the program it is
-//! named after, so that a fleet that changes to holdall keeps its keys where they are. A
-//! [`Placement`] is built once for a pool and asked once a request; asking allocates nothing.
+//! named after, so that a fleet that changes to holdall keeps its keys in place. A [`Placement`] is
+//! built once for a pool and used once per request; a lookup allocates nothing.
 //!
 //! * mcrouter's: [`Placement::ch3`], `weighted_ch3`, `crc32`, `const_shard`, `rendezvous`,
 //!   `weighted_rendezvous`.
@@ -12,7 +12,7 @@
 //!   [`KeyHash`].
 //! * memcached's proxy's: [`Placement::jump`].
 //!
-//! What of a key is hashed is the business of [`key`]: routing prefixes, the hash stop `|#|`, hash
+//! [`key`] selects the part of a key that is hashed: routing prefixes, the hash stop `|#|`, hash
 //! tags.
 #![forbid(unsafe_code)]
 

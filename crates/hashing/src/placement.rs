@@ -1,4 +1,4 @@
-//! One pool's way from a key to the index of a server, whichever algorithm it is.
+//! The mapping of keys to server indices for one pool, by any algorithm.
 
 use crate::ch3::{POOL_SIZE_MAX, acceptance, furc_hash, joined, weighted_ch3};
 use crate::continuum::{Continuum, libmemcached_name, spymemcached_name};
@@ -7,7 +7,7 @@ use crate::jump::jump;
 use crate::key::shard_id;
 use crate::rendezvous::{name_hash, rendezvous, weighted_rendezvous};
 
-/// The reason why a pool cannot be placed as asked.
+/// The reason why a pool cannot be placed as requested.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum PlacementError {
     /// No server.
@@ -58,7 +58,7 @@ impl Placement {
     ///
     /// # Errors
     ///
-    /// No server, or more than [`POOL_SIZE_MAX`]; so for all of these.
+    /// No server, or more than [`POOL_SIZE_MAX`]; the same for all of these.
     pub fn ch3(servers: usize) -> Result<Self, PlacementError> {
         Self::new(servers, Way::Ch3)
     }
@@ -86,7 +86,7 @@ impl Placement {
     }
 
     /// mcrouter's `ConstShard`: `x:7:y` lives on server 7; a key without a number below the pool
-    /// size goes by Ch3.
+    /// size is placed by Ch3.
     ///
     /// # Errors
     ///
@@ -141,8 +141,8 @@ impl Placement {
         Self::new(servers, Way::Modula { hash })
     }
 
-    /// twemproxy's `modula` over the names and weights of the servers: one counts as often as its
-    /// weight says.
+    /// twemproxy's `modula` over the names and weights of the servers: a server's weight is its
+    /// number of entries.
     ///
     /// # Errors
     ///
@@ -233,8 +233,8 @@ impl Placement {
         self.servers
     }
 
-    /// The index of the key's server, below [`Placement::servers`]. `key` is what is to be hashed:
-    /// see [`crate::key`].
+    /// The index of the key's server, below [`Placement::servers`]. `key` is the part to hash: see
+    /// [`crate::key`].
     #[must_use]
     pub fn pick(&self, key: &[u8]) -> u32 {
         if self.servers == 1 {
@@ -260,7 +260,7 @@ impl Placement {
         }
     }
 
-    /// The index for `key` with mcrouter's `salt` behind it.
+    /// The index for `key` with mcrouter's `salt` appended.
     #[must_use]
     pub fn pick_salted(&self, key: &[u8], salt: &[u8]) -> u32 {
         if salt.is_empty() {

@@ -1,7 +1,7 @@
 //! Highest random weight over stable names: mcrouter's `Rendezvous` and `WeightedRendezvous`.
 //!
 //! A server's score for a key is a hash of both hashes; the highest score wins. A server that
-//! leaves takes only its own keys.
+//! leaves moves only its own keys.
 
 use crate::murmur::murmur64a;
 
@@ -34,8 +34,8 @@ pub(crate) fn rendezvous(key: &[u8], names: &[u64]) -> u32 {
     index
 }
 
-/// The places of all tags, the highest score first; of equals the first. What mcrouter's
-/// `RendezvousPolicy` tries one after the other.
+/// The indices of all tags, the highest score first, and the lower index first of equals.
+/// mcrouter's `RendezvousPolicy` tries them in this order.
 #[must_use]
 pub fn rendezvous_order<T: AsRef<[u8]>>(key: &[u8], tags: &[T]) -> Vec<u32> {
     let key = murmur64a(key, KEY_SEED);

@@ -1,5 +1,5 @@
-//! SpookyHash V2 by Bob Jenkins, 32 bits of it: the hash behind mcrouter's weights, shadow
-//! fractions and migrations.
+//! SpookyHash V2 by Bob Jenkins, 32 bits of it: the hash for mcrouter's weights, shadow fractions
+//! and migrations.
 //!
 //! Two algorithms under one name: short messages (below 192 bytes) mix four words, long ones
 //! twelve.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use hashing::{KeyHash, Placement};
 
-/// What `vectors/libmemcached.py` prints.
+/// The output of `vectors/libmemcached.py`.
 fn vectors() -> Vec<Vec<String>> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/libmemcached.py");
     let output = Command::new("python3").arg(script).output().unwrap();

@@ -1,7 +1,7 @@
 //! The installed twemproxy (Debian's nutcracker) and ours send every key to the same server.
 //!
-//! One nutcracker with a pool for each hash and distribution stands before four servers that answer
-//! every get with a miss and note whom it came to.
+//! One nutcracker with a pool for each hash and distribution runs in front of four servers that
+//! answer every get with a miss and record the server reached.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ use hashing::{KeyHash, Placement};
 const WEIGHTS: [u32; 4] = [1, 2, 5, 1];
 const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 
-/// Which server each key came to.
+/// The server that received each key.
 type Seen = Arc<Mutex<BTreeMap<String, u32>>>;
 
-/// Answers gets with a miss until the peer goes.
+/// Answers gets with a miss until the peer disconnects.
 fn serve(stream: TcpStream, server: u32, seen: &Seen) {
     let mut replies = stream.try_clone().unwrap();
     for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
@@ -37,7 +37,7 @@ fn serve(stream: TcpStream, server: u32, seen: &Seen) {
     }
 }
 
-/// Four servers on ports of their own.
+/// Four servers on separate ports.
 fn servers(seen: &Seen) -> Vec<u16> {
     let ports = (0..4).map(|server| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -58,7 +58,7 @@ struct Pool {
     name: String,
     hash: KeyHash,
     distribution: &'static str,
-    /// Whether the servers have names of their own.
+    /// `true` if the servers have configured names.
     named: bool,
     hash_tag: bool,
 }

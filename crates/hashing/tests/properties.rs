@@ -1,4 +1,4 @@
-//! Properties of every key and pool: an index within the pool, and few keys that move when a pool
+//! Properties of every key and pool: the index lies within the pool, and few keys move when a pool
 //! grows.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -46,7 +46,7 @@ proptest! {
     }
 }
 
-/// What makes a placement consistent. A hundredth of room: 20,000 keys vary by less than that.
+/// A placement's consistency. A margin of a hundredth: 20,000 keys vary by less than that.
 #[test]
 fn a_new_last_server_takes_its_share_and_nothing_else_moves() {
     let keys = 20_000_u32;

@@ -1,4 +1,4 @@
-//! Values that the originals' own tests publish.
+//! Values published by the originals' own tests.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use hashing::{POOL_SIZE_MAX, Placement, furc_hash, jump_hash, spooky_hash32};
@@ -113,7 +113,7 @@ fn weighted_rendezvous() {
     );
 }
 
-/// `x:7:y` lives on server 7; what is no number below the pool size goes by Ch3
+/// `x:7:y` lives on server 7; text that is no number below the pool size is placed by Ch3
 /// (`mcrouter/routes/ShardHashFunc.cpp`).
 #[test]
 fn const_shard() {
