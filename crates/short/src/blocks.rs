@@ -6,8 +6,8 @@ use crate::ends;
 /// Bytes that one instruction compares.
 const BLOCK: usize = 16;
 
-/// True if `is_sought` says so of a byte. It is to be one or two comparisons, which the compiler
-/// makes of sixteen bytes at once.
+/// `true` if `is_sought` holds for a byte. It should be one or two comparisons, which the compiler
+/// applies to sixteen bytes at once.
 #[inline(always)]
 #[must_use]
 pub fn any(bytes: &[u8], is_sought: impl Fn(u8) -> bool) -> bool {
@@ -21,13 +21,13 @@ pub fn any(bytes: &[u8], is_sought: impl Fn(u8) -> bool) -> bool {
         }
     }
     match bytes.last_chunk() {
-        // It overlaps the block before.
+        // It overlaps the previous block.
         Some(last) => !rest.is_empty() && is_in(last),
         None => rest.iter().any(|byte| is_sought(*byte)),
     }
 }
 
-/// The place of the first byte that is `limit` or less, which is ASCII.
+/// The index of the first byte that is `limit` or less; `limit` is ASCII.
 #[inline(always)]
 #[must_use]
 pub fn first_up_to(limit: u8, bytes: &[u8]) -> Option<usize> {
@@ -41,22 +41,22 @@ pub fn first_up_to(limit: u8, bytes: &[u8]) -> Option<usize> {
     if rest.is_empty() { None } else { first_behind_blocks(limit, bytes) }
 }
 
-/// The same, where none is in the blocks and some bytes are behind them.
+/// The same, if none is in the blocks and some bytes follow them.
 #[inline(never)]
 fn first_behind_blocks(limit: u8, bytes: &[u8]) -> Option<usize> {
     let (start, last) = match bytes.last_chunk() {
-        // It overlaps the block before.
+        // It overlaps the previous block.
         Some(last) => (bytes.len() - BLOCK, *last),
         None => (0, padded(bytes)),
     };
     place_in(limit, &last).map(|place| start + place).filter(|place| *place < bytes.len())
 }
 
-/// Fewer than sixteen bytes, and zeros behind them.
+/// Fewer than sixteen bytes, followed by zeros.
 #[inline(always)]
 fn padded(bytes: &[u8]) -> [u8; BLOCK] {
     let len = bytes.len();
-    // What overlaps is the same.
+    // Overlapping bytes are the same.
     let bits = match len {
         0 => 0,
         1..=3 => {
@@ -75,7 +75,7 @@ fn padded(bytes: &[u8]) -> [u8; BLOCK] {
     bits.to_le_bytes()
 }
 
-/// The place in one block.
+/// The index in one block.
 #[inline(always)]
 fn place_in(limit: u8, block: &[u8; BLOCK]) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
@@ -100,7 +100,7 @@ mod sse2 {
         let [low, high] = ends(block).map(i64::from_le_bytes);
         let bytes = _mm_set_epi64x(high, low);
         let least = _mm_min_epu8(bytes, _mm_set1_epi8(limit.cast_signed()));
-        // One bit a byte.
+        // One bit per byte.
         let found = _mm_movemask_epi8(_mm_cmpeq_epi8(least, bytes));
         (found != 0).then(|| found.trailing_zeros() as usize)
     }
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// On each processor the same place is found.
+    /// Both ways find the same index on each processor.
     #[test]
     fn both_ways_find_the_same() {
         for bits in (0..1_u32 << BLOCK).step_by(STEP.pow(3)) {

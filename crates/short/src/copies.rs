@@ -12,7 +12,7 @@ pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Bytes that are appended as one, part by part.
 ///
-/// Worth an `#[inline(always)]`, which a closure could not have.
+/// For types with an `#[inline(always)]` method, which a closure could not have.
 pub trait Parts {
     /// Puts them.
     fn put(self, room: &mut Room<'_>);
@@ -25,12 +25,12 @@ impl Parts for &[u8] {
     }
 }
 
-/// Appends `parts`, which have `bytes_max` bytes at most. That is cheaper than one by one: there is
+/// Appends `parts`, which have at most `bytes_max` bytes. That is cheaper than one by one: there is
 /// one check for room, and one new length.
 ///
 /// # Panics
 ///
-/// When there are more bytes.
+/// If there are more bytes.
 #[inline(always)]
 pub fn append_parts(out: &mut Vec<u8>, bytes_max: usize, parts: impl Parts) {
     out.reserve(bytes_max);
@@ -50,15 +50,15 @@ pub struct Room<'r> {
 }
 
 impl Room<'_> {
-    /// Puts `bytes` behind what was put before.
+    /// Puts `bytes` behind the bytes put before.
     ///
     /// # Panics
     ///
-    /// When there is no room for them.
+    /// If there is no room for them.
     #[inline(always)]
     pub fn put(&mut self, bytes: &[u8]) {
         let Some(to) = self.free.split_off_mut(..bytes.len()) else { panic!("no room for a part") };
-        // This does not panic, so what leaves the room is written.
+        // This does not panic, so the bytes that leave the room are written.
         copy(to, bytes);
     }
 }
@@ -67,11 +67,11 @@ impl Room<'_> {
 ///
 /// # Panics
 ///
-/// When they have not the same length.
+/// If they differ in length.
 #[inline(always)]
 pub fn copy(to: &mut [MaybeUninit<u8>], bytes: &[u8]) {
     assert_eq!(to.len(), bytes.len(), "a copy has the length of its room");
-    // Asked in this order, a key or value of eight bytes and more waits for few answers.
+    // Checked in this order, a key or value of eight bytes and more waits for few comparisons.
     match bytes.len() {
         0..8 => copy_few(to, bytes),
         8..=16 => copy_ends::<8>(to, bytes),

@@ -1,13 +1,13 @@
 //! Compares and copies of short byte strings without a call of the C library.
 //!
 //! The length of a key or a small value is known only to the running program, so the compiler calls
-//! `memcmp` and `memcpy`. Those of musl, which a static binary has, go byte by byte, or by
-//! `rep movsq`: to compare a key of 16 bytes takes more than a hundred instructions. Here, lengths
-//! have classes: of a string of 8 to 16 bytes the first eight are taken and the last eight, which
-//! may overlap, and so on to 256 bytes. Longer strings are left to the C library.
+//! `memcmp` and `memcpy`. Those of musl, which a static binary has, work byte by byte, or by
+//! `rep movsq`: comparing a key of 16 bytes takes more than a hundred instructions. Here, lengths
+//! have classes: a string of 8 to 16 bytes is read as its first eight and its last eight, which may
+//! overlap, and so on to 256 bytes. The C library handles longer strings.
 //!
-//! [`any`] looks for a byte in a string in which there most likely is none, [`first_up_to`] for the
-//! end of a word.
+//! [`any`] searches a string for a byte that it most likely lacks, [`first_up_to`] for the end of a
+//! word.
 #![deny(unsafe_code)]
 
 mod blocks;
@@ -19,7 +19,7 @@ pub use copies::{Parts, Room, append, append_parts, copy};
 /// The longest string that is compared or copied without a call, in bytes.
 const SHORT_MAX: usize = 256;
 
-/// True if two strings have the same bytes.
+/// `true` if two strings have the same bytes.
 #[inline(always)]
 #[must_use]
 pub fn equal(one: &[u8], other: &[u8]) -> bool {
@@ -42,7 +42,7 @@ pub fn equal(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// True if two strings of one length, at least 16, have the same bytes.
+/// `true` if two strings of one length, at least 16, have the same bytes.
 #[inline(never)]
 fn blocks_equal(one: &[u8], other: &[u8]) -> bool {
     let same = |(one, other): (&[u8; 16], &[u8; 16])| {
@@ -67,7 +67,7 @@ fn ends<const N: usize>(bytes: &[u8]) -> [[u8; N]; 2] {
 mod tests {
     use super::*;
 
-    /// Past the last class by as much as a block.
+    /// Past the last class by the length of a block.
     const LENGTHS: std::ops::Range<usize> = 0..SHORT_MAX + 20;
 
     fn string(len: usize) -> Vec<u8> {
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Parts of which one is too long, and which go on after that.
+    /// Parts of which one is too long, and which continue after that.
     struct TooLong;
 
     impl Parts for TooLong {
