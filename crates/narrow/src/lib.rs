@@ -1,6 +1,6 @@
-//! Conversions to narrower integers; each name says what becomes of a number that does not fit.
+//! Conversions to narrower integers; each name gives the treatment of a number that does not fit.
 //!
-//! Where a law of the caller keeps the number in range, the caller names the law in a comment. A
+//! If a law of the caller keeps the number in range, the caller names the law in a comment. A
 //! number out of range is a broken law, so it stops the thread instead of becoming a wrong number.
 #![forbid(unsafe_code)]
 
@@ -56,7 +56,7 @@ pub fn to_usize(number: u64) -> usize {
     number as usize
 }
 
-/// `number`, or the greatest that fits.
+/// `number`, or the maximum if it does not fit.
 #[inline]
 #[must_use]
 pub fn saturating_u32(number: u64) -> u32 {
