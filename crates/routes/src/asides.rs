@@ -1,13 +1,13 @@
-//! The memory of what routes do behind a reply: copies for shadows, replicas and other clusters.
-//! No client waits for them, so they are in no client's account (decision 151).
+//! The memory of the work that routes do behind a reply: copies for shadows, replicas and other
+//! clusters. No client waits for them, so no client's account includes them (decision 151).
 //!
 //! ```text
 //!     a copy that may be missing -> copy_room -> spawn_charged, or it is dropped and counted
 //!     everything else            -> spawn_aside, or the request that causes it waits for it
 //! ```
 //!
-//! One [`AsideBudget`] holds for all workers of a process. A worker tells it of [`TOLD_BYTES`] at a
-//! time, so that small copies take no line that workers share.
+//! One [`AsideBudget`] covers all workers of a process. A worker reports to it in steps of
+//! [`TOLD_BYTES`], so small copies touch no cache line that workers share.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,20 +18,20 @@ use std::task::Poll;
 use crate::task::BoxedTask;
 use upstream::SendCell;
 
-/// Bytes that a worker may leave untold.
+/// Bytes that a worker may leave unreported.
 const TOLD_BYTES: usize = 64 * 1024;
 
-/// What a task takes beside the bytes of its request: itself, its waiters, a place in a queue.
+/// Memory of a task in addition to its request's bytes: the task, its waiters, a queue entry.
 const TASK_BYTES: usize = 1024;
 
-/// The bound where nobody sets one.
+/// The default limit.
 const DEFAULT_BYTES: usize = 64 * 1024 * 1024;
 
-/// The bytes that copies of all workers may hold.
+/// The limit on the bytes that the copies of all workers hold.
 #[derive(Debug)]
 pub struct AsideBudget {
     max: usize,
-    /// Relaxed: whoever sees a late number is off by what others have just taken.
+    /// Relaxed: a stale value is wrong only by the bytes that others have just taken.
     held: AtomicUsize,
 }
 
@@ -42,14 +42,14 @@ impl AsideBudget {
         Self { max, held: AtomicUsize::new(0) }
     }
 
-    /// The bytes that are held, as far as workers have told of them.
+    /// The bytes held, as far as workers have reported them.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 }
 
-/// The part of it that copies may take which may be missing: the rest is for those that may not.
+/// The share of the budget for copies that may be missing. The rest is for those that may not.
 const fn share(max: usize, need: Need) -> usize {
     match need {
         Need::MayBeMissing => max / 4 * 3,
@@ -57,12 +57,12 @@ const fn share(max: usize, need: Need) -> usize {
     }
 }
 
-/// Whether something may be left out.
+/// Whether a copy may be dropped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Need {
-    /// A copy for a shadow, or of what can be fetched again.
+    /// A copy for a shadow, or of a value that can be fetched again.
     MayBeMissing,
-    /// Without it, a server keeps what is old.
+    /// Without this copy, a server keeps a stale value.
     MustBeDone,
 }
 
@@ -71,13 +71,13 @@ pub(crate) enum Need {
 pub(crate) struct Asides {
     budget: OnceLock<Arc<AsideBudget>>,
     held: SendCell<usize>,
-    /// The bytes that the budget has been told of.
+    /// The bytes reported to the budget.
     told: SendCell<usize>,
     late: Late,
 }
 
-/// What the task that is polled now has to wait for. Nobody else locks it: the mutex is for futures
-/// that may be sent, but not shared.
+/// The tasks that the currently polled task has to wait for. No other thread locks it. The mutex
+/// only makes futures `Send` that are not `Sync`.
 #[derive(Default)]
 struct Late(Mutex<Vec<BoxedTask>>);
 
@@ -94,9 +94,9 @@ impl Late {
 }
 
 impl Asides {
-    /// From here on the worker takes of this budget.
+    /// Makes the worker use this budget from now on.
     pub(crate) fn share(&self, budget: Arc<AsideBudget>) {
-        // The first that is given stays.
+        // The first budget stays.
         let _ = self.budget.set(budget);
     }
 
@@ -104,7 +104,7 @@ impl Asides {
         self.budget.get_or_init(|| Arc::new(AsideBudget::new(DEFAULT_BYTES)))
     }
 
-    /// Room for a task with this number of bytes, until the charge is dropped.
+    /// Reserves room for a task with this number of bytes, until the charge is dropped.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize, need: Need) -> Option<Charge> {
         let (budget, bytes) = (self.budget(), bytes.saturating_add(TASK_BYTES));
         let others = budget.held().saturating_sub(self.told.get());
@@ -131,16 +131,15 @@ impl Asides {
         }
     }
 
-    /// The task that is polled now does not end before `task` has.
+    /// Keeps the currently polled task from ending before `task` has ended.
     pub(crate) fn wait_for(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let asides = Arc::clone(self);
         let waited = Box::pin(async move { asides.with_late(task).await });
         self.late.tasks().push(waited);
     }
 
-    /// The outcome of `task`, when everything has ended for which there was no room beside it. That
-    /// begins in the turn in which the task asks for it, and so keeps its place among the requests
-    /// of its client.
+    /// Returns the outcome of `task` once all tasks that found no room have ended. They start in
+    /// the turn in which `task` requests them, and so keep their place among the client's requests.
     pub(crate) async fn with_late<T>(&self, task: impl Future<Output = T>) -> T {
         let mut task = pin!(task);
         let (mut outcome, mut late) = (None, Vec::new());
@@ -171,7 +170,7 @@ impl Drop for Asides {
     }
 }
 
-/// Bytes of the budget, until it is dropped.
+/// Bytes taken from the budget until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     asides: Arc<Asides>,

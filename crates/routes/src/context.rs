@@ -1,4 +1,4 @@
-//! The means of routes while they run: servers to ask, tasks beside their own, the clock.
+//! The services that running routes use: requests to servers, background tasks, the clock.
 
 use std::fmt;
 use std::future::Future;
@@ -22,14 +22,14 @@ mod sleep;
 
 pub use sleep::Sleep;
 
-/// Tickets with this bit belong to tasks; the others to whoever calls [`crate::Core::submit`].
+/// Marks the tickets of tasks. The others belong to callers of [`crate::Core::submit`].
 pub(crate) const TASK_TICKET: Ticket = 1 << 63;
 
-/// With [`TASK_TICKET`]: of a request that is counted by itself. Other tickets leave this bit
-/// clear, too.
+/// With [`TASK_TICKET`]: a request that is counted separately. Other tickets leave this bit clear,
+/// too.
 const ASIDE_TICKET: Ticket = 1 << 62;
 
-/// The state that routes use while they run. One for each worker.
+/// The state that running routes use. Each worker has one.
 pub struct Context {
     pub(crate) upstream: SendRefCell<Upstream>,
     traffic: Arc<Traffic>,
@@ -40,17 +40,18 @@ pub struct Context {
     deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
     /// Root tasks that have ended.
     pub(crate) finished: SendRefCell<Vec<(Ticket, OwnedReply)>>,
-    /// xorshift64, in one word: equal seeds are equal runs of the simulations, by any version.
+    /// The state of xorshift64, in one word. Equal seeds give equal runs of the simulations, in any
+    /// version.
     random: SendCell<u64>,
     unix_secs: SendCell<u64>,
     host_id: u32,
     pub(crate) timers: Timers,
-    /// What the last hash chose; `NOTHING`: none has since.
+    /// The last hash's choice; `NOTHING`: no hash has chosen since.
     chosen: SendCell<u32>,
     log: SendRefCell<Option<Log>>,
 }
 
-/// Takes a line for people.
+/// Takes a line for the log.
 type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 const NOTHING: u32 = u32::MAX;
@@ -69,11 +70,11 @@ struct Waits {
 
 enum Wait {
     Free,
-    /// Asked; the waker is that of the task, once it has waited.
+    /// Sent; the waker is that of the task, once it has waited.
     Asked(Option<Waker>),
     /// Answered, and not yet fetched.
     Answered(OwnedReply),
-    /// Nobody waits any more; the answer is dropped when it comes.
+    /// The waiter is gone. The answer is dropped when it arrives.
     Abandoned,
 }
 
@@ -108,20 +109,19 @@ impl Context {
         Asking { cx: self, id, request, waiting: None }
     }
 
-    /// From here on failed deletes are kept.
+    /// Keeps failed deletes from now on.
     pub(crate) fn set_deletes(&self, deletes: Deletes, mailbox: Arc<Mailbox>) {
-        // The first that is given stays.
+        // The first queue stays.
         let _ = self.deletes.set((deletes, mailbox));
     }
 
-    /// Whether failed deletes are kept.
+    /// Returns true if failed deletes are kept.
     #[inline]
     pub(crate) fn keeps_deletes(&self) -> bool {
         self.deletes.get().is_some()
     }
 
-    /// Keeps a delete that failed, of the server that is called `destination`. True when it is on
-    /// the disk.
+    /// Keeps a failed delete of the server named `destination`. Returns true when it is on disk.
     pub(crate) async fn keep(
         &self,
         destination: &Arc<str>,
@@ -144,7 +144,7 @@ impl Context {
         is_kept
     }
 
-    /// Wakes the tasks whose deletes are kept by now, or are not.
+    /// Wakes the tasks whose deletes have been kept, or could not be.
     pub(crate) fn take_kept(self: &Arc<Self>, sink: &mut dyn Sink) {
         let Some((_, mailbox)) = self.deletes.get() else { return };
         let mut split = Split { cx: self, other: sink };
@@ -154,12 +154,12 @@ impl Context {
         }
     }
 
-    /// Runs `task` beside the one that calls.
+    /// Runs `task` in parallel with the caller.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(Box::pin(task));
     }
 
-    /// Runs `task` behind the reply to the request that causes it; without room for its bytes, that
+    /// Runs `task` behind the reply to the request that causes it. Without room for its bytes, that
     /// request waits for it.
     pub(crate) fn spawn_aside(
         &self,
@@ -172,7 +172,7 @@ impl Context {
         }
     }
 
-    /// Room for a copy that may be missing; without room it is counted as dropped.
+    /// Reserves room for a copy that may be missing. Without room, the copy is counted as dropped.
     pub(crate) fn copy_room(&self, bytes: usize) -> Option<Charge> {
         let charge = self.asides.charge(bytes, Need::MayBeMissing);
         if charge.is_none() {
@@ -181,7 +181,7 @@ impl Context {
         charge
     }
 
-    /// Runs `task` behind the reply to the request that causes it, in room that it has.
+    /// Runs `task` behind the reply to the request that causes it, in room already reserved.
     pub(crate) fn spawn_charged(
         &self,
         charge: Charge,
@@ -194,7 +194,8 @@ impl Context {
         });
     }
 
-    /// A number below `bound` (0 for 0): xorshift64*, for choices that nobody gains from guessing.
+    /// Returns a number below `bound` (0 for 0): xorshift64*, for choices that need not be
+    /// unpredictable.
     #[must_use]
     pub fn random_below(&self, bound: usize) -> usize {
         let mut state = self.random.get();
@@ -222,7 +223,7 @@ impl Context {
         self.upstream.borrow().now_us()
     }
 
-    /// Ready when [`Self::now_us`] has reached `at_us`.
+    /// Returns a future that is ready when [`Self::now_us`] has reached `at_us`.
     pub fn sleep_until(&self, at_us: u64) -> Sleep<'_> {
         Sleep::new(self, at_us)
     }
@@ -239,7 +240,7 @@ impl Context {
         self.upstream.borrow().window()
     }
 
-    /// Tells people.
+    /// Writes a line to the log.
     pub fn log(&self, line: &str) {
         let log = self.log.borrow().clone();
         if let Some(log) = log {
@@ -251,13 +252,13 @@ impl Context {
         *self.log.borrow_mut() = Some(log);
     }
 
-    /// A hash has chosen this place.
+    /// Records that a hash has chosen this place.
     #[inline]
     pub(crate) fn choose(&self, place: u32) {
         self.chosen.set(place);
     }
 
-    /// What the last hash has chosen since [`Self::forget_chosen`].
+    /// Returns the last hash's choice since [`Self::forget_chosen`].
     pub(crate) fn chosen(&self) -> Option<u32> {
         Some(self.chosen.get()).filter(|place| *place != NOTHING)
     }
@@ -266,7 +267,7 @@ impl Context {
         self.chosen.set(NOTHING);
     }
 
-    /// The number of this host, by which it chooses among replicas.
+    /// The number of this host, used to choose among replicas.
     #[must_use]
     pub fn host_id(&self) -> u32 {
         self.host_id
@@ -289,7 +290,7 @@ impl Waits {
     }
 }
 
-/// The answer of a server, when it has come; made by [`Context::ask`].
+/// The future answer of a server; made by [`Context::ask`].
 #[derive(Debug)]
 #[must_use = "nothing is asked before it is polled"]
 pub struct Asking<'a> {
@@ -374,7 +375,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Gives tasks what is theirs, and the rest to `other`.
+/// Gives tasks their answers, and the rest to `other`.
 pub(crate) struct Split<'a> {
     pub(crate) cx: &'a Arc<Context>,
     pub(crate) other: &'a mut dyn Sink,

@@ -1,5 +1,5 @@
-//! The tree of routes, the servers under it, and the tasks between: all that one worker needs to
-//! answer requests.
+//! Everything that one worker needs to answer requests: the tree of routes, its servers, and the
+//! tasks between them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,15 +16,15 @@ use upstream::{
     DestinationId, Failure, Outcome, OwnedReply, Request, Sink, Ticket, Trail, Upstream,
 };
 
-/// Behind `SERVER_ERROR`: the delete was not executed by every server, and will be.
+/// Follows `SERVER_ERROR`: not every server executed the delete yet, but each will.
 const KEPT_FOR_LATER: &[u8] = b"kept for later";
 
-/// A tree, and the servers that it holds on to.
+/// A tree, and the servers that it keeps in use.
 #[derive(Debug)]
 pub struct Tree {
-    /// The route at which requests begin.
+    /// The route at which requests start.
     pub root: RouteRef,
-    /// Servers to be released when the tree goes, each as often as it was asked for.
+    /// Servers to release with the tree, each as often as it was acquired.
     pub destinations: Vec<DestinationId>,
 }
 
@@ -33,7 +33,7 @@ pub struct Tree {
 pub enum Submitted {
     /// This is the reply.
     Done(OwnedReply),
-    /// The sink will hear.
+    /// The sink receives the reply later.
     Pending,
 }
 
@@ -42,18 +42,18 @@ pub enum Submitted {
 pub struct Core {
     cx: Arc<Context>,
     tree: Arc<Tree>,
-    /// Trees that were replaced, and may still have tasks or await answers.
+    /// Replaced trees that may still have tasks or outstanding answers.
     retired: Vec<Arc<Tree>>,
-    /// A second descriptor of the poller, which needs no borrowing.
+    /// A second descriptor of the poller, which can be used without a borrow.
     poller: OwnedFd,
 }
 
 impl Core {
-    /// Serves by `build`, which makes the tree with the servers of `upstream`.
+    /// Creates a core. `build` makes the tree with the servers of `upstream`.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor.
+    /// If no descriptor is available.
     pub fn new(
         mut upstream: Upstream,
         host_id: u32,
@@ -66,12 +66,12 @@ impl Core {
         Ok(Self { cx, tree, retired: Vec::new(), poller })
     }
 
-    /// From here on, deletes that fail are handed to a spooler, and answered as if they had found
+    /// Hands failed deletes to a spooler from now on, and answers them like deletes that found
     /// nothing.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor.
+    /// If no descriptor is available.
     pub fn keep_deletes(&self, deletes: Deletes) -> io::Result<()> {
         let mailbox = Arc::new(Mailbox::new()?);
         self.cx.upstream.borrow().watch_wake(mailbox.fd())?;
@@ -79,25 +79,25 @@ impl Core {
         Ok(())
     }
 
-    /// From here on, what routes do behind a reply takes of this budget, which other workers may
-    /// share. Without one, a worker has one of 64 MiB.
+    /// Charges routes' work behind a reply to this budget, which other workers may share. By
+    /// default, each worker has a budget of 64 MiB.
     pub fn share_asides(&self, budget: Arc<AsideBudget>) {
         self.cx.asides.share(budget);
     }
 
-    /// Takes a new tree; requests that run in the old one end there.
+    /// Takes a new tree. Requests that run in the old one finish there.
     pub fn replace(&mut self, build: impl FnOnce(&mut Upstream) -> Tree) {
         let tree = Arc::new(build(&mut self.cx.upstream.borrow_mut()));
         self.retired.push(std::mem::replace(&mut self.tree, tree));
     }
 
-    /// Readable when [`Self::on_events`] is to be called.
+    /// The descriptor that is readable when [`Self::on_events`] must be called.
     #[must_use]
     pub fn poller(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 
-    /// The time is `now`: once a turn, before the first request.
+    /// Sets the time to `now`. Call it once per turn, before the first request.
     pub fn turn(&mut self, now: Instant) {
         self.cx.upstream.borrow_mut().turn(now);
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -130,7 +130,7 @@ impl Core {
             let asked = Request { trail: Some(&trail), ..request.get() };
             let mut reply = cx.asides.with_late(tree.root.route(&cx, asked)).await;
             if asked.tells_kept && trail.is_kept() {
-                // Whatever a route made of it, also of the replies of other servers.
+                // Overwrites changes by routes, and the replies of other servers.
                 reply = OwnedReply {
                     value: KEPT_FOR_LATER.to_vec(),
                     ..OwnedReply::from(Failure::TryAgain)
@@ -143,11 +143,11 @@ impl Core {
         });
     }
 
-    /// Asks every server of the tree, and answers with the worst reply.
+    /// Sends the request to every server of the tree, and answers with the worst reply.
     pub fn submit_to_all(&mut self, request: &Request<'_>, ticket: Ticket) {
         let mut ids = self.tree.destinations.clone();
         ids.sort_unstable();
-        // A server is asked once, however many pools it is in.
+        // Each server gets the request once, however many pools it is in.
         ids.dedup_by_key(|id| id.place());
         let (cx, request) = (Arc::clone(&self.cx), request.to_owned());
         self.start(async move {
@@ -159,19 +159,19 @@ impl Core {
         });
     }
 
-    /// Starts a task and has it ask its first servers at once: a request that only chooses asks at
-    /// once, and would otherwise overtake those that its client sent before it.
+    /// Starts a task and polls it at once, so that it sends its first requests. A request that only
+    /// chooses is sent at once, and would otherwise overtake earlier requests of its client.
     fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.cx.spawn(task);
         self.cx.tasks.run();
     }
 
-    /// From here on, sinks are told of exchanges, or not.
+    /// Starts or stops reporting exchanges to sinks.
     pub fn watch(&self, is_watched: bool) {
         self.cx.upstream.borrow().set_watched(is_watched);
     }
 
-    /// Takes what servers have sent; what belongs to [`Self::submit`]ted requests goes to `sink`.
+    /// Reads servers' replies. Replies to [`Self::submit`]ted requests go to `sink`.
     pub fn on_events(&mut self, sink: &mut dyn Sink) {
         let mut split = Split { cx: &self.cx, other: &mut *sink };
         let is_woken = self.cx.upstream.borrow_mut().on_events(&mut split);
@@ -180,8 +180,8 @@ impl Core {
         }
     }
 
-    /// Runs tasks, keeps the time, and sends what was asked; once a turn, when everything has been
-    /// submitted.
+    /// Runs tasks and timers, and sends the queued requests. Call it once per turn, after all
+    /// submits.
     pub fn settle(&mut self, sink: &mut dyn Sink) {
         loop {
             self.run_tasks(sink);
@@ -194,8 +194,8 @@ impl Core {
         }
     }
 
-    /// Runs what [`Self::settle`] runs, but sends nothing: the next turn, which must follow at
-    /// once, has more to send in the same writes.
+    /// Does the work of [`Self::settle`] but sends nothing. The next turn, which must follow at
+    /// once, sends more requests in the same writes.
     pub fn hold(&mut self, sink: &mut dyn Sink) {
         self.run_tasks(sink);
     }
@@ -209,8 +209,8 @@ impl Core {
         self.release_retired(sink);
     }
 
-    /// Lets go of the servers of trees that nobody uses any more. One that is in no other tree
-    /// answers first what it was asked.
+    /// Releases the servers of trees that are no longer in use. A server that is in no other tree
+    /// first answers its outstanding requests.
     fn release_retired(&mut self, sink: &mut dyn Sink) {
         let (cx, retired) = (&self.cx, &mut self.retired);
         retired.retain_mut(|tree| {
@@ -228,7 +228,7 @@ impl Core {
         });
     }
 
-    /// The latest time at which [`Self::settle`] is to be called.
+    /// The latest time at which [`Self::settle`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let upstream = self.cx.upstream.borrow();
@@ -236,13 +236,13 @@ impl Core {
         upstream.deadline().into_iter().chain(timer).min()
     }
 
-    /// True if requests go on in routes, those whose clients have their replies included.
+    /// Returns true if routes still run requests, including those whose clients have their replies.
     #[must_use]
     pub fn has_tasks(&self) -> bool {
         self.cx.tasks.len() > 0
     }
 
-    /// Routes tell people by `log`.
+    /// Sets the log of the routes.
     pub fn set_log(&self, log: impl Fn(&str) + Send + Sync + 'static) {
         self.cx.set_log(Arc::new(log));
     }
@@ -253,14 +253,14 @@ impl Core {
         &self.cx
     }
 
-    /// The tree that new requests take.
+    /// The tree for new requests.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 }
 
-/// Whatever a route made of the key on the way, the client reads the one that it asked for.
+/// Restores the key that the client sent, whatever routes made of it.
 fn give_back_key(reply: &mut OwnedReply, request: &Request<'_>) {
     match reply.outcome {
         Outcome::Found | Outcome::Lease | Outcome::MetaInfo => {
@@ -277,8 +277,8 @@ fn give_back_key(reply: &mut OwnedReply, request: &Request<'_>) {
 }
 
 impl Drop for Core {
-    /// Tasks hold on to the context that holds them: with one that has not ended, sockets would
-    /// stay open.
+    /// Clears the tasks, because they hold the context that holds them. An unfinished task would
+    /// keep sockets open.
     fn drop(&mut self) {
         self.cx.tasks.clear();
     }
@@ -288,7 +288,7 @@ impl Drop for Core {
 mod tests {
     use super::*;
 
-    /// What a library for applications relies on: it is handed from thread to thread.
+    /// Libraries for applications rely on this: they move a core between threads.
     #[test]
     fn a_core_may_be_sent() {
         fn is_sent<T: Send>() {}

@@ -1,5 +1,5 @@
-//! Several futures awaited together: two short functions, for which `futures-util` would be a new
-//! dependency of the library.
+//! Awaiting several futures together: two short functions that avoid a dependency of the library on
+//! `futures-util`.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub(crate) async fn all<F: Future + Unpin>(mut answers: Vec<F>) -> Vec<F::Output
     replies.into_iter().flatten().collect()
 }
 
-/// Waits for the next of `answers` that is ready, and takes it out; `None` when there is none left.
+/// Waits for the next of `answers` that is ready, and takes it out; `None` when none is left.
 pub(crate) async fn next<F: Future + Unpin>(answers: &mut Vec<F>) -> Option<F::Output> {
     if answers.is_empty() {
         return None;

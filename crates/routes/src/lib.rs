@@ -5,9 +5,9 @@
 //!     ticket, reply -> Sink   <-            Split (replies of tasks, of clients) <- Upstream
 //! ```
 //!
-//! One [`Core`] serves one thread at a time. It has no loop of its own: its owner polls
-//! [`Core::poller`], calls [`Core::on_events`] and, once a turn, [`Core::settle`]. The requests of
-//! one turn leave in one write for each server.
+//! One [`Core`] serves one thread at a time. It has no loop: its owner polls [`Core::poller`],
+//! calls [`Core::on_events`] and, once per turn, [`Core::settle`]. The requests of one turn leave
+//! in one write for each server.
 //!
 //! [`Plan`] makes trees from a configuration, and [`route`] holds the routes. A [`Spooler`] keeps
 //! failed deletes and repeats them.

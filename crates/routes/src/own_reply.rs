@@ -1,20 +1,20 @@
-//! The words of meta replies that no server gave: of a delete that is kept, of a route that asks
-//! nobody.
+//! Meta replies that no server gave: for kept deletes, and for routes that use no server.
 
 use proto::answer::MetaCode;
 use proto::number::write_u64;
 use proto::text::Words;
 use upstream::{Command, Outcome, OwnedReply, Request, write_key_words};
 
-/// The reply of this program's own.
+/// Creates a reply of this program.
 pub(crate) fn own_reply(outcome: Outcome, request: &Request<'_>) -> OwnedReply {
     let mut reply = OwnedReply::of(outcome);
     add_words(&mut reply, request);
     reply
 }
 
-/// Adds what a server of ours tells without an item, if nobody has: the key and the opaque, by
-/// which clients find the request, and of `ms` the cas unique 0 and the size of the value.
+/// Adds the words that our servers return even without an item, unless they are present: the key
+/// and the opaque, by which clients find the request, and for `ms` the cas unique 0 and the size of
+/// the value.
 pub(crate) fn add_words(reply: &mut OwnedReply, request: &Request<'_>) {
     let is_missing = matches!(reply.outcome, Outcome::Meta(code) if is_made_here(code));
     if !is_missing || !reply.words.is_empty() {

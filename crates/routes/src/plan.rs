@@ -1,8 +1,8 @@
-//! From a configuration to trees: checked and resolved once, built by each worker with its own
+//! Trees from a configuration: checked and resolved once, then built by each worker with its own
 //! connections.
 //!
-//! The methods of [`Builder`] lie in four files, by the kind of route that they build. Routes are
-//! built of routes, so each may call any other.
+//! The methods of [`Builder`] are in four files, by the kind of route that they build. Routes
+//! contain routes, so each method may call any other.
 
 mod addresses;
 mod copies_and_limits;
@@ -34,28 +34,29 @@ use upstream::{Address, DestinationId, PoolCounts, Protocol, Settings, Tls, Upst
 
 pub use flags::{BigValues, Distances, TreeFlags};
 
-/// A configuration whose every route is known. Servers' names are looked up elsewhere.
+/// A configuration whose routes are all known. Servers' names are looked up elsewhere.
 #[derive(Debug)]
 pub struct Plan {
     config: Config,
     settings: Settings,
     addresses: BTreeMap<String, Address>,
-    /// Every address of a server's name, by the server.
+    /// Every address of a server's name, by server.
     candidates: BTreeMap<String, BTreeSet<SocketAddr>>,
-    /// Why a server's name was not found, with its place, by the server.
+    /// The reason why a server's name was not found, with its place, by server.
     not_found: BTreeMap<String, String>,
     flags: TreeFlags,
-    /// What `weights_rv`, `index_range_rv` and `key_fraction_range_rv` stand for.
+    /// The values of `weights_rv`, `index_range_rv` and `key_fraction_range_rv`.
     variables: Variables,
-    /// Pools whose statistics are wanted.
+    /// Pools with statistics.
     counted: BTreeMap<String, Arc<PoolCounts>>,
-    /// Leases of failovers, by the name of the pairing; all workers' trees share them.
+    /// Leases of failovers, by the name of the pairing. The trees of all workers share them.
     pairs: BTreeMap<String, Arc<LeasePairs>>,
-    /// What rate limits have left, by the number of their route; all workers' trees share it.
+    /// The remainders of rate limits, by the number of their route. The trees of all workers share
+    /// them.
     buckets: Mutex<BTreeMap<usize, Arc<Buckets>>>,
 }
 
-/// A runtime variable whose numbers are no weights or shares of keys.
+/// A runtime variable whose numbers are not weights or shares of keys.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{name}: {numbers:?} are not from 0 to 1")]
 pub struct VariableError {
@@ -64,12 +65,12 @@ pub struct VariableError {
 }
 
 impl Plan {
-    /// Checks `config`. Servers are used by `settings` where their pool says nothing. A server
-    /// whose name is not found ([`Self::set_addresses`]) is one that cannot be connected to.
+    /// Checks `config`. `settings` apply to servers where their pool sets nothing. A server whose
+    /// name is not found ([`Self::set_addresses`]) counts as unreachable.
     ///
     /// # Errors
     ///
-    /// Everything that is not to be had here, each with its place.
+    /// Everything that this host lacks or does not support, each with its place.
     pub fn new(config: Config, settings: Settings, flags: TreeFlags) -> Result<Self, Vec<String>> {
         let mut flaws = Vec::new();
         let (mut addresses, mut not_found) = (BTreeMap::new(), BTreeMap::new());
@@ -121,7 +122,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// A weight or a share of keys that is none, by the variable's name.
+    /// An invalid weight or share of keys, by the variable's name.
     pub fn set_variables(&mut self, variables: Variables) -> Result<(), VariableError> {
         for (name, numbers) in variables.iter() {
             let most = if self.names_places(name) { f64::from(u32::MAX) } else { 1.0 };
@@ -133,7 +134,7 @@ impl Plan {
         Ok(())
     }
 
-    /// True if a shadow takes its places from the variable of this name.
+    /// Returns true if a shadow takes its places from the variable of this name.
     fn names_places(&self, name: &str) -> bool {
         let mut shadows = self.config.handles.iter().flat_map(|handle| match &handle.route {
             ast::Route::Pool(pool) => pool.shadows.as_slice(),
@@ -154,7 +155,7 @@ impl Plan {
         &self.config
     }
 
-    /// The servers to which deletes that were kept may be replayed.
+    /// The servers to which kept deletes may be replayed.
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
         let mut targets: BTreeMap<String, Target> = BTreeMap::new();
@@ -180,7 +181,7 @@ impl Plan {
         targets.into_values().collect()
     }
 
-    /// The servers of a pool, as they are written and where they are; `None` without such a pool.
+    /// The servers of a pool, as written and with their addresses; `None` without such a pool.
     #[must_use]
     pub fn servers_of(&self, pool: &str) -> Option<Vec<(String, Address)>> {
         let pool = self.config.pools.iter().find(|one| one.name == pool)?;
@@ -193,7 +194,7 @@ impl Plan {
             Member::Route(_) => None,
         });
         let mut servers: Vec<_> = servers.collect();
-        // With `additional_fanout` a server has several places, one behind the other.
+        // With `additional_fanout`, a server has several consecutive places.
         servers.dedup();
         Some(servers)
     }
@@ -213,7 +214,7 @@ impl Plan {
             || settings.login.is_some()
             || settings.protocol == Protocol::Binary
         {
-            // Datagrams are neither encrypted nor anybody's, and are lines.
+            // Datagrams have no encryption and no login, and carry only the text protocol.
             settings.udp_gets = None;
         }
         if let Some(ms) = pool.server_timeout_ms {
@@ -252,7 +253,7 @@ fn servers_by_name(pool: &ast::Pool) -> BTreeMap<String, &ast::Server> {
     servers.collect()
 }
 
-/// What keeps a server from being spoken to as the configuration says.
+/// The reason why a server cannot be used as the configuration says.
 fn unusable(server: &ast::Server, settings: &Settings) -> Option<String> {
     match server.security {
         Security::Plain => None,
@@ -266,8 +267,8 @@ fn unusable(server: &ast::Server, settings: &Settings) -> Option<String> {
     }
 }
 
-/// The name that a server's certificate has to have: that of `hostnames`, else that of all servers,
-/// if they have one, else its host's.
+/// The name that a server's certificate must have: that of `hostnames`, else that of all servers,
+/// if set, else its host's.
 fn server_name<'a>(server: &'a ast::Server, settings: &'a Settings) -> &'a str {
     match (&server.name, &server.address) {
         (Some(name), _) => name,
@@ -294,7 +295,7 @@ impl Builder<'_> {
         ids.iter().map(|id| self.get(*id)).collect()
     }
 
-    /// A route over children; one that swallows requests where there are none, as in mcrouter.
+    /// A route over children. Without children it swallows requests, as in mcrouter.
     fn among(&self, ids: &[RouteId], make: impl FnOnce(Vec<RouteRef>) -> RouteRef) -> RouteRef {
         if ids.is_empty() { Arc::new(NullRoute) } else { make(self.all(ids)) }
     }
@@ -331,7 +332,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The route of a handle, all of whose children are built.
+    /// The route of a handle, whose children are all built.
     fn route(&mut self, route: &ast::Route) -> RouteRef {
         use ast::Route as R;
         match route {
@@ -387,7 +388,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The routes that choose by what the request is.
+    /// The routes that choose by the kind of request.
     fn by_request(&self, route: &ast::Route) -> RouteRef {
         use ast::Route as R;
         match route {
@@ -414,7 +415,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The range of keys that a variable gives in place of the configuration's.
+    /// The range of keys that a variable sets instead of the configuration.
     fn fraction_of(&self, shadow: &ast::Shadow) -> Option<ast::ShadowKeys> {
         let numbers = self.plan.variables.get(shadow.key_fraction_range_rv.as_deref()?)?;
         match numbers {
@@ -423,7 +424,8 @@ impl Builder<'_> {
         }
     }
 
-    /// True if a shadow is one of this place of its pool, as a variable or the configuration says.
+    /// Returns true if a shadow applies to this place of its pool, by a variable or the
+    /// configuration.
     fn shadows_place(&self, shadow: &ast::Shadow, index: u32) -> bool {
         let variable = shadow.index_range_rv.as_deref();
         match variable.and_then(|name| self.plan.variables.get(name)) {
@@ -449,7 +451,7 @@ impl Builder<'_> {
         if shadows.is_empty() { child } else { Arc::new(ShadowRoute { child, shadows }) }
     }
 
-    /// The limits of the route that is being built.
+    /// The limits of the route under construction.
     fn rate_limit(
         &self,
         target: RouteRef,

@@ -1,9 +1,9 @@
-//! The executor of requests that need more than one step: futures, which run on the thread that
-//! owns them at the time.
+//! The executor of requests that need several steps: futures that run on the thread that currently
+//! owns them.
 //!
-//! A task is polled when it was spawned and when something it waits for has come. Wakers only note
-//! the task's number, so a task that is woken twice is polled once. Slots are a list of their own,
-//! not a ready-made slab: a slot keeps its waker when its task has ended.
+//! The executor polls a task after its spawn, and whenever an event that it waits for has happened.
+//! Wakers only record the task's number, so a task woken twice is polled once. The slots are not a
+//! ready-made slab, because a slot keeps its waker after its task has ended.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,15 +30,15 @@ struct Slots {
 }
 
 struct Slot {
-    /// `None` while it is polled, and when the slot is free. Nobody locks it: the mutex is for a
-    /// future that may be sent, but not shared.
+    /// `None` while it is polled, and when the slot is free. No other thread locks it. The mutex
+    /// only makes a future `Sync` that is only `Send`.
     task: Mutex<Option<BoxedTask>>,
     task_waker: Arc<TaskWaker>,
     waker: Waker,
 }
 
-/// Numbers of tasks to poll. A mutex since wakers may be sent anywhere; nobody but this thread uses
-/// it.
+/// Numbers of tasks to poll. It is a mutex because wakers may be sent anywhere. Only this thread
+/// uses it.
 #[derive(Default)]
 struct Ready {
     queue: Mutex<Vec<u32>>,
@@ -56,7 +56,7 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Relaxed: the queue's mutex orders what matters.
+        // Relaxed: the queue's mutex provides the ordering.
         if !self.is_queued.swap(true, Ordering::Relaxed) {
             self.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
         }
@@ -64,7 +64,7 @@ impl Wake for TaskWaker {
 }
 
 impl Tasks {
-    /// Runs `task` from the next [`Self::run`] on.
+    /// Runs `task`, starting with the next [`Self::run`].
     pub(crate) fn spawn(&self, task: BoxedTask) {
         let mut slots = self.slots.borrow_mut();
         let number = slots.free.pop().unwrap_or_else(|| {
@@ -81,7 +81,7 @@ impl Tasks {
         slot.task_waker.wake_by_ref();
     }
 
-    /// Polls what is ready, until nothing is. True if anything was.
+    /// Polls ready tasks until none is ready. Returns true if any was.
     pub(crate) fn run(&self) -> bool {
         let mut has_run = false;
         let mut turn = Vec::new();
@@ -100,7 +100,7 @@ impl Tasks {
         }
     }
 
-    /// No slot is borrowed while the task runs, since it may spawn others.
+    /// Polls one task. No slot is borrowed while it runs, since it may spawn others.
     fn poll(&self, number: u32) {
         let (task, waker) = {
             let mut slots = self.slots.borrow_mut();
@@ -118,14 +118,14 @@ impl Tasks {
         }
     }
 
-    /// Gives up all tasks.
+    /// Drops all tasks.
     pub(crate) fn clear(&self) {
-        // Not dropped while it is borrowed: what a task holds may look here.
+        // Not dropped while borrowed: a task's contents may access the slots.
         let slots = std::mem::take(&mut *self.slots.borrow_mut());
         drop(slots);
     }
 
-    /// Whether [`Self::run`] has something to do.
+    /// Returns true if [`Self::run`] has work to do.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

@@ -22,7 +22,7 @@ impl Timers {
         }
     }
 
-    /// Wakes `waker` at this time. Gives the number of the entry, which is the one given, if any.
+    /// Wakes `waker` at this time. Returns the number of the entry: `number`, if it is set.
     pub(crate) fn set(&self, at_us: u64, number: Option<u64>, waker: Waker) -> u64 {
         let number = number.unwrap_or_else(|| {
             let next = self.number.get();
@@ -33,7 +33,7 @@ impl Timers {
         number
     }
 
-    /// Removes an entry, if its time has not come.
+    /// Removes an entry, unless its time has come.
     pub(crate) fn clear(&self, at_us: u64, number: u64) {
         self.sleepers.borrow_mut().remove(&(at_us, number));
     }

@@ -1,5 +1,4 @@
-//! mcrouter's files of failed deletes, which nothing of mcrouter's own replays: moved into the
-//! spool.
+//! Moves mcrouter's files of failed deletes into the spool, since nothing in mcrouter replays them.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -11,11 +10,10 @@ use spool::{Spool, asynclog};
 
 use upstream::{Command, Request};
 
-/// A file that was begun so long ago is not written any more: mcrouter begins another after 15
-/// minutes.
+/// The age at which a file is no longer written. mcrouter starts a new file after 15 minutes.
 const CLOSED_AFTER_SECS: u64 = 30 * 60;
 
-/// Moves what is in closed files below `folder` into `spool`; what to tell people of it.
+/// Moves the records of closed files below `folder` into `spool`, and returns lines for the log.
 pub(super) fn all(folder: &Path, spool: &mut Spool, bytes_free: u64, secs: u64) -> Vec<String> {
     let files = match asynclog::files(folder, secs.saturating_sub(CLOSED_AFTER_SECS)) {
         Ok(files) => files,
@@ -24,7 +22,7 @@ pub(super) fn all(folder: &Path, spool: &mut Spool, bytes_free: u64, secs: u64) 
     let mut told = Vec::new();
     let mut left = bytes_free;
     for path in files {
-        // A record is shorter than a line and 28 bytes. What has no room waits, whole.
+        // A record is shorter than a line and 28 bytes. A file without room waits as a whole.
         let needed = fs::metadata(&path).map_or(0, |data| data.len().saturating_mul(2));
         if needed > left {
             break;
@@ -41,7 +39,7 @@ pub(super) fn all(folder: &Path, spool: &mut Spool, bytes_free: u64, secs: u64) 
     told
 }
 
-/// One file; it is removed when all of it is in the spool.
+/// Moves one file, and removes it when the spool has all of it.
 fn file(path: &Path, spool: &mut Spool) -> io::Result<(u64, u64)> {
     // Opening a FIFO would wait for its writer.
     if !fs::metadata(path)?.is_file() {
@@ -66,7 +64,7 @@ fn file(path: &Path, spool: &mut Spool) -> io::Result<(u64, u64)> {
         return Err(failed.error);
     }
     fs::remove_file(path)?;
-    // The folder of the hour goes with its last file.
+    // The folder of the hour is removed with its last file.
     let _ = path.parent().map(fs::remove_dir);
     Ok((taken, bad))
 }

@@ -1,5 +1,5 @@
-//! Marks of servers that have deletes to come, kept by other servers, where every router of the
-//! fleet sees them.
+//! Marks of servers with pending deletes. Other servers keep them, where every router of the fleet
+//! sees them.
 //!
 //! ```text
 //!     router A --set holdall-owed:S--> peers of S <--get holdall-owed:S-- router B
@@ -7,13 +7,13 @@
 //! ```
 //!
 //! A router whose deletes do not reach a server S writes the mark to S's peers every second, and
-//! reads the marks of all servers as often. A mark ends by itself: [`SETTLED_SECS`] after the last
-//! router has executed what it kept, or [`OWED_SECS`] after a router has died with its spool. A
-//! peer that is away when the deletes are executed is asked again while its mark may live.
+//! reads the marks of all servers as often. A mark expires: [`SETTLED_SECS`] after the last router
+//! has executed its kept deletes, or [`OWED_SECS`] after a router has died with its spool. If a
+//! peer is down when the deletes are executed, the router retries while the peer's mark may live.
 //!
-//! The mark's value names the router that wrote it last. One that was killed after its deletes were
-//! executed, and before its marks were shortened, finds its name there when it is started again,
-//! and shortens them.
+//! The mark's value names the router that wrote it last. A router that was killed after its deletes
+//! were executed, but before it shortened its marks, finds its name there after a restart, and
+//! shortens them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -21,33 +21,33 @@ use std::time::{Duration, Instant};
 use super::Target;
 use upstream::{Command, DestinationId, Outcome, Request, Sink, Ticket, Upstream};
 
-/// The key of a server's mark is this and the server's name.
+/// The prefix of a mark's key; the server's name follows.
 const PREFIX: &str = "holdall-owed:";
 
 /// The interval at which marks are written and read.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The lifetime of the mark of a server that has deletes to come.
+/// The lifetime of the mark of a server with pending deletes.
 const OWED_SECS: i64 = 60;
 
-/// The lifetime of the mark that a router leaves when its deletes are executed. Longer than two
-/// intervals, so that a router with other deletes writes it anew before.
+/// The lifetime of the mark that a router leaves when its deletes are executed. It exceeds two
+/// intervals, so a router with other deletes rewrites it in time.
 const SETTLED_SECS: i64 = 3;
 
-/// A mark that was shortened has ended after this time, whatever the peer's clock rounds.
+/// A shortened mark has ended after this time, however the peer's clock rounds.
 const ENDED: Duration = Duration::from_secs(5);
 
-/// The value of the mark of a router that has no name.
+/// The value of the mark of a router without a name.
 const NAMELESS: &[u8] = b"1";
 
-/// The longest key.
+/// The maximum length of a key.
 const KEY_MAX: usize = 250;
 
 /// The upper half of the tickets of reads, and of writes.
 const READS: Ticket = 0xffff_ffff;
 const WRITES: Ticket = 0xffff_fffe;
 
-/// An answer of a peer in the present round.
+/// An answer of a peer in the current round.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Answer {
     None,
@@ -61,19 +61,19 @@ enum Answer {
 struct Peer {
     id: DestinationId,
     answer: Answer,
-    /// The end of the mark that this router has written there for deletes to come, and has not
-    /// shortened since.
+    /// The end of the mark for pending deletes that this router wrote there and has not shortened
+    /// since.
     owed_until: Option<Instant>,
-    /// When this router has shortened its mark there, last.
+    /// The time at which this router last shortened its mark there.
     shortened_at: Option<Instant>,
 }
 
 /// An outstanding request for a mark.
 #[derive(Debug)]
 struct Asked {
-    /// The server that the mark is of.
+    /// The server that the mark describes.
     name: String,
-    /// The place of the peer among the server's.
+    /// The place of the peer in the server's list.
     place: usize,
     /// The mark that a write shortens.
     owed_until: Option<Instant>,
@@ -85,7 +85,7 @@ struct Server {
     key: Vec<u8>,
     id: DestinationId,
     peers: Vec<Peer>,
-    /// The last sight of the mark, while it counts.
+    /// The time of the last sight of the mark, while it counts.
     seen_at: Option<Instant>,
 }
 
@@ -95,20 +95,20 @@ pub(super) struct Marks {
     /// The name of this router.
     name: Option<Vec<u8>>,
     servers: BTreeMap<String, Server>,
-    /// The number of servers that have none.
+    /// The number of servers without peers.
     unmarkable: u64,
     /// By the lower half of their tickets.
     asked: BTreeMap<u32, Asked>,
     last_number: u32,
-    /// Whether marks count, those of others, too.
+    /// Whether marks count, including those of other routers.
     heeds: bool,
     write_at: Instant,
     read_at: Instant,
 }
 
 impl Marks {
-    /// None yet. Without `heeds` marks of others do not count. `name` is this router's, which no
-    /// other has, and which it has again when it is started again.
+    /// Creates an empty set. Without `heeds`, marks of other routers do not count. `name` is this
+    /// router's unique name, which stays the same across restarts.
     pub(super) fn new(name: Option<Vec<u8>>, heeds: bool, now: Instant) -> Self {
         let (servers, asked) = (BTreeMap::new(), BTreeMap::new());
         Self {
@@ -123,8 +123,8 @@ impl Marks {
         }
     }
 
-    /// Other servers are in use. Marks that were seen of those that stay count further; the
-    /// others are asked for values again, unless this router itself `owes` them deletes.
+    /// Sets the servers in use. Known marks of remaining servers stay valid; the other servers get
+    /// gets again, unless this router itself `owes` them deletes.
     pub(super) fn set_targets(
         &mut self,
         targets: &BTreeMap<String, Target>,
@@ -157,7 +157,7 @@ impl Marks {
             let seen_at = old.and_then(|server| server.seen_at);
             self.servers.insert(name.clone(), Server { key, id, peers, seen_at });
         }
-        // After the new ones have them: a connection that stays in use stays open.
+        // After the new ones have acquired theirs, so that a connection in use stays open.
         for (name, server) in &mut before {
             if server.seen_at.is_some() && !self.servers.contains_key(name) {
                 upstream.set_dirty(server.id, owes(name));
@@ -169,28 +169,29 @@ impl Marks {
         }
     }
 
-    /// When marks are to be written and read again; `None` where no server has peers.
+    /// The time at which marks are due for a write and a read; `None` if no server has peers.
     pub(super) fn due(&self) -> Option<Instant> {
         (!self.servers.is_empty()).then_some(self.write_at.min(self.read_at))
     }
 
-    /// True if another router, or this one a moment ago, has deletes to come to the server.
+    /// Returns true if another router, or this one a moment ago, has pending deletes for the
+    /// server.
     pub(super) fn is_marked(&self, name: &str) -> bool {
         self.servers.get(name).is_some_and(|server| server.seen_at.is_some())
     }
 
-    /// The number of servers of which that is true.
+    /// The number of servers for which [`Self::is_marked`] is true.
     pub(super) fn count(&self) -> u64 {
         self.servers.values().filter(|server| server.seen_at.is_some()).count() as u64
     }
 
-    /// The number of servers whose mark nobody can keep.
+    /// The number of servers whose mark no server can keep.
     pub(super) fn unmarkable(&self) -> u64 {
         self.unmarkable
     }
 
-    /// Once in each interval writes the marks of the servers in `owed`, and asks for all. Answers
-    /// the servers that are not marked any more.
+    /// Writes the marks of the servers in `owed` once per interval, and reads all marks. Releases
+    /// the held gets of servers that are no longer marked.
     pub(super) fn turn(
         &mut self,
         now: Instant,
@@ -211,11 +212,11 @@ impl Marks {
         self.read(now, upstream)
     }
 
-    /// Writes the marks of the servers in `owed`, and shortens those that are left of others.
+    /// Writes the marks of the servers in `owed`, and shortens leftover marks of others.
     fn write(&mut self, now: Instant, owed: &BTreeSet<String>, upstream: &mut Upstream) {
         for (name, server) in &mut self.servers {
             let is_owed = owed.contains(name);
-            // Only a mark that is there is shortened: a peer may have lost it.
+            // Only an existing mark is shortened: a peer may have lost it.
             let (op, exptime) =
                 if is_owed { (Command::Set, OWED_SECS) } else { (Command::Touch, SETTLED_SECS) };
             let value = self.name.as_deref().unwrap_or(NAMELESS);
@@ -238,12 +239,12 @@ impl Marks {
         }
     }
 
-    /// Ends a round and begins the next.
+    /// Ends a round and starts the next.
     fn read(&mut self, now: Instant, upstream: &mut Upstream) -> Vec<(String, DestinationId)> {
         let mut cleared = Vec::new();
         for (name, server) in &mut self.servers {
             let says = |answer| server.peers.iter().any(|peer| peer.answer == answer);
-            // Where no peer answers, the mark counts for as long as it may live.
+            // If no peer answers, the mark counts for its maximum lifetime.
             let lives = |seen: Instant| now.saturating_duration_since(seen) < OWED;
             let stays = says(Answer::Marked) || !says(Answer::Clear);
             if server.seen_at.is_some_and(|seen| !stays || !lives(seen)) {
@@ -255,7 +256,7 @@ impl Marks {
                     continue;
                 }
                 peer.answer = Answer::None;
-                // Marks are never old for longer than they live.
+                // A mark is stale for at most its lifetime.
                 let get = Request {
                     is_aside: true,
                     takes_old: true,
@@ -273,8 +274,8 @@ impl Marks {
         cleared
     }
 
-    /// Takes the answer to a ticket of its own; false for those of others. The server that it
-    /// shows to be marked, if it was not before, goes into `marked`.
+    /// Handles the answer to one of its tickets; returns false for other tickets. A server that the
+    /// answer shows to be newly marked goes into `marked`.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -291,7 +292,7 @@ impl Marks {
         let Some(server) = self.servers.get_mut(&asked.name) else { return true };
         let Some(peer) = server.peers.get_mut(asked.place) else { return true };
         if !is_read {
-            // Not if another has been written since.
+            // Not if another mark has been written since.
             let is_short = matches!(outcome, Outcome::Touched | Outcome::NotFound);
             if is_short && peer.owed_until == asked.owed_until {
                 peer.owed_until = None;
@@ -307,7 +308,7 @@ impl Marks {
         let is_own = || self.name.as_deref() == Some(value);
         let may_last = peer.shortened_at.is_none_or(|at| now > at + ENDED);
         if peer.answer == Answer::Marked && peer.owed_until.is_none() && may_last && is_own() {
-            // Of a former life. It is shortened now, or written anew.
+            // The mark dates from before a restart. It is shortened now, or rewritten.
             peer.owed_until = Some(now + OWED);
             self.write_at = now;
         }

@@ -1,5 +1,5 @@
-//! Routers of one fleet in simulated time: a server of which one router knows that it has old
-//! values is believed by none. See [`super::marks`].
+//! Routers of one fleet in simulated time: if one router knows that a server has old values, no
+//! router trusts the server. See [`super::marks`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ use upstream::{
 /// Servers of the pool, in most tests.
 const SERVERS: usize = 4;
 
-/// The number of the address at which nobody ever answers.
+/// The number of the address at which no server answers.
 const NOWHERE: usize = SERVERS;
 
 /// Longer than two intervals of marks.
 const SEEN_US: u64 = 3_000_000;
 
 /// Longer than the mark of a router that has executed its deletes: two intervals until it is
-/// shortened, three seconds, and two intervals until that is seen.
+/// shortened, three seconds, and two intervals until the router sees that.
 const SETTLED_US: u64 = 7_000_000;
 
-/// Longer than several intervals, and shorter than a mark lives.
+/// Longer than several intervals, and shorter than the lifetime of a mark.
 const AWAY_US: u64 = 10_000_000;
 
-/// Longer than the mark of a router that has died.
+/// Longer than the mark of a dead router.
 const ENDED_US: u64 = 65_000_000;
 
 /// A configuration with one pool.
@@ -91,7 +91,7 @@ impl Router {
         Self::begin(std::env::temp_dir().join(folder), targets)
     }
 
-    /// As a program that was killed is started again.
+    /// Restarts the router like a program that was killed.
     fn again(mut self, targets: Vec<Target>) -> Self {
         let folder = std::mem::take(&mut self.folder);
         drop(self);
@@ -133,7 +133,7 @@ impl Router {
         assert_eq!(mailbox.take(), [(1, true)]);
     }
 
-    /// All servers of the pool can be reached from now on.
+    /// Makes all servers of the pool reachable from now on.
     fn reach(&mut self, plan: &Plan) {
         let (tell, _) = std::sync::mpsc::channel();
         self.shared.inbox().targets.push((plan.targets(), tell));
@@ -143,7 +143,7 @@ impl Router {
 
 impl Drop for Router {
     fn drop(&mut self) {
-        // What is left is in the folder for temporary files.
+        // Leftovers are in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -232,12 +232,12 @@ impl Fleet {
         self.core.settle(sink);
     }
 
-    /// The writer reaches all servers from now on.
+    /// Makes all servers reachable for the writer from now on.
     fn heal(&mut self, writer: usize) {
         self.writers[writer].reach(&self.plan);
     }
 
-    /// The first writer keeps the delete of the key of server 0.
+    /// Keeps the delete of the key of server 0 at the first writer.
     fn keep_a_delete(&mut self) {
         let Self { writers, keys, .. } = self;
         writers[0].keep(0, &keys[0]);
@@ -250,7 +250,7 @@ impl Fleet {
         }
     }
 
-    /// For this time nobody is given a value of the first server.
+    /// Asserts that no client gets a value of the first server for this time.
     #[track_caller]
     fn assert_held(&mut self, us: u64) {
         let end_us = now_us() + us;
@@ -261,7 +261,7 @@ impl Fleet {
         assert_eq!(self.reader.deletes().counts().marked, 1);
     }
 
-    /// The delete is executed, and the server believed.
+    /// Asserts that the delete is executed, and that routers trust the server.
     #[track_caller]
     fn assert_believed(&mut self) {
         self.pass(SETTLED_US);
@@ -275,12 +275,12 @@ impl Fleet {
 fn what_one_router_could_not_delete_no_other_serves() {
     seeds(10, "what_one_router_could_not_delete", |seed| {
         let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
-        // One of the three servers that keep the mark may be away, too.
+        // One of the three servers that keep the mark may also be down.
         let place = 1 + usize::try_from(seed % SERVERS as u64).unwrap_or(0);
         system::with(|net| net.begin(place, Trouble::Dead, u64::MAX));
         fleet.keep_a_delete();
         fleet.pass(SEEN_US);
-        // The mark is written anew, so it outlives its own time.
+        // The mark is rewritten, so it outlives its first lifetime.
         fleet.assert_held(if seed % 10 == 0 { ENDED_US } else { SETTLED_US });
         fleet.heal(0);
         fleet.assert_believed();
@@ -315,15 +315,15 @@ fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
     fleet.assert_believed();
 }
 
-/// What is wrong from now on with the servers that keep the mark of the first.
+/// Sets the trouble of the servers that keep the mark of the first, from now on.
 fn peers_are(trouble: Trouble) {
     for peer in 1..SERVERS {
         system::with(|net| net.begin(peer, trouble, u64::MAX));
     }
 }
 
-/// It was killed when its deletes were executed, before its peers heard of that: they were away, or
-/// it was a moment too early.
+/// The router was killed after its deletes were executed, before its peers heard of that: they were
+/// down, or it was a moment too early.
 #[test]
 fn a_router_killed_before_it_ends_its_mark_ends_it_when_it_is_back() {
     for are_away in [false, true] {
@@ -348,7 +348,7 @@ fn a_router_killed_before_it_ends_its_mark_ends_it_when_it_is_back() {
     }
 }
 
-/// The peers are away while the deletes are executed, and have the mark when they are back.
+/// The peers are down while the deletes are executed, and still have the mark when they return.
 #[test]
 fn a_mark_ends_though_its_peers_are_away_when_the_deletes_are_executed() {
     seeds(10, "a_mark_ends_though", |seed| {
@@ -364,7 +364,7 @@ fn a_mark_ends_though_its_peers_are_away_when_the_deletes_are_executed() {
     });
 }
 
-/// Two servers keep each other's mark, and both are asked for no values.
+/// Two servers keep each other's mark, and neither gets gets.
 #[test]
 fn marks_are_read_also_where_values_are_not() {
     let mut fleet = Fleet::new(3, 2, [0, 1]);
@@ -378,8 +378,7 @@ fn marks_are_read_also_where_values_are_not() {
     fleet.assert_believed();
 }
 
-/// Servers of another pool keep its mark. The reader has a third pool, which the writer does not
-/// know.
+/// Servers of another pool keep its mark. The reader has a third pool, unknown to the writer.
 #[test]
 fn a_server_alone_in_its_pool_is_marked_on_servers_of_other_pools() {
     seeds(10, "a_server_alone", |seed| {
@@ -403,7 +402,7 @@ fn the_only_server_of_a_configuration_cannot_be_marked() {
     assert_eq!(fleet.get(0), Outcome::Found);
     let counts = fleet.reader.deletes().counts();
     assert_eq!((counts.marked, counts.unmarkable), (0, 1));
-    // `holdall check` tells it before.
+    // `holdall check` reports it earlier.
     let only_server = |plan: &Plan| routeconf::lint::only_server(plan.config()).is_some();
     assert!(only_server(&fleet.plan) && !only_server(&plan(2)));
     assert!(!only_server(&plan_of(&[("A", &[0]), ("B", &[1])])));
@@ -421,7 +420,7 @@ fn the_mark_of_a_router_that_is_gone_ends() {
     assert_eq!(fleet.get(0), Outcome::Found);
 }
 
-/// One timeout makes nobody doubt a server that executes the delete a moment later.
+/// One timeout does not mark a server that executes the delete a moment later.
 #[test]
 fn a_delete_that_is_executed_at_the_first_attempt_marks_nothing() {
     let mut fleet = Fleet::new(2, SERVERS, [0, 0]);
@@ -440,7 +439,7 @@ fn peers_are_the_same_three_for_everybody() {
     }
 }
 
-/// The names of those that keep the mark of server 0.
+/// The names of the servers that keep the mark of server 0.
 fn peers_of_first(pools: &[(&str, &[usize])]) -> Vec<String> {
     let targets = plan_of(pools).targets();
     let first = targets.into_iter().find(|target| target.address == address(0));
@@ -459,7 +458,7 @@ fn a_server_alone_has_a_peer_in_each_other_pool() {
     let mut peers = peers_of_first(&[("C", &[3, 5, 6]), ("A", &[0]), ("B", &[1, 2, 4])]);
     peers.sort();
     assert_eq!(peers, if in_b < in_c { [in_b, in_c] } else { [in_c, in_b] });
-    // Of many pools eight, the same ones wherever they stand.
+    // Of many pools, always the same eight, whatever their order.
     let names: Vec<_> = (1..40).map(|number| format!("P{number}")).collect();
     let alone: Vec<_> = (1..40).map(|number| [number]).collect();
     let many = names.iter().map(String::as_str).zip(alone.iter().map(|one| &one[..]));

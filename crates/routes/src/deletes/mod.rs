@@ -1,5 +1,4 @@
-//! Deletes that failed: kept in a spool on disk, and asked again in order when their server is
-//! back.
+//! Failed deletes: kept in a spool on disk, and replayed in order when their server is back.
 //!
 //! ```text
 //!     DestinationRoute --failed delete--> inbox -> spooler's thread -> Spool (disk)
@@ -8,43 +7,42 @@
 //!                                     the spooler's own Upstream -> server -> acknowledge
 //! ```
 //!
-//! One thread owns the spool and the connections on which it replays, so that a slow disk or a long
-//! backlog holds up nobody but the deletes that wait for it. What came while it wrote is written
-//! together: the group is committed by one write a server, and by one fsync where that is asked
-//! for.
+//! One thread owns the spool and the replay connections, so a slow disk or a long backlog delays
+//! only the deletes that wait for it. Deletes that arrive during a write are written together: one
+//! write per server commits the group, and one fsync if that is configured.
 //!
 //! # Why a newer delete may overtake
 //!
-//! While old deletes are replayed, new ones of the same server are sent directly. Deletes only
-//! remove: for any two of them, of one key or of two, both orders leave the same keys absent. What
-//! must hold is that after each acknowledged delete, the server executes it at least once, not
-//! before it was issued; and that the record of it stays until then. Overtaking touches neither.
-//! Nor does a repetition: it removes what was stored meanwhile, a miss. (A fill that overtakes a
-//! delete is another matter: that is what leases are for; a replay comes later than the delete that
-//! it repeats, so it removes such fills rather than letting them pass.)
+//! While old deletes are replayed, new ones for the same server are sent directly. Deletes only
+//! remove: for any two of them, of one key or of two, both orders leave the same keys absent. The
+//! invariant is that the server executes each acknowledged delete at least once, not before it was
+//! issued, and that the record stays until then. Overtaking breaks neither part. A repetition does
+//! not either: it removes a value stored in the meantime, which causes a miss. (A fill that
+//! overtakes a delete is a different problem, which leases solve. A replay comes later than the
+//! delete that it repeats, so it removes such fills rather than letting them pass.)
 //!
 //! # Refusals of this program's own
 //!
-//! A server is sent only what it is known to take (`upstream`). What it is not sent, it has not
-//! refused: such a delete is asked as the plain `delete` of its key, and one for which that is not
-//! enough (a key that no line holds, a flush) stays in the spool until its server takes it.
+//! A server gets only commands that it is known to accept (`upstream`). It has not refused the
+//! others: such a delete is sent as the plain `delete` of its key. If that is not enough (a key
+//! that no line holds, a flush), the delete stays in the spool until its server accepts it.
 //!
 //! # Deletes that are dropped
 //!
-//! Deletes that became too old, or that the disk lost, leave a flush behind the others of their
-//! server. What the server then has may be any of the values that they were for.
+//! Deletes that became too old, or that the disk lost, leave a flush behind the server's other
+//! deletes. The server's values may be any of those that they were meant to delete.
 //!
 //! # Other routers
 //!
-//! A server that cannot be reached is marked on other servers of its pool, or of other pools if it
-//! is alone (see `marks`). Routers that see the mark ask it for no value until the deletes are
+//! An unreachable server is marked on other servers of its pool, or of other pools if it is alone
+//! (see `marks`). Routers that see the mark request no values from it until the deletes are
 //! executed.
 //!
 //! # Servers of which one copies the other
 //!
 //! A cold cluster's server must not execute a delete for the last time before the warm one, whose
-//! values are copied to it. Such deletes are kept under both names (`warm>cold`); a window of them
-//! goes to the first server, and what that has executed to the second.
+//! values are copied to it. Such deletes are kept under both names (`warm>cold`). A window of them
+//! goes to the first server; those that it has executed go to the second.
 
 mod import;
 mod marks;
@@ -68,45 +66,45 @@ use spool::Spool;
 use upstream::{Address, Command, Registry, Request, Settings, Ticket, Wake};
 use upstream::{is_sendable, write_command};
 
-/// Bytes of deletes that wait to be written, at the most; more are not taken.
+/// Maximum bytes of deletes that wait to be written; further deletes are refused.
 const INBOX_BYTES_MAX: usize = 16 << 20;
 
-/// A server that deletes may be replayed to.
+/// A server to which deletes may be replayed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// Its name in the spool.
     pub name: String,
     /// Its address.
     pub address: Address,
-    /// The way in which it is used.
+    /// The settings for its connections.
     pub settings: Settings,
-    /// Names of other servers, of its pools if it is not alone there, which keep the mark that it
-    /// has deletes to come.
+    /// Names of the servers that keep the mark of its pending deletes: of its pools, unless it is
+    /// alone there.
     pub peers: Vec<String>,
 }
 
-/// Counts of failed deletes, since the start but for the first two and the last two.
+/// Counts of failed deletes since the start, except for the first two and the last two.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeleteCounts {
     /// Deletes that wait for their servers.
     pub pending: u64,
-    /// Bytes that they take on disk.
+    /// Bytes of these deletes on disk.
     pub bytes: u64,
     /// Deletes that were kept.
     pub kept: u64,
-    /// Deletes that could not be kept; their clients read an error.
+    /// Deletes that could not be kept. Their clients received an error.
     pub failed: u64,
     /// Deletes that servers have executed later.
     pub replayed: u64,
-    /// Deletes that servers refused for good (`CLIENT_ERROR`), and records that cannot be read.
+    /// Deletes that servers refused permanently (`CLIENT_ERROR`), and unreadable records.
     pub refused: u64,
-    /// Deletes that were too old, and are dropped; their server is flushed.
+    /// Deletes that became too old and were dropped. Their server is flushed.
     pub expired: u64,
-    /// Deletes that could not be read from the disk any more; their server is flushed.
+    /// Deletes that could no longer be read from the disk. Their server is flushed.
     pub lost: u64,
-    /// Servers, now, that a router of the fleet has marked: it keeps deletes for them.
+    /// Servers that a router of the fleet currently marks because it keeps deletes for them.
     pub marked: u64,
-    /// Servers, now, whose mark no other server can keep.
+    /// Servers whose mark no other server can currently keep.
     pub unmarkable: u64,
 }
 
@@ -144,7 +142,7 @@ pub(crate) struct Mailbox {
 struct Inbox {
     kept: Vec<Kept>,
     bytes: usize,
-    /// The servers of a new configuration, and who waits until they are known.
+    /// The servers of new configurations, each with a channel that reports when they are known.
     targets: Vec<(Vec<Target>, Sender<()>)>,
     is_ending: bool,
 }
@@ -162,7 +160,7 @@ pub struct Deletes {
     shared: Arc<Shared>,
 }
 
-/// The spooler's thread; dropping it ends it, when everything that was handed to it is written.
+/// The spooler's thread. Dropping it ends the thread after it has written all deletes it received.
 #[derive(Debug)]
 pub struct Spooler {
     deletes: Deletes,
@@ -170,15 +168,15 @@ pub struct Spooler {
 }
 
 impl Spooler {
-    /// Starts the thread; when it is back, what waits for `targets` is known to whoever asks them.
-    /// `worker` is a number that no other worker of `registry` has; `log` takes lines for people.
-    /// mcrouter's files of failed deletes below `import` are taken over. With `holds_gets` a server
-    /// is asked for no value until its deletes are executed, those of this router and those of the
-    /// others that have marked it: `Failure::TryAgain`.
+    /// Starts the thread. On return, the pending deletes of `targets` are known. `worker` is
+    /// a number that no other worker of `registry` has. `log` takes log lines. The spooler takes over
+    /// mcrouter's files of failed deletes below `import`. With `holds_gets`, gets of a server fail
+    /// with `Failure::TryAgain` until its deletes are executed: those of this router, and those of
+    /// routers that have marked it.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor or no thread.
+    /// If no descriptor or thread is available.
     pub fn start(
         spool: Spool,
         import: Option<PathBuf>,
@@ -200,7 +198,7 @@ impl Spooler {
         let work = move || match make() {
             Ok(mut work) => {
                 work.begin(targets);
-                // The other end waits.
+                // The receiver is waiting.
                 let _ = started.send(Ok(()));
                 work.run();
             }
@@ -211,7 +209,7 @@ impl Spooler {
         Ok(Self { deletes: Deletes { shared }, thread: Some(thread) })
     }
 
-    /// The handle of it that workers hold.
+    /// The handle for workers.
     #[must_use]
     pub fn deletes(&self) -> &Deletes {
         &self.deletes
@@ -223,7 +221,7 @@ impl Drop for Spooler {
         self.deletes.shared.inbox().is_ending = true;
         self.deletes.shared.wake.wake();
         if let Some(thread) = self.thread.take() {
-            // Its panic was told by the thread itself.
+            // The thread itself has reported its panic.
             let _ = thread.join();
         }
     }
@@ -236,9 +234,9 @@ impl Shared {
 }
 
 impl Deletes {
-    /// These servers are in use: what is pending for them is replayed, what is pending for others
-    /// waits. When this is back, those of them that have deletes to come are known to, so it goes
-    /// before whoever asks them.
+    /// Sets the servers in use. Their pending deletes are replayed; deletes for other servers wait.
+    /// On return, it is known which of them have pending deletes, so call it before sending
+    /// requests to them.
     pub fn set_targets(&self, targets: Vec<Target>) {
         let (tell, known) = mpsc::channel();
         {
@@ -249,7 +247,7 @@ impl Deletes {
             inbox.targets.push((targets, tell));
         }
         self.shared.wake.wake();
-        // An error is the thread's end.
+        // An error means that the thread has ended.
         let _ = known.recv();
     }
 
@@ -257,7 +255,7 @@ impl Deletes {
     #[must_use]
     pub fn counts(&self) -> DeleteCounts {
         let counters = &self.shared.counters;
-        // Relaxed: each number is as it was a moment ago.
+        // Relaxed: each number may be slightly old.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DeleteCounts {
             pending: read(&counters.pending),
@@ -273,8 +271,8 @@ impl Deletes {
         }
     }
 
-    /// Hands a delete over; `mailbox` hears of `ticket` what became of it. False when too much
-    /// waits already.
+    /// Hands over a delete. `mailbox` receives the outcome for `ticket`. Returns false if too many
+    /// bytes already wait.
     pub(crate) fn keep(
         &self,
         destination: &Arc<str>,
@@ -306,12 +304,12 @@ impl Mailbox {
         Ok(Self { done: Mutex::default(), wake: Wake::new()? })
     }
 
-    /// Readable when [`Self::take`] has something.
+    /// Readable when [`Self::take`] has an outcome.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
 
-    /// What has been kept (true) or not, by tickets.
+    /// Tickets whose deletes have been kept (true) or not.
     pub(crate) fn take(&self) -> Vec<(Ticket, bool)> {
         self.wake.clear();
         std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
@@ -326,8 +324,8 @@ impl Mailbox {
     }
 }
 
-/// The delete of the request's key, whatever else it asks for, as most servers take it: a key that
-/// came in base64 goes as it is if a line can hold it.
+/// The plain delete of the request's key, without its other options, as most servers accept it. A
+/// base64 key is sent decoded if a line can hold it.
 pub(crate) fn plain<'a>(request: &Request<'a>) -> Request<'a> {
     let (op, words): (_, &[u8]) = (Command::Delete, b"");
     let plain = Request { op, words, base64: false, exptime: 0, number: 0, ..*request };
@@ -337,20 +335,20 @@ pub(crate) fn plain<'a>(request: &Request<'a>) -> Request<'a> {
     plain
 }
 
-/// Between the names of two servers: the second is asked when the first has executed a delete.
+/// Separates the names of two servers: the second gets a delete once the first has executed it.
 const THEN: char = '>';
 
-/// The name under which deletes are kept that one server is to execute before another.
+/// The name for deletes that one server must execute before another.
 pub(crate) fn one_after_the_other(first: &str, second: &str) -> String {
     format!("{first}{THEN}{second}")
 }
 
-/// A record in the spool that has the server flushed, in place of deletes that were dropped.
+/// A spool record that flushes the server, in place of dropped deletes.
 fn flush_record() -> Vec<u8> {
     b"\nflush_all\r\n".to_vec()
 }
 
-/// A record in the spool: the pool's name, a line end, and the command as a server reads it.
+/// A spool record: the pool's name, a line end, and the command as a server reads it.
 fn record(pool: &str, request: &Request<'_>) -> Vec<u8> {
     let mut record = Vec::with_capacity(pool.len() + request.key.len() + 16);
     record.extend(pool.bytes().filter(|byte| *byte != b'\n'));

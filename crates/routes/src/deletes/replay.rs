@@ -1,5 +1,5 @@
-//! The deletes of one server, or of one and then another, on their way back: a window of the oldest
-//! is asked, and what of it all of them have executed is acknowledged.
+//! Replays the deletes of one server, or of one and then another. It sends a window of the oldest,
+//! and acknowledges those that all servers have executed.
 
 use std::time::{Duration, Instant};
 
@@ -11,26 +11,25 @@ use upstream::{
     Command, DestinationId, Failure, Outcome, OwnedRequest, Request, Ticket, Upstream, is_sendable,
 };
 
-/// Deletes that a server is asked before it has answered: a server that just came back has others
-/// to serve.
+/// Maximum number of unanswered deletes. A server that just came back also has other requests to
+/// serve.
 const WINDOW: usize = 64;
 
 /// Bytes of such deletes.
 const WINDOW_BYTES: usize = 64 * 1024;
 
-/// The wait after a failure, at first and at the most. A server that is knocked out refuses
-/// without a packet.
+/// The first and the maximum wait after a failure. A knocked-out server refuses without a packet.
 const WAIT_MIN: Duration = Duration::from_millis(20);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// What stands in the spool in place of deletes that were dropped.
+/// The spool's replacement for dropped deletes.
 const FLUSH: Command = Command::FlushAll;
 
-/// What became of one delete.
+/// The outcome of one delete.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Done {
     Asked,
-    /// Asked as the plain delete of its key.
+    /// Sent as the plain delete of its key.
     AskedPlain,
     Executed,
     Refused,
@@ -43,27 +42,27 @@ impl Done {
     }
 }
 
-/// Those of one name in the spool.
+/// The deletes of one name in the spool.
 #[derive(Debug)]
 pub(super) struct Replay {
     /// The name in the spool.
     pub(super) name: String,
-    /// The servers, in the order in which they are asked.
+    /// The servers, in the order in which they receive deletes.
     pub(super) targets: Vec<Target>,
     pub(super) ids: Vec<DestinationId>,
-    /// The one of them that is asked.
+    /// The server whose turn it is.
     turn: usize,
     records: Vec<Record>,
     done: Vec<Done>,
     retry_at: Instant,
     wait: Duration,
-    /// The server that did not answer when it was asked, now or in a former life of the program.
+    /// The server that did not answer a delete, now or before a restart of the program.
     missing: Option<usize>,
-    /// It was told that one of them waits because its server is not sent it.
+    /// Set once the log has reported a delete that waits because its server is not sent it.
     is_told: bool,
 }
 
-/// What a window came to.
+/// The result of a window.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Settled {
     pub(super) executed: u64,
@@ -83,33 +82,33 @@ impl Replay {
         Self { name, targets, ids, turn, records, done, retry_at, wait, missing, is_told }
     }
 
-    /// The name of the server that has deletes to come and did not answer when it was asked.
+    /// The name of the server with pending deletes that did not answer.
     pub(super) fn missing(&self) -> Option<&str> {
         self.targets.get(self.missing?).map(|target| target.name.as_str())
     }
 
-    /// The server may be marked already, or is to be: its deletes are of a time before this one.
+    /// Marks the server without a failure first: a previous run may have marked it already.
     pub(super) fn mark_at_once(&mut self) {
         self.missing = Some(self.turn);
     }
 
-    /// The server of this name is the first that is to execute these deletes.
+    /// Returns true if the server of this name is the first to execute these deletes.
     pub(super) fn is_first(&self, name: &str) -> bool {
         self.targets.first().is_some_and(|target| target.name == name)
     }
 
-    /// Nothing is asked.
+    /// Returns true if no delete is outstanding.
     pub(super) fn is_idle(&self) -> bool {
         self.done.is_empty()
     }
 
-    /// When to ask next, if nothing is.
+    /// The time of the next attempt, if no delete is outstanding.
     pub(super) fn due(&self) -> Option<Instant> {
         self.is_idle().then_some(self.retry_at)
     }
 
-    /// Asks the oldest deletes, or the next server those that the one before it has executed. False
-    /// when there are none.
+    /// Sends the oldest deletes, or sends the next server those that the previous one has executed.
+    /// Returns false if there are none.
     pub(super) fn ask(
         &mut self,
         spool: &mut Spool,
@@ -137,7 +136,7 @@ impl Replay {
         Ok(!self.records.is_empty())
     }
 
-    /// The answer to one of them.
+    /// Records the answer to one of them.
     pub(super) fn answered(&mut self, index: usize, outcome: Outcome) {
         if let Some(done) = self.done.get_mut(index) {
             *done = match outcome.failure() {
@@ -148,10 +147,10 @@ impl Replay {
         }
     }
 
-    /// No server has heard of this one, since its server takes no command of that kind, or is not
-    /// known to. The plain delete of the key is asked instead, which more servers take; whatever a
-    /// delete wants beside, what was acknowledged is that the value goes. One that cannot be asked
-    /// so, either, has failed and stays: the first time, its server's name is returned.
+    /// Handles a delete that was not sent, because its server does not accept that command or is
+    /// not known to. The plain delete of the key is sent instead, which more servers accept: the
+    /// acknowledgement promised only that the value goes. If that cannot be sent either, the delete
+    /// has failed and stays; the first time, its server's name is returned.
     pub(super) fn refused_here(&mut self, ticket: Ticket, upstream: &mut Upstream) -> Option<&str> {
         let index = (ticket & 0xffff_ffff) as usize;
         let (done, record) = (self.done.get_mut(index)?, self.records.get(index)?);
@@ -166,8 +165,8 @@ impl Replay {
         self.targets.get(self.turn).filter(|_| is_first).map(|target| target.name.as_str())
     }
 
-    /// When every answer has come: what went well from the first on goes to the next server, or is
-    /// acknowledged. The rest is asked again.
+    /// Once every answer has come, passes the leading successful deletes to the next server, or
+    /// acknowledges them. The rest is retried.
     pub(super) fn settle(&mut self, spool: &mut Spool, now: Instant) -> Option<Settled> {
         if self.done.is_empty() || self.done.iter().any(|done| done.is_open()) {
             return None;
@@ -200,14 +199,14 @@ impl Replay {
         Some(settled)
     }
 
-    /// Not now.
+    /// Postpones the next attempt.
     pub(super) fn put_off(&mut self, now: Instant) {
         self.retry_at = now + self.wait;
         self.wait = (self.wait * 2).min(WAIT_MAX);
     }
 }
 
-/// Asks a server: it is `asked` then, or has failed.
+/// Sends a delete to a server. It is then `asked`, or has failed.
 fn ask(
     upstream: &mut Upstream,
     id: DestinationId,
@@ -221,7 +220,8 @@ fn ask(
     }
 }
 
-/// What a record asks for, in a form that some server takes. `None` if no server can have its key.
+/// The request of a record, in a form that some server accepts. `None` if no server can have its
+/// key.
 fn parse(record: &[u8]) -> Option<OwnedRequest> {
     let request = read(record)?;
     let whole = request.get();
@@ -286,7 +286,7 @@ mod tests {
         let numbered = parse(b"A\ndelete k 10\r\n");
         let plain = Request::new(Command::Delete, b"k");
         assert_eq!(numbered.as_ref().map(OwnedRequest::get), Some(plain));
-        // No server takes the flag.
+        // No server accepts the flag.
         let unknown = parse(b"A\nmd k W\r\n");
         assert_eq!(unknown.as_ref().map(OwnedRequest::get), Some(plain));
         let flush = parse(&super::super::flush_record());

@@ -1,4 +1,4 @@
-//! Deletes that fail, in simulated time, while the program is killed: what was acknowledged is
+//! Failing deletes in simulated time, while the program is killed: acknowledged deletes are
 //! executed. See [`crate::simulation`].
 
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl Life {
         Self { core, work, shared }
     }
 
-    /// One turn of the worker, with `ask` in its middle, and one of the spooler.
+    /// Runs one turn of the worker, with `ask` in its middle, and one of the spooler.
     fn turn(&mut self, clock: &mut Clock, calls: &mut Calls, until_us: u64, keys: &[Vec<u8>]) {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
         let has_work = !self.shared.inbox().kept.is_empty();
@@ -113,17 +113,17 @@ fn plan(rng: &mut Rng, servers: usize) -> Plan {
     Plan::new(config, settings, TreeFlags::default()).expect("a plan")
 }
 
-/// A folder that goes with the run.
+/// A folder that is removed after the run.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is in the folder for temporary files.
+        // Leftovers are in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Answers how many deletes were acknowledged, and how many of these had been kept.
+/// Returns the number of acknowledged deletes, and how many of them had been kept.
 fn run(seed: u64) -> (u64, u64) {
     let mut rng = Rng::new(seed);
     let servers = 1 + rng.below(3);
@@ -147,7 +147,7 @@ fn run(seed: u64) -> (u64, u64) {
             life.turn(&mut clock, &mut calls, until_us, &keys);
         }
         kept += life.work_kept();
-        // Killed in the middle of something; those who wait are never told.
+        // Killed during work; waiting callers never get an answer.
         calls.open.clear();
     }
     assert_executed(&folder, &plan, seed, &mut clock, &mut calls);
@@ -160,7 +160,7 @@ impl Life {
     }
 }
 
-/// When all is well, everything that was acknowledged is executed, and nothing waits any more.
+/// Asserts that, without troubles, all acknowledged deletes are executed and none is pending.
 fn assert_executed(folder: &Folder, plan: &Plan, seed: u64, clock: &mut Clock, calls: &mut Calls) {
     system::with(Net::heal);
     let mut life = Life::begin(&folder.0, plan, seed);

@@ -1,4 +1,4 @@
-//! The spooler's thread: what it does, turn by turn.
+//! The spooler's thread, turn by turn.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -19,13 +19,13 @@ use super::{Kept, Shared, THEN, Target, import};
 use upstream::system::now;
 use upstream::{Outcome, Registry, Reply, Sink, Ticket, Upstream};
 
-/// The interval at which it looks for deletes that became too old, and for files of mcrouter's.
+/// The interval of the search for deletes that became too old, and for mcrouter's files.
 const LOOK_AROUND: Duration = Duration::from_secs(60);
 
-/// After a failure to read the spool.
+/// The wait after a failure to read the spool.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
-/// What the thread owns.
+/// The state that the thread owns.
 pub(super) struct Work<L> {
     spool: Spool,
     import: Option<PathBuf>,
@@ -33,25 +33,25 @@ pub(super) struct Work<L> {
     shared: Arc<Shared>,
     targets: BTreeMap<String, Target>,
     marks: Marks,
-    /// Servers that are asked, by the upper half of their tickets.
+    /// Replays by the upper half of their tickets.
     replays: Vec<Option<Replay>>,
     look_around_at: Instant,
-    /// A server that has deletes to come is not asked for values.
+    /// Holds gets of servers that have pending deletes.
     holds_gets: bool,
     log: L,
 }
 
-/// Answers to deletes and to questions about marks, with the values of marks.
+/// Answers to deletes and to requests about marks, with the values of marks.
 #[derive(Default)]
 struct Answers(Vec<Heard>);
 
-/// One of them.
+/// One answer.
 struct Heard {
     ticket: Ticket,
     outcome: Outcome,
-    /// The mark's value, or why the server was not asked.
+    /// The mark's value, or the reason why no request was sent.
     value: Vec<u8>,
-    /// No server was asked.
+    /// No server received the request.
     is_own: bool,
 }
 
@@ -74,7 +74,7 @@ impl<L: Fn(&str)> Work<L> {
         shared: Arc<Shared>,
         log: L,
     ) -> io::Result<Self> {
-        // A server whose deletes are gone must not keep what they were for.
+        // A server whose deletes are lost must not keep the values they were meant to delete.
         spool.leave_behind(super::flush_record());
         let now = now();
         let upstream = Upstream::in_background(worker, registry, now)?;
@@ -96,25 +96,25 @@ impl<L: Fn(&str)> Work<L> {
         Ok(work)
     }
 
-    /// What waits for these servers is known, before anybody asks them.
+    /// Starts the replays of these servers, before they receive requests.
     pub(super) fn begin(&mut self, targets: Vec<Target>) {
         let now = now();
         self.look_around(now);
         self.take_targets(targets);
         self.begin_replays(now);
-        // Whoever died with these deletes has left a mark, which is to end with them.
+        // A previous run may have left a mark, which must end with these deletes.
         self.replays.iter_mut().flatten().for_each(Replay::mark_at_once);
         self.count();
     }
 
-    /// Until the handle is dropped.
+    /// Runs until the handle is dropped.
     pub(super) fn run(mut self) {
         while !self.turn() {
             self.wait();
         }
     }
 
-    /// Does what there is to do. True when that was the last.
+    /// Does the pending work. Returns true if that was the last.
     pub(super) fn turn(&mut self) -> bool {
         let (now, mut answers) = (now(), Answers::default());
         self.upstream.turn(now);
@@ -134,7 +134,7 @@ impl<L: Fn(&str)> Work<L> {
         is_ending
     }
 
-    /// Keeps what has come, all of it together. True when that was the last.
+    /// Keeps all deletes that have arrived, together. Returns true if those were the last.
     fn take_inbox(&mut self, now: Instant) -> bool {
         self.shared.wake.clear();
         let (kept, targets, is_ending) = {
@@ -160,11 +160,11 @@ impl<L: Fn(&str)> Work<L> {
         for failure in &failed {
             (self.log)(&format!("the spool for {}: {}", failure.destination, failure.error));
         }
-        // Before anybody hears that a delete is kept: whoever then looks sees it counted.
+        // Before any caller hears that a delete is kept, so that the counts already include it.
         self.begin_replays(now);
         self.count();
         for tell in waiting {
-            // Who does not wait any more need not know.
+            // A receiver that is gone needs no message.
             let _ = tell.send(());
         }
         for (kept, is_staged) in staged {
@@ -172,8 +172,8 @@ impl<L: Fn(&str)> Work<L> {
                 is_staged && failed.iter().all(|failure| *failure.destination != *kept.destination);
             let counters = &self.shared.counters;
             let counter = if is_kept { &counters.kept } else { &counters.failed };
-            // Relaxed: whoever learns of the answer from the mailbox sees the count, since the
-            // mailbox's lock orders the two. The other counts are for people.
+            // Relaxed: a thread that reads the answer from the mailbox sees the count, since the
+            // mailbox's lock orders the two. The other counts are only for display.
             counter.fetch_add(1, Ordering::Relaxed);
             kept.mailbox.put(kept.ticket, is_kept);
         }
@@ -182,13 +182,13 @@ impl<L: Fn(&str)> Work<L> {
 
     fn take_targets(&mut self, targets: Vec<Target>) {
         self.targets = targets.into_iter().map(|target| (target.name.clone(), target)).collect();
-        // Nobody waits for what is asked about marks of servers that are gone.
+        // No task waits for answers about marks of removed servers.
         let mut nobody = Answers::default();
         let owes = |name: &str| owes(&self.replays, name);
         self.marks.set_targets(&self.targets, &owes, &mut self.upstream, &mut nobody);
     }
 
-    /// Marks servers that have deletes to come, and looks for marks of others.
+    /// Marks servers with pending deletes, and reads the marks of other routers.
     fn mark(&mut self, now: Instant) {
         let owed = self.replays.iter().flatten().filter_map(Replay::missing).map(str::to_owned);
         for (name, id) in self.marks.turn(now, owed, &mut self.upstream) {
@@ -196,7 +196,7 @@ impl<L: Fn(&str)> Work<L> {
         }
     }
 
-    /// Asks every server whose turn it is.
+    /// Sends deletes to every server whose turn it is.
     fn replay(&mut self, now: Instant, sink: &mut dyn Sink) {
         let secs = unix_secs();
         let mut ended = Vec::new();
@@ -219,8 +219,7 @@ impl<L: Fn(&str)> Work<L> {
             }
         }
         if !ended.is_empty() {
-            // Those whose servers are used in another way now go on, before the others are
-            // believed.
+            // Those whose servers have new settings continue before the others are released.
             self.begin_replays(now);
         }
         for replay in ended {
@@ -228,7 +227,7 @@ impl<L: Fn(&str)> Work<L> {
         }
     }
 
-    /// A server's values are believed again, unless there are other deletes for it.
+    /// Releases a server's gets, unless there are other deletes for it.
     fn end(&mut self, replay: &Replay, sink: &mut dyn Sink) {
         let first = |replay: &Replay| replay.targets.first().map(|target| target.address.clone());
         let is_marked =
@@ -243,7 +242,7 @@ impl<L: Fn(&str)> Work<L> {
         }
     }
 
-    /// Servers that have become known, or for which something has been kept.
+    /// Starts replays for servers that have become known, or that have newly kept deletes.
     fn begin_replays(&mut self, now: Instant) {
         for (name, _) in self.spool.destinations() {
             let Some(targets) = targets(&self.targets, name) else { continue };
@@ -252,7 +251,7 @@ impl<L: Fn(&str)> Work<L> {
             }
             let at = |target: &Target| self.upstream.destination(&target.address, &target.settings);
             let ids: Vec<_> = targets.iter().map(at).collect();
-            // From a server with deletes to come nothing is to be copied to another.
+            // No value of a server with pending deletes may be copied to another.
             if let Some(id) = ids.first() {
                 let is_marked = targets.first().is_some_and(|one| self.marks.is_marked(&one.name));
                 self.upstream.set_dirty(*id, self.holds_gets || ids.len() > 1 || is_marked);
@@ -265,7 +264,7 @@ impl<L: Fn(&str)> Work<L> {
         }
     }
 
-    /// True if something may have been asked again, which is to be sent.
+    /// Returns true if deletes may have been queued that must now be sent.
     fn take_answers(&mut self, now: Instant, answers: &mut Answers) -> bool {
         let (mut marked, mut asks_again) = (Vec::new(), false);
         for Heard { ticket, outcome, value, is_own } in answers.0.drain(..) {
@@ -311,7 +310,7 @@ impl<L: Fn(&str)> Work<L> {
         }
     }
 
-    /// Makes the numbers known, and tells what is missing.
+    /// Publishes the counts, and logs damage of the spool.
     fn count(&mut self) {
         for damage in self.spool.take_damage() {
             (self.log)(&format!("the spool: {damage}"));
@@ -326,7 +325,7 @@ impl<L: Fn(&str)> Work<L> {
         store(&counters.unmarkable, self.marks.unmarkable());
     }
 
-    /// When there is something to do, whatever comes.
+    /// The time of the next work if no event comes.
     pub(super) fn due(&self) -> Option<Instant> {
         let retries = self.replays.iter().flatten().filter_map(Replay::due);
         let times = [Some(self.look_around_at), self.upstream.deadline(), self.spool.sync_due()];
@@ -334,20 +333,20 @@ impl<L: Fn(&str)> Work<L> {
         times.into_iter().flatten().chain(retries).min()
     }
 
-    /// Waits for something to do.
+    /// Waits for an event or the next due time.
     fn wait(&self) {
         let wait = self.due().map_or(LOOK_AROUND, |due| due.saturating_duration_since(now()));
         let mut fds = [
             PollFd::from_borrowed_fd(self.upstream.poller(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.shared.wake.fd(), PollFlags::IN),
         ];
-        // An interrupted wait is a short one.
+        // An interrupted wait is only shorter.
         let _ = poll(&mut fds, Timespec::try_from(wait).ok().as_ref());
     }
 }
 
-/// A name of the program that has this spool, the same when it is started again on this machine.
-/// Without `/proc`, or when the folder is gone, it has none. It tells nothing of the machine.
+/// A name for the program with this spool, which survives restarts on this machine. Without
+/// `/proc`, or without the folder, there is none. It reveals nothing about the machine.
 fn name_of(folder: &Path) -> Option<Vec<u8>> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let at = fs::metadata(folder).ok()?;
@@ -356,12 +355,12 @@ fn name_of(folder: &Path) -> Option<Vec<u8>> {
     Some(format!("{:016x}", hasher.finish()).into_bytes())
 }
 
-/// True if one of the replays keeps the server of this name from being asked for values.
+/// Returns true if one of the replays holds the gets of this server.
 fn owes(replays: &[Option<Replay>], name: &str) -> bool {
     replays.iter().flatten().any(|replay| replay.is_first(name))
 }
 
-/// The servers of a name in the spool, in order; `None` while one of them is not known.
+/// The servers of a name in the spool, in order; `None` while one of them is unknown.
 fn targets(known: &BTreeMap<String, Target>, name: &str) -> Option<Vec<Target>> {
     let whole = known.get(name).map(|target| vec![target.clone()]);
     whole.or_else(|| name.split(THEN).map(|server| known.get(server).cloned()).collect())

@@ -1,4 +1,4 @@
-//! Addresses of servers for which a configuration has names.
+//! Addresses of servers that a configuration names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -9,16 +9,16 @@ use upstream::Address;
 use super::Plan;
 
 impl Plan {
-    /// The hosts that are written as names, whose addresses may change.
+    /// The hosts written as names, whose addresses may change.
     #[must_use]
     pub fn hosts(&self) -> BTreeSet<String> {
         let named = self.servers().filter_map(|server| named(&server.address));
         named.map(|(host, _)| host.to_owned()).collect()
     }
 
-    /// Takes the addresses of hosts, or the reason why they are not known. Of several addresses a
-    /// server has the lowest, IPv4 first: resolvers change their order, and a server that moves
-    /// about loses its keys.
+    /// Takes the addresses of hosts, or the reason why they are unknown. Of several addresses a
+    /// server gets the lowest, IPv4 first, because resolvers change their order, and a server that
+    /// moves loses its keys.
     pub fn set_addresses(&mut self, found: &BTreeMap<String, Result<BTreeSet<IpAddr>, String>>) {
         let mut placed = Vec::new();
         for server in self.servers() {
@@ -47,8 +47,8 @@ impl Plan {
         }
     }
 
-    /// Leaves servers where they were: those that still have that address, and those whose names
-    /// are not found now.
+    /// Keeps the addresses of servers: those that still have that address, and those whose names
+    /// are now not found.
     pub(super) fn remember(&mut self, before: &BTreeMap<String, Address>) {
         for (name, address) in before {
             let Address::Tcp(known) = address else { continue };
@@ -73,7 +73,7 @@ pub(super) fn written(address: &ServerAddress) -> Option<Address> {
     match address {
         ServerAddress::Unix(path) => Some(Address::Unix(path.into())),
         ServerAddress::Tcp { host, port } => match host.split_once('%') {
-            // The system knows the number of a zone; nobody else is asked for it.
+            // Only the system knows the number of a zone; this needs no resolver.
             Some((address, _)) if address.parse::<Ipv6Addr>().is_ok() => {
                 let mut found = (host.as_str(), *port).to_socket_addrs().ok()?;
                 found.next().map(Address::Tcp)

@@ -69,7 +69,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The names of shards before `destination`, unless the command line says that there are none.
+    /// The names of shards before `destination`, unless the command line disables them.
     pub(super) fn shard_split(
         &self,
         destination: RouteRef,
@@ -81,7 +81,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Routes that pass a request on, sooner or later, or not.
+    /// Routes that pass a request on: at once, later, or never.
     fn passing(&self, route: &ast::Route) -> RouteRef {
         use ast::Route as R;
         match route {

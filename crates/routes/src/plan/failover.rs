@@ -1,4 +1,4 @@
-//! Failover routes, whose order depends on settings of their pools, too.
+//! Failover routes, whose order also depends on settings of their pools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Builder<'_> {
         })
     }
 
-    /// What the server of this child fails together with.
+    /// The failure domain of this child's server.
     fn domain(&self, id: RouteId) -> Option<String> {
         let ast::Route::Destination { pool, index } = &self.plan.config.handle(id).route else {
             return None;

@@ -1,4 +1,4 @@
-//! Flags for a whole tree, whatever its configuration says: those of mcrouter's command line that
+//! Flags for a whole tree, independent of its configuration: mcrouter's command-line flags that
 //! change routes.
 
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use routeconf::ast::Pool;
 
 use crate::route::{BigValueRoute, GroupErrorsRoute, LoggingRoute, OnlyGetsRoute, RouteRef};
 
-/// The time that servers have for an answer, by how far away their pool says they are; `None`: as
-/// long as otherwise.
+/// Servers' time limits for an answer, by the distance that their pool declares; `None`: the usual
+/// limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Distances {
     /// `--within-cluster-timeout-ms`: of pools with the region and the cluster of the default
     /// route.
     pub within_cluster: Option<Duration>,
-    /// `--cross-cluster-timeout-ms`: with its region alone.
+    /// `--cross-cluster-timeout-ms`: of pools that share only the region.
     pub cross_cluster: Option<Duration>,
-    /// `--cross-region-timeout-ms`: with another region.
+    /// `--cross-region-timeout-ms`: of pools in another region.
     pub cross_region: Option<Duration>,
 }
 
 impl Distances {
-    /// The time for servers of `pool`, seen from `default_route` (`/region/cluster/`).
+    /// The time limit for servers of `pool`, seen from `default_route` (`/region/cluster/`).
     pub(super) fn timeout(self, pool: &Pool, default_route: &str) -> Option<Duration> {
         if pool.region.is_empty() || pool.cluster.is_empty() {
             return None;
@@ -39,45 +39,46 @@ impl Distances {
 /// Values that are stored in pieces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BigValues {
-    /// `--big-value-split-threshold`: bytes of a piece, and above which a value is cut; at least 1.
+    /// `--big-value-split-threshold`: bytes of a piece, and the limit above which a value is cut;
+    /// at least 1.
     pub split_bytes: usize,
-    /// `--big-value-batch-size`: pieces that are asked for or stored at once; 0 is all.
+    /// `--big-value-batch-size`: pieces that are read or stored at once; 0 is all.
     pub batch: usize,
     /// `--big-value-hide-reply-flag`: replies leave the flag 0x8000 out.
     pub hides_flag: bool,
 }
 
-/// Flags that change the routes of a tree. Names are mcrouter's.
+/// Flags that change the routes of a tree, with mcrouter's names.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TreeFlags {
-    /// Trees that are built of a plan, at least 1. As in mcrouter, a rate limit is of each of them;
+    /// Trees built from a plan, at least 1. As in mcrouter, a rate limit applies to each of them;
     /// here all of them share the sum.
     pub workers: u32,
-    /// Keys with an unknown routing prefix go where those without one go.
+    /// Keys with an unknown routing prefix go to the same place as those without one.
     pub send_invalid_route_to_default: bool,
-    /// Commands that are no gets are answered as if there were nothing.
+    /// Commands other than gets are answered as misses.
     pub allow_only_gets: bool,
     /// Large values are cut.
     pub big_values: Option<BigValues>,
     /// Every request is logged.
     pub enable_logging_route: bool,
-    /// Errors of servers are one error for clients, whatever they were.
+    /// All errors of servers become one error for clients.
     pub group_remote_errors: bool,
-    /// `shard_splits` do nothing.
+    /// `shard_splits` have no effect.
     pub disable_shard_split_route: bool,
-    /// `--target-max-inflight-requests`: requests of a worker at one place of a pool at once, the
-    /// others wait; 0: any number.
+    /// `--target-max-inflight-requests`: a worker's concurrent requests at one place of a pool;
+    /// others wait. 0: any number.
     pub target_max_inflight: u32,
-    /// `--target-max-shadow-requests`: shadows' requests of a worker at one place of a pool at
-    /// once, more are dropped; 0: any number.
+    /// `--target-max-shadow-requests`: a worker's concurrent shadow requests at one place of a
+    /// pool; others are dropped. 0: any number.
     pub target_max_shadows: u32,
-    /// Times by distance.
+    /// Time limits by distance.
     pub distances: Distances,
 }
 
 impl TreeFlags {
-    /// What every request goes through before it comes to `entry`. From the outside in: the log,
-    /// the folding of errors, big values, gets alone.
+    /// Wraps `entry` in the routes that every request passes first. From the outside in: the log,
+    /// the folding of errors, big values, only gets.
     pub(super) fn around(&self, entry: RouteRef) -> RouteRef {
         let mut route = entry;
         if self.allow_only_gets {

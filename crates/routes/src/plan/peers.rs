@@ -1,5 +1,5 @@
-//! The choice of the servers that keep the mark of a server with deletes to come: each router
-//! makes it by itself, and all that know the same pools must make the same.
+//! The choice of the servers that keep the mark of a server with pending deletes. Each router
+//! chooses independently, and all routers with the same pools must choose the same servers.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use upstream::Address;
 /// Servers of a pool that keep the marks of one of them.
 const PEERS: usize = 3;
 
-/// Servers of other pools that keep the marks of a server that is alone in its own.
+/// Servers of other pools that keep the marks of a server that has its pool for itself.
 const PEERS_OF_LONE: usize = 8;
 
 /// A pool's name and the names of its servers, in order.
 pub(super) type Pool<'a> = (&'a str, Vec<&'a String>);
 
-/// The servers of a pool that keep the marks of `name`: the same for all who know the pool.
+/// The servers of a pool that keep the marks of `name`. All routers with this pool choose the same.
 pub(super) fn in_pool(name: &str, pool: &[&String]) -> Vec<String> {
     let others = by_rendezvous(name, pool).filter(|other| other.as_str() != name);
     others.take(PEERS).map(|other| (*other).clone()).collect()
 }
 
-/// The servers that keep the marks of one that is alone in its pools: one of each other pool, which
-/// is the same for all who know that pool, so two routers see each other's marks if they have a
-/// pool in common. Of more pools than are needed the names decide.
+/// The servers that keep the marks of a server without others in its pools: one of each other pool.
+/// All routers with that pool choose the same one, so two routers see each other's marks if they
+/// have a pool in common. If there are more pools than needed, the names decide.
 pub(super) fn of_lone(
     name: &str,
     pools: &[Pool<'_>],
@@ -30,7 +30,7 @@ pub(super) fn of_lone(
 ) -> Vec<String> {
     let names: Vec<&str> = pools.iter().map(|(pool, _)| *pool).collect();
     let order = hashing::rendezvous_order(name.as_bytes(), &names);
-    // A server by another name is out of reach as well.
+    // The same server under another name is just as unreachable.
     let is_other = |other: &&&String| addresses.get(other.as_str()) != addresses.get(name);
     let mut peers = Vec::new();
     for (_, servers) in order.into_iter().filter_map(|place| pools.get(place as usize)) {

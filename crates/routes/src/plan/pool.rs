@@ -1,4 +1,4 @@
-//! Pools: their servers, and what a `PoolRoute` puts around them.
+//! Pools: their servers, and the routes that a `PoolRoute` puts around them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use narrow::to_u32;
 use upstream::{Ejection, Failure};
 
 impl Builder<'_> {
-    /// One place of a pool. Deletes that fail are kept under the name of `asynclog`.
+    /// One place of a pool. Its failed deletes are kept under the name of `asynclog`.
     pub(super) fn destination(
         &mut self,
         id: PoolId,
@@ -47,8 +47,8 @@ impl Builder<'_> {
         }
     }
 
-    /// With `tko_tracker`, servers of the pool are asked though they are knocked out, once too many
-    /// are.
+    /// With `tko_tracker`, sends requests even to knocked-out servers of the pool once too many are
+    /// knocked out.
     pub(super) fn track(&mut self) {
         for pool in &self.plan.config.pools {
             let Some(tracker) = pool.tko_tracker else { continue };
@@ -107,7 +107,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The pool of twemproxy whose places, all of them, these routes are, if it ejects.
+    /// The pool of twemproxy whose places are exactly these routes, if it ejects.
     pub(super) fn ejecting_pool(&self, ids: &[RouteId]) -> Option<PoolId> {
         let ast::Route::Destination { pool, .. } = self.plan.config.handle(*ids.first()?).route
         else {
@@ -116,7 +116,7 @@ impl Builder<'_> {
         self.plan.config.pool(pool).eject.map(|_| pool)
     }
 
-    /// A pool of twemproxy that ejects who fails.
+    /// A pool of twemproxy that ejects failed servers.
     pub(super) fn ejecting(&mut self, id: PoolId, hash: Option<&ast::Hash>) -> RouteRef {
         let pool = self.plan.config.pool(id);
         let (limit, retry_ms) = pool.eject.unwrap_or((u32::MAX, 0));
@@ -134,7 +134,7 @@ impl Builder<'_> {
         Arc::new(Selecting(EjectRoute::new(children, hash.cloned(), ejection, label)))
     }
 
-    /// One of `children` by the hash of the key; nothing, if there are none.
+    /// One of `children` by the hash of the key; a route without effect, if there are none.
     pub(super) fn hash(
         &self,
         children: Vec<RouteRef>,
@@ -147,8 +147,7 @@ impl Builder<'_> {
             _ => None,
         };
         let placement = match variable {
-            // As in mcrouter, a weight that is missing is a half, and without the variable all are
-            // 1.
+            // As in mcrouter, a missing weight is a half, and without the variable all are 1.
             Some(weights) => {
                 let mut weights = weights.to_vec();
                 weights.resize(children.len(), 0.5);

@@ -1,13 +1,12 @@
-//! Parts that a configuration takes over from the one before it.
+//! Parts that a configuration takes over from its predecessor.
 
 use std::sync::Arc;
 
 use super::Plan;
 
 impl Plan {
-    /// Follows the configuration that was in use. Servers keep the addresses that they had, unless
-    /// their names have others now, and leases that were given are good as long as they would have
-    /// been.
+    /// Follows the previous configuration. Servers keep their addresses, unless their names now
+    /// have others. Granted leases stay valid for as long as before.
     pub fn succeed(&mut self, before: &Self) {
         self.remember(&before.addresses);
         for (name, pairs) in &mut self.pairs {

@@ -1,4 +1,4 @@
-//! Asking all children, for the routes that do.
+//! Sends a request to all children, for the routes that do so.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{Answer, RouteRef};
 use crate::context::Context;
 use upstream::{CommandClass, OwnedReply, Request};
 
-/// The answers of `children`, to come.
+/// The pending answers of `children`.
 pub(super) fn ask<'a>(
     children: &'a [RouteRef],
     cx: &'a Arc<Context>,
@@ -15,8 +15,8 @@ pub(super) fn ask<'a>(
     children.iter().map(|child| child.route(cx, request)).collect()
 }
 
-/// Asks `children` behind the caller's back. Where there is no room for that, a shadow misses it,
-/// unless it is a delete, and for everything else the client waits.
+/// Asks `children` without delaying the reply. If there is no room for that, a shadow loses the
+/// request, unless it is a delete; for everything else the client waits.
 pub(super) fn ask_aside(children: &[RouteRef], cx: &Arc<Context>, request: &Request<'_>) {
     let may_be_missing = request.is_shadow && request.op.class() != CommandClass::Delete;
     for child in children {
@@ -28,14 +28,15 @@ pub(super) fn ask_aside(children: &[RouteRef], cx: &Arc<Context>, request: &Requ
     }
 }
 
-/// Asks `child` behind the caller's back for what may be missing: without room, it is not asked.
+/// Asks `child` for a copy that may be missing, without delaying the reply. Without room, it does
+/// not ask.
 pub(super) fn copy_aside(child: &RouteRef, cx: &Arc<Context>, request: &Request<'_>) {
     if let Some(charge) = cx.copy_room(request.bytes()) {
         cx.spawn_charged(charge, owned(child, cx, request));
     }
 }
 
-/// Asks `child`; what is needed for that is copied at once.
+/// Asks `child` with copies of its arguments, which are made at once.
 fn owned(
     child: &RouteRef,
     cx: &Arc<Context>,

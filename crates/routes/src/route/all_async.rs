@@ -1,4 +1,4 @@
-//! `AllAsyncRoute`: all children, and nobody is waited for.
+//! `AllAsyncRoute`: asks all children and waits for none.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{OwnedReply, Request};
 
-/// Answers at once as if there were nothing.
+/// Answers at once like a miss.
 #[derive(Debug)]
 pub struct AllAsyncRoute {
     /// At least one.
@@ -21,7 +21,7 @@ impl Route for AllAsyncRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        // What is asked behind the reply goes to no other server.
+        // Requests behind the reply do not fail over.
         ask_aside(&self.children, cx, &Request { fails_over: false, ..request });
         Box::pin(async move { OwnedReply::of(default_outcome(request.op)) })
     }

@@ -1,4 +1,4 @@
-//! `AllFastestRoute`: all children, and the first reply that is no failure.
+//! `AllFastestRoute`: asks all children; the first reply that is not a failure wins.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Failure, OwnedReply, Request};
 
-/// If all fail, the reply is the last one. The others go on behind its back.
+/// If all fail, the reply is the last one. The other requests continue in the background.
 #[derive(Debug)]
 pub struct AllFastestRoute {
     /// At least one.

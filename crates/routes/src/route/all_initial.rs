@@ -1,4 +1,4 @@
-//! `AllInitialRoute`: all children, and the reply of the first.
+//! `AllInitialRoute`: asks all children and replies with the first child's answer.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Failure, OwnedReply, Request};
 
-/// The others are asked behind its back.
+/// Asks the other children in the background.
 #[derive(Debug)]
 pub struct AllInitialRoute {
     /// At least one.
@@ -23,7 +23,7 @@ impl Route for AllInitialRoute {
         let Some((first, others)) = self.children.split_first() else {
             return Box::pin(async { OwnedReply::from(Failure::LocalError) });
         };
-        // What is asked behind the reply goes to no other server.
+        // Requests behind the reply do not fail over.
         ask_aside(others, cx, &Request { fails_over: false, ..request });
         first.route(cx, request)
     }

@@ -1,4 +1,4 @@
-//! `AllMajorityRoute`: all children, and the outcome that more than half of them have.
+//! `AllMajorityRoute`: asks all children; the outcome of more than half of them wins.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Failure, OwnedReply, Request};
 
-/// The most frequent outcome counts where none has the majority; of those that are as frequent, the
-/// worst. Those that it does not wait for go on behind its back.
+/// Without a majority, the most frequent outcome wins; among equally frequent ones, the worst.
+/// Requests that it does not wait for continue in the background.
 #[derive(Debug)]
 pub struct AllMajorityRoute {
     /// At least one.

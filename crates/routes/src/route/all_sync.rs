@@ -1,4 +1,4 @@
-//! `AllSyncRoute`: all children, and the worst reply.
+//! `AllSyncRoute`: asks all children and replies with the worst answer.
 
 use std::sync::Arc;
 

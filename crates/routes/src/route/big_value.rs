@@ -1,5 +1,5 @@
-//! `BigValueRoute`: a value above a limit is stored in pieces, under names of their own, and the
-//! key keeps a list of them.
+//! `BigValueRoute`: stores a value above a limit in pieces under separate names. The key keeps a
+//! list of them.
 //!
 //! ```text
 //!     key          -> 1-<pieces>-<suffix>     client flags | 0x8000
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The suffix is a hash of the value, so pieces of one value are never taken for those of another.
-//! Format and flag are mcrouter's. No client reads the list: meta commands that carry values are
-//! refused, and so is an append of more than a piece, behind which it would stand as a value.
+//! Format and flag are mcrouter's. No client reads the list: the route refuses meta commands that
+//! carry values, and appends of more than a piece, which would follow the list as a value.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use crate::context::Context;
 use crate::join;
 use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
 
-/// Marks the list of pieces, in client flags (mcrouter: `MC_MSG_FLAG_BIG_VALUE`).
+/// Marks the list of pieces in client flags (mcrouter: `MC_MSG_FLAG_BIG_VALUE`).
 const BIG_VALUE: u32 = 0x8000;
 
-/// Pieces of one value at the most; a list that says more is none.
+/// Maximum number of pieces of a value; a list with more is invalid.
 const PIECES_MAX: u32 = 65_536;
 
-/// Stores large values in pieces, and puts them together again.
+/// Stores large values in pieces, and reassembles them.
 #[derive(Debug)]
 pub struct BigValueRoute {
     /// The child.
     pub target: RouteRef,
-    /// Bytes of a piece, and above which a value is cut; at least 1.
+    /// Bytes of a piece, and the limit above which a value is cut; at least 1.
     pub split_bytes: usize,
-    /// Pieces that are asked for or stored at once; 0 is all.
+    /// Pieces that are read or stored at once; 0 is all.
     pub batch: usize,
     /// Replies leave the flag 0x8000 out.
     pub hides_flag: bool,
 }
 
-/// What the key keeps.
+/// The content of the key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct List {
     pieces: u32,
@@ -74,7 +74,7 @@ impl BigValueRoute {
         starts.map(move |start| start..start.saturating_add(batch).min(pieces))
     }
 
-    /// The value in whole; the worst reply, if a piece is not to be had.
+    /// The whole value; the worst reply, if a piece is unavailable.
     async fn collect(&self, cx: &Arc<Context>, request: &Request<'_>, list: List) -> OwnedReply {
         let mut whole = OwnedReply::of(Outcome::Found);
         for batch in self.batches(list.pieces) {
@@ -91,7 +91,7 @@ impl BigValueRoute {
         whole
     }
 
-    /// The reply to a get, whole.
+    /// The reply to a get, with the whole value.
     async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let mut reply = self.target.route(cx, request).await;
         if reply.outcome != Outcome::Found || reply.flags & BIG_VALUE == 0 {
@@ -115,8 +115,8 @@ impl BigValueRoute {
         }
     }
 
-    /// A list whose pieces are gone would keep everybody from a lease: it is taken away, and the
-    /// lease asked for again.
+    /// A list without its pieces would block all leases. It is deleted, and the lease requested
+    /// again.
     async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         for _ in 0..2 {
             let mut reply = self.target.route(cx, request).await;
@@ -153,7 +153,7 @@ impl BigValueRoute {
         OwnedReply { value, ..OwnedReply::from(Failure::RemoteError) }
     }
 
-    /// A lease whose stale value is a list: the value, or, where pieces are gone, the token alone.
+    /// A lease whose stale value is a list: the value, or only the token if pieces are missing.
     async fn stale(
         &self,
         cx: &Arc<Context>,
@@ -233,7 +233,7 @@ impl Route for BigValueRoute {
     }
 }
 
-/// The reply to a meta command that would show how a value is kept.
+/// The reply to a meta command that would reveal how a value is stored.
 pub(super) fn refused(route: &dyn Route) -> Answer<'static> {
     let value = format!("meta commands do not go through {}", route.name()).into_bytes();
     Box::pin(async move { OwnedReply { value, ..OwnedReply::from(Failure::ClientError) } })

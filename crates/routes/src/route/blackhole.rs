@@ -1,4 +1,4 @@
-//! `BlackholeRoute`: requests that look a certain way go elsewhere, or nowhere.
+//! `BlackholeRoute`: sends matching requests elsewhere, or nowhere.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use proto::meta::Options;
 use proto::text::Words;
 use upstream::{Command, Request};
 
-/// Whether a request's field is this.
+/// Returns true if a request's field has this value.
 fn is(field: RequestField, request: &Request<'_>, value: &str) -> bool {
     let numbers = match field {
         RequestField::Exptime | RequestField::Flags | RequestField::Number => Numbers::of(request),
@@ -25,10 +25,10 @@ fn is(field: RequestField, request: &Request<'_>, value: &str) -> bool {
     }
 }
 
-/// The numbers of a request, which meta commands have among their words.
+/// The numbers of a request, which meta commands carry in their words.
 #[derive(Debug, Default)]
 struct Numbers {
-    /// The cas unique, the token, or by how much to count.
+    /// The cas unique, the token, or the amount to count by.
     number: u64,
     exptime: i64,
     flags: u32,
@@ -40,7 +40,7 @@ impl Numbers {
             let Request { number, exptime, flags, .. } = *request;
             return Self { number, exptime, flags };
         }
-        // Words that cannot be read are refused by the server.
+        // The server refuses unreadable words.
         let Ok((options, _)) = Options::parse(Words::new(request.words)) else {
             return Self::default();
         };
@@ -56,11 +56,11 @@ impl Numbers {
 /// Sends requests that match to another child, or nowhere.
 #[derive(Debug)]
 pub struct BlackholeRoute {
-    /// All must hold.
+    /// The conditions, all of which must hold.
     pub tests: Vec<Condition>,
-    /// The child for the others.
+    /// The child for other requests.
     pub default: RouteRef,
-    /// The child for those for which all hold.
+    /// The child for matching requests.
     pub child: RouteRef,
 }
 
@@ -77,7 +77,7 @@ impl Select for BlackholeRoute {
 }
 
 impl BlackholeRoute {
-    /// Without a child, what falls is answered as a miss.
+    /// Without a child, matching requests are answered as misses.
     #[must_use]
     pub fn new(tests: Vec<Condition>, default: RouteRef, child: Option<RouteRef>) -> Self {
         let child = child.unwrap_or_else(|| Arc::new(super::NullRoute));

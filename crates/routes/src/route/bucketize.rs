@@ -1,5 +1,5 @@
-//! mcrouter's `McBucketRoute`: before a pool whose keys are counted into buckets. It changes
-//! nothing on the way; [`super::Route::bucket`] gives the number.
+//! mcrouter's `McBucketRoute`: stands before a pool whose keys are counted into buckets. It changes
+//! no request; [`super::Route::bucket`] returns the number.
 
 use routeconf::ast::Buckets;
 

@@ -1,14 +1,14 @@
-//! One child of several by a number of any size, which can fail nobody: a route without children is
-//! one that finds nothing.
+//! Picks a child by a number of any size. This never fails: without children, the result is a route
+//! that finds nothing.
 
 use std::sync::{Arc, LazyLock};
 
 use super::{NullRoute, RouteRef};
 
-/// Stands where there is no child.
+/// The replacement for a missing child.
 static NOBODY: LazyLock<RouteRef> = LazyLock::new(|| Arc::new(NullRoute));
 
-/// The child of this number, which counts on from the first behind the last.
+/// The child of this number, modulo the number of children.
 #[inline]
 pub(super) fn child(children: &[RouteRef], number: usize) -> &RouteRef {
     children.get(number).unwrap_or_else(|| wrapped(children, number))

@@ -1,5 +1,5 @@
 //! Wraps a server of a pool to count its results. The result of a client's request counts for the
-//! pool that was asked last.
+//! pool that was used last.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ impl Route for CountedRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        // Relaxed: a number for people.
+        // Relaxed: the number is only for display.
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
         if let Some(trail) = request.trail {
             trail.note(&self.counts);

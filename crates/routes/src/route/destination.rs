@@ -1,5 +1,5 @@
 //! `DestinationRoute`: the leaf of every tree, one server; and mcrouter's `AsynclogRoute`, which
-//! keeps deletes that it does not take.
+//! keeps deletes that the server does not accept.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use upstream::{
 pub struct DestinationRoute {
     /// The server.
     pub id: DestinationId,
-    /// Its address, for people and in the spool.
+    /// Its address, for display and in the spool.
     pub label: Arc<str>,
-    /// Deletes that fail are kept, as those of this pool.
+    /// Keeps failed deletes under the name of this pool.
     pub asynclog: Option<String>,
-    /// The server sees keys with the routing prefix that they had.
+    /// Leaves the routing prefix in the keys that the server sees.
     pub keeps_prefix: bool,
-    /// The requests of shadows that it may have at once.
+    /// The limit on concurrent shadow requests.
     pub shadows: ShadowLimit,
 }
 
-/// A bound on the requests of shadows that one place of a pool has at once, in each worker. The
-/// default is none.
+/// A limit on the concurrent shadow requests at one place of a pool, in each worker. The default is
+/// no limit.
 #[derive(Debug, Default)]
 pub struct ShadowLimit {
     max: u32,
@@ -33,7 +33,7 @@ pub struct ShadowLimit {
 }
 
 impl ShadowLimit {
-    /// `max` at once; 0: any number.
+    /// `max` concurrent requests; 0: any number.
     #[must_use]
     pub const fn new(max: u32) -> Self {
         Self { max, pending: SendCell::new(0) }
@@ -59,7 +59,7 @@ impl Drop for ShadowPlace<'_> {
 }
 
 impl DestinationRoute {
-    /// The pool's name, if the request is kept should it fail.
+    /// The pool's name, if the request is kept after a failure.
     #[inline]
     fn kept_as(&self, cx: &Context, request: &Request<'_>) -> Option<&str> {
         let is_delete =
@@ -70,8 +70,8 @@ impl DestinationRoute {
         self.asynclog.as_deref()
     }
 
-    /// Asks the server. A shadow's request is dropped beyond the limit, but no delete: without it
-    /// the server would keep what is old.
+    /// Asks the server. Beyond the limit, a shadow's requests are dropped, except deletes: without
+    /// them the server would keep stale values.
     fn ask<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if !request.is_shadow || request.op.class() == CommandClass::Delete {
             return Box::pin(cx.ask(self.id, request));
@@ -118,7 +118,7 @@ impl Route for DestinationRoute {
                 if let Some(trail) = request.trail {
                     trail.note_kept();
                 }
-                // It will be done: the same as if there had been nothing to do.
+                // The delete will be executed; the reply is that of a delete without effect.
                 return OwnedReply::of(default_outcome(request.op));
             }
             reply

@@ -14,7 +14,7 @@ use upstream::{Ejection, Failure, Request};
 #[derive(Debug)]
 pub struct EjectRoute {
     children: Vec<RouteRef>,
-    /// `None`: chosen by chance.
+    /// `None`: a random choice.
     hash: Option<Hash>,
     ejection: Arc<Ejection>,
     live: SendRefCell<Live>,
@@ -22,7 +22,7 @@ pub struct EjectRoute {
     label: String,
 }
 
-/// The servers in use, and how keys are spread over them.
+/// The servers in use, and the distribution of keys over them.
 #[derive(Debug)]
 struct Live {
     places: Vec<usize>,
@@ -30,7 +30,7 @@ struct Live {
 }
 
 impl EjectRoute {
-    /// Chooses one of `children` by this hash of twemproxy's; without one, by chance.
+    /// Chooses one of `children` by this hash of twemproxy's; without one, at random.
     pub(crate) fn new(
         children: Vec<RouteRef>,
         hash: Option<Hash>,
@@ -75,7 +75,7 @@ fn live(hash: Option<&Hash>, places: Vec<usize>) -> Live {
     Live { places, placement }
 }
 
-/// The hash over the servers of these places alone.
+/// The hash over only the servers of these places.
 fn among(hash: &Hash, places: &[usize]) -> Hash {
     let of = |servers: &[(String, u32)]| {
         places.iter().filter_map(|place| servers.get(*place).cloned()).collect()

@@ -1,4 +1,4 @@
-//! `ErrorRoute`: an error for everything.
+//! `ErrorRoute`: an error for every request.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use upstream::{Failure, Outcome, OwnedReply, Request};
 pub struct ErrorRoute {
     /// The failure.
     pub failure: Failure,
-    /// The text that the client reads behind `SERVER_ERROR`; empty for the failure's own words.
+    /// The text after `SERVER_ERROR`; empty for the failure's default text.
     pub message: String,
 }
 

@@ -1,5 +1,5 @@
-//! `FailoverRoute`: the next child when one fails; with an expiry time for the others it is the
-//! gutter of section 3.3 of the paper (`FailoverWithExptimeRoute`).
+//! `FailoverRoute`: uses the next child when one fails. With an expiry time for the others it is
+//! the gutter of section 3.3 of the paper (`FailoverWithExptimeRoute`).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct FailoverErrors {
 }
 
 impl Default for FailoverErrors {
-    /// mcrouter's set: all but the client's own fault.
+    /// mcrouter's set: all except the client's own errors.
     fn default() -> Self {
         let all: Vec<_> = Failure::ALL.into_iter().filter(|failure| failure.fails_over()).collect();
         Self { gets: all.clone(), updates: all.clone(), deletes: all }
@@ -54,7 +54,7 @@ pub struct FailoverLimit {
 }
 
 impl FailoverLimit {
-    /// `rate` tokens for each request, `burst` at the most and at first.
+    /// Adds `rate` tokens per request, up to `burst`, and starts with `burst`.
     #[must_use]
     pub fn new(rate: f64, burst: f64) -> Self {
         Self { rate, burst, tokens: SendCell::new(burst) }
@@ -76,18 +76,18 @@ impl FailoverLimit {
 /// Asks the next child when one fails.
 #[derive(Debug)]
 pub struct FailoverRoute {
-    /// The first is asked first.
+    /// The children; the first one is the primary.
     pub children: Vec<RouteRef>,
-    /// In which order the others follow.
+    /// The order of the others.
     pub order: Order,
-    /// After which failures.
+    /// The failures that cause a failover.
     pub errors: FailoverErrors,
-    /// The bound on the number of failovers.
+    /// The limit on the number of failovers.
     pub limit: Option<FailoverLimit>,
-    /// Put behind the hash stop of keys from the second try on (`:failover=1`), so that a server
-    /// that is in both places keeps them apart.
+    /// Follows the hash stop of keys from the second try on (`:failover=1`), so that a server in
+    /// both places keeps them apart.
     pub tag: Option<Vec<u8>>,
-    /// The children that gave leases: a lease-set goes back there.
+    /// The children that granted leases: a lease-set returns there.
     pub pairs: Option<Arc<LeasePairs>>,
 }
 
@@ -102,7 +102,7 @@ impl FailoverRoute {
         let mut last = (0, OwnedReply::from(Failure::LocalError));
         let mut tries = self.order.tries(self.children.len(), cx);
         let (mut is_first, mut count_tries) = (true, 0);
-        // A knocked-out server was not asked: going on from it costs nothing.
+        // A knocked-out server received no request, so leaving it costs nothing.
         let mut is_free = true;
         let mut yielded = Vec::new();
         while let Some(index) = tries.next(&request) {
@@ -130,7 +130,7 @@ impl FailoverRoute {
             is_first = false;
             let reply = answer.await;
             let failure = reply.outcome.failure();
-            // The delete is done, or will be, where no get reads the key now.
+            // The delete is done, or will be, where no get currently reads the key.
             let is_elsewhere = failure.is_none() && is_read_elsewhere(&request, trail.as_ref());
             is_free = failure == Some(Failure::Tko) || is_elsewhere;
             last = (index, reply);
@@ -153,12 +153,13 @@ impl FailoverRoute {
         last
     }
 
-    /// A child that has values which are known to be old leaves changes to the next one.
+    /// A child with values known to be old leaves changes to the next one.
     fn yields(&self, class: CommandClass) -> bool {
         self.children.len() > 1 && self.errors.contain(class, Failure::TryAgain)
     }
 
-    /// Another child has changed the item in place of these, whose value is old from now on.
+    /// Deletes the key at these children, whose value is stale because another child has changed
+    /// the item.
     async fn forget(&self, cx: &Arc<Context>, request: &Request<'_>, children: &[usize]) {
         let delete = Request {
             value: b"",
@@ -172,7 +173,7 @@ impl FailoverRoute {
         }
     }
 
-    /// A request went on to another child, and all have failed or not.
+    /// Counts a request that went to another child, and its failure if all failed.
     fn count(&self, cx: &Context, is_failed: bool) {
         let (tried, failed) = self.order.events();
         for event in [Event::Failover].into_iter().chain(tried) {
@@ -183,7 +184,7 @@ impl FailoverRoute {
         }
     }
 
-    /// With leases: what one child has given is not shown to another.
+    /// With leases, a token of one child is not shown to another.
     async fn paired(
         &self,
         pairs: &LeasePairs,
@@ -236,7 +237,7 @@ impl Route for FailoverRoute {
     }
 }
 
-/// The key with the tag, if it is not too long with it.
+/// The key with the tag, unless it becomes too long.
 fn tagged(key: &[u8], tag: &[u8]) -> Option<Vec<u8>> {
     let mut tagged = key.to_vec();
     if memchr::memmem::find(key, HASH_STOP).is_none() {
@@ -246,8 +247,8 @@ fn tagged(key: &[u8], tag: &[u8]) -> Option<Vec<u8>> {
     (tagged.len() <= proto::KEY_BYTES_MAX).then_some(tagged)
 }
 
-/// True if the delete that a child has answered is to go on, since gets of the key do so. The
-/// client's trail has it, too.
+/// Returns true if the delete that a child has answered must continue, because gets of the key do.
+/// The client's trail also records it.
 fn is_read_elsewhere(request: &Request<'_>, trail: Option<&Trail>) -> bool {
     let Some(trail) = trail else { return false };
     if let Some(clients) = request.trail {
@@ -256,7 +257,7 @@ fn is_read_elsewhere(request: &Request<'_>, trail: Option<&Trail>) -> bool {
     trail.is_read_elsewhere()
 }
 
-/// True if the item is another after this answer to the command.
+/// Returns true if the command has changed the item, judged by this answer.
 const fn has_changed(op: Command, outcome: Outcome) -> bool {
     let changes = !matches!(op.class(), CommandClass::Delete | CommandClass::Get);
     changes

@@ -1,5 +1,4 @@
-//! mcrouter's `--group-remote-errors`: whatever a server did wrong is `remote error` for the
-//! client.
+//! mcrouter's `--group-remote-errors`: clients receive every failure of a server as `remote error`.
 
 use std::sync::Arc;
 

@@ -8,16 +8,16 @@ use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
 
-/// Chooses by the key; a failure is not tried elsewhere.
+/// Chooses by the key, without a failover.
 #[derive(Debug)]
 pub struct HashRoute {
-    /// As many as `placement` knows.
+    /// As many children as `placement` has.
     pub children: Vec<RouteRef>,
-    /// Gives the child that a key belongs to.
+    /// Maps a key to a child.
     pub placement: Placement,
     /// The hash function, and the part of the key that it hashes.
     pub hash: Hash,
-    /// The pool and the hash, for people.
+    /// The pool and the hash, for display.
     pub label: String,
 }
 

@@ -11,9 +11,9 @@ use upstream::Request;
 /// Chooses by the number of this host.
 #[derive(Debug)]
 pub struct HostIdRoute {
-    /// Without any, nothing is found.
+    /// The children. Without any, every request is a miss.
     pub children: Vec<RouteRef>,
-    /// Hashed with the number; empty: the number itself counts.
+    /// Hashed with the number. If empty, the number itself decides.
     pub salt: String,
 }
 

@@ -1,4 +1,4 @@
-//! `KeyParseRoute` and `HashStopAllowListRoute`: what of a key is hashed.
+//! `KeyParseRoute` and `HashStopAllowListRoute`: choose the part of a key that is hashed.
 
 use super::{RouteRef, Select};
 use crate::context::Context;
@@ -28,12 +28,12 @@ impl Select for KeyParseRoute {
     }
 }
 
-/// The hash stop `|#|` counts only in keys that begin so; of the others all is hashed.
+/// Applies the hash stop `|#|` only to keys with these prefixes. Other keys are hashed whole.
 #[derive(Debug)]
 pub struct HashStopAllowListRoute {
     /// The child.
     pub target: RouteRef,
-    /// Begins of keys.
+    /// Prefixes of keys.
     pub prefixes: Vec<Vec<u8>>,
 }
 

@@ -22,7 +22,7 @@ pub struct KeySplitRoute {
     pub replicas: u32,
     /// Sets go to all names.
     pub stores_all: bool,
-    /// Gets go to all names, and the first that has a value replies.
+    /// Gets go to all names, and the first hit is the reply.
     pub first_hit: bool,
 }
 
@@ -34,7 +34,7 @@ impl KeySplitRoute {
         self.destination.route(cx, Request { key: &key, ..request }).await
     }
 
-    /// Asks all names but the own one behind the caller's back.
+    /// Asks all names except this host's in the background.
     fn others_aside(&self, cx: &Arc<Context>, request: Request<'_>, own: u32) {
         let others = (0..self.replicas).filter(|replica| *replica != own);
         for key in others.filter_map(|replica| key_replica(request.key, replica)) {
@@ -57,7 +57,7 @@ impl KeySplitRoute {
     }
 }
 
-/// The classic command that a request is for names of a key: a meta command is one only if it
+/// The classic command that a request equals for names of a key. A meta command has one only if it
 /// depends on nothing that differs between them.
 fn acts_as(request: &Request<'_>) -> Command {
     if !request.op.is_meta() {

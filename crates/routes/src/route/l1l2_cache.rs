@@ -1,5 +1,5 @@
-//! `L1L2CacheRoute`: a small cache before a large one. What the large one has is copied into the
-//! small one, and so can be, for a while, that it has nothing. Nobody is shown such a noted miss.
+//! `L1L2CacheRoute`: a small cache before a large one. Hits of the large one are copied into the
+//! small one. Its misses can also be noted there for a while. Clients never see such a noted miss.
 
 use std::sync::Arc;
 
@@ -19,14 +19,15 @@ const NOTED_MISS: u32 = 0x1_0000;
 /// The value of a noted miss.
 const NOTED_VALUE: &[u8] = b"ncache";
 
-/// True for an `mg` that creates the item which is missing, or asks for a token: its client is to
+/// Returns true for an `mg` that creates the missing item, or requests a token: its client will
 /// fill the small one.
 fn is_tied(request: &Request<'_>) -> bool {
     let parsed = Options::parse(Words::new(request.words));
     parsed.is_ok_and(|(asked, _)| asked.autoviv_exptime.is_some() || asked.lease.is_some())
 }
 
-/// Gets ask the small one first, then the large one; everything else goes to the small one alone.
+/// Gets go to the small one first, then to the large one; everything else goes only to the small
+/// one.
 #[derive(Debug)]
 pub struct L1L2CacheRoute {
     /// The small one.
@@ -35,9 +36,9 @@ pub struct L1L2CacheRoute {
     pub l2: RouteRef,
     /// Lifetime of copies in the small one, in seconds.
     pub upgrading_exptime: i64,
-    /// Lifetime of noted misses, in seconds; 0: for ever.
+    /// Lifetime of noted misses, in seconds; 0: forever.
     pub miss_exptime: i64,
-    /// After this number of noted misses the large one is asked again; 0: none are noted.
+    /// The number of noted misses after which the large one is asked again; 0: none are noted.
     pub miss_period: u32,
     /// Noted misses until then.
     pub misses: SendCell<u32>,
@@ -73,7 +74,7 @@ impl L1L2CacheRoute {
         far
     }
 
-    /// The reply has what was asked, so a copy needs a get of its own.
+    /// The reply has only the requested fields, so a copy needs a separate get.
     async fn meta_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let near = self.l1.route(cx, request).await;
         if near.outcome.is_hit() || is_tied(&request) {
@@ -91,7 +92,7 @@ impl L1L2CacheRoute {
         Request { flags, exptime, value: &found.value, ..request.beside(Command::Add, request.key) }
     }
 
-    /// A lease is the small one's: only it can take the value that follows.
+    /// A lease belongs to the small one, because only it can accept the value that follows.
     async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let near = self.l1.route(cx, request).await;
         if near.flags & NOTED_MISS == 0 {
@@ -104,7 +105,7 @@ impl L1L2CacheRoute {
         OwnedReply { flags: 0, value: Vec::new(), ..near }
     }
 
-    /// Now and then a noted miss asks the large one whether that is still so.
+    /// Occasionally, a noted miss checks the large one again.
     fn look_again(&self, cx: &Arc<Context>, request: &Request<'_>) {
         if self.miss_period == 0 {
             return;
@@ -117,7 +118,7 @@ impl L1L2CacheRoute {
         self.fetch(cx, request, Command::Set);
     }
 
-    /// Stores in the small one, by `op`, what the large one has.
+    /// Copies the large one's value into the small one, by `op`.
     fn fetch(&self, cx: &Arc<Context>, request: &Request<'_>, op: Command) {
         let (l1, l2) = (Arc::clone(&self.l1), Arc::clone(&self.l2));
         let (context, exptime) = (Arc::clone(cx), self.upgrading_exptime);

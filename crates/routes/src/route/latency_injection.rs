@@ -1,4 +1,4 @@
-//! `LatencyInjectionRoute`: delays on purpose, to see what a slow server does to an application.
+//! `LatencyInjectionRoute`: deliberate delays, to test an application with a slow server.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use upstream::{Event, Request};
 pub struct LatencyInjectionRoute {
     /// The child.
     pub child: RouteRef,
-    /// Before the request is sent on.
+    /// The delay before the request is sent on.
     pub before_us: u64,
-    /// After the reply has come.
+    /// The delay after the reply has come.
     pub after_us: u64,
-    /// The least time that a request takes in all.
+    /// The minimum total time of a request.
     pub total_us: u64,
 }
 

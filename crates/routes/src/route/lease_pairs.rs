@@ -1,12 +1,12 @@
-//! Lease pairing (`enable_lease_pairing`): a token goes back to the child that gave it, whichever
+//! Lease pairing (`enable_lease_pairing`): a token returns to the child that granted it, whichever
 //! child answers by then.
 //!
-//! A client is given a token of ours, mcrouter's magic number above and a count below; the child
-//! and its own token are kept for ten seconds. Workers share them, since a client may have several
-//! connections, and so do configurations that follow each other.
+//! A client receives a token of this proxy: mcrouter's magic number above, a count below. The child
+//! and its token are kept for ten seconds. Workers share them, since a client may have several
+//! connections. Successive configurations share them, too.
 //!
-//! The same token may be another's: of a proxy that was here before, or of one beside this one. So
-//! counts begin at random, and a token is taken for its own key alone.
+//! Another proxy may have issued the same token: a previous one, or one in parallel. So counts
+//! start at random, and a token is valid only for its own key.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -21,30 +21,30 @@ const MAGIC_BITS: u64 = 0xffff_ffff_0000_0000;
 /// Seconds for which a token is kept.
 const KEPT_SECS: u64 = 10;
 
-/// Tokens kept at the most; an older one is forgotten, and its value not stored.
+/// Maximum number of kept tokens. An older one is forgotten, and its value not stored.
 const KEPT_MAX: usize = 65_536;
 
-/// The children that gave leases, by the tokens that clients hold.
+/// The children that granted leases, by the tokens that clients hold.
 #[derive(Debug)]
 pub struct LeasePairs {
-    /// Of keys, with a seed that clients do not know.
+    /// Hashes keys, with a seed that clients do not know.
     hashes: RandomState,
     pairs: Mutex<Pairs>,
 }
 
 #[derive(Debug)]
 struct Pairs {
-    /// The count of the oldest.
+    /// The count of the oldest token.
     first: u32,
     pairs: VecDeque<Option<Pair>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    /// Of the key.
+    /// The hash of the key.
     hash: u64,
-    /// By its place. Where a new configuration has another child there, that one's server refuses
-    /// the token, which it did not give.
+    /// The child, by its place. If a new configuration has another child there, its server refuses
+    /// the token, which it did not grant.
     child: usize,
     token: u64,
     at_secs: u64,
@@ -58,13 +58,13 @@ impl Default for LeasePairs {
     }
 }
 
-/// The count of a token; of a random number a shorter one.
+/// The count of a token; for a random number, a shorter one.
 const fn low_half(token: u64) -> u32 {
     (token & !MAGIC_BITS) as u32
 }
 
 impl LeasePairs {
-    /// The token for the client, which is good for this key.
+    /// Returns the token for the client, which is valid for this key.
     pub(super) fn add(&self, key: &[u8], child: usize, token: u64, now_secs: u64) -> u64 {
         let hash = self.hashes.hash_one(key);
         let mut inner = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,12 +81,13 @@ impl LeasePairs {
         MAGIC | u64::from(number)
     }
 
-    /// Whether the token looks like one of ours, and must not be passed on as if it were not.
+    /// Returns true if the token looks like one of this proxy, which must not be passed on as
+    /// another.
     pub(super) fn is_ours(token: u64) -> bool {
         token & MAGIC_BITS == MAGIC
     }
 
-    /// The child and its token, once. A token that was given for another key stays.
+    /// Returns the child and its token, once. A token of another key stays.
     pub(super) fn take(&self, key: &[u8], token: u64, now_secs: u64) -> Option<(usize, u64)> {
         if !Self::is_ours(token) {
             return None;

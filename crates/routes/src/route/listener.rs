@@ -1,12 +1,12 @@
-//! twemproxy's pools, each with an address of its own: the request goes to the pool at whose
-//! address it came in.
+//! twemproxy's pools, each with its own address: a request goes to the pool of the address at which
+//! it arrived.
 
 use super::child::child;
 use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
 
-/// Chooses by the listener at which the request came in.
+/// Chooses by the listener at which the request arrived.
 #[derive(Debug)]
 pub struct ListenerRoute {
     /// A route for each of the configuration's listeners; at least one.

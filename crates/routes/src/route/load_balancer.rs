@@ -1,7 +1,8 @@
-//! `LoadBalancerRoute`: a child that has little to do.
+//! `LoadBalancerRoute`: chooses a child with little load.
 //!
-//! mcrouter reads how busy a server is in the replies of its own protocols. memcached's protocols
-//! do not tell, so here the load of a child is what this worker has asked it and not been answered.
+//! mcrouter reads a server's load from the replies of its own protocols. memcached's protocols do
+//! not report it, so here the load of a child is the number of this worker's unanswered requests to
+//! it.
 
 use std::sync::Arc;
 
@@ -15,26 +16,26 @@ use upstream::{SendCell, SendRefCell};
 /// The choice of a child.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Algorithm {
-    /// Of the two children that the key hashes to, the one with less to do.
+    /// The less loaded of the two children that the key hashes to.
     TwoChoices,
-    /// By a hash of the key that a child accepts the less, the more it has to do.
+    /// A hash of the key that a child accepts less often the more load it has.
     Weighted,
 }
 
-/// Asks the child with the least load, or chooses by it.
+/// Asks the child with the least load, or chooses by load.
 #[derive(Debug)]
 pub struct LoadBalancerRoute {
     /// At least one.
     children: Vec<RouteRef>,
     algorithm: Algorithm,
-    /// Microseconds for which weights count.
+    /// Microseconds for which weights are valid.
     load_ttl_us: u64,
-    /// Children that are tried after the first, at the most.
+    /// Maximum number of children tried after the first.
     failovers: usize,
     salt: String,
     /// Requests without a reply, by child.
     outstanding: Vec<SendCell<u32>>,
-    /// Weights, and since when they count.
+    /// Weights, and the time since which they are valid.
     weights: SendRefCell<(u64, Option<Placement>)>,
     uniform: Placement,
 }
@@ -105,7 +106,7 @@ impl LoadBalancerRoute {
     }
 }
 
-/// One request more, as long as it lives.
+/// Counts one more request for as long as it lives.
 struct Counted<'a>(&'a SendCell<u32>);
 
 impl<'a> Counted<'a> {

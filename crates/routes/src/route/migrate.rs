@@ -15,9 +15,9 @@ use upstream::{CommandClass, Failure, OwnedReply, Request};
 /// `start + 2 * interval`.
 #[derive(Debug)]
 pub struct MigrateRoute {
-    /// Before.
+    /// The old place.
     pub from: RouteRef,
-    /// After.
+    /// The new place.
     pub to: RouteRef,
     /// Unix seconds.
     pub start_secs: u64,

@@ -1,4 +1,4 @@
-//! `MissFailoverRoute`: the next child when one has nothing.
+//! `MissFailoverRoute`: uses the next child after a miss.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{CommandClass, Failure, OwnedReply, Request};
 
-/// Gets and deletes go on until something is found; other commands go to the first child.
+/// Gets and deletes continue until a hit; other commands go to the first child.
 #[derive(Debug)]
 pub struct MissFailoverRoute {
-    /// The first is asked first.
+    /// The children in order.
     pub children: Vec<RouteRef>,
-    /// The best reply is given if nothing is found, not the last.
+    /// After misses everywhere, the best reply is returned, not the last.
     pub returns_best: bool,
 }
 
@@ -23,7 +23,7 @@ impl Route for MissFailoverRoute {
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let goes_on = matches!(request.op.class(), CommandClass::Get | CommandClass::Delete);
-            // Gets of a child that fails are answered by the next. A store that the child took
+            // The next child answers gets of a child that fails. A store that the child accepted
             // would not be read.
             let fails_over = request.fails_over || !goes_on && self.children.len() > 1;
             let request = Request { fails_over, ..request };

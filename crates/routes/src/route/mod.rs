@@ -1,14 +1,14 @@
-//! Routes: what a configuration is made of. Each takes a request and gives a reply, by asking a
+//! Routes, the parts of a configuration. Each takes a request and returns a reply, by asking a
 //! server or other routes.
 //!
 //! Most routes only choose one child ([`Select`]). A path of such routes down to a server is
-//! followed at once, without a future and without allocating ([`Route::pick`]); everything else is
-//! a future ([`Route::route`]).
+//! followed at once, without a future or an allocation ([`Route::pick`]). Everything else is a
+//! future ([`Route::route`]).
 //!
 //! Names and meanings are mcrouter's.
 //!
-//! A configuration decides what stands in a route, and a client what comes to it: neither may end
-//! the program, so nothing here can panic.
+//! Configurations decide the structure of routes, and clients their input. Neither may end the
+//! program, so code here must not panic.
 #![cfg_attr(
     not(test),
     deny(
@@ -127,27 +127,27 @@ use upstream::{DestinationId, Outcome, OwnedReply, Request};
 /// A shared route.
 pub type RouteRef = Arc<dyn Route>;
 
-/// A reply to come.
+/// A pending reply.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = OwnedReply> + Send + 'a>>;
 
-/// The end of a request's way, when that can be said at once.
+/// The end of a request's path, if it is known at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pick {
-    /// To this server, whose answer is the reply.
+    /// The answer of this server is the reply.
     Ask(DestinationId),
     /// This is the reply.
     Answer(Outcome),
-    /// That takes [`Route::route`].
+    /// The request needs [`Route::route`].
     Run,
 }
 
-/// A node of the tree: answers a request, or chooses who does.
+/// A node of the tree. It answers a request, or chooses a node that does.
 pub trait Route: fmt::Debug + Send + Sync {
-    /// mcrouter's name of the route, with what tells it from others of its kind.
+    /// mcrouter's name of the route, with the parameters that distinguish it.
     fn name(&self) -> String;
 
-    /// Follows the request as far as nothing but choosing is needed. It may change the request (its
-    /// key, its expiry time) on the way; after [`Pick::Run`] the changes are void.
+    /// Follows the request while only choices are needed. It may change the request (its key, its
+    /// expiry time) on the way; after [`Pick::Run`] the changes are void.
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
         let _ = (cx, request);
         Pick::Run
@@ -159,8 +159,7 @@ pub trait Route: fmt::Debug + Send + Sync {
     /// The routes that this request may go to from here, for the administrators' commands.
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef>;
 
-    /// The one server that has this key while nothing fails, where the route does nothing to the
-    /// request but choose.
+    /// The one server that has this key in the absence of failures, if the route only chooses.
     fn server<'a>(
         &'a self,
         cx: &Context,
@@ -170,19 +169,19 @@ pub trait Route: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The bucket of the key and whose buckets these are, where the route counts keys into some.
+    /// The bucket of the key and the owner of the buckets, if the route counts keys into buckets.
     fn bucket(&self, request: &Request<'_>) -> Option<(u32, &str)> {
         let _ = request;
         None
     }
 }
 
-/// A route that chooses one of its children, and nothing else.
+/// A route that only chooses one of its children.
 pub trait Select: fmt::Debug + Send + Sync {
     /// See [`Route::name`].
     fn name(&self) -> String;
 
-    /// The child for this request, which may be changed on the way.
+    /// The child for this request, which it may change.
     fn select(&self, cx: &Context, request: &mut Request<'_>) -> &RouteRef;
 
     /// See [`Route::bucket`].
@@ -192,7 +191,7 @@ pub trait Select: fmt::Debug + Send + Sync {
     }
 }
 
-/// The route that [`Select`] makes.
+/// The route made from a [`Select`].
 #[derive(Debug)]
 pub struct Selecting<S>(pub S);
 

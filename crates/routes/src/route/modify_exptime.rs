@@ -1,4 +1,4 @@
-//! `ModifyExptimeRoute`: another expiry time for what is stored.
+//! `ModifyExptimeRoute`: changes the expiry time of stores.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use upstream::{Command, CommandClass, Request};
 /// The change of an expiry time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// This, or what the request has, whichever ends first.
+    /// This or the request's time, whichever ends first.
     Min(i64),
     /// This.
     Set(i64),
@@ -43,7 +43,7 @@ pub struct ModifyExptimeRoute {
     pub change: Change,
 }
 
-/// Whether the request has an expiry time of what it stores or touches.
+/// Returns true if the request carries an expiry time for an item that it stores or touches.
 fn has_exptime(op: Command) -> bool {
     op.class() == CommandClass::Update && !matches!(op, Command::Append | Command::Prepend)
         || matches!(
@@ -56,7 +56,7 @@ fn has_exptime(op: Command) -> bool {
         )
 }
 
-/// Whether the request gives a lease's token back, which its negative expiry time says.
+/// Returns true if the request returns a lease's token, indicated by its negative expiry time.
 pub(super) fn gives_back(request: &Request<'_>) -> bool {
     let mut words = request.words.split(|byte| *byte == b' ');
     match request.op {
@@ -70,8 +70,8 @@ pub(super) fn gives_back(request: &Request<'_>) -> bool {
     }
 }
 
-/// The words of a meta command with other times: `T`, and `N` of what is created where there is
-/// nothing. One that has no `T` gets it where it stores.
+/// The words of a meta command with other times: `T`, and `N` for created items. A store without
+/// `T` gets one.
 fn words(request: &Request<'_>, change: Change, unix_secs: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(request.words.len() + 16);
     let mut has_time = false;
@@ -143,7 +143,7 @@ mod tests {
         let now = 1_800_000_000;
         let min = |exptime| Change::Min(10).of(exptime, now);
         assert_eq!([min(0), min(5), min(10), min(100), min(-1)], [10, 5, 10, 10, -1]);
-        // Unix times are compared by what is left of them.
+        // Unix times are compared by the time left.
         assert_eq!([min(1_800_000_005), min(1_800_000_500)], [1_800_000_005, 10]);
         assert_eq!(Change::Min(0).of(7, now), 7);
         assert_eq!(Change::Set(0).of(7, now), 0);

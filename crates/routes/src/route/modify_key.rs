@@ -1,4 +1,4 @@
-//! `ModifyKeyRoute`: another key towards servers; the client reads its own.
+//! `ModifyKeyRoute`: changes the key for servers; the client reads its own key.
 
 use std::sync::Arc;
 

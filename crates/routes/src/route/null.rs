@@ -1,5 +1,4 @@
-//! `NullRoute` and `DevNullRoute`: the reply that means "nothing there" for each command, without
-//! asking anybody.
+//! `NullRoute` and `DevNullRoute`: each command's reply for a miss, without a server.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Command, Event, Outcome, OwnedReply, Request};
 
-/// The outcome of a request for which there is nothing and nobody (mcrouter's default reply).
+/// The outcome of a request that finds no item and no server (mcrouter's default reply).
 #[must_use]
 pub const fn default_outcome(op: Command) -> Outcome {
     match op {

@@ -1,5 +1,4 @@
-//! mcrouter's `--allow-only-gets`: what is no get reaches no server, and is answered as if there
-//! were nothing.
+//! mcrouter's `--allow-only-gets`: only gets reach servers. Other commands are answered as misses.
 
 use std::sync::Arc;
 
@@ -7,7 +6,7 @@ use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
 use upstream::{CommandClass, OwnedReply, Request};
 
-/// Passes gets, and nothing else.
+/// Passes only gets.
 #[derive(Debug)]
 pub struct OnlyGetsRoute {
     /// The child for gets.

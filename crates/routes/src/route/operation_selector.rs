@@ -6,12 +6,12 @@ use proto::meta::Options;
 use proto::text::Words;
 use upstream::{Command, CommandClass, Request};
 
-/// Chooses by the command. A meta command counts as the classic one that does what its words say.
+/// Chooses by the command. A meta command counts as the equivalent classic one.
 #[derive(Debug)]
 pub struct OperationSelectorRoute {
     /// Routes by command, none of them a meta command.
     pub policies: Vec<(Command, RouteRef)>,
-    /// For the others.
+    /// The route for the others.
     pub default: RouteRef,
 }
 
@@ -32,7 +32,7 @@ impl Select for OperationSelectorRoute {
 pub struct RoutingGroupRoute {
     /// By class.
     pub policies: Vec<(CommandClass, RouteRef)>,
-    /// For the others.
+    /// The route for the others.
     pub default: RouteRef,
 }
 
@@ -48,8 +48,8 @@ impl Select for RoutingGroupRoute {
     }
 }
 
-/// The classic command that does what the request does. Packets of the binary protocol come as meta
-/// commands, too.
+/// The classic command equivalent to the request. Packets of the binary protocol also arrive as
+/// meta commands.
 fn classic(request: &Request<'_>) -> Command {
     let classic = request.op.classic();
     if !request.op.is_meta() {

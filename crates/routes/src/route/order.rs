@@ -1,5 +1,5 @@
-//! In which order the children of a failover are tried: mcrouter's `failover_policy`, and the
-//! choice of `LatestRoute`.
+//! The order in which a failover tries its children: mcrouter's `failover_policy`, and the choice
+//! of `LatestRoute`.
 
 use std::sync::OnceLock;
 
@@ -10,28 +10,28 @@ use crate::context::Context;
 use upstream::SendCell;
 use upstream::{Event, Failure, Request};
 
-/// The first child is tried first; then they differ.
+/// The order of the tries. The first child is always first.
 #[derive(Debug)]
 pub enum Order {
-    /// `DeterministicOrderPolicy`: the hash with changing salt chooses each next one, and none
+    /// `DeterministicOrderPolicy`: the hash with a changing salt chooses each next child, none
     /// twice.
     Deterministic(Deterministic),
-    /// As they stand.
+    /// In the order of the configuration.
     InOrder,
-    /// `LatestRoute`: some of them, by the number of this host; the first one too.
+    /// `LatestRoute`: some children, the first included, by the number of this host.
     Latest(Latest),
-    /// Those that failed least of late first; the failures in a row of each.
+    /// Those with the fewest recent failures first; counts the consecutive failures of each.
     LeastFailures {
-        /// Children that are tried, at the most.
+        /// Maximum number of children tried.
         tries_max: usize,
         /// For each child.
         failures: Vec<SendCell<u32>>,
     },
     /// `RendezvousPolicy`: by descending score of their tags; the first child has none.
     Rendezvous {
-        /// Children that are tried, at the most.
+        /// Maximum number of children tried.
         tries_max: usize,
-        /// One for each child but the first.
+        /// One for each child except the first.
         tags: Vec<String>,
     },
 }
@@ -39,41 +39,41 @@ pub enum Order {
 /// See [`Order::Deterministic`].
 #[derive(Debug)]
 pub struct Deterministic {
-    /// Children that are tried, at the most.
+    /// Maximum number of children tried.
     pub tries_max: usize,
-    /// Tries that may fail, at the most; the first counts, one of a knocked-out server does not.
+    /// Maximum number of failed tries. The first counts; one of a knocked-out server does not.
     pub failures_max: usize,
-    /// Failures that do not count for that.
+    /// Failures that do not count towards it.
     pub excluded: Vec<Failure>,
-    /// The place that the first child chose among its own counts as tried: they are the others'
-    /// servers.
+    /// The place that the first child chose among its children counts as tried, since the others
+    /// have the same servers.
     pub skips_chosen: bool,
-    /// Over all children, the first among them.
+    /// The distribution over all children, including the first.
     pub placement: Placement,
-    /// The failure domain of each child: those of one fail together. Empty: none do.
+    /// The failure domain of each child: children of one domain fail together. Empty: no domains.
     pub domains: Vec<Option<String>>,
 }
 
 /// See [`Order::Latest`].
 #[derive(Debug)]
 pub struct Latest {
-    /// The number of children that are used.
+    /// The number of children in use.
     pub count: usize,
     /// One for each child, 0 to 1.
     pub weights: Vec<f64>,
     /// Hashed with the number of the host.
     pub salt: String,
-    /// Each worker chooses for itself.
+    /// Makes each worker choose independently.
     pub by_worker: bool,
-    /// The choice, once it is made.
+    /// The choice, once made.
     pub chosen: OnceLock<Vec<usize>>,
 }
 
-/// Hashes of one step before a place is taken that was tried already, or fails together with one
-/// that was (mcrouter).
+/// Hashes of one step before it accepts a place that was tried already, or that shares a failure
+/// domain with one (mcrouter).
 const HASHES_MAX: u32 = 100;
 
-/// Of these, how many avoid the failure domains of those that failed.
+/// The number of these that avoid the failure domains of failed children.
 const HASHES_APART: u32 = 75;
 
 /// The tries of one request.
@@ -81,7 +81,7 @@ const HASHES_APART: u32 = 75;
 pub(super) struct Tries<'a> {
     order: &'a Order,
     children: usize,
-    /// Children in the order in which they are tried, as far as that is known at the begin.
+    /// Children in the order of the tries, as far as it is known at the start.
     planned: Vec<usize>,
     tried: usize,
     failures: usize,
@@ -93,8 +93,8 @@ pub(super) struct Tries<'a> {
 }
 
 impl Order {
-    /// What counts requests that went on to another child, and those of them that failed, by
-    /// policy; mcrouter's statistics have no names for `LatestRoute`.
+    /// The counters of requests that went to another child, and of those that failed, by policy.
+    /// mcrouter's statistics have no names for `LatestRoute`.
     pub(super) const fn events(&self) -> (Option<Event>, Option<Event>) {
         let (tried, failed) = match self {
             Self::InOrder => (Event::FailoverInOrder, Event::FailoverInOrderFailed),
@@ -186,12 +186,12 @@ impl<'a> Tries<'a> {
         Some(next)
     }
 
-    /// The first child has chosen this place among its own children.
+    /// Records the place that the first child chose among its children.
     pub(super) fn first_chose(&mut self, place: Option<u32>) {
         self.chosen = place.map(|place| place as usize);
     }
 
-    /// What came of the last try. False when no other is to follow.
+    /// Records the result of the last try. Returns false if no other may follow.
     pub(super) fn note(&mut self, child: usize, failure: Option<Failure>) -> bool {
         match self.order {
             Order::LeastFailures { failures, .. } => {

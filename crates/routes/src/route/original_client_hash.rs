@@ -9,7 +9,7 @@ use upstream::Request;
 /// Chooses by [`Request::client`].
 #[derive(Debug)]
 pub struct OriginalClientHashRoute {
-    /// Without any, nothing is found.
+    /// The children. Without any, every request is a miss.
     pub children: Vec<RouteRef>,
     /// Added to the choice.
     pub offset: u32,

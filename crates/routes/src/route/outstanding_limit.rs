@@ -1,5 +1,5 @@
-//! `OutstandingLimitRoute`: a bound on the requests of a worker that are outstanding at once; the
-//! others wait their turn, first come first served.
+//! `OutstandingLimitRoute`: limits a worker's concurrent outstanding requests. The others wait,
+//! first come, first served.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,14 +11,14 @@ use crate::context::Context;
 use upstream::{CommandClass, Count, Event, Failure, OwnedReply, Request, Traffic};
 use upstream::{SendCell, SendRefCell};
 
-/// Requests that wait at the most; more are [`Failure::Busy`].
+/// Maximum number of waiting requests; further ones are [`Failure::Busy`].
 const WAITING_MAX: usize = 100_000;
 
-/// Bytes of their values at the most, as of what a server has not taken yet
+/// Maximum bytes of their values, as for unsent requests of a server
 /// (`Settings::unsent_bytes_max`).
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Bounds the requests of a worker that are outstanding at once.
+/// Limits a worker's concurrent outstanding requests.
 #[derive(Debug)]
 pub struct OutstandingLimitRoute {
     /// The child.
@@ -31,7 +31,7 @@ pub struct OutstandingLimitRoute {
 #[derive(Debug)]
 pub struct Semaphore {
     free: SendCell<u32>,
-    /// The requests that wait, oldest first. A ticket that is called has a place already.
+    /// The waiting requests, oldest first. A called ticket already has a place.
     waiting: SendRefCell<VecDeque<Arc<Waiter>>>,
     /// Bytes of their values.
     waiting_bytes: SendCell<usize>,
@@ -44,14 +44,14 @@ struct Waiter {
 }
 
 impl Semaphore {
-    /// `limit` at once.
+    /// Allows `limit` requests at once.
     #[must_use]
     pub fn new(limit: u32) -> Self {
         let (free, waiting) = (SendCell::new(limit), SendRefCell::default());
         Self { free, waiting, waiting_bytes: SendCell::new(0) }
     }
 
-    /// A place, when it is one's turn; `None` if too many wait.
+    /// Waits for a place; `None` if too many wait.
     async fn pass(&self, cx: &Context, request: &Request<'_>) -> Option<Place<'_>> {
         if self.free.get() > 0 {
             self.free.set(self.free.get() - 1);
@@ -81,7 +81,7 @@ impl Semaphore {
         Some(Place { semaphore: self })
     }
 
-    /// A place is free: the next one has it.
+    /// Gives a free place to the next request.
     fn leave(&self) {
         let Some(next) = self.waiting.borrow_mut().pop_front() else {
             self.free.set(self.free.get() + 1);
@@ -95,7 +95,7 @@ impl Semaphore {
     }
 }
 
-/// A request has waited `us` microseconds, behind `ahead` others.
+/// Counts a request that has waited `us` microseconds, behind `ahead` others.
 fn count(traffic: &Traffic, class: CommandClass, ahead: u64, us: u64) {
     let events = match class {
         CommandClass::Get => [Event::QueuedGets, Event::QueuedGetsAhead, Event::QueuedGetsUs],
@@ -106,7 +106,7 @@ fn count(traffic: &Traffic, class: CommandClass, ahead: u64, us: u64) {
     }
 }
 
-/// One that waits, and may give up.
+/// A waiting request, which may give up.
 struct Turn<'a> {
     semaphore: &'a Semaphore,
     waiter: Arc<Waiter>,

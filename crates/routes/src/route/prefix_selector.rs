@@ -5,7 +5,7 @@ use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
 
-/// Chooses by the begin of the key.
+/// Chooses by the prefix of the key.
 #[derive(Debug)]
 pub struct PrefixSelectorRoute {
     /// Prefixes in ascending order, each once.
@@ -14,7 +14,7 @@ pub struct PrefixSelectorRoute {
 }
 
 impl PrefixSelectorRoute {
-    /// `wildcard` takes the keys that begin with none of the prefixes.
+    /// `wildcard` takes the keys that have none of the prefixes.
     #[must_use]
     pub fn new(mut policies: Vec<(Vec<u8>, RouteRef)>, wildcard: RouteRef) -> Self {
         policies.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -27,8 +27,8 @@ impl Select for PrefixSelectorRoute {
         "prefix-selector".to_owned()
     }
 
-    /// A prefix of the key sorts before the key, a longer one after a shorter one: the last one
-    /// that is not after the key, or one before it, is the longest.
+    /// A prefix of the key sorts before the key, and a longer one after a shorter one. So the
+    /// longest is the last one that is not after the key, or one before it.
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
         let end = self.policies.partition_point(|(prefix, _)| prefix.as_slice() <= request.key);
         let candidates = self.policies.iter().take(end).rev();

@@ -1,5 +1,4 @@
-//! Routes that are asked at once, where the reply does not wait for all of them: those that it
-//! does not wait for do all that they would have done.
+//! Concurrent routes whose reply does not wait for all of them. The others still run to completion.
 
 use std::sync::Arc;
 
@@ -8,24 +7,24 @@ use crate::context::Context;
 use crate::join;
 use upstream::{OwnedReply, OwnedRequest, Request, Trail};
 
-/// Routes that are asked, and the replies that have not come.
+/// The routes, and the outstanding replies.
 pub(super) struct Race<'a> {
     cx: &'a Arc<Context>,
-    /// That of the client's request, and that of the routes, which may outlive it.
+    /// The trail of the client's request, and that of the routes, which may outlive it.
     trails: Option<(&'a Trail, Arc<Trail>)>,
     answers: Vec<Answer<'static>>,
-    /// Of the largest request.
+    /// The size of the largest request.
     bytes: usize,
 }
 
 impl<'a> Race<'a> {
-    /// A race between nobody, on behalf of `request`.
+    /// An empty race on behalf of `request`.
     pub(super) fn new(cx: &'a Arc<Context>, request: &Request<'a>) -> Self {
         let trails = request.trail.map(|trail| (trail, Arc::default()));
         Self { cx, trails, answers: Vec::new(), bytes: 0 }
     }
 
-    /// A race between these.
+    /// A race between these routes.
     pub(super) fn among(routes: &[RouteRef], cx: &'a Arc<Context>, request: &Request<'a>) -> Self {
         let mut race = Self::new(cx, request);
         let request = Arc::new(request.to_owned());
@@ -35,7 +34,7 @@ impl<'a> Race<'a> {
         race
     }
 
-    /// `route` is asked when the next reply is waited for.
+    /// Adds `route`, which is polled at the next wait for a reply.
     pub(super) fn ask(&mut self, route: &RouteRef, request: &Arc<OwnedRequest>) {
         self.bytes = self.bytes.max(request.bytes());
         let (route, request) = (Arc::clone(route), Arc::clone(request));
@@ -47,7 +46,8 @@ impl<'a> Race<'a> {
         }));
     }
 
-    /// The first reply that `is_wanted`, or else the last; the others go on by themselves.
+    /// Returns the first reply that `is_wanted`, or else the last. The others continue in the
+    /// background.
     pub(super) async fn first(
         mut self,
         mut is_wanted: impl FnMut(&OwnedReply) -> bool,
@@ -63,7 +63,7 @@ impl<'a> Race<'a> {
         last
     }
 
-    /// The next reply; `None` when there is none left.
+    /// Returns the next reply; `None` when none is left.
     pub(super) async fn next(&mut self) -> Option<OwnedReply> {
         let reply = join::next(&mut self.answers).await;
         if let Some((clients, own)) = &self.trails {
@@ -72,7 +72,7 @@ impl<'a> Race<'a> {
         reply
     }
 
-    /// Nobody waits any more, if there is room: the others go on by themselves.
+    /// Ends the wait, if there is room. The others continue in the background.
     pub(super) fn leave(self) {
         let answers = self.answers;
         if !answers.is_empty() {

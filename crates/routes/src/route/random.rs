@@ -1,14 +1,14 @@
-//! `RandomRoute`: any child.
+//! `RandomRoute`: a random child.
 
 use super::child::child;
 use super::{RouteRef, Select};
 use crate::context::Context;
 use upstream::Request;
 
-/// Chooses by chance, each child as often as the others.
+/// Chooses at random, with equal probability.
 #[derive(Debug)]
 pub struct RandomRoute {
-    /// Without any, nothing is found.
+    /// The children. Without any, every request is a miss.
     pub children: Vec<RouteRef>,
 }
 

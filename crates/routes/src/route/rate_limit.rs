@@ -1,5 +1,5 @@
-//! `RateLimitRoute`: passes a number of requests a second of each class; the others are answered as
-//! if there were nothing.
+//! `RateLimitRoute`: passes a number of requests per second of each class. The others are answered
+//! as misses.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,9 +11,9 @@ use upstream::{CommandClass, OwnedReply, Request};
 /// A bucket of tokens, filled by time. Workers share it.
 #[derive(Debug)]
 pub struct Bucket {
-    /// Tokens a second.
+    /// Tokens per second.
     rate: f64,
-    /// Tokens at the most, and at first.
+    /// Maximum number of tokens, and their number at the start.
     burst: f64,
     level: Mutex<Level>,
 }
@@ -24,7 +24,7 @@ struct Level {
     filled_us: u64,
 }
 
-/// The limits of a route for each class of requests; `None` is any number.
+/// A route's limits for each class of requests; `None` is any number.
 #[derive(Debug)]
 pub struct Buckets {
     /// For get-like commands.
@@ -36,7 +36,7 @@ pub struct Buckets {
 }
 
 impl Bucket {
-    /// `rate` tokens a second, `burst` at the most and at first.
+    /// Adds `rate` tokens per second, up to `burst`, and starts with `burst`.
     #[must_use]
     pub fn new(rate: f64, burst: f64) -> Self {
         Self { rate, burst, level: Mutex::new(Level { tokens: burst, filled_us: 0 }) }
@@ -44,7 +44,7 @@ impl Bucket {
 
     fn take(&self, now_us: u64) -> bool {
         let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another worker's clock may be a little ahead.
+        // Another worker's clock may be slightly ahead.
         let passed_us = now_us.saturating_sub(level.filled_us);
         level.filled_us += passed_us;
         level.tokens = (level.tokens + self.rate * passed_us as f64 / 1e6).min(self.burst);
@@ -54,7 +54,7 @@ impl Bucket {
     }
 }
 
-/// Passes a number of requests a second of each class.
+/// Passes a number of requests per second of each class.
 #[derive(Debug)]
 pub struct RateLimitRoute {
     /// The child.
@@ -83,7 +83,7 @@ impl Route for RateLimitRoute {
     }
 
     fn pick(&self, _cx: &Context, _request: &mut Request<'_>) -> Pick {
-        // A token is taken once, by the future.
+        // Only the future takes a token, so that it is taken once.
         Pick::Run
     }
 

@@ -1,8 +1,9 @@
-//! `RootRoute`: by the routing prefix of the key, `/region/cluster/`, which servers do not see.
+//! `RootRoute`: chooses by the routing prefix of the key, `/region/cluster/`, which servers do not
+//! see.
 //!
-//! A key without one goes to the default prefix. One with `*` goes to all clusters that match: the
-//! reply is that of the default cluster if it is among them, else that of the first; the others are
-//! asked behind its back.
+//! A key without a prefix goes to the default. A prefix with `*` goes to all matching clusters: the
+//! reply is that of the default cluster if it matches, else that of the first. The others are asked
+//! in the background.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use upstream::{Failure, OwnedReply, Request};
 /// Chooses by the routing prefix of the key.
 #[derive(Debug)]
 pub struct RootRoute {
-    /// Prefixes, both slashes there, and their routes.
+    /// Prefixes with both slashes, and their routes.
     prefixes: Vec<(Vec<u8>, RouteRef)>,
-    /// Where keys without a prefix go.
+    /// The route for keys without a prefix.
     default: Option<RouteRef>,
-    /// Unknown prefixes go to the default.
+    /// Sends unknown prefixes to the default.
     invalid_to_default: bool,
 }
 
@@ -32,7 +33,7 @@ fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
     key.split_at_checked(end)
 }
 
-/// Whether `name` matches `pattern`, in which `*` stands for any bytes but a slash.
+/// Returns true if `name` matches `pattern`, in which `*` stands for any bytes except slashes.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -56,16 +57,16 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern.get(p..).unwrap_or_default().iter().all(|byte| *byte == b'*')
 }
 
-/// The clusters that a key goes to.
+/// The clusters that receive a key.
 enum Target<'a> {
-    /// The one that answers, and those that are asked behind its back.
+    /// The one that answers, and those that are asked in the background.
     Many(&'a RouteRef, Vec<&'a RouteRef>),
     Nowhere,
     One(&'a RouteRef),
 }
 
 impl RootRoute {
-    /// `default` is a prefix; keys without one go where it goes.
+    /// `default` is the prefix that applies to keys without one.
     #[must_use]
     pub fn new(
         prefixes: Vec<(Vec<u8>, RouteRef)>,
@@ -77,7 +78,7 @@ impl RootRoute {
         Self { prefixes, default, invalid_to_default }
     }
 
-    /// The routes of the clusters that match a pattern, each once however many aliases it has, the
+    /// The routes of the clusters that match a pattern, each once regardless of aliases, the
     /// default's first.
     fn matching(&self, pattern: &[u8]) -> Vec<&RouteRef> {
         let mut all: Vec<&RouteRef> = Vec::new();
@@ -91,7 +92,7 @@ impl RootRoute {
         all
     }
 
-    /// The clusters that the key goes to; it loses its prefix.
+    /// The clusters that receive the key, which loses its prefix.
     fn target<'a>(&'a self, request: &mut Request<'_>) -> Target<'a> {
         let default = self.default.as_ref();
         let or_default = || default.map_or(Target::Nowhere, Target::One);

@@ -1,7 +1,6 @@
-//! `ShadowRoute`: a part of the requests is sent to another place, too, and what it answers is
-//! dropped.
+//! `ShadowRoute`: also sends a part of the requests to a second place, and drops its answers.
 //!
-//! A lease's token means nothing there, so a value that a lease stored is set there.
+//! A lease's token is meaningless there, so a value stored with a lease is set there.
 
 use std::sync::Arc;
 
@@ -15,11 +14,11 @@ use upstream::{Command, Outcome, OwnedReply, Request};
 /// The requests that are shadowed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Keys {
-    /// Those whose key's hash, as a fraction of all, lies within.
+    /// Keys whose hash, as a fraction of all, lies in this range.
     Fraction(f64, f64),
-    /// Those whose key, up to its hash stop, is one of these.
+    /// Keys that equal one of these up to their hash stop.
     Listed(Vec<Vec<u8>>),
-    /// This share of all.
+    /// This share of all requests.
     Requests(f64),
 }
 
@@ -48,20 +47,20 @@ impl Shadow {
 
 const TWO_TO_32: f64 = 4_294_967_296.0;
 
-/// Steps into which chance is divided.
+/// The resolution of random choices.
 const CHANCES: usize = 1_000_000;
 
-/// Sends a part of the requests to a second place, too.
+/// Also sends a part of the requests to a second place.
 #[derive(Debug)]
 pub struct ShadowRoute {
     /// The child that answers.
     pub child: RouteRef,
-    /// Those that do not.
+    /// The shadows, which do not.
     pub shadows: Vec<Shadow>,
 }
 
 impl ShadowRoute {
-    /// Stored first: only the child knows if the token is a good one.
+    /// Stores at the child first: only it knows if the token is valid.
     async fn lease_set(
         &self,
         cx: &Arc<Context>,
@@ -79,7 +78,7 @@ impl ShadowRoute {
     }
 }
 
-/// The request as a shadow has it: no other server takes it from there.
+/// The request for a shadow, which does not fail over.
 const fn shadowed(request: Request<'_>) -> Request<'_> {
     Request { is_aside: true, is_shadow: true, fails_over: false, ..request }
 }
@@ -90,7 +89,7 @@ impl Route for ShadowRoute {
     }
 
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
-        // Chance is asked once: a request that might be shadowed by it is left to the future.
+        // The random choice is made once: such a request is left to the future.
         let by_key = |shadow: &Shadow| !matches!(shadow.keys, Keys::Requests(_));
         if self.shadows.iter().all(|shadow| by_key(shadow) && !shadow.takes(cx, request)) {
             return self.child.pick(cx, request);

@@ -11,8 +11,8 @@ use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use upstream::Request;
 
-/// Deletes go to all names, the reply is that of the plain one, unless the split says otherwise;
-/// everything else goes to the name of this host.
+/// Deletes go to all names, and the reply is that of the plain one, unless the split says
+/// otherwise. Everything else goes to the name of this host.
 #[derive(Debug)]
 pub struct ShardSplitRoute {
     /// The child.

@@ -1,7 +1,7 @@
-//! `L1L2SizeSplitRoute`: large values live in L2, and L1 keeps a mark in their place.
+//! `L1L2SizeSplitRoute`: L2 keeps large values, and L1 keeps marks in their place.
 //!
-//! The mark has client flag 0x20 and an empty value, or the number under which L2 keeps the value
-//! of a lease-set: `key|==|number`, so that a late store never lies behind a newer mark. Formats
+//! The mark has client flag 0x20. Its value is empty, or the number under which L2 keeps the value
+//! of a lease-set: `key|==|number`, so that a late store never appears behind a newer mark. Formats
 //! are mcrouter's.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
-/// Marks a mark, in client flags (mcrouter: `MC_MSG_FLAG_SIZE_SPLIT`).
+/// Identifies a mark in client flags (mcrouter: `MC_MSG_FLAG_SIZE_SPLIT`).
 const SIZE_SPLIT: u32 = 0x20;
 
 /// Keeps large values in L2, and marks for them in L1.
@@ -22,15 +22,15 @@ pub struct L1L2SizeSplitRoute {
     pub l1: RouteRef,
     /// Large values.
     pub l2: RouteRef,
-    /// Bytes from which a value is large; 0: none is.
+    /// The size in bytes from which a value is large; 0: none is.
     pub large_bytes: u64,
-    /// Seconds; what has a lower expiry time stays in L1. 0: lifetimes do not matter.
+    /// Seconds; items with a lower expiry time stay in L1. 0: lifetimes do not matter.
     pub lifetime_secs: i64,
-    /// Lifetime in seconds of a large value that L2 did not take and L1 keeps.
+    /// Lifetime in seconds of a large value that L2 refused and L1 keeps.
     pub failure_secs: i64,
-    /// Both get the value, and no mark is made.
+    /// Stores the value in both, without a mark.
     pub stores_both: bool,
-    /// The number of times that a lease is asked for again when mark and value do not fit.
+    /// The number of new lease requests after a mark and a value that do not match.
     pub retries: u32,
 }
 
@@ -41,13 +41,13 @@ fn far_key(key: &[u8], mark: &[u8]) -> Vec<u8> {
 
 impl L1L2SizeSplitRoute {
     fn is_small(&self, request: &Request<'_>) -> bool {
-        // As in mcrouter, for ever is short, too: 0 is a number like others.
+        // As in mcrouter, forever counts as short, because 0 is compared like any number.
         let is_short = self.lifetime_secs != 0 && request.exptime < self.lifetime_secs;
         let is_off = self.large_bytes == 0;
         is_off || (request.value.len() as u64) < self.large_bytes || is_short
     }
 
-    /// gets and their kin: the value from L2, the cas unique from L1.
+    /// gets and similar commands: the value from L2, the cas unique from L1.
     async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let near = self.l1.route(cx, request).await;
         if near.outcome != Outcome::Found || near.flags & SIZE_SPLIT == 0 {
@@ -65,7 +65,7 @@ impl L1L2SizeSplitRoute {
                 return near;
             }
             if near.outcome != Outcome::Found {
-                // The stale value is a mark: the token alone is worth something.
+                // The stale value is a mark, so only the token is useful.
                 return OwnedReply { flags: 0, value: Vec::new(), ..near };
             }
             let key = far_key(request.key, &near.value);
@@ -84,7 +84,7 @@ impl L1L2SizeSplitRoute {
         OwnedReply { value, ..OwnedReply::from(Failure::LocalError) }
     }
 
-    /// The value first, so that a mark never stands before what it means.
+    /// Stores the value first, so that a mark never precedes its value.
     async fn store(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let mark = match request.op {
             Command::LeaseSet => format!("{}", cx.random_below(usize::MAX)).into_bytes(),
@@ -114,7 +114,7 @@ impl L1L2SizeSplitRoute {
             return self.l1.route(cx, Request { flags, value: &mark, ..request }).await;
         }
         if request.op != Command::LeaseSet {
-            // A mark of the value before would go on to mean that value.
+            // A mark of the previous value would continue to refer to that value.
             drop(self.l1.route(cx, request.beside(Command::Delete, request.key)).await);
             return far;
         }

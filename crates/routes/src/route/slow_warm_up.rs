@@ -1,8 +1,8 @@
-//! `SlowWarmUpRoute`: a server that has lost its memory gets back its gets bit by bit, by its hit
+//! `SlowWarmUpRoute`: a server that has lost its memory receives gets again gradually, by its hit
 //! rate.
 //!
-//! While it is cold, a share of `start + step * hit rate` of the gets goes to it, the rest to the
-//! failover. Everything that is no get goes to it always.
+//! While it is cold, it receives a share of `start + step * hit rate` of the gets; the failover
+//! receives the rest. All other commands always go to it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::context::Context;
 use upstream::SendCell;
 use upstream::{CommandClass, Request};
 
-/// Gets over which the hit rate is taken: after this number, all before count half.
+/// The number of gets for the hit rate. After this number, all earlier ones count half.
 const SPAN: u32 = 10_000;
 
 /// Gives a cold server a part of its gets, which grows with its hit rate.
@@ -23,13 +23,13 @@ pub struct SlowWarmUpRoute {
     pub target: RouteRef,
     /// The route that takes the other gets.
     pub failover: RouteRef,
-    /// The pace, and the hit rates at which it begins and ends.
+    /// The pace, and the hit rates at which the warm-up starts and ends.
     pub settings: SlowWarmUpSettings,
-    /// The hit rate so far.
+    /// The current hit rate.
     pub rate: HitRate,
 }
 
-/// Hits and gets of late.
+/// Recent hits and gets.
 #[derive(Debug, Default)]
 pub struct HitRate {
     hits: SendCell<u32>,
@@ -65,7 +65,7 @@ impl HitRate {
     }
 }
 
-/// Steps into which chance is divided.
+/// The resolution of random choices.
 const CHANCES: usize = 1_000_000;
 
 impl Route for SlowWarmUpRoute {

@@ -1,8 +1,9 @@
-//! `StagingRoute`: a new cluster follows the old one, which answers, until it can take over.
+//! `StagingRoute`: a new cluster follows the old one, which answers until the new one can take
+//! over.
 //!
-//! What the old one has is added to the new one where it is missing, with the lifetime that is
-//! left; what it has is used there, too, so that both forget the same. A new one that is busy is
-//! left alone.
+//! The new cluster receives items of the old one that it lacks, with their remaining lifetime. It
+//! also repeats uses of its items, so that both evict the same ones. A busy new cluster receives no
+//! copies.
 
 use std::sync::Arc;
 
@@ -15,17 +16,17 @@ use crate::{deletes, join};
 use proto::answer::MetaCode;
 use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
 
-/// Copies what the old cluster has into a new one.
+/// Copies the items of the old cluster into a new one.
 #[derive(Debug)]
 pub struct StagingRoute {
-    /// Answers.
+    /// The old cluster, which answers.
     pub warm: RouteRef,
-    /// Follows.
+    /// The new cluster, which follows.
     pub staging: RouteRef,
 }
 
 impl StagingRoute {
-    /// After a hit: the new cluster gets the item, unless it has it.
+    /// After a hit, gives the item to the new cluster, unless it has it.
     fn follow(&self, cx: &Arc<Context>, request: &Request<'_>, found: OwnedReply) {
         let (warm, staging) = (Arc::clone(&self.warm), Arc::clone(&self.staging));
         // The next get tries again.
@@ -48,7 +49,7 @@ impl StagingRoute {
         });
     }
 
-    /// Answered by the old cluster; what it did, the new one does behind its back.
+    /// Answers from the old cluster, and repeats its changes in the new one in the background.
     async fn mirror(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let reply = self.warm.route(cx, request).await;
         match request.op {
@@ -65,8 +66,8 @@ impl StagingRoute {
         reply
     }
 
-    /// The old cluster had the item: it counts as used in the new one, too, with the lifetime that
-    /// the request gave it.
+    /// After a hit in the old cluster, marks the item as used in the new one, too, with the
+    /// lifetime that the request set.
     fn mirror_use(&self, cx: &Arc<Context>, request: &Request<'_>) {
         if matches!(request.op, Command::Gat | Command::Gats) {
             return self.aside(cx, request);
@@ -77,8 +78,8 @@ impl StagingRoute {
         self.aside(cx, &Request { words: &words, base64: request.base64, ..get });
     }
 
-    /// The old cluster has answered so: what it has changed, the new one changes. Conditions that
-    /// held there do not hold here, where the item has another cas unique and lease, or is missing.
+    /// Repeats a change in the new cluster after this answer of the old one. Conditions that held
+    /// there do not hold here, where the item has another cas unique and lease, or is missing.
     fn mirror_change(&self, cx: &Arc<Context>, request: &Request<'_>, outcome: Outcome) {
         let is_done =
             matches!(outcome, Outcome::Meta(MetaCode::Hd | MetaCode::Va) | Outcome::Stored);
@@ -101,14 +102,14 @@ impl StagingRoute {
         }
     }
 
-    /// Asks the new cluster behind the caller's back. No other server takes that from it.
+    /// Asks the new cluster in the background, without a failover.
     fn aside(&self, cx: &Arc<Context>, request: &Request<'_>) {
         let staging = std::slice::from_ref(&self.staging);
         ask_aside(staging, cx, &Request { fails_over: false, ..*request });
     }
 
-    /// A delete in both clusters. One that names a cas unique names the old cluster's: it is that
-    /// one's to decide.
+    /// Deletes in both clusters. A cas unique in the request is the old cluster's, which therefore
+    /// decides.
     async fn delete(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         if words::find(request.words, b'C').is_none() {
             let both = vec![self.warm.route(cx, request), self.staging.route(cx, request)];
@@ -125,17 +126,17 @@ impl StagingRoute {
     }
 }
 
-/// An older cas unique with `I` stores a stale value, and no reply tells.
+/// An older cas unique with `I` stores a stale value, and no reply shows it.
 fn may_be_stale(request: &Request<'_>) -> bool {
     let has = |letter| words::find(request.words, letter).is_some();
     has(b'C') && has(b'I')
 }
 
-/// The words of a change that the old cluster has made, without what it depended on there.
+/// The words of a change made in the old cluster, without its conditions.
 fn unconditional(request: &Request<'_>) -> Vec<u8> {
     let is_set = request.op == Command::MetaSet;
     words::without(request.words, |word| match word {
-        // An item that is missing here was not created there.
+        // An item missing here was not created there.
         [b'C' | b'G' | b'J' | b'N', ..] | b"I" => true,
         // add and replace
         [b'M', b'E' | b'R', ..] => is_set,

@@ -1,5 +1,5 @@
-//! The remaining lifetime of an item, by `mg key t`: stock servers know it since memcached 1.6, and
-//! it counts as a use of the item, as mcrouter's `metaget` does.
+//! The remaining lifetime of an item, by `mg key t`. Stock servers support it since memcached 1.6.
+//! It counts as a use of the item, as mcrouter's `metaget` does.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use super::RouteRef;
 use crate::context::Context;
 use upstream::{Command, Failure, Outcome, Request};
 
-/// What a server says of an item's lifetime.
+/// A server's report of an item's lifetime.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ttl {
-    /// There is no such item.
+    /// The item does not exist.
     Absent,
-    /// The server does not say.
+    /// The server does not report it.
     Failed(Failure),
-    /// It lives so long, in seconds as a client would set it: 0 is for ever.
+    /// The remaining lifetime in seconds, as a client would set it: 0 is forever.
     Lives(i64),
 }
 
-/// Asks `route` how long the item of the key of `request` still lives.
+/// Asks `route` for the remaining lifetime of the item with the key of `request`.
 pub(super) async fn of(route: &RouteRef, cx: &Arc<Context>, request: &Request<'_>) -> Ttl {
     let request = Request { words: b"t", ..request.beside(Command::MetaGet, request.key) };
     let reply = route.route(cx, request).await;
@@ -29,7 +29,7 @@ pub(super) async fn of(route: &RouteRef, cx: &Arc<Context>, request: &Request<'_
         Outcome::Meta(MetaCode::Hd | MetaCode::Va) => {
             let mut words = reply.words.split(|byte| *byte == b' ');
             let secs = words.find_map(|word| word.strip_prefix(b"t").and_then(parse_i64));
-            // An item in its last second says 0, which would be for ever.
+            // An item in its last second reports 0, which would mean forever.
             Ttl::Lives(secs.map_or(1, |secs| if secs < 0 { 0 } else { secs.max(1) }))
         }
         Outcome::Failed(failure) => Ttl::Failed(failure),

@@ -1,30 +1,30 @@
-//! `WarmUpRoute`: a cold cluster is filled from a warm one, not from the database (section 4.3 of
-//! the paper).
+//! `WarmUpRoute`: fills a cold cluster from a warm one instead of the database (section 4.3 of the
+//! paper).
 //!
-//! A miss in the cold cluster is asked of the warm one, and what that has is stored in the cold one
-//! before the client gets it. What must not be stored is what the warm cluster has though it was
-//! deleted in the cold one. There are two ways to see to that.
+//! A miss in the cold cluster goes to the warm one, and a hit there is stored in the cold one
+//! before the client gets it. The cold cluster must not store a value that the warm one still has
+//! although it was deleted in the cold one. Two methods prevent that.
 //!
-//! **Leases** (`leases`): a copy is stored with a token of the cold server, and a delete is
-//! executed by the warm server before it is by the cold one, for the last time.
+//! **Leases** (`leases`): a copy is stored with a token of the cold server, and the warm server
+//! executes a delete before the cold one does so for the last time.
 //!
 //! ```text
 //!     copy    token (cold) < get (warm) < lease-set (cold)
 //!     delete  cold, at once;  warm < cold
 //! ```
 //!
-//! A copy is old if its get came before the delete in the warm cluster. Then the cold one's comes
-//! either between token and lease-set, and voids the token, or after the lease-set, and removes the
-//! copy. No clock has a part in this, so it does not matter how late any of them is, nor who stands
-//! still meanwhile. A delete that the warm server does not take goes to the spool, for both in this
-//! order; where that cannot be, it fails.
+//! A copy is old if its get preceded the delete in the warm cluster. The cold cluster's delete then
+//! comes either between token and lease-set, and voids the token, or after the lease-set, and
+//! removes the copy. No clock is involved, so delays and pauses of any participant do not matter. A
+//! delete that the warm server does not execute goes to the spool, for both in this order; if it
+//! cannot be spooled, it fails.
 //!
-//! **A hold-off** (`hold_off`) is the paper's: deletes go to the cold cluster alone and refuse
-//! `add` for so long, which is how copies come. The warm cluster's own delete has to come within
-//! that time, and a copy takes less; two seconds are the paper's.
+//! **A hold-off** (`hold_off`) is the paper's method: deletes go only to the cold cluster and
+//! refuse `add`, the command of copies, for a time. The warm cluster's own delete must come within
+//! that time, and a copy must take less; the paper uses two seconds.
 //!
-//! If a copy is refused, the cold cluster is asked again, and if it still has nothing the reply is
-//! a miss, so that the client reads the database. Sets go to the cold cluster alone.
+//! If a copy is refused, the cold cluster is asked again. If it still has no value, the reply is a
+//! miss, so that the client reads the database. Sets go only to the cold cluster.
 
 use std::sync::Arc;
 
@@ -39,25 +39,25 @@ use upstream::{Command, Outcome, OwnedReply, Request};
 /// Fills a cold cluster from a warm one.
 #[derive(Debug)]
 pub struct WarmUpRoute {
-    /// The cluster that has the data.
+    /// The cluster with the data.
     pub warm: RouteRef,
-    /// The one that is to have it.
+    /// The cluster to fill.
     pub cold: RouteRef,
-    /// Lifetime of copies, in seconds; 0 is for ever.
+    /// Lifetime of copies, in seconds; 0 is forever.
     pub exptime: i64,
-    /// Copies live as long as what they are copies of; `exptime` counts where the warm cluster does
-    /// not say.
+    /// Copies live as long as their originals; `exptime` applies if the warm cluster does not
+    /// report that.
     pub keeps_ttl: bool,
-    /// Seconds for which a delete refuses copies; 0 is none. The cold cluster's servers must know
-    /// it (ours do).
+    /// Seconds for which a delete refuses copies; 0 is none. The cold cluster's servers must
+    /// support it (ours do).
     pub hold_off: i64,
     /// Copies take a token, and deletes go to the warm cluster first. The cold cluster's servers
-    /// must know leases (ours do).
+    /// must support leases (ours do).
     pub leases: bool,
 }
 
 impl WarmUpRoute {
-    /// A delete as the cold cluster is to have it; one with a hold-off of its own stays as it is.
+    /// A delete for the cold cluster. One that already has a hold-off stays as it is.
     async fn delete_held_off(&self, cx: &Arc<Context>, mut request: Request<'_>) -> OwnedReply {
         let mut words = request.words.to_vec();
         if request.op == Command::Delete {
@@ -73,7 +73,7 @@ impl WarmUpRoute {
         self.cold.route(cx, Request { words: &words, ..request }).await
     }
 
-    /// A delete in both clusters, in the cold one at once and once more behind the warm one.
+    /// Deletes in both clusters: in the cold one at once, and again after the warm one.
     async fn delete_in_order(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let plain = Request { unkept: true, ..deletes::plain(&request) };
         let both = vec![self.warm.route(cx, plain), self.cold.route(cx, request)];
@@ -89,8 +89,8 @@ impl WarmUpRoute {
         if is_told { early } else { late }
     }
 
-    /// Keeps the delete for the warm server and then the cold one. False where it cannot be said
-    /// which those are, or nothing is kept.
+    /// Keeps the delete for the warm server and then the cold one. Returns false if these are
+    /// unknown, or if no deletes are kept.
     async fn keep(&self, cx: &Arc<Context>, request: &Request<'_>) -> bool {
         if !cx.keeps_deletes() {
             return false;
@@ -108,7 +108,7 @@ impl WarmUpRoute {
     }
 
     async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        // A get whose miss is to be filled with a token asks for it at once.
+        // A get whose miss will be filled with a token requests it at once.
         let is_lease = self.leases && request.op == Command::Get;
         let op = if is_lease { Command::LeaseGet } else { request.op };
         let mut missed = self.cold.route(cx, Request { op, ..request }).await;
@@ -126,8 +126,7 @@ impl WarmUpRoute {
                 return missed;
             }
         }
-        // Somebody else fills the key. Who cannot be told to wait is shown what the warm cluster
-        // has.
+        // Another client fills the key. A client that cannot wait gets the warm cluster's value.
         let waits = token == Some(HOT_MISS);
         if waits && !is_lease {
             return missed;
@@ -139,7 +138,7 @@ impl WarmUpRoute {
         if waits {
             return found;
         }
-        // A hold-off refuses what is added, not who has a token.
+        // A hold-off refuses adds, not stores with a token.
         let token = token.filter(|_| self.leases || self.hold_off == 0);
         let copy = Request {
             flags: found.flags,
@@ -157,12 +156,12 @@ impl WarmUpRoute {
         if request.op == Command::LeaseGet {
             return missed;
         }
-        // The cas unique, the flags of a meta command, or somebody else's value: as the cold
-        // cluster has it now.
+        // The cas unique, the flags of a meta command, or another client's value: the cold
+        // cluster's current answer.
         self.cold.route(cx, request).await
     }
 
-    /// What the warm cluster has, and how long a copy of it is to live.
+    /// The warm cluster's value, and the lifetime of a copy.
     async fn warm_value(
         &self,
         cx: &Arc<Context>,

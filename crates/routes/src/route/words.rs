@@ -5,7 +5,7 @@ pub(super) fn find(words: &[u8], letter: u8) -> Option<&[u8]> {
     split(words).find(|word| word.first() == Some(&letter))
 }
 
-/// The others than those that go.
+/// The words without those for which `goes` is true.
 pub(super) fn without(words: &[u8], goes: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let left: Vec<&[u8]> = split(words).filter(|word| !goes(word)).collect();
     left.join(&b' ')

@@ -1,4 +1,4 @@
-//! Workers as a router has them, in simulated time: see the crate `simulation`.
+//! A router's workers in simulated time; see the crate `simulation`.
 
 mod recovery;
 mod shape;

@@ -1,4 +1,4 @@
-//! Recovery after troubles: a server that was knocked out is asked in time, and not too often.
+//! Recovery after troubles: a knocked-out server is probed in time, and not too often.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use simulation::handshake::{self, Rules};
 use simulation::{Net, Server, Trouble, now_us, system};
 use upstream::{Command, Failure, Settings, Tls, micros};
 
-/// Who was knocked out is back two probe intervals after the last trouble, and when what was asked
-/// in it has timed out as well, everything is as if there had been none.
+/// Asserts full recovery: two probe intervals after the last trouble, knocked-out servers are back.
+/// Once their requests have timed out as well, the troubles have no further effect.
 pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
     let mut missed = world.knocked_out();
     system::with(Net::heal);
     let lag_us = world.shape.lag_us as u64 * 4;
-    // What is under way before a question can be asked, a handshake or a login, has its own time.
+    // A handshake or a login that precedes a request has its own time limit.
     let awaits_login = world.shape.rules.tls.is_some() || world.shape.rules.has_login;
     let opening = if awaits_login { world.shape.time_to_open() } else { Duration::ZERO };
     let until_us = now_us() + micros(world.shape.settings.probe_max * 2 + opening) + lag_us;
     while !missed.is_empty() {
         assert!(now_us() < until_us, "not back in time: {missed:?}");
         world.turn(until_us, |_| {});
-        // Who was back may be knocked out again by what was asked before.
+        // Earlier requests may knock a recovered server out again.
         let now_out = world.knocked_out();
         missed.retain(|one| now_out.contains(one));
     }
     let Settings { timeout, connect_retries, probe_max, .. } = world.shape.settings;
     let connect_timeout = world.shape.time_to_open() * (1 + connect_retries);
     let lag = Duration::from_micros(world.shape.lag_us as u64) * 4;
-    // A probe may be a tenth late, and must wait for what times out before it; packets take up to a
+    // A probe may be a tenth late, and must wait for the timeouts before it; packets take up to a
     // millisecond.
     let held = Duration::from_millis(2);
     world.rest(held + timeout.max(connect_timeout) + probe_max * 22 / 10 + lag);
@@ -48,11 +48,11 @@ pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
     assert_eq!(homes(world), *before, "keys are elsewhere than before");
 }
 
-/// Which keys each server is asked for.
+/// The keys requested from each server.
 pub(super) type Homes = Vec<BTreeSet<Vec<u8>>>;
 
-/// Every worker asks for the same keys, and has answers, as long as nothing is late, not even the
-/// workers themselves.
+/// Every worker requests the same keys, and gets answers, as long as nothing is late, including the
+/// workers.
 pub(super) fn homes(world: &mut World) -> Homes {
     let asked = |one: &mut Server| std::mem::take(&mut one.asked);
     let lag_us = std::mem::replace(&mut world.clock.lag_us, 0);
@@ -70,13 +70,13 @@ pub(super) fn homes(world: &mut World) -> Homes {
     let failures: Vec<_> = world.workers.iter().map(|one| one.calls.last_failure).collect();
     assert_eq!(world.failed(), failed, "all is well, but: {failures:?}");
     let mut homes: Homes = system::with(|net| net.servers_mut().map(asked).collect());
-    // What was given up before may come late.
+    // Answers to abandoned requests may come late.
     homes.iter_mut().for_each(|keys| keys.retain(|key| key.starts_with(b"k:home")));
     homes
 }
 
-/// One server and one worker on a quiet machine, which ask for one key. A probe every ten
-/// milliseconds, and an answer may take ten times as long.
+/// One server and one worker on a quiet machine, with one key. It probes every ten milliseconds,
+/// and an answer may take ten times as long.
 fn alone(connect_timeout: Duration) -> World {
     let mut rng = Rng::new(1);
     let settings = Settings {
@@ -98,8 +98,8 @@ fn alone(connect_timeout: Duration) -> World {
 }
 
 impl World {
-    /// Microseconds until a get is answered; asked again at once when it fails, as long as
-    /// `most_us` says.
+    /// Returns the microseconds until a get is answered. A failed get is repeated at once, for at
+    /// most `most_us`.
     fn found_after_us(&mut self, most_us: u64) -> Option<u64> {
         let (begin_us, answered) = (now_us(), self.answered());
         while self.answered() == answered {
@@ -116,7 +116,7 @@ impl World {
     }
 }
 
-/// The system sends again after a second; who waits for the connection would have to wait as long.
+/// The system resends after a second; without probes, the connection would take as long.
 #[test]
 fn a_lost_packet_of_a_connection_costs_one_interval() {
     let mut world = alone(Duration::from_millis(900));
@@ -125,7 +125,7 @@ fn a_lost_packet_of_a_connection_costs_one_interval() {
     system::with(Net::heal);
     let took_us = world.found_after_us(u64::MAX / 2);
     assert!(took_us.is_some_and(|us| us < 15_000), "{took_us:?}");
-    // Nobody was out: what was asked first has its answer.
+    // No server was out: the first request has its answer.
     assert_eq!(world.failed(), 0);
     assert_eq!(world.registry.report()[0].tko_count, 0);
 }
@@ -144,7 +144,7 @@ fn who_is_out_is_dialed_once_an_interval_and_is_back_within_two() {
     assert!(took_us.is_some_and(|us| us <= 20_000), "{took_us:?}");
 }
 
-/// Keys of a server that fails are others' until it is tried again: no more fail than are tries.
+/// Other servers have the keys of a failed server until it is tried again. Only the tries fail.
 #[test]
 fn who_is_ejected_costs_its_tries_alone() {
     const TRIES: u32 = 2;
@@ -159,14 +159,14 @@ fn who_is_ejected_costs_its_tries_alone() {
         world.rest(Duration::from_millis(1));
     }
     let (answered, failed) = (world.answered(), world.failed());
-    // Fifty milliseconds, and then as long as it takes to ask for its keys as often.
+    // Fifty milliseconds, and then as long as the same number of requests for its keys takes.
     assert!((u64::from(TRIES)..=u64::from(TRIES) * 21).contains(&failed), "{failed} failed");
     assert!(answered > 900, "{answered} answered");
     assert_all_is_well(&mut world, &before);
 }
 
-/// What was asked may have been done: who fails over after refused connections alone must not do it
-/// again.
+/// A sent request may have been executed, so a failover that covers only refused connections must
+/// not repeat it.
 #[test]
 fn a_spoiled_record_is_no_refused_connection() {
     let quiet = alone(Duration::from_millis(100)).shape;
@@ -182,7 +182,7 @@ fn a_spoiled_record_is_no_refused_connection() {
     assert_eq!(world.workers[0].calls.last_failure, Some(Failure::RemoteError));
 }
 
-/// Longer than the time between two probes is not too long.
+/// A delay longer than the probe interval is allowed.
 #[test]
 fn a_server_far_away_comes_back_as_well() {
     let mut world = alone(Duration::from_millis(100));
@@ -190,8 +190,7 @@ fn a_server_far_away_comes_back_as_well() {
     system::with(|net| net.begin(0, Trouble::Dead, 300_000));
     assert_eq!(world.found_after_us(300_000), None);
     system::with(Net::heal);
-    // Two ways there and back, of the connection and of the question, twice: of the probe, and of
-    // the get.
+    // Two round trips, of the connection and of the request, twice: for the probe, and for the get.
     let took_us = world.found_after_us(u64::MAX / 2);
     assert!(took_us.is_some_and(|us| us < 20_000 + 4 * 41_000), "{took_us:?}");
     let failed = world.failed();

@@ -1,4 +1,4 @@
-//! The shape that a seed gives to a run of the workers: protocol, routes, limits, commands.
+//! The shape of a run of the workers, chosen by a seed: protocol, routes, limits, commands.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use testkit::Rng;
 use simulation::handshake::{self, Rules};
 use upstream::{Command, LOGIN_PATIENCE, Login, Settings, Tls, Waiting, Window};
 
-/// What a seed makes of a run.
+/// The parameters of a run.
 pub(super) struct Shape {
     pub(super) servers: usize,
     pub(super) workers: u32,
     pub(super) is_binary: bool,
     pub(super) has_udp: bool,
-    /// What servers want before they listen.
+    /// The servers' requirements before they accept requests.
     pub(super) rules: Rules,
-    /// A server that fails is left out: after this number of failures, and for how long.
+    /// Ejects a failing server: after this number of failures, and for this time.
     pub(super) ejects: Option<(u32, Duration)>,
-    /// Some servers are asked when others fail: what, and after which failures.
+    /// Some servers take over from failing ones.
     pub(super) fails_over: bool,
     pub(super) window: Option<(Window, Waiting)>,
     pub(super) settings: Settings,
     pub(super) lag_us: usize,
     pub(super) calls: u64,
-    /// Some of the commands: with few, the same meet more often.
+    /// Some of the commands. With few, the same ones meet more often.
     pub(super) ops: Vec<Command>,
     pub(super) keys: usize,
 }
@@ -33,7 +33,7 @@ impl Shape {
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let ms = |count: usize| Duration::from_millis(count as u64);
         let timeout = ms(5 + rng.below(40));
-        // Shorter ones leave a probe that is lost behind its connection its whole time.
+        // A shorter one would leave a probe that is lost behind its connection its whole time.
         let probe_max = timeout.max(ms(10 + rng.below(40)));
         let is_binary = rng.one_in(3);
         let has_udp = !is_binary && rng.one_in(4);
@@ -78,8 +78,8 @@ impl Shape {
         }
     }
 
-    /// Updates go on to other servers only after failures that say that they have not been sent:
-    /// what must not be done twice is not.
+    /// Updates fail over only after failures that prove that they were not sent, so no update runs
+    /// twice.
     pub(super) fn configuration(&self) -> (&str, String) {
         match self.ejects {
             Some((limit, retry)) => ("n.yml", self.of_twemproxy(limit, retry)),
@@ -125,13 +125,13 @@ impl Shape {
         )
     }
 
-    /// How long it takes at the most until a connection can be used, or is given up.
+    /// The maximum time until a connection is usable or given up.
     pub(super) fn time_to_open(&self) -> Duration {
         let patience = if self.rules.has_login { LOGIN_PATIENCE } else { Duration::ZERO };
         self.settings.connect_timeout + patience
     }
 
-    /// How long a call takes at the most, in microseconds; `None`: it may wait for the window.
+    /// The maximum time of a call in microseconds; `None`: it may wait for the window.
     pub(super) fn limit_us(&self) -> Option<u64> {
         let Settings { timeout, connect_retries, udp_gets, .. } = self.settings;
         let connect_timeout = self.time_to_open();
@@ -148,7 +148,7 @@ impl Shape {
     }
 }
 
-/// Gets are asked most, since they share lines.
+/// Gets are most frequent, since they share lines.
 const OPS: [Command; 24] = [
     Command::Get,
     Command::Get,

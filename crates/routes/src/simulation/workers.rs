@@ -1,5 +1,5 @@
-//! Workers as a router has them: each a core with requests in and replies out, sharing what is
-//! known of the servers.
+//! A router's workers: each is a core that takes requests and gives replies. They share the state
+//! of the servers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use upstream::{
     Address, Command, Failure, Outcome, Registry, Reply, Request, Sink, Ticket, Upstream,
 };
 
-/// What was asked.
+/// A request.
 struct Call {
     number: u64,
     op: Command,
@@ -25,13 +25,13 @@ struct Call {
     due_us: Option<u64>,
 }
 
-/// What one worker was asked and has not answered, and what became of the rest.
+/// One worker's unanswered requests, and the results of the others.
 #[derive(Default)]
 pub(super) struct Calls {
     open: BTreeMap<Ticket, Call>,
     answered: u64,
     failed: u64,
-    /// The last failure, and a digest of everything that was answered, and when.
+    /// The last failure, and a digest of all answers and their times.
     pub(super) last_failure: Option<Failure>,
     digest: u64,
 }
@@ -56,7 +56,7 @@ impl Sink for Calls {
 }
 
 impl Call {
-    /// It is an answer to this call, and tells nothing that belongs to another.
+    /// Asserts that the reply answers this call, and reveals no other call's data.
     fn check(&self, reply: &Reply<'_>) {
         let (op, key) = (self.op, &self.key[..]);
         let fits = match reply.outcome {
@@ -163,8 +163,8 @@ impl World {
         Self { shape, clock, registry, workers, next: 1 }
     }
 
-    /// Time passes, at the most until `until_us`, and everybody has a turn; `ask` comes in its
-    /// middle.
+    /// Advances the time to at most `until_us`, and gives each participant a turn; `ask` runs in
+    /// its middle.
     pub(super) fn turn(&mut self, until_us: u64, ask: impl FnOnce(&mut Self)) {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
         let due: Vec<Option<Instant>> =
@@ -176,14 +176,14 @@ impl World {
             worker.core.settle(&mut worker.calls);
         }
         for report in self.registry.report() {
-            // And one probe each. What UDP cannot answer is asked by TCP whatever waits there.
+            // And one probe each. TCP takes over from UDP regardless of its queue.
             let most = (self.shape.settings.pending_max as u64 + 1) * u64::from(self.shape.workers);
             let is_bounded = self.shape.has_udp || report.totals.pending <= most;
             assert!(is_bounded, "{} wait", report.totals.pending);
         }
     }
 
-    /// Nobody asks for so long.
+    /// Lets time pass without requests.
     pub(super) fn rest(&mut self, time: Duration) {
         let until_us = now_us() + u64::try_from(time.as_micros()).unwrap_or(0);
         while now_us() < until_us {
@@ -214,7 +214,7 @@ impl World {
         self.workers[worker].ask(&request, number, due_us);
     }
 
-    /// Everything that must not be done twice was done once at the most.
+    /// Asserts that each command that must not run twice ran at most once.
     fn check_servers(&self) {
         let unauthenticated =
             system::with(|net| net.servers().map(|one| one.unauthenticated).sum::<u64>());
@@ -254,7 +254,7 @@ fn words(op: Command, number: u64) -> String {
     }
 }
 
-/// Answers how many calls were answered, how many failed, and a digest of the whole run.
+/// Returns the number of answered calls, of failed calls, and a digest of the whole run.
 fn run(seed: u64) -> (u64, u64, u64) {
     let mut world = World::new(seed);
     let homes = recovery::homes(&mut world);
