@@ -1,9 +1,10 @@
-//! Multigets of many keys over many servers, by UDP, with windows of several widths (figure 4 of
-//! the paper).
+//! Multigets of many keys over many servers, by UDP, with several window widths (figure 4 of the
+//! paper).
 //!
 //! `incast ADDRESS:FIRST_PORT SERVERS KEYS VALUE_BYTES ROUNDS WINDOW..`, where a window is a number
-//! or `adaptive`. For each: how long a multiget takes until its last key is there or lost, and how
-//! many keys were lost. `cargo xtask bench window` makes the servers and the link.
+//! or `adaptive`. For each window it prints how long a multiget takes until its last key has
+//! arrived or is lost, and how many keys were lost. `cargo xtask bench window` makes the servers
+//! and the link.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement stops where it fails")]
 
 use std::net::SocketAddr;
@@ -42,7 +43,7 @@ impl Got {
     }
 }
 
-/// By the number in the key.
+/// Chooses by the number in the key.
 #[derive(Debug)]
 struct ByNumber(Vec<RouteRef>);
 
@@ -84,7 +85,7 @@ fn core(first: SocketAddr, servers: u16, window: Option<Window>) -> Core {
     core.unwrap()
 }
 
-/// Asks all, and waits for all.
+/// Asks for all keys, and waits for all answers.
 fn round(core: &mut Core, keys: &[String], op: Command, value: &[u8]) -> (Duration, Got) {
     let (began, mut got) = (Instant::now(), Got::default());
     core.turn(began);

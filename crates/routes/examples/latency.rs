@@ -1,9 +1,9 @@
-//! The latency of a get: by UDP straight from the library, by TCP through a router, and the ways
-//! between (figure 3 of the paper).
+//! The latency of a get: by UDP directly from the library, by TCP through a router, and the
+//! combinations (figure 3 of the paper).
 //!
-//! `latency [NAME=ADDRESS[/udp]].. [--gets N]`: asks the ways in turn, one get at a time, and
-//! prints mean, median, p95 and p99 of each in microseconds. `cargo xtask bench udp` starts what it
-//! needs.
+//! `latency [NAME=ADDRESS[/udp]].. [--gets N]`: asks each path in turn, one get at a time, and
+//! prints mean, median, p95 and p99 of each in microseconds. `cargo xtask bench udp` starts
+//! everything it needs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement stops where it fails")]
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use routes::route::DestinationRoute;
 use routes::{Core, Submitted, Tree};
 use upstream::{Command, Outcome, Registry, Reply, Request, Settings, Sink, Ticket, Upstream};
 
-/// Keys that are asked for, and the bytes of each value.
+/// The number of keys, and the bytes of each value.
 const KEYS: usize = 1000;
 const VALUE_BYTES: usize = 100;
 

@@ -1,5 +1,5 @@
-//! The memory of what routes do behind a reply is bounded: copies for shadows are dropped,
-//! everything else waits, and no delete is lost.
+//! The memory of routes' work behind a reply is bounded: copies for shadows are dropped, everything
+//! else waits, and no delete is lost.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -18,7 +18,7 @@ use upstream::{Command, Event, Outcome};
 
 const VALUE_BYTES: usize = 100_000;
 
-/// A server that answers nothing until it is let go.
+/// A server that answers nothing until it is released.
 struct Slow {
     server: Scripted,
     is_free: Arc<AtomicBool>,
@@ -36,7 +36,7 @@ impl Slow {
         let server = Scripted::new(move |text| {
             let mut rest = rest.lock().unwrap();
             rest.push_str(text);
-            // Whole lines alone count: values have none.
+            // Only whole lines count: values have none.
             let end = rest.rfind("\r\n").map_or(0, |end| end + 2);
             let lines: String = rest.drain(..end).collect();
             let mut replies = String::new();
@@ -70,7 +70,7 @@ impl Slow {
     }
 }
 
-/// A worker over the pools `A` and `B`, which has `bytes` for what goes on behind replies.
+/// A worker over the pools `A` and `B`, with `bytes` for work behind replies.
 fn rig(a: SocketAddr, b: SocketAddr, route: &str, bytes: usize) -> (Rig, Arc<AsideBudget>) {
     let text = format!(
         r#"{{"pools": {{"A": {{"servers": ["{a}"]}}, "B": {{"servers": ["{b}"]}}}},

@@ -1,4 +1,4 @@
-//! Servers that lie, are silent, slow, or gone: only their own requests suffer, and for a bounded
+//! Servers that lie, or are silent, slow or gone: only their own requests suffer, and for a bounded
 //! time.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -17,7 +17,7 @@ use testkit::faulty_server::value_of;
 use testkit::{Fault, FaultyServer};
 use upstream::{Command, Failure, Login, Outcome, Protocol, Request, Settings, State};
 
-/// Keys that begin with `bad` go to the one, the others to the other.
+/// Keys with the prefix `bad` go to the bad server, the others to the good one.
 fn two(settings: Settings, bad: &Scripted, good: &Scripted) -> Rig {
     let rig = Rig::new(settings, |servers| {
         let policies = vec![(b"bad".to_vec(), servers.at(bad.address))];
@@ -73,7 +73,7 @@ fn a_lie_fails_its_own_requests_and_closes() {
 
 #[test]
 fn an_answer_that_nobody_asked_for_closes() {
-    // The second answer is unsolicited, and lies in wait for the next request.
+    // The second answer is unsolicited, and must not reach the next request.
     let bad = Scripted::new(|asked| {
         let own = values_of(asked.lines().next().unwrap());
         Some(format!("{own}VALUE bad9 0 6\r\nstolen\r\nEND\r\n"))
@@ -111,7 +111,7 @@ fn a_late_answer_is_nobodys() {
     rig.eventually("it is asked", |_| heard.load(Ordering::SeqCst));
     rig.pass(quick().timeout);
     assert_eq!(rig.reply(first).outcome, Outcome::Failed(Failure::Timeout));
-    // The answer for bad1 comes while others wait for theirs.
+    // The answer for bad1 comes while other requests wait for theirs.
     let second = rig.submit(&Request::new(Command::Get, b"bad2"));
     late.store(true, Ordering::SeqCst);
     assert_eq!(rig.reply(second).value, b"bad2");
@@ -166,7 +166,7 @@ fn comes_back(rig: &mut Rig, key: &str) {
 
 #[test]
 fn a_refused_connection_knocks_out_at_once_and_a_restart_ends_it() {
-    // Bound, and not listened to: nobody else gets the port.
+    // Bound, but not listening: no other program gets the port.
     let flags = rustix::net::SocketFlags::CLOEXEC;
     let (family, kind) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
     let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
@@ -187,7 +187,7 @@ fn a_refused_connection_knocks_out_at_once_and_a_restart_ends_it() {
 fn nothing_is_asked_twice() {
     let count = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&count);
-    // Takes the request, and goes away.
+    // Reads the request, and closes the connection.
     let bad = Scripted::new(move |asked| {
         seen.fetch_add(u32::try_from(asked.matches("incr").count()).unwrap(), Ordering::SeqCst);
         None
@@ -244,14 +244,14 @@ fn answers_come_in_any_pieces() {
     assert!(totals.writes < 20, "1001 requests in {} writes", totals.writes);
 }
 
-/// Ten thousand questions, twenty of which reach the server in one line, of which it answers one in
-/// ten with a lie: a value is its own key's, or there is none. Time passes only when the faulty has
-/// said that it is silent for longer than anyone waits.
+/// Sends ten thousand requests, twenty per turn in one line to the server, which answers one in ten
+/// with a lie: a value is its own key's, or there is none. Time passes only when the faulty server
+/// reports a silence that exceeds every timeout.
 #[test]
 fn whatever_a_server_tells_no_answer_is_anothers() {
     let faulty = FaultyServer::start(&Fault::ALL, 10, Duration::from_millis(50));
     let (found, failed) = question(&faulty, quick());
-    // Of ten lies seven fail a whole line.
+    // Seven of ten lies fail a whole line.
     assert!(
         faulty.faults() == 50 && found >= 5000 && failed >= 700,
         "{} lies, {found} found, {failed} failed",
@@ -259,9 +259,9 @@ fn whatever_a_server_tells_no_answer_is_anothers() {
     );
 }
 
-/// Servers that lie in packets, any of which may be a lie. A lie ends its connection, so at the
-/// most the twenty of its turn are lost: there are at least (500 - L) * 20 packets, where L lies
-/// were told, of which at least seven in ten fail somebody.
+/// Servers that lie in packets, any of which may be a lie. A lie ends its connection, so at most
+/// the twenty requests of its turn are lost. With L lies, there are at least (500 - L) * 20
+/// packets, and at least seven in ten lies fail a request.
 #[test]
 fn whatever_a_server_tells_in_packets_no_answer_is_anothers() {
     let faulty = FaultyServer::start(&Fault::ALL, 199, Duration::from_millis(50));
@@ -274,7 +274,7 @@ fn whatever_a_server_tells_in_packets_no_answer_is_anothers() {
     );
 }
 
-/// Asks in 500 turns for twenty keys each; how many were found, and how many failed.
+/// Asks for twenty keys in each of 500 turns; returns how many were found, and how many failed.
 fn question(faulty: &FaultyServer, settings: Settings) -> (u32, u32) {
     let timeout = settings.timeout;
     let mut rig = Rig::new(settings, |servers| servers.at(faulty.addr())).freeze();
@@ -314,7 +314,7 @@ fn question(faulty: &FaultyServer, settings: Settings) -> (u32, u32) {
     (found, failed)
 }
 
-/// Servers refuse late, on purpose: ours after a second, which is the time for a connection.
+/// Servers refuse late on purpose: ours after a second, which is the time for a connection.
 #[test]
 fn a_login_that_is_refused_late_is_told_as_refused() {
     let (heard, hears) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! BlackholeRoute: requests that match go nowhere, whichever protocol they came by.
+//! BlackholeRoute: matching requests go nowhere, in every protocol.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Routes over no child, one and several: what has no child answers, and a request never ends the
+//! Routes over no child, one and several: a missing child answers, and a request never ends the
 //! program.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 

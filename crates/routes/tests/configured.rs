@@ -1,5 +1,4 @@
-//! Routes as a configuration makes them, over real servers: where each request goes, and what comes
-//! back.
+//! Routes built from a configuration, over real servers: the server of each request, and its reply.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -60,8 +59,7 @@ fn a_big_value_is_kept_in_pieces() {
     assert_eq!(cluster.rig.store(Command::Set, &long, &value), failed);
 }
 
-/// Below a choice by client, host or part of the key, everything that is stored of one value is
-/// where the key is.
+/// Below a choice by client, host or part of the key, all pieces of a value are where the key is.
 #[test]
 fn pieces_take_the_ways_of_their_key() {
     let value: String = ('a'..='z').cycle().take(1050).collect();
@@ -118,7 +116,7 @@ fn pieces_are_hashed_as_their_key_is() {
     }
 }
 
-/// What a route asks besides goes where the request goes.
+/// Additional requests of a route go to the same place as the request.
 #[test]
 fn copies_take_the_ways_of_their_request() {
     let near = r#"{"type": "OriginalClientHashRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
@@ -199,7 +197,7 @@ fn staging_follows_the_warm_cluster_which_answers() {
     assert_eq!(ttl(&mut cluster.direct[1], b"old"), " t-1");
     let left: i64 = ttl(&mut cluster.direct[1], b"short")[2..].parse().unwrap();
     assert!((480..=500).contains(&left), "{left} s");
-    // What the new cluster has is not overwritten.
+    // The new cluster's own items are not overwritten.
     assert_eq!(cluster.direct[1].store(Command::Set, "k", "own"), Outcome::Stored);
     cluster.has("k", Some("v"));
     assert_eq!(cluster.on(1, "k").as_deref(), Some("own"));
@@ -238,7 +236,7 @@ fn l1_notes_misses_and_looks_again() {
     cluster.comes_to(0, "far", "v");
 }
 
-/// With and without the value, and with a lease, which is the small one's.
+/// With and without the value, and with a lease, which belongs to the small one.
 #[test]
 fn a_meta_get_looks_into_l2_as_a_get_does() {
     let route = r#"{"type": "L1L2CacheRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B",
@@ -258,7 +256,7 @@ fn a_meta_get_looks_into_l2_as_a_get_does() {
     cluster.comes_to(0, "k1", "v");
     cluster.comes_to(0, "k2", "v");
     assert_eq!(cluster.direct[0].ask(&Request::new(Command::Get, b"k1")).flags, 9);
-    // Who creates the item in L1 is to fill it.
+    // The client that creates the item in L1 will fill it.
     let (won, value) = meta(&mut cluster.rig, "k3", b"v N30");
     assert_eq!((won, value.as_str()), (code(MetaCode::Va), ""));
     assert_eq!(meta(&mut cluster.rig, "absent", b"v").0, code(MetaCode::En));
@@ -274,7 +272,7 @@ fn a_cold_server_gets_its_share_back_by_its_hit_rate() {
     for _ in 0..10 {
         cluster.has("k", None);
     }
-    // Not one of ten was a hit, so all go to the failover; a set does not.
+    // Fewer than one in ten was a hit, so all go to the failover; a set does not.
     cluster.has("k", Some("spare"));
     cluster.set("k", "own");
     assert_eq!(cluster.on(0, "k").as_deref(), Some("own"));
@@ -283,7 +281,7 @@ fn a_cold_server_gets_its_share_back_by_its_hit_rate() {
 
 #[test]
 fn a_hot_shard_has_several_names() {
-    // The rig's host has number 7, so of three names the second is its own.
+    // The rig's host has number 7, so it uses the second of three names.
     let route = r#"{"type": "PoolRoute", "pool": "A", "shard_splits": {"17": 3}}"#;
     let mut cluster = Cluster::new(1, route);
     assert_eq!(cluster.direct[0].store(Command::Set, "a:17aa:k", "own"), Outcome::Stored);
@@ -417,7 +415,7 @@ fn a_delay_may_be_longer_than_time_lasts() {
     assert!(!cluster.rig.has_reply(ticket));
 }
 
-/// Whatever a route makes of a key: clients match replies by it.
+/// Whatever a route makes of a key, clients match replies by their own.
 #[test]
 fn a_meta_reply_has_the_key_that_was_asked() {
     let split = r#"{"type": "KeySplitRoute", "destination": "PoolRoute|A", "replicas": 3,
@@ -453,7 +451,7 @@ fn a_meta_reply_has_the_key_that_was_asked() {
             );
             let facts = ask(Command::MetaDebug, "", base64).1;
             assert!(facts.starts_with(&format!(" {key} exp=")), "{route}: {facts}");
-            // Of another name there may be nothing.
+            // Another name may have no item.
             assert_eq!(
                 ask(Command::MetaDelete, "k", base64).1,
                 told(MetaCode::Nf, "").1,
@@ -486,8 +484,8 @@ fn the_next_server_is_the_same_for_the_same_key() {
     for number in 0..30 {
         let key = format!("k{number}");
         cluster.set(&key, "v");
-        // mcrouter's rule by hand: salts 2, 3, ... until a child that was not tried; 0 was, and so
-        // is 1, the first place of the dead pool.
+        // mcrouter's rule, computed here: salts 2, 3, ... until an untried child. 0 was tried, and
+        // so was 1, the first place of the dead pool.
         let child = (2..100)
             .map(|salt: u32| placement.pick_salted(key.as_bytes(), salt.to_string().as_bytes()))
             .find(|child| *child > 1)
@@ -517,16 +515,16 @@ fn tries_that_fail_are_counted() {
     };
     assert_eq!(stored(policy("timeout", 1, "")), 0);
     assert_eq!(stored(policy("timeout", 3, "")), 20);
-    // Some keys come to the one that fails first, and are not tried a third time.
+    // Some keys come to the child that fails first, and get no third try.
     let some = stored(policy("timeout", 2, ""));
     assert!((1..20).contains(&some), "{some}");
     assert_eq!(stored(policy("timeout", 1, r#""timeout", "local_error""#)), 20);
-    // A knocked-out server was not asked, so it is no try.
+    // A knocked-out server received no request, so it does not count as a try.
     assert_eq!(stored(policy("tko", 1, "")), some);
 }
 
-/// The first child is asked first, whatever it did; the second try is the one with the fewest
-/// failures in a row, and among equals the one that stands first.
+/// The first child is always tried first. The second try is the child with the fewest consecutive
+/// failures, and among equals the first in order.
 #[test]
 fn who_failed_least_of_late_is_next() {
     let route = r#"{"type": "FailoverRoute",
@@ -584,7 +582,7 @@ fn load_is_spread_and_failures_go_elsewhere() {
     }
 }
 
-/// The tree is rebuilt, and what ran in the old one ends there.
+/// The tree is rebuilt, and requests in the old one end there.
 #[test]
 fn sleepers_outlive_their_tree() {
     let route =
@@ -598,7 +596,7 @@ fn sleepers_outlive_their_tree() {
     assert_eq!(cluster.rig.reply(ticket).outcome, Outcome::NotFound);
 }
 
-/// What a variable of the file says stands in place of weights and of shadowed fractions.
+/// Variables of the file replace weights and shadowed fractions.
 #[test]
 fn variables_give_weights_and_fractions() {
     let weighted = r#"{"type": "PoolRoute", "pool": "all", "hash": {"hash_func": "WeightedCh3Rv", "weights_rv": "w"}}"#;
@@ -661,8 +659,7 @@ fn a_failover_tag_may_have_a_name() {
     assert_eq!(cluster.on(0, "k|#|:failover=gutter").as_deref(), Some("v"));
 }
 
-/// A server that is knocked out is asked all the same, if as many of its pool are as the tracker
-/// says.
+/// A knocked-out server gets requests anyway if the tracker's number of its pool is out.
 #[test]
 fn a_pool_with_a_tracker_fails_open() {
     let tracker =

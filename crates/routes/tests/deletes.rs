@@ -1,4 +1,4 @@
-//! Deletes that failed, and what others are told of their server until they are executed.
+//! Failed deletes, and the answers to gets of their server until they are executed.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -19,7 +19,7 @@ use spool::{Fsync, Spool};
 use testkit::Server;
 use upstream::{Address, Command, Failure, Outcome, Protocol, Registry, Request, Settings};
 
-/// A server that has an old value, and takes deletes while the flag is set.
+/// A server that has an old value, and executes deletes while the flag is set.
 fn old(takes: &Arc<AtomicBool>) -> Scripted {
     let now = Arc::clone(takes);
     Scripted::new(move |asked| {
@@ -33,7 +33,7 @@ fn old(takes: &Arc<AtomicBool>) -> Scripted {
     })
 }
 
-/// The rig's deletes for these servers that fail are kept in the folder.
+/// Keeps failed deletes of the rig for these servers in the folder.
 fn keeping(rig: &Rig, folder: &Path, holds_gets: bool, servers: &[&Scripted]) -> Spooler {
     let settings = spool::Settings { fsync: Fsync::Never, ..spool::Settings::default() };
     let spool = Spool::open(folder, settings).unwrap();
@@ -49,7 +49,7 @@ fn keeping(rig: &Rig, folder: &Path, holds_gets: bool, servers: &[&Scripted]) ->
     spooler
 }
 
-/// The one delete that was kept is executed in the end, and the server is asked for values again.
+/// Asserts that the one kept delete is executed in the end, and that the server gets gets again.
 #[track_caller]
 fn executed(rig: &mut Rig, spooler: Spooler, folder: &Path) {
     rig.eventually("it is asked again", |rig| rig.get("k") == Ok(Some("old".to_owned())));
@@ -58,7 +58,7 @@ fn executed(rig: &mut Rig, spooler: Spooler, folder: &Path) {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A server that takes no delete has the old value: whoever asked for it would be given that.
+/// A server that refuses deletes has the old value, and would return it to every get.
 #[test]
 fn a_server_with_deletes_to_come_is_asked_for_no_value() {
     for holds_gets in [true, false] {
@@ -78,7 +78,7 @@ fn a_server_with_deletes_to_come_is_asked_for_no_value() {
     }
 }
 
-/// A reply that waits for some of the servers only leaves no delete of the others undone.
+/// A reply that waits for only some of the servers leaves no delete of the others undone.
 #[test]
 fn deletes_that_fail_after_the_reply_are_kept() {
     let routes: [fn(Vec<RouteRef>) -> RouteRef; 2] = [
@@ -110,7 +110,7 @@ fn deletes_that_fail_after_the_reply_are_kept() {
     }
 }
 
-/// A client that asks for it reads of a delete that was kept before its reply.
+/// A client that requests it sees a notice of a kept delete before its reply.
 #[test]
 fn a_kept_delete_of_one_of_all_servers_is_told_of() {
     let folder = std::env::temp_dir().join(format!("told-{}", std::process::id()));
@@ -121,14 +121,14 @@ fn a_kept_delete_of_one_of_all_servers_is_told_of() {
     });
     let spooler = keeping(&rig, &folder, false, &[&servers[0]]);
     let asked = Request { tells_kept: true, ..Request::new(Command::Delete, b"k") };
-    // Two of two are the majority, if their outcomes are one; the most frequent counts otherwise.
+    // Two of two are the majority if their outcomes are equal; otherwise the most frequent counts.
     assert_eq!(rig.ask(&asked).outcome, Outcome::Failed(Failure::TryAgain));
     drop(spooler);
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A delete is kept for a warm server and then the cold one: what the warm one has is copied to
-/// nobody until it is executed there.
+/// A delete is kept for a warm server and then the cold one. Until the warm server executes it, its
+/// values are not copied.
 #[test]
 fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
     let folder = std::env::temp_dir().join(format!("copied-{}", std::process::id()));
@@ -151,14 +151,14 @@ fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
     executed(&mut rig, spooler, &folder);
 }
 
-/// With a spool from before, the first question after the start is refused, and the server hears
-/// nothing of it.
+/// With a spool from a previous run, the first request after the start is refused, and the server
+/// does not receive it.
 #[test]
 fn what_waits_is_known_before_the_first_question() {
     let folder = std::env::temp_dir().join(format!("held-start-{}", std::process::id()));
     let asked = Arc::new(AtomicBool::new(false));
     let heard = Arc::clone(&asked);
-    // It takes no delete, and has the old value.
+    // It refuses deletes, and has the old value.
     let server = Scripted::new(move |lines| {
         let answers = lines.lines().map(|line| match line.split(' ').next() {
             Some("get") => {
@@ -182,7 +182,7 @@ fn what_waits_is_known_before_the_first_question() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The spooler of a program that has these records for a server, and what it says.
+/// The spooler of a program that has these records for a server, and its log.
 fn spooler_with(
     folder: &Path,
     server: &Address,
@@ -220,8 +220,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Hangs up upon whatever it does not know, as twemproxy does: it takes gets, and deletes of keys
-/// in a line; once the flag is set, meta commands and flushes, too.
+/// Closes the connection after unknown commands, as twemproxy does. It accepts gets, and deletes of
+/// keys in a line; once the flag is set, also meta commands and flushes.
 fn picky(takes_all: &Arc<AtomicBool>, heard: &Arc<Mutex<String>>) -> Scripted {
     let (takes_all, heard) = (Arc::clone(takes_all), Arc::clone(heard));
     Scripted::new(move |asked| {
@@ -241,7 +241,7 @@ fn picky(takes_all: &Arc<AtomicBool>, heard: &Arc<Mutex<String>>) -> Scripted {
     })
 }
 
-/// What the server is not sent, it has not refused.
+/// A request that was not sent has not been refused.
 #[test]
 fn a_refusal_of_the_programs_own_keeps_the_delete() {
     // The second key is `a b`.
@@ -269,14 +269,14 @@ fn a_refusal_of_the_programs_own_keeps_the_delete() {
     }
 }
 
-/// A delete that its server is not sent as it was asked goes as the plain one of its key: what was
-/// acknowledged is that the value goes.
+/// A delete that its server cannot be sent in its original form is sent as the plain delete of its
+/// key: the acknowledgement promised only that the value goes.
 #[test]
 fn a_delete_in_words_that_the_server_lacks_is_executed_as_a_plain_one() {
     let folder = std::env::temp_dir().join(format!("plain-{}", std::process::id()));
     let heard = Arc::default();
     let server = picky(&Arc::default(), &heard);
-    // The second key is `b`, and no server takes the flag of the third.
+    // The second key is `b`, and no server accepts the flag of the third.
     let records = ["md a I T30", "md Yg== b", "md c W", "delete d"];
     let (spooler, told) = spooler_with(&folder, &server.address.into(), Protocol::Text, &records);
     until("all are done", || spooler.deletes().counts().pending == 0);
@@ -305,7 +305,7 @@ fn a_delete_that_a_packet_cannot_say_is_executed_as_a_plain_one() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A forwarder whose server is away hangs up upon anything, which is no refusal.
+/// A forwarder whose server is down closes after every command, which is not a refusal.
 #[test]
 fn an_md_is_kept_for_a_server_that_hangs_up() {
     let folder = std::env::temp_dir().join(format!("hangs-up-{}", std::process::id()));

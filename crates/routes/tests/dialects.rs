@@ -1,5 +1,5 @@
-//! Requests to servers that take more or less: probed once a connection, in order, and at no
-//! client's cost.
+//! Requests to servers that accept more or fewer commands: probed once per connection, in order,
+//! and at no client's cost.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -12,7 +12,7 @@ use spans::Context;
 use testkit::Server;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request, Settings};
 
-/// How much is asked.
+/// A request that only servers with leases accept.
 const LEASES: Request<'_> =
     Request { number: 5, value: b"flush_all", ..Request::new(Command::LeaseSet, b"k") };
 
@@ -80,13 +80,13 @@ fn a_length_that_is_a_flag_is_found_out() {
     let meta = Request { value: b"flush_all", ..Request::new(Command::MetaSet, b"k") };
     refused(&rig.ask(&meta), "the server has no meta commands");
     refused(&rig.ask(&LEASES), "the server has no leases");
-    // One probe, and nothing of what a client sent.
+    // One probe, and nothing from a client.
     let heard = heard.lock().unwrap().concat();
     assert_eq!(heard.matches("mn leases").count(), 1, "{heard}");
     assert!(!heard.contains("flush_all"), "{heard}");
 }
 
-/// It hangs up upon whatever it does not know, as twemproxy does.
+/// The server closes the connection after unknown commands, as twemproxy does.
 #[test]
 fn a_probe_that_is_not_liked_costs_nobody_a_request() {
     let probes = Arc::new(AtomicUsize::new(0));
@@ -107,7 +107,7 @@ fn a_probe_that_is_not_liked_costs_nobody_a_request() {
     });
     let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
     for round in 0..50 {
-        // Before the probe, at the same time, and behind it.
+        // Before the probe, at the same time, and after it.
         let before = rig.submit(&Request::new(Command::Get, b"a"));
         let unknown = rig.submit(&LEASES);
         let behind = rig.submit(&Request::new(Command::Get, b"b"));
@@ -116,11 +116,11 @@ fn a_probe_that_is_not_liked_costs_nobody_a_request() {
             assert_eq!(rig.reply(ticket).value, b"v", "round {round}");
         }
     }
-    // The server may have been restarted at the first one.
+    // The server may have been restarted during the first one.
     assert_eq!(probes.load(Ordering::SeqCst), 2);
 }
 
-/// A server that is restarted while it is probed is known by the next probe.
+/// A server restarted during a probe is recognized by the next probe.
 #[test]
 fn one_lost_probe_says_nothing_about_a_server() {
     let probes = Arc::new(AtomicUsize::new(0));
@@ -139,7 +139,7 @@ fn one_lost_probe_says_nothing_about_a_server() {
     assert_eq!(probes.load(Ordering::SeqCst), 2);
 }
 
-/// What a client asks behind a request that waits for the probe does not overtake it.
+/// A client's later requests do not overtake one that waits for the probe.
 #[test]
 fn the_order_is_kept_while_a_server_is_probed() {
     let server = Server::memcached(&[]);
@@ -152,7 +152,7 @@ fn the_order_is_kept_while_a_server_is_probed() {
     assert_eq!(rig.reply(new).value, b"new");
 }
 
-/// What a server of ours says to these lines.
+/// The answer of one of our servers to these lines.
 fn ours(asked: &str) -> String {
     let answer = |line: &str| match line.split(' ').next() {
         Some("mn") => "MN leases\r\n",
@@ -165,8 +165,8 @@ fn ours(asked: &str) -> String {
     asked.split_terminator("\r\n").map(answer).collect()
 }
 
-/// A server of ours that does not answer while the flag is set: it says nothing, or hangs up, as
-/// whoever forwards to a server that is away does.
+/// One of our servers, which does not answer while the flag is set: it is silent, or closes the
+/// connection, like a forwarder whose server is down.
 fn away_at_times(hangs_up: bool) -> (Scripted, Arc<AtomicBool>) {
     let is_away = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&is_away);
@@ -177,7 +177,7 @@ fn away_at_times(hangs_up: bool) -> (Scripted, Arc<AtomicBool>) {
     (server, is_away)
 }
 
-/// However often it pauses, before and after it was known.
+/// However often it pauses, before and after it was recognized.
 #[test]
 fn a_server_that_pauses_is_known_again_when_it_goes_on() {
     let (server, is_away) = away_at_times(false);
@@ -201,7 +201,7 @@ fn a_server_that_pauses_is_known_again_when_it_goes_on() {
     }
 }
 
-/// It lacks nothing: what it is not asked fails over, and is asked as soon as it is back.
+/// It lacks no command: unsent requests fail over, and it gets requests once it is back.
 #[test]
 fn a_server_that_hangs_up_upon_anything_is_away() {
     let (server, is_away) = away_at_times(true);
@@ -218,7 +218,7 @@ fn a_server_that_hangs_up_upon_anything_is_away() {
     }
 }
 
-/// A server with spans, which keeps what it hears.
+/// A server with spans, which records its input.
 fn tracing(heard: &Arc<Mutex<String>>) -> Scripted {
     let hears = Arc::clone(heard);
     Scripted::new(move |asked| {
@@ -261,8 +261,8 @@ fn the_first_traced_request_has_the_server_probed() {
     assert_eq!(heard.matches("mn traceparent").count(), 2, "{heard}");
 }
 
-/// It hangs up upon whatever it does not know, as twemproxy does: traced requests are answered, and
-/// the server is left alone from then on.
+/// The server closes the connection after unknown commands, as twemproxy does. Traced requests are
+/// answered, and the server is not probed again.
 #[test]
 fn a_server_that_hangs_up_upon_the_probe_is_not_probed_for_a_trace_again() {
     let probes = Arc::new(AtomicUsize::new(0));
@@ -279,7 +279,7 @@ fn a_server_that_hangs_up_upon_the_probe_is_not_probed_for_a_trace_again() {
     for round in 0..10 {
         let traced = Request { trace: Some(&cause), ..Request::new(Command::Get, b"a") };
         assert_eq!(rig.ask(&traced).outcome, Outcome::NotFound, "round {round}");
-        // Beyond the time in which it is not probed for anything.
+        // Longer than the time without any probes.
         rig.pass(std::time::Duration::from_secs(61));
     }
     assert_eq!(probes.load(Ordering::SeqCst), 2);

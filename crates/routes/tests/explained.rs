@@ -1,5 +1,5 @@
-//! `holdall explain` tells of every server that a request may reach: configurations by
-//! chance, and the servers that were asked beside those of the walk.
+//! `holdall explain` lists every server that a request may reach. The test compares the walk with
+//! the servers actually asked, for random configurations.
 //!
 //! `CONFIGS` and `REQUESTS` make the run longer; `SEED` repeats a part of it.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -38,7 +38,7 @@ const COMMANDS: [Command; 8] = [
     Command::LeaseGet,
 ];
 
-/// Requests that each server was asked so far.
+/// The number of requests to each server so far.
 fn asked(rig: &Rig) -> BTreeMap<String, u64> {
     let mut asked = BTreeMap::new();
     for report in rig.registry.report() {
@@ -47,7 +47,7 @@ fn asked(rig: &Rig) -> BTreeMap<String, u64> {
     asked
 }
 
-/// The servers that one request reaches, with those that nobody waits for.
+/// The servers that one request reaches, including those without a waiter.
 fn servers_asked(rig: &mut Rig, request: &Request<'_>) -> BTreeSet<String> {
     let before = asked(rig);
     rig.ask(request);
@@ -63,7 +63,7 @@ fn servers_asked(rig: &mut Rig, request: &Request<'_>) -> BTreeSet<String> {
 }
 
 /// Adds the servers of these steps and of those that follow. Of a pool whose server the host
-/// decides, by Latest, the walk says no more than that: it may be any.
+/// decides, by Latest, the walk names only the pool: it may be any server.
 fn explained(steps: &[Step], config: &Config, walker: &Walker<'_>, servers: &mut BTreeSet<String>) {
     for step in steps {
         servers.extend(step.server.map(|server| walker.member_name(server)));
@@ -87,7 +87,7 @@ fn no_server_is_asked_that_explain_does_not_name() {
     let first = number("SEED", 1);
     for seed in first..first + number("CONFIGS", 100) {
         let mut rng = Rng::new(seed as u64);
-        // No pause and no short timeout: each request is to be over before the next.
+        // No pause and no short timeout: each request must end before the next.
         let text = config(&mut rng, &addresses)
             .replace("_latency_ms\": 1", "_latency_ms\": 0")
             .replace("\"server_timeout\": 20", "\"server_timeout\": 60000");
@@ -98,7 +98,7 @@ fn no_server_is_asked_that_explain_does_not_name() {
         let walker = Walker::new(&loaded.config);
         let plan = Plan::new(loaded.config.clone(), patient(), TreeFlags::default()).unwrap();
         let mut rig = Rig::over(|upstream| plan.tree(upstream));
-        // A request may have more asked than it waits for.
+        // A request may have asked more servers than it waits for.
         let mut named_before = BTreeSet::new();
         for _ in 0..number("REQUESTS", 10) {
             let (operation, key) = (*rng.pick(&COMMANDS), *rng.pick(&KEYS));
@@ -123,7 +123,7 @@ fn no_server_is_asked_that_explain_does_not_name() {
     assert!(3 * exactly > requests, "{exactly} of {requests}: it shows little");
 }
 
-/// Routes over a pool of two servers, which choose by a part of the key or ask for other keys: the
+/// Routes over a pool of two servers that choose by a part of the key or request other keys: the
 /// type, and its fields.
 const BY_PARTS: [(&str, &str); 10] = [
     ("KeyParseRoute", r#""target": "PoolRoute|p", "num_routing_parts": 1, "delimiter": ":""#),
@@ -148,7 +148,7 @@ const BY_PARTS: [(&str, &str); 10] = [
 const MIGRATE: &str = r#"{"type": "MigrateRoute", "from": "PoolRoute|a", "to": "PoolRoute|b",
     "start_time": BEGAN, "interval": 10000}"#;
 
-/// A shard whose names have just become fewer, and one that is on its way to more.
+/// A shard whose number of names has just shrunk, and one whose number will grow.
 const SPLITS: &str = r#"{
     "1": {"old_split_size": 4, "new_split_size": 2, "split_start": BEGAN, "migration_period": 1},
     "2": {"old_split_size": 2, "new_split_size": 5, "split_start": BEGAN,
@@ -164,7 +164,7 @@ const BY_PARTS_COMMANDS: [Command; 7] = [
     Command::Delete,
 ];
 
-/// Nothing is left to chance or load here, and no key is found.
+/// Nothing depends on chance or load here, and no key is found.
 #[test]
 fn exactly_the_servers_are_asked_that_explain_names() {
     let servers = [(); 2].map(|()| Server::memcached(&[]));

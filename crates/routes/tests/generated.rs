@@ -1,6 +1,6 @@
-//! No configuration that is accepted ends the program or leaves a request without its reply:
-//! configurations by chance, over servers that answer, refuse, keep silent or are not there, with
-//! requests by chance.
+//! No accepted configuration ends the program or leaves a request without a reply: random
+//! configurations, over servers that answer, refuse, are silent or do not exist, with random
+//! requests.
 //!
 //! `CONFIGS` and `REQUESTS` make the run longer; `SEED` and `SEEDS` repeat a part of it.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -22,7 +22,7 @@ use routeconf::{MemorySources, Params, load};
 use routes::{BigValues, Plan, TreeFlags};
 use testkit::{Rng, Server};
 
-/// All routes that a configuration may have; the generator must not leave one out.
+/// All routes that a configuration may have; the generator must include each one.
 const NAMES: [&str; 41] = [
     "AllAsyncRoute",
     "AllFastestRoute",
@@ -82,7 +82,7 @@ fn flags(rng: &mut Rng) -> TreeFlags {
     }
 }
 
-/// The requests of one configuration, some of them at once; each has one reply.
+/// The requests of one configuration, some of them concurrent; each gets one reply.
 fn play(rng: &mut Rng, plan: &Plan, requests: usize) {
     let mut rig = Rig::over(|upstream| plan.tree(upstream));
     let mut left = requests;
@@ -101,9 +101,9 @@ fn play(rng: &mut Rng, plan: &Plan, requests: usize) {
 #[test]
 fn each_request_of_any_configuration_has_one_reply() {
     let servers = [Server::memcached(&[]), Server::memcached(&[])];
-    // One answer to whatever comes at once: later requests wait in vain.
+    // One answer to each read: later requests in it get none.
     let refusing = Scripted::new(|_| Some("ERROR\r\n".to_owned()));
-    // The system accepts its connections, and nobody reads them.
+    // The system accepts its connections, and no program reads them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let addresses = Addresses {
         alive: servers.each_ref().map(|server| server.addr().to_string()),

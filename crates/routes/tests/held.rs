@@ -1,5 +1,5 @@
-//! A server that is asked for no value, in front of another that is asked in its place: stores,
-//! counts and deletes go where gets go.
+//! A server whose gets are held, in front of another that replaces it: stores, counts and deletes
+//! go to the same server as gets.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -14,7 +14,7 @@ use routes::{Spooler, Target};
 use spool::{Fsync, Spool};
 use upstream::{Command, Failure, Outcome, Request};
 
-/// A cache whose items the test sees. Without `takes_deletes` it hangs up upon one.
+/// A cache whose items the test sees. Without `takes_deletes`, it closes the connection after one.
 struct Cache {
     items: Arc<Mutex<BTreeMap<String, String>>>,
     server: Scripted,
@@ -76,7 +76,7 @@ impl Cache {
     }
 }
 
-/// A server with deletes to come, another, and the one that keeps the first one's mark.
+/// A server with pending deletes, another, and the one that keeps the first one's mark.
 struct Fleet {
     rig: Rig,
     owing: Cache,
@@ -108,7 +108,7 @@ impl Fleet {
         Self { rig, owing, other, peer, folder, _spooler: spooler }
     }
 
-    /// A router of the fleet has deletes for the server; this one sees it.
+    /// Marks the server: a router of the fleet has deletes for it, and this router sees the mark.
     #[track_caller]
     fn mark(&mut self) {
         self.owing.put("seen", "old");
@@ -150,14 +150,14 @@ fn what_is_stored_is_read_while_a_server_is_asked_for_no_value_and_after() {
         fleet.owing.put(key, "5");
     }
     fleet.mark();
-    // It was stored while the server was away, and is short-lived.
+    // It was stored while the server was down, and is short-lived.
     fleet.other.put("k", "older");
     assert_eq!(fleet.rig.store(Command::Set, "k", "new"), Outcome::Stored);
     assert_eq!(fleet.rig.get("k"), Ok(text("new")));
-    // A lock that its owner gave back can be taken.
+    // A lock that its owner has released can be taken.
     assert_eq!(fleet.rig.store(Command::Add, "l", "mine"), Outcome::Stored);
     assert_eq!(fleet.rig.store(Command::Add, "l", "mine"), Outcome::NotStored);
-    // No count and no touch finds what may have been deleted; nothing has changed, so it stays.
+    // Counts and touches do not find an item that may be deleted. Nothing changed, so it stays.
     assert_eq!(fleet.rig.simple(Command::Touch, "t"), Outcome::NotFound);
     let count = Request { number: 1, ..Request::new(Command::Incr, b"n") };
     assert_eq!(fleet.rig.ask(&count).outcome, Outcome::NotFound);
@@ -181,7 +181,7 @@ fn what_is_deleted_is_not_read_while_a_server_is_asked_for_no_value() {
     }
     assert_eq!(fleet.rig.simple(Command::Delete, "k"), Outcome::Deleted);
     assert_eq!((fleet.rig.get("k"), fleet.owing.has("k")), (Ok(None), None));
-    // A gutter that is well has all gets of a server that is: it is left alone.
+    // Once the server gets its gets again, deletes leave the gutter alone.
     fleet.settle();
     fleet.other.put("k", "old");
     assert_eq!(fleet.rig.simple(Command::Delete, "k"), Outcome::NotFound);

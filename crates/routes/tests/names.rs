@@ -1,4 +1,4 @@
-//! Servers by name, of which one is not found (decision 132).
+//! Servers with names, one of which is not found (decision 132).
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -9,7 +9,7 @@ use common::cluster::{Cluster, plan};
 use testkit::Server;
 use upstream::Failure;
 
-/// The name is one that no resolver may know.
+/// The name is one that no resolver can know.
 #[test]
 fn a_name_that_is_not_found_is_a_server_that_cannot_be_reached() {
     let unknown = "pod.invalid:11211";

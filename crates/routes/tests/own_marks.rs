@@ -1,5 +1,5 @@
 //! Lists of pieces, marks and noted misses, which routes store under a client's key: no command
-//! shows them.
+//! reveals them.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -20,7 +20,7 @@ const TOKEN: u64 = 7;
 /// By key: flags and value.
 type Items = BTreeMap<Vec<u8>, (u32, Vec<u8>)>;
 
-/// A cache with leases and stale values. With `refuses` it takes no value.
+/// A cache with leases and stale values. With `refuses`, it accepts no value.
 #[derive(Debug, Default)]
 struct Memory {
     items: Mutex<Items>,
@@ -118,7 +118,7 @@ fn a_lease_after_a_delete_has_the_stale_value_and_not_its_list() {
     let lease = rig.ask(&Request::new(Command::LeaseGet, b"k"));
     assert_eq!((lease.outcome, lease.number), (Outcome::Lease, TOKEN));
     assert_eq!(lease.value, LARGE);
-    // A piece is gone: the token alone is worth something.
+    // A piece is missing: only the token is useful.
     let piece = [b"k:1:", &list[b"1-3-".len()..]].concat();
     memory.items.lock().unwrap().remove(&piece).unwrap();
     let lease = rig.ask(&Request::new(Command::LeaseGet, b"k"));
@@ -177,7 +177,7 @@ fn a_noted_miss_is_a_miss_for_every_command() {
     assert_eq!((lease.outcome, lease.flags, lease.value), (Outcome::Lease, 0, Vec::new()));
 }
 
-/// As in mcrouter, whose L2 is written by others.
+/// As in mcrouter, where other programs write to L2.
 #[test]
 fn gets_of_any_kind_ask_l1_and_then_l2_and_all_else_asks_l1() {
     let (l1, l2) = (Arc::new(Memory::default()), Arc::new(Memory::default()));

@@ -1,5 +1,5 @@
-//! Requests made of the seeds of `fuzz/seeds/proxied_requests`, and of random bytes, before
-//! Debian's memcached.
+//! Requests made from the seeds of `fuzz/seeds/proxied_requests`, and from random bytes, in front
+//! of Debian's memcached.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use upstream::{Command, Outcome, Request, Window};
 
-/// A server that says when it has read a set, and answers it when the test lets it.
+/// A server that reports when it has read a set, and answers it when the test allows it.
 fn told() -> (Scripted, Sender<()>, Receiver<()>) {
     let ((tell, told), (say, asked)) = (channel(), channel());
     let told = Mutex::new(told);
@@ -58,7 +58,7 @@ fn a_server_that_is_left_out_answers_what_it_was_asked_before() {
     tell.send(()).unwrap();
     let reply = rig.reply(ticket);
     assert_eq!(reply.outcome, Outcome::Stored, "{reply:?}");
-    // What is asked from now on goes to the other.
+    // Requests from now on go to the other server.
     tell_after.send(()).unwrap();
     assert_eq!(rig.store(Command::Set, "k", "1"), Outcome::Stored);
     assert!(asked.try_recv().is_err());
@@ -89,7 +89,7 @@ fn what_waits_for_the_window_is_asked_of_a_server_that_is_left_out() {
     while asked_before.try_recv().is_err() {
         rig.turn();
     }
-    // They take the places of servers that are gone.
+    // They take the places of removed servers.
     rig.core.replace(|upstream| {
         let mut tree = tree(upstream, later.address);
         let more = [slow.address, "127.0.0.1:9".parse().unwrap()];

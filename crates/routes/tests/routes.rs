@@ -1,4 +1,4 @@
-//! Each route with the replies of its children, which are real servers or fail.
+//! Each route with the replies of its children, which are real servers or failing ones.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -19,7 +19,7 @@ use routes::route::{
 use testkit::Server;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
-/// Some memcacheds, and a tree over them. Keys `0/k`, `1/k`, ... reach one of them by itself.
+/// Several memcacheds, and a tree over them. Keys `0/k`, `1/k`, ... reach one of them directly.
 struct Cluster {
     rig: Rig,
     _servers: Vec<Server>,
@@ -56,7 +56,7 @@ impl Cluster {
         assert_eq!(self.rig.get(key), Ok(value.map(str::to_owned)), "{key}");
     }
 
-    /// Waits for what goes on behind the reply's back.
+    /// Waits for the work behind the reply.
     #[track_caller]
     fn gets(&mut self, key: &str, value: &str) {
         self.rig.eventually(key, |rig| rig.get(key) == Ok(Some(value.to_owned())));
@@ -131,8 +131,8 @@ fn all_majority_believes_most() {
     cluster.has("k", Some("v"));
 }
 
-/// A child that the reply does not wait for does all that it would have done: also one that has not
-/// been asked yet, and one that has to ask another.
+/// A child that the reply does not wait for still does all its work, even one that has not been
+/// asked yet, or one that has to ask another.
 #[test]
 fn who_is_not_waited_for_goes_on() {
     let routes: [fn(Vec<RouteRef>) -> RouteRef; 2] = [
@@ -191,7 +191,7 @@ fn failover_obeys_its_errors_its_limit_and_its_tag() {
     let outcomes: Vec<_> = (0..4).map(|_| cluster.rig.get("k")).collect();
     let late = Err(Failure::Timeout);
     assert_eq!(outcomes, [Ok(None), Ok(None), late.clone(), late]);
-    // To go on from a server that was not even asked costs nothing.
+    // Leaving a server that received no request costs nothing.
     let mut cluster = Cluster::new(1, |all| {
         let children = vec![failing(Failure::Tko), Arc::clone(&all[0])];
         let limit = Some(FailoverLimit::new(0.0, 2.0));
@@ -210,7 +210,7 @@ fn the_gutter_keeps_things_for_a_short_time_only() {
     cluster.set("k", "v");
     let meta = Request { value: b"w", words: b"T5000", ..Request::new(Command::MetaSet, b"m") };
     cluster.rig.ask(&meta);
-    // What is created where there is nothing.
+    // For created items.
     for (op, key) in [(Command::MetaArithmetic, b"a"), (Command::MetaGet, b"g")] {
         cluster.rig.ask(&Request { words: b"v N5000", ..Request::new(op, key) });
     }
@@ -267,7 +267,7 @@ fn routing_prefixes_choose_clusters() {
     assert_eq!(reply.value, b"b");
     let unknown = cluster.rig.ask(&Request::new(Command::Get, b"/c/x/k"));
     assert_eq!(unknown.value, b"RootRoute: No rh found");
-    // To all of a region: the default's reply, the others behind its back.
+    // To all clusters of a region: the default's reply, the others in the background.
     cluster.set("/a/*/all", "v");
     cluster.has("1/all", Some("v"));
     cluster.gets("0/all", "v");
@@ -307,7 +307,7 @@ fn a_pattern_that_matches_nothing_goes_to_the_default() {
     }
 }
 
-/// Takes what has token 7.
+/// Accepts requests with token 7.
 #[derive(Debug)]
 struct Lender;
 
@@ -411,7 +411,7 @@ fn warm_up_fills_the_cold_and_believes_it_first() {
     cluster.has("absent", None);
 }
 
-/// The race of section 4.3: between the miss and the copy the key is deleted, and the cold cluster
+/// The race of section 4.3: between the miss and the copy, the key is deleted, and the cold cluster
 /// refuses the add.
 #[test]
 fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
@@ -477,7 +477,7 @@ fn shadows_take_their_share_and_answer_nobody() {
     assert!((20..80).contains(&shadowed), "{shadowed} of 100");
 }
 
-/// A key of three names on one server; of the host's number 7, the second is its own.
+/// A key with three names on one server. For the host's number 7, the second is its own.
 fn split_key(stores_all: bool, first_hit: bool) -> Cluster {
     Cluster::new(1, |all| {
         let destination = Arc::clone(&all[0]);
@@ -496,13 +496,13 @@ fn a_hot_key_has_several_names() {
         cluster.gets(name, "v");
     }
     cluster.has("k", Some("v"));
-    // The reply is that of its own name.
+    // The reply is that of the host's own name.
     assert_eq!(cluster.rig.simple(Command::Delete, "0/k"), Outcome::Deleted);
     assert_eq!(cluster.rig.simple(Command::Delete, "k"), Outcome::Deleted);
     for name in NAMES {
         cluster.rig.eventually(name, |rig| rig.get(name) == Ok(None));
     }
-    // A key that is too long for another name has one.
+    // A key that is too long for further names has only one.
     let asked = |cluster: &Cluster| cluster.rig.registry.report()[0].totals.asked;
     let (long, before) = ("k".repeat(249), asked(&cluster));
     cluster.set(&long, "v");
@@ -510,7 +510,7 @@ fn a_hot_key_has_several_names() {
     assert_eq!(asked(&cluster) - before, 2);
 }
 
-/// The others have another unique and other tokens, and what is there or not is not the same.
+/// The other names have other uniques and tokens, and may lack the item.
 #[test]
 fn what_depends_on_a_name_goes_to_that_name() {
     let mut cluster = split_key(true, false);
@@ -544,7 +544,7 @@ fn the_first_name_that_has_a_value_answers() {
         let meta = Request { words: b"v", ..Request::new(Command::MetaGet, b"k") };
         assert_eq!(cluster.rig.ask(&meta).value, b"v");
         cluster.has("absent", None);
-        // A unique and a token are of use at its own name alone.
+        // A unique and a token are valid only for their own name.
         let is_own = name == NAMES[1];
         let found = cluster.rig.ask(&Request::new(Command::Gets, b"k"));
         assert_eq!(found.outcome == Outcome::Found, is_own, "{name}");
@@ -561,7 +561,7 @@ fn random_reaches_every_child() {
     assert!((20..80).contains(&hits), "{hits} of 100");
 }
 
-/// A client that finds its request by the opaque or the key finds it in a reply that no server
+/// A client that finds its request by the opaque or the key finds it also in a reply that no server
 /// gave.
 #[test]
 fn a_reply_of_the_proxys_own_has_the_words_of_a_servers() {
@@ -582,7 +582,7 @@ fn a_reply_of_the_proxys_own_has_the_words_of_a_servers() {
     let server = Server::holdall(&[]);
     let mut rig = Rig::new(patient(), |servers| servers.at(server.addr()));
     let mut nobody = Rig::new(patient(), |_| Arc::new(NullRoute));
-    // One that is asked by a task.
+    // A request sent by a task.
     let mut behind = Rig::new(patient(), |_| {
         Arc::new(AllSyncRoute { children: vec![Arc::new(NullRoute), Arc::new(NullRoute)] })
     });

@@ -1,4 +1,4 @@
-//! Changes that the old cluster makes under a condition, and their copies in the new one.
+//! Conditional changes in the old cluster, and their copies in the new one.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -15,7 +15,7 @@ const DONE: Outcome = Outcome::Meta(MetaCode::Hd);
 
 /// Both have `k` with this value, the old one under this cas unique.
 fn both(cluster: &mut Cluster, value: &str) -> u64 {
-    // Two servers that have stored as often would have one unique for it.
+    // Two servers with the same number of stores would give it the same unique.
     assert_eq!(cluster.direct[0].store(Command::Set, "k", "other"), Outcome::Stored);
     cluster.set("k", value);
     cluster.comes_to(1, "k", value);
@@ -37,7 +37,7 @@ fn stores_that_depend_on_the_old_clusters_item_reach_the_new_one() {
         let unique = both(&mut cluster, "1");
         let words = format!("c C{unique} T0{mode}");
         let outcome = meta(&mut cluster.rig, Command::MetaSet, &words, "2");
-        // add refuses what is there.
+        // add refuses existing items.
         let is_done = mode != " ME";
         assert_eq!(outcome == DONE, is_done, "{mode}: {outcome:?}");
         let expected = match mode {
@@ -54,7 +54,7 @@ fn stores_that_depend_on_the_old_clusters_item_reach_the_new_one() {
     }
 }
 
-/// An older unique with `I` may store a stale value, and a reply does not tell.
+/// An older unique with `I` may store a stale value, and the reply does not show it.
 #[test]
 fn what_may_be_stale_is_deleted_in_the_new_cluster() {
     let mut cluster = Cluster::new(2, ROUTE);
@@ -98,7 +98,7 @@ fn a_count_creates_nothing_in_the_new_cluster() {
     assert_eq!(meta(&mut cluster.rig, Command::MetaArithmetic, "D1 N0 J0", ""), DONE);
     assert_eq!(meta(&mut cluster.rig, Command::MetaSet, "MA N0", "1"), DONE);
     assert_eq!(cluster.on(0, "k").as_deref(), Some("71"));
-    // Answered by the same connection after both.
+    // The same connection answers it after both.
     cluster.set("last", "x");
     cluster.comes_to(1, "last", "x");
     assert_eq!(cluster.on(1, "k"), None);

@@ -1,4 +1,5 @@
-//! A pool of twemproxy with `auto_eject_hosts`: who fails is left out for a time, and comes back.
+//! A pool of twemproxy with `auto_eject_hosts`: a failing server is ejected for a time, and
+//! returns.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -12,7 +13,7 @@ use routeconf::{MemorySources, Params, load};
 use routes::{Plan, TreeFlags};
 use upstream::Failure;
 
-/// A server that answers each get with its name, or closes the connection while it is away.
+/// A server that answers each get with its name, or closes the connection while it is down.
 struct Named {
     server: Scripted,
     is_away: Arc<AtomicBool>,
@@ -33,8 +34,8 @@ impl Named {
     }
 }
 
-/// The servers have names in the configuration, so that keys go to the same whatever their ports
-/// are.
+/// The servers have names in the configuration, so that keys are distributed independently of
+/// ports.
 fn rig(servers: &[Named], distribution: &str) -> Rig {
     let named = servers.iter().zip(["alpha", "beta"]);
     let servers: String =
@@ -65,8 +66,8 @@ fn homes(rig: &mut Rig) -> Vec<String> {
     names
 }
 
-/// Lets time pass in steps that are shorter than any answer may take, each with a turn for what the
-/// servers have sent, until both have keys.
+/// Lets time pass in steps shorter than any timeout for an answer, each with a turn for the
+/// servers' replies, until both have keys.
 #[track_caller]
 fn comes_back(rig: &mut Rig) {
     rig.eventually("they are back", |rig| {
@@ -82,7 +83,7 @@ fn who_fails_is_left_out_for_a_time() {
         let mut rig = rig(&servers, distribution);
         assert_eq!(homes(&mut rig), ["one", "two"], "{distribution}");
         servers[1].is_away.store(true, Ordering::SeqCst);
-        // Two failures, then nobody goes there.
+        // After two failures, no request goes there.
         assert_eq!(homes(&mut rig), ["-", "one"], "{distribution}");
         assert_eq!(homes(&mut rig), ["one"], "{distribution}");
         rig.pass(Duration::from_millis(900));
@@ -90,7 +91,7 @@ fn who_fails_is_left_out_for_a_time() {
         rig.pass(Duration::from_millis(200));
         assert_eq!(homes(&mut rig), ["-", "one"], "{distribution}: it is tried again");
         servers[1].is_away.store(false, Ordering::SeqCst);
-        // It is out, and asked nothing meanwhile.
+        // It is ejected, and receives no requests during that time.
         rig.pass(Duration::from_millis(1100));
         comes_back(&mut rig);
     }
@@ -108,7 +109,7 @@ fn with_everybody_out_every_key_fails_at_once() {
     let still = rig.registry.report().iter().map(|one| one.totals.asked).sum::<u64>();
     assert_eq!(asked, still, "somebody was asked");
     servers.iter().for_each(|one| one.is_away.store(false, Ordering::SeqCst));
-    // Nobody is asked anything meanwhile.
+    // No server receives requests during that time.
     rig.pass(Duration::from_millis(1100));
     comes_back(&mut rig);
 }

@@ -1,5 +1,5 @@
-//! Gets by UDP: from a real server, over a link that loses, doubles and reorders just what the test
-//! says; and the window.
+//! Gets by UDP: from a real server, over a link that loses, duplicates and reorders datagrams
+//! exactly as the test says; and the window.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -16,19 +16,19 @@ use testkit::Server;
 use testkit::process::free_port;
 use upstream::{Command, Failure, Outcome, Request, Settings, Totals, Window};
 
-/// What happens to the next datagram from the server.
+/// The fate of the next datagram from the server.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Drop,
     Pass,
-    /// It comes behind the one after it.
+    /// It comes after the following one.
     Swap,
     Twice,
     /// The server could not answer by UDP.
     Refuse,
 }
 
-/// A link to a server: TCP as it is, UDP as the fates say; without any left, all passes.
+/// A link to a server. TCP passes unchanged, UDP by the fates; without any left, all passes.
 struct Link {
     address: SocketAddr,
     fates: Arc<Mutex<VecDeque<Fate>>>,
@@ -38,7 +38,7 @@ struct Link {
 impl Link {
     fn new() -> Self {
         let port = free_port();
-        // One thread: several would let the datagrams of one reply come among those of the next.
+        // One thread: with several, the datagrams of one reply would mix with those of the next.
         let server = Server::memcached(&["-U", &port.to_string(), "-t", "1"]);
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap();
@@ -100,13 +100,13 @@ impl Link {
         self.fates.lock().unwrap().extend(fates);
     }
 
-    /// A worker that asks gets by UDP, and believes them lost after this time.
+    /// A worker that sends gets by UDP, and considers them lost after this time.
     fn rig(&self, lost_after: Duration) -> Rig {
         let settings = Settings { udp_gets: Some(lost_after), ..patient() };
         Rig::new(settings, |servers| servers.at(self.address)).freeze()
     }
 
-    /// Asks for a key whose reply will not come, and is lost when it has not come for so long.
+    /// Asks for a key whose reply will not come, and is lost after this time.
     #[track_caller]
     fn lose(&self, rig: &mut Rig, key: &str, lost_after: Duration) {
         let left = self.fates.lock().unwrap().len();
@@ -119,10 +119,10 @@ impl Link {
     }
 }
 
-/// Long enough to show that something was known at once.
+/// Long enough to show that a loss was known at once.
 const LONG: Duration = Duration::from_secs(60);
 
-/// After it a get is lost, by the clock of the test.
+/// The time after which a get is lost, by the clock of the test.
 const SHORT: Duration = Duration::from_millis(500);
 
 #[track_caller]
@@ -162,12 +162,12 @@ fn gets_go_by_udp_and_everything_else_by_tcp() {
     assert!(rig.ask(&Request::new(Command::Gets, b"k1")).number > 0);
     assert_eq!(rig.simple(Command::Delete, "k1"), Outcome::Deleted);
     assert_eq!(rig.get("k1"), Ok(None));
-    // Late ones there are: memcached answers a line of keys by several messages.
+    // Late ones occur: memcached answers a line of keys with several messages.
     let Totals { udp_lost, udp_reordered, .. } = totals(&rig);
     assert_eq!((udp_lost, udp_reordered), (0, 0));
 }
 
-/// UDP and TCP are two ways to the server.
+/// UDP and TCP are two paths to the server.
 #[test]
 fn a_get_does_not_overtake_what_its_client_has_asked_before() {
     let link = Link::new();
@@ -175,7 +175,7 @@ fn a_get_does_not_overtake_what_its_client_has_asked_before() {
     assert_eq!(rig.store(Command::Set, "other", "o"), Outcome::Stored);
     for turn in 0..100 {
         let value = format!("v{turn}");
-        // The first meta command waits until it is known that the server takes it.
+        // The first meta command waits until the server is known to accept it.
         let op = if turn % 2 == 0 { Command::MetaSet } else { Command::Set };
         let set = Request { value: value.as_bytes(), ..Request::new(op, b"k") };
         let tickets = [
@@ -194,8 +194,8 @@ fn a_get_does_not_overtake_what_its_client_has_asked_before() {
     let other = rig.submit(&Request::new(Command::Get, b"other"));
     assert_eq!(rig.reply(flush).outcome, Outcome::Ok);
     assert_eq!(rig.reply(other).outcome, Outcome::NotFound);
-    // Gets of keys to which nothing is done go by UDP all the same, but for the one in whose turn
-    // everything waited for the probe.
+    // Gets of unchanged keys still go by UDP, except for the one in whose turn everything waited
+    // for the probe.
     assert_eq!(totals(&rig).udp_asked, 99);
 }
 
@@ -216,7 +216,7 @@ fn what_the_link_does_is_counted_as_it_is() {
     assert_eq!((udp_lost, udp_reordered, udp_late), (2, 0, 1));
 }
 
-/// A reply that comes when nobody waits any more is not taken for another's.
+/// A reply that comes after its request was given up is not taken for another's.
 #[test]
 fn a_late_reply_reaches_nobody() {
     let link = Link::new();
@@ -224,7 +224,7 @@ fn a_late_reply_reaches_nobody() {
     for key in ["a", "b"] {
         assert_eq!(rig.store(Command::Set, key, key), Outcome::Stored);
     }
-    // The reply to a comes behind that to b, long after it was lost.
+    // The reply to a comes after that to b, long after it was lost.
     link.tell(&[Fate::Swap]);
     link.lose(&mut rig, "a", SHORT);
     assert_eq!(rig.get("b"), Ok(Some("b".to_owned())));
@@ -267,7 +267,7 @@ fn a_link_that_brings_nothing_is_left_for_tcp() {
     let link = Link::new();
     let mut rig = link.rig(SHORT);
     assert_eq!(rig.store(Command::Set, "a", "a"), Outcome::Stored);
-    // After ten lines in a row.
+    // After ten consecutive lines.
     link.tell(&[Fate::Drop; 10]);
     for _ in 0..10 {
         link.lose(&mut rig, "a", SHORT);

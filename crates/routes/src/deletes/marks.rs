@@ -174,8 +174,7 @@ impl Marks {
         (!self.servers.is_empty()).then_some(self.write_at.min(self.read_at))
     }
 
-    /// Returns true if another router, or this one a moment ago, has pending deletes for the
-    /// server.
+    /// True if another router has pending deletes for the server, or this one had a moment ago.
     pub(super) fn is_marked(&self, name: &str) -> bool {
         self.servers.get(name).is_some_and(|server| server.seen_at.is_some())
     }

@@ -220,8 +220,7 @@ fn ask(
     }
 }
 
-/// The request of a record, in a form that some server accepts. `None` if no server can have its
-/// key.
+/// The request of a record, as some server accepts it. `None` if no server can have its key.
 fn parse(record: &[u8]) -> Option<OwnedRequest> {
     let request = read(record)?;
     let whole = request.get();

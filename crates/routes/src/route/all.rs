@@ -28,8 +28,7 @@ pub(super) fn ask_aside(children: &[RouteRef], cx: &Arc<Context>, request: &Requ
     }
 }
 
-/// Asks `child` for a copy that may be missing, without delaying the reply. Without room, it does
-/// not ask.
+/// Asks `child` for an optional copy without delaying the reply, if there is room.
 pub(super) fn copy_aside(child: &RouteRef, cx: &Arc<Context>, request: &Request<'_>) {
     if let Some(charge) = cx.copy_room(request.bytes()) {
         cx.spawn_charged(charge, owned(child, cx, request));

@@ -158,8 +158,7 @@ impl FailoverRoute {
         self.children.len() > 1 && self.errors.contain(class, Failure::TryAgain)
     }
 
-    /// Deletes the key at these children, whose value is stale because another child has changed
-    /// the item.
+    /// Deletes the key at these children, because another child has changed the item.
     async fn forget(&self, cx: &Arc<Context>, request: &Request<'_>, children: &[usize]) {
         let delete = Request {
             value: b"",

@@ -26,8 +26,7 @@ fn is_tied(request: &Request<'_>) -> bool {
     parsed.is_ok_and(|(asked, _)| asked.autoviv_exptime.is_some() || asked.lease.is_some())
 }
 
-/// Gets go to the small one first, then to the large one; everything else goes only to the small
-/// one.
+/// Gets go to the small one, then to the large one; all else goes only to the small one.
 #[derive(Debug)]
 pub struct L1L2CacheRoute {
     /// The small one.

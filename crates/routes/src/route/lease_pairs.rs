@@ -81,8 +81,7 @@ impl LeasePairs {
         MAGIC | u64::from(number)
     }
 
-    /// Returns true if the token looks like one of this proxy, which must not be passed on as
-    /// another.
+    /// True if the token looks like this proxy's, and must not be passed on as another's.
     pub(super) fn is_ours(token: u64) -> bool {
         token & MAGIC_BITS == MAGIC
     }

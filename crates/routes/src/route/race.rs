@@ -46,8 +46,7 @@ impl<'a> Race<'a> {
         }));
     }
 
-    /// Returns the first reply that `is_wanted`, or else the last. The others continue in the
-    /// background.
+    /// The first reply that `is_wanted`, or else the last. The others continue in the background.
     pub(super) async fn first(
         mut self,
         mut is_wanted: impl FnMut(&OwnedReply) -> bool,

@@ -1,5 +1,4 @@
-//! `RootRoute`: chooses by the routing prefix of the key, `/region/cluster/`, which servers do not
-//! see.
+//! `RootRoute`: chooses by the key's routing prefix, `/region/cluster/`, which servers do not see.
 //!
 //! A key without a prefix goes to the default. A prefix with `*` goes to all matching clusters: the
 //! reply is that of the default cluster if it matches, else that of the first. The others are asked

@@ -1,5 +1,4 @@
-//! `StagingRoute`: a new cluster follows the old one, which answers until the new one can take
-//! over.
+//! `StagingRoute`: a new cluster follows the old one, which answers until the new one is ready.
 //!
 //! The new cluster receives items of the old one that it lacks, with their remaining lifetime. It
 //! also repeats uses of its items, so that both evict the same ones. A busy new cluster receives no

@@ -7,15 +7,15 @@ use upstream::{Command, Outcome};
 
 use super::{Rig, patient};
 
-/// Some memcacheds; the tree of a configuration is one worker, the plain way to each server
-/// another.
+/// Several memcacheds. The tree of a configuration is one worker, and the direct path to each
+/// server is another.
 pub struct Cluster {
     pub rig: Rig,
     pub direct: Vec<Rig>,
     _servers: Vec<Server>,
 }
 
-/// Pools `A`, `B`, ... of one server each, `all` of all, and `dead` of an address where nobody is.
+/// Pools `A`, `B`, ... of one server each, `all` of all, and `dead` without a server.
 pub fn config(servers: &[Server], route: &str) -> String {
     // No system gives port 1 to a program that takes any free port.
     let nobody = "127.0.0.1:1";
@@ -79,7 +79,7 @@ impl Cluster {
         self.direct[index].get(key).unwrap()
     }
 
-    /// Waits for what goes on behind the reply's back.
+    /// Waits for the work behind the reply.
     #[track_caller]
     pub fn comes_to(&mut self, index: usize, key: &str, value: &str) {
         let Self { rig, direct, .. } = self;

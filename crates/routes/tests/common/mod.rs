@@ -1,4 +1,4 @@
-//! A worker without a front: requests in, replies out; and servers whose every byte the test
+//! A worker without a front (requests in, replies out), and servers whose every byte the test
 //! chooses.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -20,10 +20,10 @@ use upstream::{
     Upstream,
 };
 
-/// How long a test waits for what must come: no machine is so slow.
+/// How long a test waits for an expected event; even slow machines need less.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The number in a variable of the environment, or this one.
+/// The number in an environment variable, or `default`.
 pub fn number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
@@ -37,8 +37,8 @@ impl Sink for Replies {
     }
 }
 
-/// One worker. Its time passes as the machine's does, or, once it is frozen, as the test says: then
-/// no answer is late, however slow the machine, and silence is as long as it should be.
+/// One worker. Its time is the machine's, or, once it is frozen, the test's. In frozen time no
+/// answer is late, however slow the machine, and silence lasts as long as it should.
 pub struct Rig {
     pub core: Core,
     pub registry: Registry,
@@ -49,7 +49,7 @@ pub struct Rig {
     frozen: Option<Instant>,
 }
 
-/// The servers of a tree, as it is built.
+/// The servers of a tree under construction.
 pub struct Servers<'a> {
     upstream: &'a mut Upstream,
     settings: Settings,
@@ -90,13 +90,13 @@ impl Rig {
         Self { core: core.unwrap(), registry, spans, replies, next, frozen }
     }
 
-    /// From here on, time passes by [`Self::pass`] alone.
+    /// Makes time pass only by [`Self::pass`] from now on.
     pub fn freeze(mut self) -> Self {
         self.frozen = Some(Instant::now());
         self
     }
 
-    /// So much time passes, and what is due then is done.
+    /// Lets this time pass, and does the work that is due then.
     pub fn pass(&mut self, time: Duration) {
         self.frozen = Some(self.now() + time);
         self.core.turn(self.now());
@@ -107,12 +107,12 @@ impl Rig {
         self.frozen.unwrap_or_else(Instant::now)
     }
 
-    /// True if the reply to `ticket` has come.
+    /// Returns true if the reply to `ticket` has come.
     pub fn has_reply(&self, ticket: Ticket) -> bool {
         self.replies.0.iter().any(|(other, _)| *other == ticket)
     }
 
-    /// Asks, without waiting.
+    /// Sends a request without waiting.
     pub fn submit(&mut self, request: &Request<'_>) -> Ticket {
         self.core.turn(self.now());
         self.next += 1;
@@ -183,7 +183,7 @@ impl Rig {
         self.ask(&Request::new(op, key.as_bytes())).outcome
     }
 
-    /// Turns until `holds`.
+    /// Runs turns until `holds`.
     #[track_caller]
     pub fn eventually(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         let end = Instant::now() + PATIENCE;
@@ -194,8 +194,8 @@ impl Rig {
     }
 }
 
-/// A server that answers what `answer` says to everything that a read brings; `None` closes the
-/// connection.
+/// A server that answers everything that a read returns with the text from `answer`; `None` closes
+/// the connection.
 pub struct Scripted {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -242,12 +242,12 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&str) -> Option<String>) {
     }
 }
 
-/// For servers that answer: however slow the machine is, they are in time.
+/// Settings for servers that answer: they are in time however slow the machine is.
 pub fn patient() -> Settings {
     Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::default() }
 }
 
-/// Short times, for a [`Rig`] that is frozen.
+/// Short times, for a frozen [`Rig`].
 pub fn quick() -> Settings {
     Settings {
         timeout: Duration::from_millis(200),

@@ -1,15 +1,15 @@
-//! Configurations by chance: every route handle, over none, one or several children, duplicates
-//! among them, down to a depth of six.
+//! Random configurations: every route handle, over none, one or several children, duplicates among
+//! them, up to a depth of six.
 
 use testkit::Rng;
 
-/// Routes inside of each other, at most.
+/// Maximum depth of nested routes.
 const DEPTH_MAX: usize = 6;
 
-/// Routes and pools of one configuration, at most.
+/// Maximum number of routes and pools in a configuration.
 const NODES_MAX: usize = 60;
 
-/// What stands at the end of a way.
+/// The leaves of the tree.
 const LEAVES: [&str; 14] = [
     r#""PoolRoute|alive""#,
     r#""PoolRoute|one""#,
@@ -27,7 +27,7 @@ const LEAVES: [&str; 14] = [
     r#"{"type": "LoggingRoute"}"#,
 ];
 
-/// Routes over a list of children, which `@` stands for.
+/// Routes over a list of children, for which `@` stands.
 const LISTS: [&str; 24] = [
     r#"{"type": "AllSyncRoute", "children": @}"#,
     r#"{"type": "AllAsyncRoute", "children": @}"#,
@@ -55,7 +55,7 @@ const LISTS: [&str; 24] = [
     r#"{"type": "ShadowRoute", "children": @, "shadows": [{"target": #, "key_fraction_range": [0, 0.5]}]}"#,
 ];
 
-/// Routes over single ones, each of which a `#` stands for.
+/// Routes over single children, for each of which a `#` stands.
 const WRAPPERS: [&str; 35] = [
     r#"{"type": "BigValueRoute", "target": #, "split_threshold": 10, "batch_size": 2}"#,
     r#"{"type": "BlackholeRoute", "default": #, "blackhole_child": #, "policies": {"key": [{"op": "equals", "value": "k"}]}}"#,
@@ -94,7 +94,7 @@ const WRAPPERS: [&str; 35] = [
     r#"{"type": "ShadowRoute", "target": #, "shadows": [{"target": #, "keys_to_shadow": ["k1"], "index_range": [0, 0]}]}"#,
 ];
 
-/// Routes over a pool, whose name a `%` stands for.
+/// Routes over a pool, for whose name a `%` stands.
 const POOLS: [&str; 10] = [
     r#"{"type": "PoolRoute", "pool": "%", "hash": "Crc32"}"#,
     r#"{"type": "PoolRoute", "pool": "%", "hash": {"hash_func": "Jump", "seed": 7}}"#,
@@ -111,14 +111,14 @@ const POOLS: [&str; 10] = [
 const POOL_NAMES: [&str; 9] =
     ["alive", "one", "dead", "empty", "strict", "mixed", "twice", "refusing", "silent"];
 
-/// Where servers are.
+/// The servers' addresses.
 pub(crate) struct Addresses {
     pub(crate) alive: [String; 2],
     pub(crate) refusing: String,
     pub(crate) silent: String,
 }
 
-/// The configuration that chance makes.
+/// A random configuration.
 pub(crate) fn config(rng: &mut Rng, addresses: &Addresses) -> String {
     let mut nodes = NODES_MAX;
     let route = route(rng, 0, &mut nodes);

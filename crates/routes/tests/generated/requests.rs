@@ -1,10 +1,10 @@
-//! Requests by chance: every command, over few keys.
+//! Random requests: every command, over few keys.
 
 use testkit::Rng;
 use upstream::{Command, Request};
 
-/// Few, so that requests meet: with parts, prefixes, hash stops, lengths that names do not fit
-/// behind.
+/// Few keys, so that requests meet: with parts, prefixes, hash stops, and lengths that leave no
+/// room for suffixes.
 const KEYS: [&[u8]; 14] = [
     b"k",
     b"k1",
@@ -44,7 +44,7 @@ pub(crate) struct Made {
 impl Made {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let op = loop {
-            // What empties every server is no request of a key.
+            // A command that empties every server is not a request for a key.
             let op = *rng.pick(&Command::ALL);
             if !matches!(op, Command::FlushAll | Command::Version) {
                 break op;

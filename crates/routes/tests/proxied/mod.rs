@@ -1,6 +1,6 @@
-//! Requests made of any bytes, sent to Debian's memcached as a proxy's worker sends them: the
-//! server has executed what was answered, and nothing else; the connection lives; a key that no
-//! request names keeps its value.
+//! Requests made from arbitrary bytes, sent to Debian's memcached as a proxy's worker sends them.
+//! The server has executed the answered requests and nothing else; the connection survives; a key
+//! that no request names keeps its value.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use upstream::{Command, Outcome, OwnedReply, Request};
 
 use super::common::{Rig, patient};
 
-/// Pieces of keys: letters, and what ends words, lines and strings for some parser.
+/// Pieces of keys: letters, and bytes that end words, lines and strings in some parser.
 const KEYS: [&[u8]; 13] = [
     b"k",
     b"j",
@@ -27,7 +27,7 @@ const KEYS: [&[u8]; 13] = [
     b"jjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjjj",
 ];
 
-/// Pieces of values: commands, above all.
+/// Pieces of values, mostly commands.
 const VALUES: [&[u8]; 12] = [
     b"",
     b"1",
@@ -43,7 +43,7 @@ const VALUES: [&[u8]; 12] = [
     b"get canary",
 ];
 
-/// Words of meta commands, of anybody's and of nobody's.
+/// Words of meta commands, known and unknown.
 const WORDS: [&str; 44] = [
     "b",
     "c",
@@ -91,16 +91,16 @@ const WORDS: [&str; 44] = [
     "a",
 ];
 
-/// Times that are signed, long, or too long for somebody.
+/// Times that are signed, long, or too long for some parser.
 const TIMES: [i64; 8] = [0, 1, -1, 100, 1 << 31, -(1 << 40), i64::MAX, i64::MIN];
 
-/// Requests in one turn, at the most.
+/// Maximum number of requests in one turn.
 const REQUESTS_MAX: usize = 48;
 
-/// Inputs after which the server is emptied, so that no value grows without end.
+/// Inputs after which the server is emptied, so that no value grows without limit.
 const ROUNDS: usize = 500;
 
-/// A server, a worker, and a connection beside it.
+/// A server, a worker, and a separate connection.
 struct Stage {
     server: Server,
     rig: Rig,
@@ -142,7 +142,7 @@ impl Made {
     }
 }
 
-/// Bytes that decide.
+/// The bytes that decide the choices.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -166,7 +166,7 @@ impl Choices<'_> {
         let mut key =
             if !self.next().is_multiple_of(4) { vec![b'k'] } else { self.pieces(&KEYS, 3) };
         if op == Command::FlushAll && key.is_empty() {
-            // What is meant to empty the server proves nothing.
+            // A command that deliberately empties the server proves nothing.
             op = Command::Get;
         }
         if op == Command::Version {
@@ -190,7 +190,7 @@ impl Choices<'_> {
     }
 }
 
-/// What the server counts, by what was answered.
+/// The counts that the server should have, judged by the answers.
 fn count(made: &Made, reply: &OwnedReply, counts: &mut BTreeMap<&'static str, u64>) {
     let Made { op, .. } = made;
     let is_failed = matches!(reply.outcome, Outcome::Failed(_));
@@ -208,7 +208,7 @@ fn count(made: &Made, reply: &OwnedReply, counts: &mut BTreeMap<&'static str, u6
     add("cmd_flush", *op == Command::FlushAll);
 }
 
-/// What the server has counted.
+/// The server's counts.
 fn counted(direct: &mut Wire) -> BTreeMap<&'static str, u64> {
     direct.send(b"stats\r\n");
     let text = String::from_utf8(direct.read_until(b"END\r\n")).unwrap();
@@ -230,7 +230,7 @@ fn begin() -> Stage {
     Stage { server, rig, direct, round: 0 }
 }
 
-/// Plays what `bytes` say.
+/// Runs the requests encoded in `bytes`.
 pub(super) fn check(bytes: &[u8]) {
     STAGE.with_borrow_mut(|stage| play(stage.get_or_insert_with(begin), bytes));
 }
@@ -245,7 +245,7 @@ fn play(stage: &mut Stage, bytes: &[u8]) {
     let mut choices = Choices(bytes);
     let mut requests = Vec::new();
     while !choices.0.is_empty() && requests.len() < REQUESTS_MAX {
-        // `md` counts by what it finds and what it does with it.
+        // `md` is counted by its finding and its effect.
         let made = choices.request();
         if made.op != Command::MetaDelete {
             requests.push(made);
