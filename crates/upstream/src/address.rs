@@ -16,7 +16,7 @@ pub enum Address {
 }
 
 impl fmt::Display for Address {
-    /// As mcrouter writes it: `host:port` or `unix:path`.
+    /// mcrouter's form: `host:port` or `unix:path`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),

@@ -1,28 +1,28 @@
-//! Counters of servers: written by one worker each, read by whoever wants to know.
+//! Counters of servers. One worker writes each of them; any thread may read them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::latencies::Latencies;
 
-/// One worker's counters of one server. Relaxed: a reader sees each number as it was a moment ago.
+/// One worker's counters of one server. Relaxed: a reader may see slightly old numbers.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// The worker serves no client: see [`crate::Upstream::in_background`].
     pub(crate) is_background: bool,
     /// Connections made.
     pub connects: AtomicU64,
-    /// Connections that were not made in time and begun again.
+    /// Connections that were not made in time and were retried.
     pub connect_retries: AtomicU64,
-    /// Connections that were made by beginning again.
+    /// Connections that a retry made.
     pub connects_retried: AtomicU64,
     /// 1 while there is a connection.
     pub connected: AtomicU64,
-    /// Requests asked.
+    /// Requests sent.
     pub asked: AtomicU64,
     /// Requests without an answer.
     pub pending: AtomicU64,
-    /// Answers, failures aside.
+    /// Answers, except failures.
     pub answered: AtomicU64,
     /// Answers that found an item.
     pub found: AtomicU64,
@@ -34,41 +34,41 @@ pub struct Counters {
     pub failed: AtomicU64,
     /// Requests refused because the server was knocked out.
     pub tko: AtomicU64,
-    /// Connections closed because of a reply that was none.
+    /// Connections closed because of an invalid reply.
     pub broken: AtomicU64,
     /// Writes, so that `asked / writes` is the size of a batch.
     pub writes: AtomicU64,
     /// Gets by UDP.
     pub udp_asked: AtomicU64,
-    /// Of them, those without an answer in time.
+    /// Gets by UDP without an answer in time.
     pub udp_lost: AtomicU64,
-    /// Those whose answer came out of order.
+    /// Gets by UDP whose answer came out of order.
     pub udp_reordered: AtomicU64,
-    /// Datagrams that nobody waited for: late, twice, or nobody's.
+    /// Datagrams that no request waited for: late, duplicate, or foreign.
     pub udp_late: AtomicU64,
     /// Connections that ended.
     pub closes: AtomicU64,
-    /// Requests of which not all has left.
+    /// Requests that have not left completely.
     pub unsent: AtomicU64,
-    /// Writes of which the socket took a part.
+    /// Writes of which the socket accepted only a part.
     pub partial_writes: AtomicU64,
-    /// The times of answers to gets, in sum, in microseconds.
+    /// The sum of the times of answers to gets, in microseconds.
     pub get_us: AtomicU64,
     /// Answers to gets.
     pub got: AtomicU64,
-    /// The times of the other answers, in sum, in microseconds.
+    /// The sum of the times of the other answers, in microseconds.
     pub update_us: AtomicU64,
     /// Other answers.
     pub updated: AtomicU64,
-    /// Mean time of an answer in nanoseconds, the last ones counting most.
+    /// Mean time of an answer in nanoseconds, weighted towards recent ones.
     pub latency_ns: AtomicU64,
-    /// The times of answers, and of requests that timed out. Its lock is taken once for everything
-    /// that one read brought.
+    /// The times of answers, and of requests that timed out. The lock is taken once for all replies
+    /// of a read.
     latencies: Mutex<Latencies>,
 }
 
 impl Counters {
-    /// Of a worker that serves clients, or one in the background.
+    /// Counters of a worker that serves clients, or of one in the background.
     pub(crate) fn new(is_background: bool) -> Self {
         Self { is_background, ..Self::default() }
     }
@@ -100,7 +100,7 @@ pub(crate) fn get(counter: &AtomicU64) -> u64 {
 /// The sum of several workers' counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// See [`Counters`]; so are the others.
+    /// See [`Counters`], also for the fields below.
     pub connects: u64,
     /// See [`Counters`].
     pub connect_retries: u64,
@@ -150,12 +150,12 @@ pub struct Totals {
     pub update_us: u64,
     /// See [`Counters`].
     pub updated: u64,
-    /// Mean of the workers that have asked, in microseconds.
+    /// Mean of the workers that have sent requests, in microseconds.
     pub latency_us: f64,
 }
 
 impl Totals {
-    /// Adds one worker's; of one in the background, its connections alone.
+    /// Adds one worker's counters; for one in the background, only its connections.
     pub(crate) fn add(&mut self, counters: &Counters) {
         self.connects += get(&counters.connects);
         self.connect_retries += get(&counters.connect_retries);

@@ -1,15 +1,15 @@
-//! Gets of one server by UDP (section 3.1 of the paper): no connection, no acknowledgement, and
-//! nothing is asked twice.
+//! Gets of one server by UDP (section 3.1 of the paper): no connection, no acknowledgement, and no
+//! retransmission.
 //!
 //! ```text
 //!     [id 0 1][get a b c]  ->        <-  [id 0 2][VALUE a ...]  [id 1 2][... END]
 //! ```
 //!
-//! A datagram out of its order is an error at once, one that does not come is an error after a
-//! time: the gets of its line fail, which to whoever fills caches means a miss that is not to be
-//! filled. A server that says that it cannot answer by UDP (a reply may be too long) is asked by
-//! TCP. memcached 1.6 answers a line of several keys by several messages of one number, of which
-//! nobody can tell how many are to come: once that is seen, it is asked for one key a datagram.
+//! A datagram out of order is an error at once; a missing one is an error after a time. The gets of
+//! its line fail, which clients that fill caches treat as a miss that must not be filled. If a
+//! server reports that it cannot answer by UDP (a reply may be too long), the get goes by TCP.
+//! memcached 1.6 answers a line of several keys with several messages of one number, and their
+//! count is unknown. Once a server has done so, each datagram asks for only one key.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -25,33 +25,33 @@ use crate::sink::{ReplyObserver, Ticket};
 use crate::system::Socket;
 use proto::Failure;
 
-/// Bytes of a request at the most, so that it fits into one datagram everywhere.
+/// Maximum bytes of a request, so that it fits into one datagram everywhere.
 const REQUEST_BYTES_MAX: usize = 1392;
 
-/// Keys that one datagram asks for at the most: the paper's mean, and what answers it bursts into
-/// the network.
+/// Maximum number of keys in one datagram: the paper's mean, which also limits the burst of
+/// answers.
 const KEYS_MAX: usize = 24;
 
-/// Lines without an answer at the most; the frame tells 65,536 apart.
+/// Maximum number of lines without an answer; the frame distinguishes 65,536.
 const LINES_MAX: usize = 16_384;
 
-/// Lines lost in a row after which UDP is believed to be blocked.
+/// Number of consecutive lost lines after which UDP is considered blocked.
 const SILENT_MAX: u32 = 10;
 
-/// Microseconds for which TCP is used then.
+/// Microseconds of TCP use after that.
 const PAUSE_US: u64 = 10_000_000;
 
-/// Datagrams taken at once.
+/// Maximum number of datagrams read at once.
 const DATAGRAMS: usize = 256;
 
-/// One request datagram, and what has come of its reply.
+/// One request datagram, and the received part of its reply.
 #[derive(Debug, Default)]
 struct Line {
     pipeline: Pipeline,
     at_us: u64,
     is_sent: bool,
     is_done: bool,
-    /// Datagrams of the reply that have come, and how many it has.
+    /// Received datagrams of the reply, and their total number.
     came: u16,
     count: u16,
     input: Vec<u8>,
@@ -64,11 +64,11 @@ impl Line {
     }
 }
 
-/// One server's gets by UDP: those outstanding, and the datagrams of their replies.
+/// One server's gets by UDP: the outstanding ones, and the datagrams of their replies.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     socket: Socket,
-    /// Oldest first; the ids are one behind the other from `first_id`.
+    /// Oldest first, with consecutive ids from `first_id`.
     lines: VecDeque<Line>,
     first_id: u16,
     /// Ended lines, kept for their memory.
@@ -76,19 +76,19 @@ pub(crate) struct Datagrams {
     /// Lines lost since the last answer.
     silent: u32,
     paused_until_us: u64,
-    /// The server answers a line by several messages.
+    /// The server answers a line with several messages.
     splits_lines: bool,
-    /// The poller tells of what comes.
+    /// The poller reports received datagrams.
     pub(crate) is_watched: bool,
 }
 
 impl Datagrams {
-    /// A socket of its own towards the server; `None` if it is not to be had.
+    /// Opens a separate socket to the server; `None` if that fails.
     pub(crate) fn new(address: &Address) -> Option<Self> {
         Some(Self {
             socket: Socket::datagrams(address).ok()?,
             lines: VecDeque::new(),
-            // Whoever cannot see a request must not be able to answer it.
+            // Random, so that a host that cannot see the request cannot answer it.
             first_id: fastrand::u16(..),
             spare: Vec::new(),
             silent: 0,
@@ -102,12 +102,12 @@ impl Datagrams {
         &self.socket
     }
 
-    /// Gets are taken.
+    /// Returns true if gets can be sent.
     pub(crate) fn takes(&self, now_us: u64) -> bool {
         now_us >= self.paused_until_us && self.lines.len() < LINES_MAX
     }
 
-    /// Asks; the gets of one turn share a datagram.
+    /// Queues a get; the gets of one turn share a datagram.
     pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, now_us: u64) {
         let keys_max = if self.splits_lines { 1 } else { KEYS_MAX };
         let joins = self.lines.back().is_some_and(|line| {
@@ -126,7 +126,7 @@ impl Datagrams {
         }
     }
 
-    /// Sends what was asked. What the system does not take is lost.
+    /// Sends the queued gets. Datagrams that the system refuses are lost.
     pub(crate) fn flush(
         &mut self,
         counters: &Counters,
@@ -138,7 +138,7 @@ impl Datagrams {
         for index in first..self.lines.len() {
             let line = &mut self.lines[index];
             line.is_sent = true;
-            // Lines are fewer than ids.
+            // There are fewer lines than ids.
             let id = self.first_id.wrapping_add(u16::try_from(index).unwrap_or(0));
             let head = udp::encode(Frame { request_id: id, sequence: 0, count: 1 });
             let bytes = line.pipeline.outgoing();
@@ -171,8 +171,8 @@ impl Datagrams {
         }
     }
 
-    /// Takes what has come. What the server cannot answer by UDP is asked by `tcp`; true if
-    /// anything is.
+    /// Reads datagrams. Gets that the server cannot answer by UDP go to `tcp`; returns true if
+    /// there are any.
     pub(crate) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -186,8 +186,7 @@ impl Datagrams {
         for _ in 0..DATAGRAMS {
             let len = match self.socket.receive_datagram(buffer) {
                 Ok(len) => len,
-                // An ICMP message says that a datagram was refused; which one is found out by its
-                // time.
+                // An ICMP message reports a refused datagram. Its line is found by the timeout.
                 Err(Errno::CONNREFUSED) => continue,
                 Err(_) => break,
             };
@@ -205,13 +204,13 @@ impl Datagrams {
         goes_on
     }
 
-    /// The line with this id that waits for its reply.
+    /// The waiting line with this id.
     fn index(&self, id: u16) -> Option<usize> {
         let index = usize::from(id.wrapping_sub(self.first_id));
         self.lines.get(index).filter(|line| line.is_sent && !line.is_done).map(|_| index)
     }
 
-    /// Takes one datagram. True if its line is asked by TCP now.
+    /// Processes one datagram. Returns true if its line now goes by TCP.
     fn take(
         &mut self,
         index: usize,
@@ -258,17 +257,17 @@ impl Datagrams {
         is_part
     }
 
-    /// `true` if lines wait for their replies.
+    /// Returns true if lines wait for their replies.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.lines.is_empty()
     }
 
-    /// When the oldest line is lost, if nothing comes.
+    /// The time at which the oldest line is lost if no reply comes.
     pub(crate) fn due_us(&self, timeout_us: u64) -> Option<u64> {
         self.lines.front().map(|line| line.at_us.saturating_add(timeout_us))
     }
 
-    /// Lines that have waited too long are lost.
+    /// Fails lines that have waited too long.
     pub(crate) fn on_due(
         &mut self,
         timeout_us: u64,
@@ -288,7 +287,7 @@ impl Datagrams {
         self.forget();
     }
 
-    /// Everything fails: the server is not used any more.
+    /// Fails everything, because the server is no longer used.
     pub(crate) fn end(&mut self, sink: &mut impl ReplyObserver) {
         for mut line in self.lines.drain(..) {
             line.fail(Failure::RemoteError, b"Connection closed", sink);
@@ -310,6 +309,6 @@ impl Datagrams {
     }
 }
 
-/// Ended lines kept, and bytes that each may keep.
+/// Maximum number of kept ended lines, and of the bytes that each may keep.
 const SPARE_MAX: usize = 32;
 const SPARE_BYTES: usize = 64 * 1024;

@@ -1,20 +1,19 @@
-//! One server as one worker uses it: at most one connection, made when it is needed.
+//! One server as one worker uses it: at most one connection, made on demand.
 //!
 //! ```text
 //!     Closed --ask--> Connecting --writable--> Up --timeout, lie, end--> Closed
 //! ```
 //!
-//! With a [`Guard`] (TLS, a login), being up begins with its opening, which the time for connecting
-//! bounds.
+//! With a [`Guard`] (TLS, a login), the connection must first open, within the connect timeout.
 //!
-//! The way to being up is in `connecting`, the traffic in `traffic`, and what waits until it is
-//! known what the server takes in `asking`.
+//! `connecting` makes connections, `traffic` moves bytes, and `asking` holds requests until the
+//! server's dialect is known.
 //!
 //! The methods of [`Destination`] lie in these files because each step of a connection's life
 //! changes most of its fields: the link, the pipeline, the timers and the counters that must agree.
 //!
-//! A connection that ends takes everything with it that was asked on it: it fails, and is not asked
-//! again. Whoever wants to try once more is a route, and sees the failure.
+//! All requests of a connection that ends fail, and are not sent again. Only routes retry, after
+//! they see the failure.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -65,13 +64,13 @@ enum Link {
     Up(Socket),
 }
 
-/// The worker that has a destination.
+/// The worker that owns a destination.
 pub(crate) struct Worker {
     pub(crate) number: u32,
     pub(crate) traffic: Arc<Traffic>,
-    /// Somebody watches exchanges.
+    /// Set while exchanges are watched.
     pub(crate) is_watched: Arc<SendCell<bool>>,
-    /// Where spans of traced requests go.
+    /// The queue for spans of traced requests.
     pub(crate) spans: Option<Arc<Spans>>,
 }
 
@@ -79,55 +78,55 @@ pub(crate) struct Destination {
     pub(crate) address: Address,
     pub(crate) settings: Settings,
     pub(crate) health: Arc<Health>,
-    /// It is asked though it is out, when too many of its pool are.
+    /// Sends requests to it even when it is knocked out, if too many of its pool are.
     pub(crate) fail_open: Option<Arc<FailOpen>>,
-    /// Pools that eject who fails, and its place in each.
+    /// Pools that eject failed servers, and its place in each.
     pub(crate) ejections: Vec<(Weak<Ejection>, usize)>,
     pub(crate) counters: Arc<Counters>,
-    /// Questions that have left, all bytes of them.
+    /// Requests of which all bytes have left.
     left: u64,
     worker: Worker,
     link: Link,
-    /// What stands between the socket and the pipeline.
+    /// The layer between the socket and the pipeline.
     guard: Option<Box<Guard>>,
-    /// Of the connection: tells events of this one from those of the one before.
+    /// The connection's number, which distinguishes its events from its predecessor's.
     pub(crate) generation: u32,
-    /// The generation of the socket that was begun last.
+    /// The generation of the latest socket.
     pub(crate) last_generation: u32,
-    /// While another socket tries to connect: the one that has tried first.
+    /// The socket that tried first, while another one also tries to connect.
     first: Option<(Socket, u32)>,
-    /// When one more is to try.
+    /// The time at which one more socket tries.
     dial_us: u64,
     connect_began_us: u64,
-    /// Connections in a row that were not made in time, and were begun again.
+    /// Consecutive connections that were not made in time and were retried.
     connect_retries: u32,
     pipeline: Pipeline,
-    /// What is sent at once; `None` while it is being found out.
+    /// The dialect that is sent at once; `None` while it is being probed.
     takes: Option<Dialect>,
     asking: Asking,
     /// Gets by UDP, once there were any.
     pub(crate) datagrams: Option<Datagrams>,
-    /// Received and not used: the begin of a reply.
+    /// Received and unused bytes: the start of a reply.
     input: Vec<u8>,
-    /// The poller tells of room to write.
+    /// The poller reports room to write.
     pub(crate) polls_output: bool,
-    /// When to probe, and how long to wait after that.
+    /// The time of the next probe, and the wait after it.
     probe: Option<(u64, Duration)>,
-    /// There may be something to send.
+    /// There may be bytes to send.
     pub(crate) is_dirty: bool,
     /// The time at which a timer will look at this destination.
     pub(crate) timer_us: Option<u64>,
-    /// Configurations that use it.
+    /// The number of configurations that use it.
     pub(crate) users: u32,
 }
 
-/// Why the connection is closed.
+/// The reason why the connection is closed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End<'a> {
     Broken(Broken),
     Connect(Failure),
     Gone,
-    /// No question can be asked on it, for this reason; what was asked fails so.
+    /// The connection accepts no requests, for this reason; its requests fail with this failure.
     Refused(&'a str, Failure),
     Timeout,
 }
@@ -141,7 +140,7 @@ impl Destination {
         worker: Worker,
     ) -> Self {
         let (pipeline, takes) = match settings.protocol {
-            // What a packet cannot say is not sent.
+            // Requests without a packet are not sent.
             Protocol::Binary => (Pipeline::binary(), Dialect::Holdall),
             Protocol::Text => (Pipeline::text(), Dialect::Basic),
         };
@@ -175,8 +174,8 @@ impl Destination {
         }
     }
 
-    /// Asks, or says at once why not. A connection that does not exist is begun; the caller polls
-    /// it.
+    /// Sends a request, or returns the reason why not. It starts a missing connection, which the
+    /// caller polls.
     pub(crate) fn ask(
         &mut self,
         request: &Request<'_>,
@@ -220,7 +219,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Too much is outstanding, or waits if that is where the request would go.
+    /// Returns true if too much is outstanding, or waits, if the request would have to wait.
     fn is_full(&self, is_sent: bool) -> bool {
         let Settings { pending_max, unsent_bytes_max, .. } = self.settings;
         self.pipeline.len() >= pending_max
@@ -228,7 +227,7 @@ impl Destination {
             || !is_sent && self.asking.is_full(pending_max, unsent_bytes_max)
     }
 
-    /// Pools that eject hear of a failure.
+    /// Reports a failure to the pools that eject.
     #[cold]
     fn tell_failure(&self, now_us: u64) {
         for (pool, place) in &self.ejections {
@@ -248,7 +247,7 @@ impl Destination {
         }
     }
 
-    /// When something is due without anything happening, in microseconds.
+    /// The time at which a timeout is due, in microseconds.
     pub(crate) fn due_us(&self) -> Option<u64> {
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit));
         let link = if self.is_opening() {
@@ -266,7 +265,7 @@ impl Destination {
         self.settings.udp_gets.map_or(0, micros)
     }
 
-    /// Something is due.
+    /// Handles due timeouts.
     pub(crate) fn on_due(&mut self, now_us: u64, sink: &mut dyn Sink) {
         let udp_timeout_us = self.udp_timeout_us();
         if let Some(datagrams) = &mut self.datagrams {
@@ -292,9 +291,9 @@ impl Destination {
         }
     }
 
-    /// Ends the connection and fails what was asked on it.
+    /// Closes the connection and fails its requests.
     fn close(&mut self, end: End<'_>, now_us: u64, sink: &mut dyn Sink) {
-        // Who goes away before a question can be asked does not take any.
+        // A server that closes before it can receive requests accepts none.
         let is_refusal = end == End::Gone && self.guard.is_some() && self.is_opening();
         let end = match is_refusal {
             true => End::Refused("the server hangs up at once", Failure::ConnectError),
@@ -350,12 +349,12 @@ impl Destination {
         }
     }
 
-    /// `true` if the server has not answered all that it was asked.
+    /// Returns true if the server has unanswered requests.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.pipeline.is_empty() || self.datagrams.as_ref().is_some_and(Datagrams::is_awaited)
     }
 
-    /// Nobody uses it any more.
+    /// Ends it, because it has no more users.
     pub(crate) fn end(&mut self, now_us: u64, sink: &mut dyn Sink) {
         self.close(End::Gone, now_us, sink);
         if let Some(mut datagrams) = self.datagrams.take() {
@@ -366,9 +365,9 @@ impl Destination {
     }
 }
 
-/// A server with values that are known to be old does not answer the request: it would read such a
-/// value, or it would store where no get reads while there is a server that gets do read. Deletes
-/// and flushes remove, so they go through.
+/// Returns true if a server with values known to be old must not answer the request: it would read
+/// such a value, or it would store where no get reads while gets read another server. Deletes and
+/// flushes only remove, so they pass.
 fn is_held(request: &Request<'_>) -> bool {
     let is_held = match request.op.class() {
         CommandClass::Arithmetic | CommandClass::Get => true,

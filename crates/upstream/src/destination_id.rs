@@ -1,6 +1,6 @@
 //! The name of a server as one worker uses it.
 
-/// Names a server of one [`crate::Upstream`], and the pool that it is asked for.
+/// Names a server of one [`crate::Upstream`], and the pool that uses it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct DestinationId {
     pub(crate) place: u32,

@@ -1,8 +1,8 @@
-//! Dialects: the commands and meta flags that each kind of server takes. This is the one list.
+//! Dialects: the commands and meta flags that each kind of server accepts. This is the only list.
 //!
-//! A server that does not know a command with a data block reads the block as commands, so such a
-//! command goes only to a server that was seen to know it on the same connection. Servers are of
-//! five kinds, each of which takes what those before it take:
+//! A server that does not know a command with a data block reads the block as commands. So such a
+//! command goes only to a server that has shown on the same connection that it knows it. There are
+//! five kinds of servers, each of which accepts the commands of its predecessors:
 //!
 //! * [`Dialect::Basic`], any server until the probe says more: get, gets, set, add, replace,
 //!   append, prepend, cas, incr, decr, delete, touch, version.
@@ -12,14 +12,14 @@
 //!   in commands with a block.
 //! * [`Dialect::Holdall`], ours, server or proxy: lease-get, lease-set, `flush_prefix`, a delete's
 //!   hold-off; the meta flags A, G, H, U.
-//! * [`Dialect::Tracing`], ours that collects spans: the context of a trace (`mn traceparent ..`).
+//! * [`Dialect::Tracing`], ours if it collects spans: the context of a trace (`mn traceparent ..`).
 //!
 //! # What memcached does with a block that it refuses
 //!
-//! Tried with 1.6.18. Read as commands: after a storage line with a key of more than 250 bytes or
-//! with a NUL, a number that is none, a missing word; after `ms` with a key of more than 250 bytes
-//! in base64, or with more than 19 words. Dropped: after any other `ms` that it refuses, and after
-//! values that are too large. [`needs`] refuses the former.
+//! Tested with 1.6.18. These are read as commands: a block after a storage line with a key of more
+//! than 250 bytes or with a NUL, an invalid number or a missing word; a block after `ms` with a key
+//! of more than 250 bytes in base64, or with more than 19 words. These are dropped: blocks after
+//! any other refused `ms`, and after values that are too large. [`needs`] refuses the former.
 
 use proto::answer::{Answer, MetaCode};
 use proto::meta::{LEASES, OPAQUE_BYTES_MAX, TRACEPARENT, WORDS_MAX};
@@ -30,12 +30,12 @@ use proto::{KEY_BYTES_MAX, base64};
 use crate::request::Request;
 use proto::Command;
 
-/// A kind of server. Each takes what those before it take, and more.
+/// A kind of server. Each accepts the commands of its predecessors, and more.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Dialect {
-    /// What every server and proxy takes.
+    /// The commands that every server and proxy accepts.
     Basic,
-    /// memcached without meta commands, or with those of before 1.6.10.
+    /// memcached without meta commands, or with those from before 1.6.10.
     Classic,
     /// memcached with meta commands.
     Meta,
@@ -45,20 +45,20 @@ pub(crate) enum Dialect {
     Tracing,
 }
 
-/// Asks a server what it takes; none of it changes anything, and what a server may read as commands
-/// is empty.
+/// The probe of a server's dialect. It changes nothing, and contains no block that a server could
+/// execute.
 ///
 /// `mn leases` is answered with `MN leases` by us and with `MN` by memcached with meta commands.
-/// Who takes the contexts of traces repeats the third word, too.
-/// The mode of `ms` does not exist: memcached refuses it and drops the block, which holds a line
-/// end. Before 1.6.10 the length was a flag, so that the block is read as empty lines, each with an
-/// error of its own. `version` ends the answers.
+/// Servers that accept trace contexts repeat the third word, too. The mode of `ms` does not exist:
+/// memcached refuses it and drops the block, which holds a line end. Before 1.6.10 the length was a
+/// flag, so such a server reads the block as empty lines and answers each with an error. `version`
+/// ends the answers.
 pub(crate) const PROBE: &[u8] = b"mn leases traceparent\r\nms k 2 MX\r\n\r\n\r\nversion\r\n";
 
 /// The end of the data block in [`PROBE`].
 pub(crate) const PROBE_BLOCK_END: usize = PROBE.len() - b"version\r\n".len();
 
-/// What a server has said to [`PROBE`] so far.
+/// The server's answers to [`PROBE`] so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Heard {
     knows_noop: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// Takes an answer before that to `version`. False if the probe cannot be answered so.
+    /// Processes an answer before that to `version`. Returns false if it cannot answer the probe.
     pub(crate) fn take(&mut self, answer: &Answer<'_>) -> bool {
         match answer {
             Answer::ClientError(_) | Answer::Error(_) | Answer::ServerError(_) => self.errors += 1,
@@ -83,10 +83,9 @@ impl Heard {
         true
     }
 
-    /// What the server takes.
+    /// The server's dialect.
     pub(crate) fn dialect(self) -> Dialect {
-        // The block was dropped if the refused command is the only one that was answered with an
-        // error.
+        // The block was dropped if the refused command is the only one answered with an error.
         match (self.knows_noop, self.errors) {
             (true, 1) if self.takes_contexts => Dialect::Tracing,
             (true, 1) if self.knows_leases => Dialect::Holdall,
@@ -96,11 +95,11 @@ impl Heard {
     }
 }
 
-/// The least that a server must be seen to take to be sent `request` in text.
+/// The minimum dialect of a server that may receive `request` in text.
 ///
 /// # Errors
 ///
-/// Why it is not sent to any server.
+/// The reason why no server can receive it.
 #[inline(always)]
 pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
     let needed = match request.op {
@@ -113,7 +112,7 @@ pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
         | Command::Prepend
         | Command::Replace
         | Command::Set => {
-            // Who reads 32 bits refuses more, and may read the block as commands.
+            // A server that reads 32 bits refuses more, and may read the block as commands.
             let is_short = i32::try_from(request.exptime).is_ok();
             if is_short { Dialect::Basic } else { Dialect::Meta }
         }
@@ -134,17 +133,17 @@ pub(crate) fn needs(request: &Request<'_>) -> Result<Dialect, &'static str> {
     if is_key(request.key) { Ok(needed) } else { Err(BAD_KEY) }
 }
 
-/// True if some server takes `request` in text.
+/// Returns true if some server accepts `request` in text.
 #[must_use]
 pub fn is_sendable(request: &Request<'_>) -> bool {
     needs(request).is_ok()
 }
 
-/// Whether key and value of `request` fit into a packet.
+/// Checks that key and value of `request` fit into a packet.
 ///
 /// # Errors
 ///
-/// Why it is not sent to any server.
+/// The reason why no server can receive it.
 pub(crate) fn fits_packet(request: &Request<'_>) -> Result<(), &'static str> {
     let has_key = !matches!(request.op, Command::FlushAll | Command::Version);
     let fits = request.key.len() <= KEY_BYTES_MAX && !(has_key && request.key.is_empty());
@@ -158,15 +157,14 @@ pub(crate) fn fits_packet(request: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-/// Bytes of a value that fit into a packet, whose length has 32 bits and counts key and extras,
-/// too.
+/// Maximum bytes of a value in a packet, whose 32-bit length also counts key and extras.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize - 1024;
 
 const BAD_VALUE: &str = "a value is too long for the binary protocol";
 
 const BAD_KEY: &str = "a key has 1 to 250 bytes, and neither spaces nor control characters";
 
-/// One word for every parser: no byte of it ends a word, a line or a string.
+/// Returns true if the key is one word for every parser: no byte ends a word, a line or a string.
 #[inline]
 fn is_key(key: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len()) && is_plain(key)
@@ -177,10 +175,10 @@ fn is_plain(bytes: &[u8]) -> bool {
     !short::any(bytes, |byte| (byte <= b' ') | (byte == 0x7f))
 }
 
-/// Words of a meta line that memcached takes, command and key included.
+/// Maximum number of words in a meta line for memcached, including command and key.
 const MEMCACHED_WORDS_MAX: usize = 19;
 
-/// The least dialect that a meta command needs. The number of its words counts, too.
+/// The minimum dialect for a meta command, which also depends on the number of its words.
 fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
     let key_len =
         if request.base64 { base64::encoded_len(request.key.len()) } else { request.key.len() };
@@ -188,7 +186,7 @@ fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
     if !fits || !request.base64 && !is_plain(request.key) {
         return Err(BAD_KEY);
     }
-    // `ms KEY LEN WORDS`, a line end, and the most digits that a length has.
+    // `ms KEY LEN WORDS`, a line end, and the maximum number of digits of a length.
     if b"ms    4294967295\r\n".len() + key_len + request.words.len() > LINE_BYTES_MAX {
         return Err("the line is too long");
     }
@@ -207,17 +205,17 @@ fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
     Ok(needed)
 }
 
-/// Whether memcached may answer with a key that no line can hold: it writes it raw where an item
-/// was not created with it in base64.
+/// Returns true if memcached may answer with a key that no line can hold: it writes the key raw if
+/// the item was not created with it in base64.
 fn may_tell_raw_key(request: &Request<'_>) -> bool {
     let asks = request.op == Command::MetaDebug
         || Words::new(request.words).any(|word| word.first() == Some(&b'k'));
     request.base64 && asks && !is_plain(request.key)
 }
 
-/// Who takes this flag of a meta command: memcached takes each of its flags with every command.
-/// `None`: nobody, or it has an argument that it cannot have. `q` is nobody's here, since every
-/// request is answered.
+/// The minimum dialect for this flag of a meta command: memcached accepts each of its flags with
+/// every command. `None`: no server accepts it, or its argument is invalid. No server gets `q`
+/// here, since every request is answered.
 fn flag(word: &[u8]) -> Option<Dialect> {
     let (letter, argument) = word.split_first()?;
     let (dialect, is_right) = match letter {
@@ -236,7 +234,7 @@ fn flag(word: &[u8]) -> Option<Dialect> {
     (is_right && is_plain(argument)).then_some(dialect)
 }
 
-/// Why a server that takes less than `needed` is not sent the command.
+/// The reason why a server with less than `needed` does not receive the command.
 pub(crate) fn lacking(op: Command, needed: Dialect) -> &'static str {
     match op {
         Command::Delete => "the server has no hold-off",
@@ -269,14 +267,14 @@ pub(crate) fn lacking(op: Command, needed: Dialect) -> &'static str {
     }
 }
 
-/// Whether the connection is in step behind this error: the server has read all of the command, its
-/// data block too. `seen` is what the server was seen to take.
+/// Returns true if the connection is in step after this error, because the server has read the
+/// whole command, including its data block. `seen` is the server's observed dialect.
 pub(crate) fn stays_in_step(op: Command, error: &Answer<'_>, seen: Option<Dialect>) -> bool {
     if !op.has_value() {
         return true;
     }
     match (error, seen) {
-        // A server that wants a login answers each line of the block.
+        // A server that requires a login answers each line of the block.
         (Answer::ClientError(b"unauthenticated"), _) => false,
         (Answer::ServerError(_), _) => true,
         (Answer::ClientError(_), Some(Dialect::Holdall | Dialect::Tracing)) => true,

@@ -1,37 +1,37 @@
-//! twemproxy's `auto_eject_hosts`: which servers of a pool are in use, as one worker sees it. No
-//! socket, and the clock is an argument.
+//! twemproxy's `auto_eject_hosts`: the servers of a pool that are in use, as seen by one worker. It
+//! uses no socket, and the clock is an argument.
 //!
-//! A server that fails `limit` times without an answer in between is out for `retry_us`; its keys
-//! go to the others, by the same hash over fewer servers. A failure is a connection that could not
-//! be made or has ended, or a request that was not sent because the server is knocked out.
+//! A server that fails `limit` times without an answer in between is ejected for `retry_us`; its
+//! keys go to the others, by the same hash over fewer servers. A failure is a connection that could
+//! not be made or has ended, or a request that was not sent because the server is knocked out.
 //!
 //! Source: `server_failure`, `server_ok` and `server_pool_update` of twemproxy's `nc_server.c`.
 
 use crate::send_cell::{SendCell, SendRefCell};
 
-/// The servers of one pool that are in use, as one worker sees them.
+/// The servers of one pool that are in use, as seen by one worker.
 #[derive(Debug)]
 pub struct Ejection {
     limit: u32,
     retry_us: u64,
     members: SendRefCell<Vec<Member>>,
-    /// Somebody was ejected since [`Self::live`] was asked.
+    /// A server was ejected since the last [`Self::live`].
     is_changed: SendCell<bool>,
-    /// When the first who is out comes back; `None`: nobody is.
+    /// The time at which the first ejected server returns; `None`: none is ejected.
     returns_us: SendCell<Option<u64>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
-    /// Since the last answer.
+    /// Failures since the last answer.
     failures: u32,
-    /// Out until then.
+    /// Ejected until then.
     until_us: Option<u64>,
 }
 
 impl Ejection {
-    /// `servers` servers, all in use; each leaves after `limit` failures, for `retry_us`
-    /// microseconds.
+    /// Creates a pool of `servers` servers, all in use. Each leaves after `limit` failures, for
+    /// `retry_us` microseconds.
     #[must_use]
     pub fn new(servers: usize, limit: u32, retry_us: u64) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Ejection {
         }
     }
 
-    /// The server at this place failed.
+    /// Records a failure of the server at this place.
     pub fn failed(&self, place: usize, now_us: u64) {
         let mut members = self.members.borrow_mut();
         let Some(member) = members.get_mut(place) else { return };
@@ -54,7 +54,7 @@ impl Ejection {
         }
     }
 
-    /// The server at this place answered.
+    /// Records an answer of the server at this place.
     pub fn answered(&self, place: usize) {
         let mut members = self.members.borrow_mut();
         if let Some(member) = members.get_mut(place).filter(|member| member.failures != 0) {
@@ -62,7 +62,7 @@ impl Ejection {
         }
     }
 
-    /// True if [`Self::live`] would say something else than last time.
+    /// Returns true if [`Self::live`] would now return another result.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now_us: u64) -> bool {

@@ -5,7 +5,7 @@
 //!     socket <- Guard::outgoing <- Guard::send <- Pipeline
 //! ```
 //!
-//! Connections without either have none.
+//! Connections without either have no guard.
 
 use std::io::{self, Read, Write};
 
@@ -25,7 +25,7 @@ pub(crate) enum GuardError {
     LoginUnanswered,
     #[error("the login is answered by no packet")]
     NoPacket,
-    /// The server's line.
+    /// Refused, with the server's line.
     #[error("the login is refused: {}", .0.escape_ascii())]
     Refused(Box<[u8]>),
     #[error(transparent)]
@@ -47,33 +47,33 @@ enum Stage {
 pub(crate) struct Guard {
     session: Option<ClientConnection>,
     login: Option<(Login, Protocol)>,
-    /// The login goes by SASL.
+    /// The SASL login, if the protocol is binary.
     sasl: Option<Sasl>,
     stage: Stage,
     /// Bytes for the socket; those before `sent` have left.
     out: Vec<u8>,
     sent: usize,
-    /// The beginning of the answer to the login.
+    /// The start of the answer to the login.
     answer: Vec<u8>,
-    /// The peer has said that it sends no more.
+    /// The peer has closed its side.
     is_ended: bool,
 }
 
-/// The longest answer to a login, in bytes.
+/// The maximum length of an answer to a login, in bytes.
 const ANSWER_BYTES_MAX: usize = 1024;
 
-/// Bytes of what a packet of it says.
+/// Maximum bytes of the body of such a packet.
 const SASL_ANSWER_BYTES_MAX: u32 = 512;
 
-/// Plain bytes that are encrypted at once.
+/// Plain bytes encrypted at once.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
 impl Guard {
-    /// What the connection begins with; `None` if there is nothing to do.
+    /// Creates the guard of a new connection; `None` if it needs none.
     ///
     /// # Errors
     ///
-    /// Why there can be no session.
+    /// The reason why there can be no session.
     pub(crate) fn new(
         tls: Option<(&Tls, &str)>,
         login: Option<(&Login, Protocol)>,
@@ -97,22 +97,22 @@ impl Guard {
         Ok(Some(Box::new(guard)))
     }
 
-    /// Questions may be asked.
+    /// Returns true if requests may be sent.
     pub(crate) fn is_open(&self) -> bool {
         self.stage == Stage::Open
     }
 
-    /// It has nothing to do any more.
+    /// Returns true if it has no more work.
     pub(crate) fn is_done(&self) -> bool {
         self.is_open() && self.session.is_none() && self.outgoing().is_empty()
     }
 
-    /// The peer has said that it sends no more.
+    /// Returns true if the peer has closed its side.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// Takes bytes from the socket; what is for the pipeline is appended to `plain`.
+    /// Takes bytes from the socket, and appends those for the pipeline to `plain`.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Takes what is whole of the answers to the login, up to the one that accepts it.
+    /// Reads complete answers to the login, up to the one that accepts it.
     fn is_let_in(&mut self) -> Result<bool, GuardError> {
         let Some(mut sasl) = self.sasl.take() else { return self.is_stored() };
         loop {
@@ -160,7 +160,7 @@ impl Guard {
         }
     }
 
-    /// Takes the answer to the text login, which is a line. False: it is not whole yet.
+    /// Reads the answer to the text login, which is a line. Returns false while it is incomplete.
     fn is_stored(&mut self) -> Result<bool, GuardError> {
         let Some(end) = memchr::memchr(b'\n', &self.answer) else { return Ok(false) };
         let rest = self.answer.split_off(end + 1);
@@ -188,7 +188,7 @@ impl Guard {
         Ok(())
     }
 
-    /// From one stage to the next, as far as nothing has to be waited for.
+    /// Moves from stage to stage until it has to wait.
     fn advance(&mut self) {
         let is_handshaking = self.session.as_ref().is_some_and(|session| session.is_handshaking());
         if self.stage == Stage::Handshake && !is_handshaking {
@@ -213,14 +213,14 @@ impl Guard {
         match &mut self.session {
             None => self.out.extend_from_slice(plain),
             Some(session) => {
-                // Its buffer is memory, and takes everything.
+                // Its buffer is memory, which accepts everything.
                 let _ = session.writer().write_all(plain);
                 self.seal();
             }
         }
     }
 
-    /// Takes what the session has for the socket.
+    /// Takes the session's output for the socket.
     fn seal(&mut self) {
         if let Some(session) = &mut self.session {
             // Writing into memory does not fail.
@@ -230,12 +230,12 @@ impl Guard {
         }
     }
 
-    /// What is to be sent now.
+    /// The bytes to send now.
     pub(crate) fn outgoing(&self) -> &[u8] {
         self.out.get(self.sent..).unwrap_or_default()
     }
 
-    /// `count` bytes have left.
+    /// Records that `count` bytes have left.
     pub(crate) fn has_sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.out.len() {

@@ -1,9 +1,9 @@
 //! Latencies of requests: a histogram for each server and pool.
 //!
-//! A server that is in two pools has two, so that the sum over a pool's servers is the pool's, and
-//! the sum over a server's pools the server's. Times are from the turn in which a request was asked
-//! to the turn in which its answer came, in microseconds. A request that timed out is among them
-//! with the time for which it waited; one that failed otherwise is counted, and in no histogram.
+//! A server in two pools has two histograms, so that the sum over a pool's servers is the pool's,
+//! and the sum over a server's pools is the server's. Times run from the turn in which a request
+//! was sent to the turn in which its answer came, in microseconds. A request that timed out counts
+//! with the time that it waited; other failures are counted, but are in no histogram.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use hdrhistogram::Histogram;
 
 use crate::address::Address;
 
-/// Significant digits of a time: buckets are one percent wide at the most.
+/// Significant digits of a time: buckets are at most one percent wide.
 const DIGITS: u8 = 2;
 
-/// The longest time that a histogram distinguishes, in microseconds: a minute.
+/// The longest distinguishable time, in microseconds: a minute.
 const US_MAX: u64 = 60_000_000;
 
 /// One worker's histograms of one server, by the server's pools.
@@ -27,12 +27,12 @@ pub(crate) struct Latencies {
 #[derive(Debug)]
 struct OfPool {
     name: Arc<str>,
-    /// Made with the first answer; a place in a pool that is never asked costs nothing.
+    /// Created with the first answer; a pool without requests costs nothing.
     times_us: Option<Histogram<u64>>,
 }
 
 impl Latencies {
-    /// The number of a pool, here.
+    /// The number of a pool in this list.
     pub(crate) fn pool(&mut self, name: &str) -> u16 {
         let place = self.pools.iter().position(|pool| &*pool.name == name);
         let place = place.unwrap_or_else(|| {
@@ -47,14 +47,14 @@ impl Latencies {
         self.pools.get(usize::from(pool)).map_or("", |pool| &pool.name)
     }
 
-    /// `count` answers took `us` microseconds each.
+    /// Records `count` answers of `us` microseconds each.
     pub(crate) fn record(&mut self, pool: u16, us: u64, count: u64) {
         let Some(pool) = self.pools.get_mut(usize::from(pool)) else { return };
         if pool.times_us.is_none() {
             pool.times_us = new_histogram();
         }
         if let Some(times_us) = &mut pool.times_us {
-            // It grows up to the longest time, and has that at the most.
+            // It grows up to the longest time, and receives at most that.
             let _ = times_us.record_n(us.min(US_MAX), count);
         }
     }
@@ -65,7 +65,7 @@ impl Latencies {
             let Some(times_us) = times_us else { continue };
             let place = Place { pool: Arc::clone(name), server: address.clone() };
             match sums.get_mut(&place) {
-                // Both take every time up to the longest.
+                // Both accept every time up to the longest.
                 Some(sum) => drop(sum.add(times_us)),
                 None => drop(sums.insert(place, times_us.clone())),
             }
@@ -76,13 +76,13 @@ impl Latencies {
 /// A server in a pool.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Place {
-    /// The pool's name; empty for a server that was named by itself.
+    /// The pool's name; empty for a server outside pools.
     pub pool: Arc<str>,
     /// The server's address.
     pub server: Address,
 }
 
-/// An empty histogram of microseconds that grows as it must.
+/// An empty histogram of microseconds that grows on demand.
 fn new_histogram() -> Option<Histogram<u64>> {
     Histogram::new(DIGITS).ok()
 }

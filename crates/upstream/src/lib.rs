@@ -6,8 +6,8 @@
 //! ```
 //!
 //! One [`Upstream`] serves one thread at a time. Threads share the health of servers and counters
-//! ([`Registry`]). It has no loop of its own: its owner polls [`Upstream::poller`], calls
-//! [`Upstream::on_events`] and, once a turn, [`Upstream::flush`]. The requests of one turn leave
+//! ([`Registry`]). It has no loop: its owner polls [`Upstream::poller`], calls
+//! [`Upstream::on_events`] and, once per turn, [`Upstream::flush`]. The requests of one turn leave
 //! in one write for each server.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Name and password for servers that ask for a login.
+//! Name and password for servers that require a login.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ pub struct Login {
 }
 
 impl Login {
-    /// Both as the server compares them, byte by byte.
+    /// Creates a login. The server compares both byte by byte.
     #[must_use]
     pub fn new(user: &str, password: &str) -> Self {
         Self { user: user.to_owned(), password: password.to_owned() }
     }
 
-    /// The first `user:password` of a file such as servers have for `-Y`; empty lines and those
-    /// that begin with `#` are skipped.
+    /// The first `user:password` of a file in the format of servers' `-Y`; empty lines and those
+    /// that start with `#` are skipped.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'))?;
@@ -30,7 +30,7 @@ impl Login {
         (&self.user, &self.password)
     }
 
-    /// The command of memcached's `-Y`: a set whose data are name and password.
+    /// The command of memcached's `-Y`: a set whose data contains name and password.
     pub(crate) fn command(&self) -> Vec<u8> {
         let data = format!("{} {}", self.user, self.password);
         format!("set login 0 0 {}\r\n{data}\r\n", data.len()).into_bytes()

@@ -1,7 +1,7 @@
-//! A request as a packet of the binary protocol, and what the answer to one means.
+//! A request as a packet of the binary protocol, and the meaning of its answer.
 //!
-//! What `ms`, `ma`, `mg` and `md` ask with plain flags has packets; leases, hold-offs and the other
-//! meta flags have none.
+//! `ms`, `ma`, `mg` and `md` with plain flags have packets; leases, hold-offs and the other meta
+//! flags have none.
 
 use std::io::Write;
 
@@ -19,25 +19,25 @@ use crate::request::Request;
 use narrow::to_u32;
 use proto::{Command, Failure};
 
-/// Room for what a reply tells and its packet does not have in the same bytes.
+/// Buffers for parts of a reply that its packet does not contain in the same bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     value: Vec<u8>,
     words: Vec<u8>,
 }
 
-/// What was asked, as far as the answer needs it.
+/// The parts of the request that its answer needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) op: Command,
     pub(crate) opcode: u8,
     pub(crate) key: &'a [u8],
-    /// Of a meta command.
+    /// The words of a meta command.
     pub(crate) words: &'a [u8],
 }
 
-/// Appends `request` under this number, value included; returns the command's number: NOOP for what
-/// cannot be said.
+/// Appends `request` with this number, value included. Returns the command's number: NOOP for
+/// requests without a packet.
 pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> u8 {
     let exptime = expiry(request.exptime).to_be_bytes();
     let (opcode, cas): (u8, u64) = match request.op {
@@ -89,7 +89,7 @@ pub(crate) fn write(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> u8
     opcode
 }
 
-/// A meta command whose flags all have a meaning in a packet.
+/// Writes a meta command whose flags all have a meaning in a packet.
 fn write_meta(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> Option<u8> {
     let known: &[u8] = match request.op {
         Command::MetaArithmetic => b"CDJMNObckv",
@@ -126,7 +126,7 @@ fn write_meta(out: &mut Vec<u8>, request: &Request<'_>, opaque: u32) -> Option<u
         _ => match store_mode(letter)? {
             StoreMode::Append => code::APPEND,
             StoreMode::Prepend => code::PREPEND,
-            // With a cas unique, a packet's set is the only one that means what meta's means.
+            // With a cas unique, only a packet's set has the meaning of meta's.
             StoreMode::Add | StoreMode::Replace if options.compare_cas.is_some() => return None,
             mode => {
                 extras.add(&options.client_flags.unwrap_or(0).to_be_bytes());
@@ -159,21 +159,21 @@ const fn store_mode(letter: Option<u8>) -> Option<StoreMode> {
     })
 }
 
-/// A cas unique as a condition. In a packet 0 is none; as a unique it is nobody's, and so is the
-/// greatest.
+/// A cas unique as a condition. In a packet, 0 is no condition; no item has 0 as its unique, nor
+/// the maximum.
 const fn condition(unique: u64) -> u64 {
     if unique == 0 { u64::MAX } else { unique }
 }
 
-/// An expiry time without a sign: of what is dead at once, a time long ago.
+/// An expiry time without a sign: a time long ago for an item that expires at once.
 fn expiry(exptime: i64) -> u32 {
     if exptime < 0 { LONG_AGO } else { u32::try_from(exptime).unwrap_or(u32::MAX) }
 }
 
-/// A second of January 31st, 1970: the least number that is a time and no span.
+/// A second of January 31st, 1970: the lowest number that is a time, not a span.
 const LONG_AGO: u32 = 30 * 24 * 3600 + 1;
 
-/// What stands before a packet's key.
+/// The bytes before a packet's key.
 #[derive(Debug, Default)]
 struct Extras {
     bytes: [u8; 20],
@@ -188,7 +188,7 @@ impl Extras {
         self.len += bytes.len();
     }
 
-    /// By how much to count, and what to create, for how long, if anything.
+    /// Appends the amount to count by, and the value and lifetime of a created item, if any.
     fn count(&mut self, delta: u64, create: Option<(u64, u32)>) {
         let (initial, exptime) = create.unwrap_or((0, u32::MAX));
         self.add(&delta.to_be_bytes());
@@ -201,7 +201,7 @@ impl Extras {
     }
 }
 
-/// What `response` says to `question`; `None` if it cannot be the answer to it.
+/// The reply in `response` to `question`; `None` if it cannot be the answer.
 pub(crate) fn read<'a>(
     question: &Question<'_>,
     response: &Response<'a>,
@@ -251,7 +251,7 @@ pub(crate) fn read<'a>(
     })
 }
 
-/// What it means that it is done.
+/// The outcome of a success.
 const fn done(op: Command) -> Outcome {
     match op {
         Command::Get | Command::Gets | Command::Gat | Command::Gats | Command::MetaGet => {
@@ -266,7 +266,7 @@ const fn done(op: Command) -> Outcome {
     }
 }
 
-/// What it means that there is no item; `None`: nothing. replace, append and prepend without one
+/// The outcome of a missing item; `None`: invalid. Without an item, replace, append and prepend
 /// store nothing.
 const fn missing(question: &Question<'_>) -> Option<Outcome> {
     match question.opcode {
@@ -277,8 +277,7 @@ const fn missing(question: &Question<'_>) -> Option<Outcome> {
     }
 }
 
-/// What it means that there is an item already, or another than the one that was meant; `None`:
-/// nothing.
+/// The outcome of an existing or different item; `None`: invalid.
 const fn exists(question: &Question<'_>) -> Option<Outcome> {
     match question.op {
         _ if question.opcode == code::ADD => Some(Outcome::NotStored),
@@ -290,7 +289,7 @@ const fn exists(question: &Question<'_>) -> Option<Outcome> {
     }
 }
 
-/// A failure with words of our own: a server's may have any bytes, line ends too.
+/// A failure with our own text: a server's may contain any bytes, including line ends.
 fn failed(status: Option<Status>) -> Option<(Failure, &'static [u8])> {
     let Some(status) = status else { return Some((Failure::RemoteError, b"the server failed")) };
     let (failure, words) = match status {
@@ -311,7 +310,7 @@ fn failed(status: Option<Status>) -> Option<(Failure, &'static [u8])> {
     Some((failure, words.as_bytes()))
 }
 
-/// Why a request has no packet.
+/// The reason why a request has no packet.
 fn unsaid(op: Command) -> &'static str {
     match op {
         Command::Delete => "the server's protocol (binary) has no hold-off",
@@ -369,7 +368,7 @@ fn meta<'a>(
     Some(Reply { value, words, ..Reply::of(Outcome::Meta(code)) })
 }
 
-/// What the flags ask to be told, in their order.
+/// Appends the words that the flags request, in their order.
 fn tell(words: &mut Vec<u8>, question: &Question<'_>, response: &Response<'_>, flags: u32) {
     let is_base64 = Words::new(question.words).any(|word| word == b"b");
     for word in Words::new(question.words) {

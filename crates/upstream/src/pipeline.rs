@@ -1,22 +1,22 @@
-//! The requests of one connection that are not answered, in order; no socket, no clock.
+//! The unanswered requests of one connection, in order. It uses no socket and no clock.
 //!
 //! ```text
 //!     ask -> out (bytes to send) + questions (who wants which answer, oldest first)
 //!     bytes received -> proto::answer -> the oldest question -> its ticket
 //! ```
 //!
-//! Gets that meet in the same turn go out as one line, `get a b c`. The server answers the hits in
-//! order and leaves the misses out, so a value for `b` says that `a` is a miss.
+//! Gets of the same turn are sent as one line, `get a b c`. The server answers the hits in order
+//! and leaves the misses out, so a value for `b` means that `a` is a miss.
 //!
-//! A server that is spoken to in packets ([`packets`]) gets the same questions by the same laws.
+//! A server that uses packets ([`packets`]) gets the same questions by the same rules.
 //!
 //! # Laws
 //!
 //! 1. Every ticket is answered exactly once, by an answer or by a failure.
-//! 2. An answer is believed only if it fits the oldest question: its kind, and its key where it
-//!    tells one. Anything else is [`Broken`], and the connection must be closed: what follows could
-//!    be anybody's.
-//! 3. Nothing is asked twice.
+//! 2. An answer is accepted only if it fits the oldest question: its kind, and its key if it
+//!    contains one. Anything else is [`Broken`], and the connection must be closed, because further
+//!    answers cannot be assigned.
+//! 3. Nothing is sent twice.
 
 mod packets;
 mod questions;
@@ -39,31 +39,30 @@ use crate::wire;
 use proto::{Command, Failure};
 use spans::OpenSpan;
 
-/// Keys of gets that go out on one line at the most. A server keeps the whole reply of a line in
-/// its memory.
+/// Maximum number of keys in one get line. A server keeps the whole reply of a line in memory.
 const LINE_KEYS_MAX: u32 = 64;
 
-/// Bytes of a value for which nobody asks whether there is memory.
+/// Maximum bytes of a value for which memory is not reserved first.
 const SMALL_VALUE_BYTES: usize = 4096;
 
-/// The server said something that is no answer to what it was asked.
+/// The server sent something that does not answer its question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Broken {
-    /// An error, behind which the data block that was refused may be read as commands.
+    /// An error after which the server may read the refused data block as commands.
     Cut,
-    /// Bytes that are no reply of the protocol, or a value longer than allowed.
+    /// Bytes that are not a reply of the protocol, or a value longer than allowed.
     Garbage,
-    /// An answer of a kind, or to a key, that was not asked.
+    /// An answer of a kind, or to a key, that was not requested.
     Mismatch,
-    /// Something, though nothing was asked.
+    /// An answer without a question.
     Unsolicited,
 }
 
-/// The span of a question under way.
+/// The span of an outstanding question.
 #[derive(Debug)]
 struct Traced {
     span: OpenSpan,
-    /// The answer to the line before it, which announced its context, is still to come.
+    /// The answer to the preceding line, which announced its context, is still outstanding.
     awaits_mark: bool,
 }
 
@@ -73,66 +72,66 @@ pub(crate) struct Pipeline {
     /// Bytes to send; those before `sent` have left.
     out: Vec<u8>,
     sent: usize,
-    /// Keys on the get line at the end of `out`, which has no line end yet; 0: there is no such
-    /// line.
+    /// The number of keys on the get line at the end of `out`, which has no line end yet; 0: no
+    /// such line.
     open_keys: u32,
     open_op: Option<Command>,
     questions: Questions,
-    /// The last value of a line has come, its END has not.
+    /// The last value of a line has come, but not its END.
     awaits_end: bool,
-    /// Where in `out` requests with a value end, if anybody wants to know: see [`Self::mark_ends`].
+    /// The ends in `out` of requests with a value, if needed: see [`Self::mark_ends`].
     ends: Option<VecDeque<usize>>,
-    /// It speaks in packets.
+    /// Set if it uses packets.
     packets: Option<Packets>,
-    /// Gets whose line is refused are asked again, each on a line of its own.
+    /// Resends gets of a refused line, each on its own line.
     asks_apart: bool,
-    /// What the server has said to the probe, while it is the oldest question.
+    /// The server's answers to the probe, while it is the oldest question.
     probing: Option<Heard>,
-    /// What the server was seen to take.
+    /// The server's observed dialect.
     seen: Option<Dialect>,
     /// Spans of traced questions, oldest first.
     traced: VecDeque<Traced>,
 }
 
 impl Pipeline {
-    /// Questions that have no answer yet.
+    /// The number of questions without an answer.
     pub(crate) fn len(&self) -> usize {
         self.questions.len()
     }
 
-    /// In lines, over a connection.
+    /// A pipeline of lines over a connection.
     pub(crate) fn text() -> Self {
         Self { asks_apart: true, ..Self::default() }
     }
 
-    /// In packets of the binary protocol.
+    /// A pipeline of packets of the binary protocol.
     pub(crate) fn binary() -> Self {
         Self { packets: Some(Packets::default()), ..Self::default() }
     }
 
-    /// Nothing more is to come.
+    /// Returns true if no answer is outstanding.
     pub(crate) fn is_empty(&self) -> bool {
         self.questions.is_empty() && !self.awaits_end
     }
 
-    /// When the oldest question was asked, in microseconds.
+    /// The time of the oldest question, in microseconds.
     pub(crate) fn oldest_us(&self) -> Option<u64> {
         self.questions.oldest().map(|asked| asked.at_us)
     }
 
-    /// Bytes that have not been taken by the socket.
+    /// Bytes that the socket has not accepted yet.
     pub(crate) fn unsent(&self) -> usize {
         self.out.len() - self.sent
     }
 
-    /// From here on, [`Self::outgoing`] ends where a request with a value does. TLS sends it as
-    /// records of its own, since memcached (1.6.18) forgets what stands in a record behind a value
-    /// until another record comes.
+    /// Makes [`Self::outgoing`] end after each request with a value from now on. TLS sends it as
+    /// separate records, since memcached (1.6.18) forgets bytes behind a value in a record until
+    /// another record comes.
     pub(crate) fn mark_ends(&mut self) {
         self.ends.get_or_insert_default();
     }
 
-    /// Makes room for a request with a large value. False when there is no memory.
+    /// Makes room for a request with a large value. Returns false without memory.
     pub(crate) fn reserve(&mut self, request: &Request<'_>) -> bool {
         let len = request.value.len();
         len <= SMALL_VALUE_BYTES || self.out.try_reserve(len + SMALL_VALUE_BYTES).is_ok()
@@ -143,7 +142,7 @@ impl Pipeline {
         &self.questions
     }
 
-    /// Asks for a pool; the answer goes to `ticket`.
+    /// Sends a request for a pool; the answer goes to `ticket`.
     #[inline(always)]
     pub(crate) fn ask(&mut self, request: &Request<'_>, ticket: Ticket, pool: u16, now_us: u64) {
         let is_get = is_plain_get(request.op);
@@ -164,7 +163,7 @@ impl Pipeline {
         self.questions.push(request, ticket, pool, now_us, 0);
     }
 
-    /// Writes a request, or the begin of a line of gets.
+    /// Writes a request, or starts a line of gets.
     #[inline(never)]
     fn begin_line(&mut self, request: &Request<'_>, is_get: bool) {
         self.end_line();
@@ -180,8 +179,8 @@ impl Pipeline {
         }
     }
 
-    /// Asks like [`Self::ask`] what `span` is of. A server that takes contexts gets this one in a
-    /// line before, which has an answer of its own. No other question shares its line.
+    /// Sends the request of `span` like [`Self::ask`]. A server that accepts contexts gets this one
+    /// in a preceding line, which has a separate answer. No other question shares its line.
     #[cold]
     pub(crate) fn ask_traced(
         &mut self,
@@ -204,7 +203,7 @@ impl Pipeline {
         self.traced.push_back(Traced { span, awaits_mark });
     }
 
-    /// True if the answer that comes is that to the line which announced the oldest question's
+    /// Returns true if the next answer is that to the line which announced the oldest question's
     /// context.
     #[cold]
     fn takes_mark(&mut self) -> bool {
@@ -212,12 +211,12 @@ impl Pipeline {
         oldest.is_some_and(|oldest| std::mem::take(&mut oldest.awaits_mark))
     }
 
-    /// What the server was seen to take, once it has answered [`Self::probe`].
+    /// The server's observed dialect, once it has answered [`Self::probe`].
     pub(crate) fn seen(&self) -> Option<Dialect> {
         self.seen
     }
 
-    /// Asks what the server takes; nothing else is asked yet.
+    /// Sends the probe, before any other request.
     pub(crate) fn probe(&mut self, at_us: u64) {
         debug_assert!(self.is_empty(), "an answer to another question is no answer to the probe");
         self.end_line();
@@ -230,19 +229,19 @@ impl Pipeline {
         self.questions.push(&Request::new(Command::Version, b""), PROBE, 0, at_us, 0);
     }
 
-    /// Takes what precedes the last answer to the probe.
+    /// Processes answers to the probe before the last.
     #[cold]
     fn take_heard(&mut self, answer: &Answer<'_>) -> Result<(), Broken> {
         let heard = self.probing.as_mut().is_some_and(|heard| heard.take(answer));
         if heard { Ok(()) } else { Err(Broken::Mismatch) }
     }
 
-    /// The command that was asked last.
+    /// The last command sent.
     pub(crate) fn last_op(&self) -> Option<Command> {
         self.questions.newest().map(|asked| asked.op)
     }
 
-    /// Asks all questions of `other` instead, and forgets them here.
+    /// Sends all questions of `other` here, and removes them there.
     pub(crate) fn ask_again(&mut self, other: &mut Self, now_us: u64) {
         while let Some(asked) = self.questions.oldest() {
             let (op, ticket, pool) = (asked.op, asked.ticket, asked.pool);
@@ -260,14 +259,14 @@ impl Pipeline {
         }
     }
 
-    /// What is to be sent now.
+    /// The bytes to send now.
     pub(crate) fn outgoing(&mut self) -> &[u8] {
         self.end_line();
         let end = self.ends.as_ref().and_then(|ends| ends.front().copied());
         self.out.get(self.sent..end.unwrap_or(self.out.len())).unwrap_or_default()
     }
 
-    /// `count` bytes have left.
+    /// Records that `count` bytes have left.
     pub(crate) fn has_sent(&mut self, count: usize) {
         self.sent += count;
         if let Some(ends) = &mut self.ends {
@@ -276,13 +275,13 @@ impl Pipeline {
         }
         if self.sent >= self.out.len() {
             self.sent = 0;
-            // A large value does not stay.
+            // Memory of a large value is freed.
             if self.out.capacity() > OUT_KEPT { self.out = Vec::new() } else { self.out.clear() }
         }
     }
 
-    /// Reads answers from `input` and gives them to `sink`. Returns how many bytes were used, and
-    /// how many more a reply that has begun needs in all (0: not known).
+    /// Reads answers from `input` and passes them to `sink`. Returns the number of used bytes, and
+    /// the total size of an incomplete reply (0: unknown).
     pub(crate) fn receive(
         &mut self,
         input: &[u8],
@@ -309,7 +308,7 @@ impl Pipeline {
         }
     }
 
-    /// Every question fails: those asked before `late_us` with `late`, the others with `other`.
+    /// Fails every question: those from before `late_us` with `late`, the others with `other`.
     pub(crate) fn fail(
         &mut self,
         late_us: u64,
@@ -333,7 +332,7 @@ impl Pipeline {
     #[inline]
     fn take(&mut self, answer: &Answer<'_>, sink: &mut impl ReplyObserver) -> Result<(), Broken> {
         if self.awaits_end {
-            // Values went out already; what is wrong behind them is nobody's answer.
+            // Values were delivered already; an error after them belongs to no question.
             self.awaits_end = false;
             let is_end = matches!(answer, Answer::End | Answer::ServerError(_));
             return if is_end { Ok(()) } else { Err(Broken::Mismatch) };
@@ -373,7 +372,7 @@ impl Pipeline {
                 return Ok(());
             }
             Answer::ClientError(words) => Reply::failed(Failure::ClientError, words),
-            // What a server does not know at all says more of it than of the request.
+            // An unknown command says more about the server than about the request.
             Answer::Error(words) => Reply::failed(Failure::RemoteError, words),
             Answer::ServerError(words) => Reply::failed(failure_of(words), words),
             _ => return Err(Broken::Mismatch),
@@ -382,14 +381,14 @@ impl Pipeline {
         if dialect::stays_in_step(op, answer, self.seen) { Ok(()) } else { Err(Broken::Cut) }
     }
 
-    /// Others follow the oldest question on its line.
+    /// Returns true if others follow the oldest question on its line.
     fn shares_line(&self) -> bool {
         self.questions.oldest().is_some_and(|oldest| !oldest.ends_line())
     }
 
-    /// What is left of the oldest line is asked again, one key a line: a server refuses a line for
-    /// one of its keys, which may be another client's (that the proxy has no right to, for one).
-    /// Gets change nothing.
+    /// Resends the rest of the oldest line, one key per line: a server refuses a line for one of
+    /// its keys, which may be another client's (for example one that the proxy may not read). Gets
+    /// change nothing.
     fn ask_apart(&mut self) {
         let mut ends_line = false;
         while !ends_line && let Some(asked) = self.questions.oldest() {
@@ -403,7 +402,7 @@ impl Pipeline {
         self.end_line();
     }
 
-    /// The answers of one line.
+    /// Processes the answers of one line.
     fn take_other(
         &mut self,
         op: Command,
@@ -427,7 +426,7 @@ impl Pipeline {
                 | Command::LeaseSet,
             ) => plain(Outcome::NotFound),
             (Answer::Deleted, Command::Delete) => plain(Outcome::Deleted),
-            // Of one with a hold-off, which is an `md`.
+            // To a delete with a hold-off, which is an `md`.
             (Answer::Meta(meta), Command::Delete) if meta.flags.line().is_empty() => {
                 match meta.code {
                     answer::MetaCode::Hd => plain(Outcome::Deleted),
@@ -474,20 +473,20 @@ impl Pipeline {
             _ => return Err(Broken::Mismatch),
         };
         self.finish(&reply, sink).ok_or(Broken::Unsolicited)?;
-        // mcrouter's lease-get and metaget end with a line END behind what was found.
+        // mcrouter's lease-get and metaget end with a line END after a hit.
         self.awaits_end = matches!(answer, Answer::Lease { .. } | Answer::MetaInfo { .. });
         Ok(())
     }
 
-    /// A value: a hit of the oldest question with this key on the oldest line, and a miss of those
-    /// before it.
+    /// Processes a value: a hit of the oldest question with this key on the oldest line, and a miss
+    /// of those before it.
     #[inline]
     fn take_value(
         &mut self,
         found: &Value<'_>,
         sink: &mut impl ReplyObserver,
     ) -> Result<(), Broken> {
-        // Nothing is a miss before it is known whose value this is.
+        // No question is a miss until it is known whose value this is.
         let Some(misses) = self.questions.misses_before(found.key) else {
             return Err(Broken::Mismatch);
         };
@@ -510,7 +509,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Gives this answer to all that is left of the oldest line.
+    /// Gives this answer to all remaining questions of the oldest line.
     fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) {
         while let Some(ends_line) = self.finish(reply, sink) {
             if ends_line {
@@ -519,8 +518,8 @@ impl Pipeline {
         }
     }
 
-    /// Whether the key and the opaque that a meta reply tells, as far as it does, are those of the
-    /// oldest question.
+    /// Returns true if the key and the opaque in a meta reply, if present, are those of the oldest
+    /// question.
     fn is_of_oldest(&self, begins_with_key: bool, mut told: Words<'_>) -> bool {
         let Some((_, key, words)) = self.questions.with_keys().next() else { return false };
         let mut asked = Words::new(words);
@@ -534,7 +533,7 @@ impl Pipeline {
         })
     }
 
-    /// The oldest question is answered. Whether its line ends with it; `None` if there is no
+    /// Answers the oldest question. Returns whether its line ends with it; `None` if there is no
     /// question.
     #[inline]
     fn finish(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) -> Option<bool> {
@@ -551,8 +550,8 @@ impl Pipeline {
     }
 }
 
-/// Whether this may answer a line that announces a context: it is empty of meaning, or an error,
-/// behind which the connection is in step, since the line has no data block.
+/// Returns true if this may answer a line that announces a context: it has no content, or it is an
+/// error, after which the connection is in step, since the line has no data block.
 #[cold]
 fn is_mark(answer: &Answer<'_>) -> Result<(), Broken> {
     match answer {
@@ -562,7 +561,7 @@ fn is_mark(answer: &Answer<'_>) -> Result<(), Broken> {
     }
 }
 
-/// The oldest traced question is answered.
+/// Ends the span of the oldest traced question.
 #[cold]
 fn end_span(traced: &mut VecDeque<Traced>, op: Command, outcome: Outcome) {
     if let Some(Traced { mut span, .. }) = traced.pop_front() {
@@ -571,17 +570,16 @@ fn end_span(traced: &mut VecDeque<Traced>, op: Command, outcome: Outcome) {
     }
 }
 
-/// Whether a server tells this key: as it is, or in base64, which it may have been stored by.
+/// True if the server's key is this one, plain or in base64, with which it may be stored.
 fn is_key(told: &[u8], key: &[u8]) -> bool {
     let mut buffer = KeyBuf::default();
     told == key || base64::decode(told, &mut buffer).is_some_and(|told| told == key)
 }
 
-/// Capacity of the output buffer that is kept when all has left, in bytes.
+/// Capacity of the empty output buffer that is kept, in bytes.
 const OUT_KEPT: usize = 64 * 1024;
 
-/// The failure that an error line stands for. mcrouter's numbers distinguish those of
-/// `SERVER_ERROR`.
+/// The failure of an error line. mcrouter's numbers distinguish those of `SERVER_ERROR`.
 fn failure_of(words: &[u8]) -> Failure {
     match words {
         [b'3', b'0', b'7', b' ', ..] => Failure::Busy,

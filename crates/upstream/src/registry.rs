@@ -24,15 +24,15 @@ pub struct Registry {
 struct Inner {
     health: BTreeMap<Address, Arc<Health>>,
     used: BTreeMap<Use, Vec<Arc<Counters>>>,
-    /// One a worker.
+    /// One per worker.
     traffic: Vec<Arc<Traffic>>,
-    /// Those that somebody uses.
+    /// Those that are in use.
     fail_open: Vec<Weak<FailOpen>>,
-    /// Where spans of traced requests go, if anywhere.
+    /// The queue for spans of traced requests, if any.
     spans: Option<Arc<Spans>>,
 }
 
-/// A server, and how it is used.
+/// A server with its settings.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Use {
     address: Address,
@@ -57,7 +57,7 @@ impl Use {
 pub struct Report {
     /// Its address.
     pub address: Address,
-    /// The longest time that an answer may take.
+    /// The maximum time of an answer.
     pub timeout: Duration,
     /// The protocol of its connections.
     pub protocol: Protocol,
@@ -69,7 +69,7 @@ pub struct Report {
     pub tko_count: u64,
     /// The reason of the last one; empty without any.
     pub tko_reason: String,
-    /// Of all workers.
+    /// The totals of all workers.
     pub totals: Totals,
 }
 
@@ -83,7 +83,7 @@ impl Registry {
         Arc::clone(self.lock().health.entry(address.clone()).or_default())
     }
 
-    /// Counters for one worker that begins to use a server.
+    /// Counters for one worker that starts to use a server.
     pub(crate) fn counters(
         &self,
         address: &Address,
@@ -96,7 +96,7 @@ impl Registry {
         counters
     }
 
-    /// The worker whose counters these are does not use the server any more.
+    /// Removes the counters of a worker that no longer uses the server.
     pub(crate) fn forget(&self, address: &Address, settings: &Settings, counters: &Arc<Counters>) {
         let mut inner = self.lock();
         let key = Use::new(address, settings);
@@ -111,7 +111,7 @@ impl Registry {
         }
     }
 
-    /// Spans of traced requests go there, of workers that begin from now on.
+    /// Sets the queue for spans of traced requests, for workers created from now on.
     pub fn set_spans(&self, spans: &Arc<Spans>) {
         self.lock().spans = Some(Arc::clone(spans));
     }
@@ -122,14 +122,14 @@ impl Registry {
         self.lock().spans.clone()
     }
 
-    /// The numbers of one more worker.
+    /// Counters for one more worker.
     pub(crate) fn add_worker(&self) -> Arc<Traffic> {
         let traffic = Arc::new(Traffic::default());
         self.lock().traffic.push(Arc::clone(&traffic));
         traffic
     }
 
-    /// Counts of the requests that all workers received and of their work, since the start.
+    /// Counts of all workers' requests and work, since the start.
     #[must_use]
     pub fn traffic(&self) -> Snapshot {
         let mut sum = Snapshot::default();
@@ -137,7 +137,7 @@ impl Registry {
         sum
     }
 
-    /// What knows when the pool of these servers fails open: the same for all workers.
+    /// The state that decides when the pool of these servers fails open: the same for all workers.
     pub(crate) fn fail_open(&self, pool: &[Address], lower: u32, upper: u32) -> Arc<FailOpen> {
         let health: Vec<_> = pool.iter().map(|address| self.health(address)).collect();
         let known = &mut self.lock().fail_open;
@@ -151,7 +151,7 @@ impl Registry {
         made
     }
 
-    /// The latencies of each server in each pool, in microseconds, since it is used.
+    /// The latencies of each server in each pool, in microseconds, since its first use.
     #[must_use]
     pub fn latencies(&self) -> BTreeMap<Place, Histogram<u64>> {
         let inner = self.lock();

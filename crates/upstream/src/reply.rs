@@ -16,7 +16,7 @@ pub enum Outcome {
     Failed(Failure),
     /// A value.
     Found,
-    /// lease-get: no fresh value; the token, and perhaps a stale value.
+    /// lease-get: no fresh value, but the token, and perhaps a stale value.
     Lease,
     /// A reply to a meta command.
     Meta(MetaCode),
@@ -41,8 +41,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Its rank by mcrouter's order; the worst of several replies is that of the greatest
-    /// number.
+    /// Its rank in mcrouter's order. The worst of several replies has the highest number.
     #[inline]
     #[must_use]
     pub const fn severity(self) -> u8 {
@@ -80,21 +79,21 @@ impl Outcome {
         }
     }
 
-    /// A miss of a get, or a delete that found nothing.
+    /// True for a miss of a get, or a delete that found nothing.
     #[inline]
     #[must_use]
     pub const fn is_miss(self) -> bool {
         matches!(self, Self::NotFound | Self::Lease | Self::Meta(MetaCode::En | MetaCode::Nf))
     }
 
-    /// A value was found.
+    /// True if a value was found.
     #[inline]
     #[must_use]
     pub const fn is_hit(self) -> bool {
         matches!(self, Self::Found | Self::Meta(MetaCode::Va | MetaCode::Hd))
     }
 
-    /// Says in a span what came of its request, a command `op`.
+    /// Records in a span the outcome of its request, a command `op`.
     pub fn describe(self, op: Command, span: &mut OpenSpan) {
         let is_get = op.class() == CommandClass::Get;
         let outcome = match self {
@@ -122,50 +121,50 @@ impl Outcome {
     }
 }
 
-/// A reply as it lies in a connection's buffer.
+/// A reply in a connection's buffer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reply<'a> {
     /// The outcome of the request.
     pub outcome: Outcome,
-    /// The key that was asked, where the reply tells one.
+    /// The requested key, if the reply contains one.
     pub key: &'a [u8],
     /// Client flags of a value.
     pub flags: u32,
     /// The cas unique, the lease token, or the number.
     pub number: u64,
-    /// The value; of a failure, the server's words (empty: [`Failure::sentence`] does).
+    /// The value; for a failure, the server's text (empty: [`Failure::sentence`] applies).
     pub value: &'a [u8],
-    /// Flag words of a meta reply; what `metaget` tells.
+    /// Flag words of a meta reply; the information of `metaget`.
     pub words: &'a [u8],
-    /// A refusal of this program's own: no server has heard of the request.
+    /// A refusal by this program: no server has received the request.
     pub is_own: bool,
 }
 
 impl<'a> Reply<'a> {
-    /// A reply that says nothing more.
+    /// A reply without further content.
     #[inline]
     #[must_use]
     pub const fn of(outcome: Outcome) -> Self {
         Self { outcome, key: b"", flags: 0, number: 0, value: b"", words: b"", is_own: false }
     }
 
-    /// A refusal of this program's own, which no server has heard of, with the reason.
+    /// A refusal by this program, with the reason. No server has received the request.
     #[inline]
     #[must_use]
     pub const fn refused(why: &'a str) -> Self {
         Self { is_own: true, ..Self::failed(Failure::ClientError, why.as_bytes()) }
     }
 
-    /// A failure with somebody's words.
+    /// A failure with a text.
     #[inline]
     #[must_use]
     pub const fn failed(failure: Failure, words: &'a [u8]) -> Self {
         Self { value: words, ..Self::of(Outcome::Failed(failure)) }
     }
 
-    /// Appends the words of a meta reply `code` for a client that asked for `key`, in place of the
-    /// key that the server was asked: the word `k`, and the first that `me` tells. With
-    /// `is_base64`, or where the server says so, the key is written in base64: only so a line holds
+    /// Appends the words of a meta reply `code` for a client that requested `key`, which replaces
+    /// the key sent to the server: the word `k`, and the first word of `me`. With `is_base64`, or
+    /// if the server says so, the key is written in base64, since only this form of a line holds
     /// any bytes.
     pub fn write_words(&self, out: &mut Vec<u8>, code: MetaCode, key: &[u8], is_base64: bool) {
         let is_encoded = is_base64 || Words::new(self.words).any(|word| word == b"b");
@@ -179,7 +178,7 @@ impl<'a> Reply<'a> {
                 Some(b'k') if code != MetaCode::Me => {
                     write_key_words(out, key, is_encoded);
                 }
-                // It stands behind the key now.
+                // It follows the key now.
                 Some(b'b') if tells_key && word.len() == 1 => {}
                 _ => {
                     out.push(b' ');
@@ -203,14 +202,14 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Appends what `k` asks for: ` k<key>`, or the key in base64 and ` b`.
+/// Appends the answer to `k`: ` k<key>`, or the key in base64 and ` b`.
 pub fn write_key_words(out: &mut Vec<u8>, key: &[u8], is_base64: bool) {
     out.extend_from_slice(b" k");
     write_key(out, key, is_base64);
     out.extend_from_slice(if is_base64 { b" b" } else { b"" });
 }
 
-/// Appends a key, in base64 or as it is.
+/// Appends a key, plain or in base64.
 fn write_key(out: &mut Vec<u8>, key: &[u8], is_base64: bool) {
     if is_base64 {
         base64::encode(key, out);
@@ -237,7 +236,7 @@ pub struct OwnedReply {
 }
 
 impl OwnedReply {
-    /// A reply that says nothing more.
+    /// A reply without further content.
     #[must_use]
     pub const fn of(outcome: Outcome) -> Self {
         Self { outcome, key: Vec::new(), flags: 0, number: 0, value: Vec::new(), words: Vec::new() }
@@ -282,7 +281,7 @@ mod tests {
         assert_eq!(told(" f1 kinner O5 t-1", false), " f1 k/k\n O5 t-1");
         assert_eq!(told(" f1 kaw== b O5", true), " f1 kL2sK b O5");
         assert_eq!(told(" b f1 kaw== O5", true), " f1 kL2sK b O5");
-        // An item that was stored without base64, and one that was stored in it.
+        // An item stored without base64, and one stored with it.
         assert_eq!(told(" kinner c1", true), " kL2sK b c1");
         assert_eq!(told(" kaw== b c1", false), " kL2sK b c1");
         assert_eq!(told(" b c1", true), " b c1");

@@ -11,7 +11,7 @@ use crate::sink::{Exchange, ReplyObserver, Sink, Ticket};
 use crate::tko::Health;
 use proto::{Command, CommandClass, Failure};
 
-/// The server of the replies, and the present time.
+/// The server of the replies, and the current time.
 #[derive(Clone, Copy)]
 pub(crate) struct Server<'a> {
     pub(crate) address: &'a Address,
@@ -27,10 +27,10 @@ pub(crate) struct ReplyStats<'a> {
     sink: &'a mut dyn Sink,
     server: Server<'a>,
     latencies: MutexGuard<'a, Latencies>,
-    /// A probe was answered.
+    /// Set once a probe was answered.
     pub(crate) probe_answered: bool,
-    /// The latest replies of equal pool and duration, as those of one line have: pool,
-    /// microseconds, count.
+    /// The latest replies of equal pool and duration, like those of one line: pool, microseconds,
+    /// count.
     alike: (u16, u64, u64),
 }
 
@@ -73,7 +73,7 @@ impl<'a> ReplyStats<'a> {
 }
 
 impl Drop for ReplyStats<'_> {
-    /// Nobody can look at the histograms before: they are locked.
+    /// No thread can read the histograms before, because they are locked.
     fn drop(&mut self) {
         self.record_alike();
     }
@@ -116,8 +116,8 @@ impl Sink for ReplyStats<'_> {
     }
 }
 
-/// Records the time for which a request waited in vain. Whoever asked has waited that long, and a
-/// server that stands still has no other times. Failures that come sooner say nothing of it.
+/// Records the time of a request that waited in vain. Its client has waited that long, and a
+/// stalled server has no other times. Earlier failures say nothing about latency.
 pub(crate) fn record_wait(server: &Server<'_>, pool: u16, asked_us: u64, reply: &Reply<'_>) {
     if matches!(reply.outcome.failure(), Some(Failure::Timeout | Failure::ConnectTimeout)) {
         let waited_us = server.now_us.saturating_sub(asked_us);
@@ -125,7 +125,7 @@ pub(crate) fn record_wait(server: &Server<'_>, pool: u16, asked_us: u64, reply: 
     }
 }
 
-/// Times requests that no answer came to in time, and keeps failed probes to itself.
+/// Times requests without an answer in time, and does not pass on failed probes.
 pub(crate) struct Failing<'a> {
     pub(crate) sink: &'a mut dyn Sink,
     pub(crate) server: Server<'a>,
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A bound on latency is watched by the histograms: what timed out must be among their times.
+    /// A latency objective is watched with the histograms, so they must contain timeouts.
     #[test]
     fn a_request_that_waited_in_vain_is_timed_and_one_that_failed_at_once_is_not() {
         let address = Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));

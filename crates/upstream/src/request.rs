@@ -1,4 +1,4 @@
-//! A request on its way to a server: borrowed while it can be, owned when it has to wait.
+//! A request to a server: borrowed while possible, owned when it has to wait.
 
 use hashing::key::before_hash_stop;
 use proto::Command;
@@ -14,48 +14,48 @@ pub struct Request<'a> {
     /// The key, 1 to 250 bytes (decoded, if it came as base64); the prefix or empty for
     /// [`Command::FlushAll`], empty for [`Command::Version`].
     pub key: &'a [u8],
-    /// Client flags of what is stored.
+    /// Client flags of a stored value.
     pub flags: u32,
-    /// The expiry time as it is on the wire, in seconds: of what is stored, of touch and gat; the
-    /// delay of `flush_all`, the hold-off of delete.
+    /// The expiry time as on the wire, in seconds: of a stored value, of touch and gat; the delay
+    /// of `flush_all`, the hold-off of delete.
     pub exptime: i64,
-    /// The cas unique, the lease token, or by how much to count.
+    /// The cas unique, the lease token, or the amount to count by.
     pub number: u64,
-    /// The value to be stored.
+    /// The value to store.
     pub value: &'a [u8],
     /// Flag words of a meta command, without `q`.
     pub words: &'a [u8],
-    /// The key is to be written in base64: meta commands with `b`.
+    /// Writes the key in base64: meta commands with `b`.
     pub base64: bool,
-    /// Bytes of the key that are hashed; `None`: as hash functions have it, up to the hash stop.
+    /// Hashed bytes of the key; `None`: the hash functions' rule, up to the hash stop.
     pub hashed: Option<u8>,
-    /// A hash of the client's address; 0 where there is none.
+    /// A hash of the client's address; 0 if there is none.
     pub client: u32,
     /// The routing prefix that the key had; empty, if none.
     pub prefix: &'a [u8],
-    /// A delete that fails is said to have failed, where others would be kept for later.
+    /// Reports a failed delete as failed, instead of keeping it for later.
     pub unkept: bool,
-    /// The client wants to be told of a delete that was kept for later and not executed.
+    /// The client requests a notice if a delete was kept for later instead of executed.
     pub tells_kept: bool,
-    /// The number of the configuration's listener that it came through; 0 where there is only one.
+    /// The number of the configuration's listener that received it; 0 if there is only one.
     pub listener: u16,
-    /// Another server has failed before, or the answer is nobody's (a shadow): counted by itself.
+    /// Counted separately: another server failed before, or no client waits (a shadow).
     pub is_aside: bool,
-    /// The answer is nobody's: of a shadow.
+    /// A shadow's request: no client waits for the answer.
     pub is_shadow: bool,
-    /// Goes also to a server that has values which are known to be old.
+    /// Also goes to a server with values that are known to be old.
     pub takes_old: bool,
-    /// Another server is asked after a failure: one that has values which are known to be old
-    /// leaves stores to it, so that they go where gets go.
+    /// Another server takes over after a failure. A server with values known to be old leaves
+    /// stores to it, so that they go to the same server as gets.
     pub fails_over: bool,
-    /// Notes the pool that is asked, where a client waits for what comes of it.
+    /// Records the pool used, if a client waits for the result.
     pub trail: Option<&'a Trail>,
-    /// The span that causes this request, where it is traced.
+    /// The span that causes this request, if it is traced.
     pub trace: Option<&'a Context>,
 }
 
 impl<'a> Request<'a> {
-    /// A request of a key alone.
+    /// A request with only a key.
     #[inline]
     #[must_use]
     pub const fn new(op: Command, key: &'a [u8]) -> Self {
@@ -89,8 +89,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A request of `key` alone, for the same client: this key, or one that begins with it. It
-    /// takes the ways that this one takes.
+    /// A request with only `key`, for the same client: this key, or one that starts with it. It
+    /// takes the same path as this request.
     #[must_use]
     pub fn beside<'b>(&self, op: Command, key: &'b [u8]) -> Request<'b>
     where
@@ -98,7 +98,7 @@ impl<'a> Request<'a> {
     {
         let Self { hashed, client, prefix, unkept, listener, .. } = *self;
         let Self { is_aside, is_shadow, fails_over, trace, .. } = *self;
-        // Where all of the key is hashed, all of the other is.
+        // If the whole key is hashed, so is the whole other one.
         let is_all = hashed.is_some_and(|len| usize::from(len) == self.key.len());
         let hashed = if is_all { u8::try_from(key.len()).ok() } else { hashed };
         Request {
@@ -115,8 +115,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The part of the key by which a server is chosen: what stands before the hash stop `|#|`, if
-    /// there is one and no route has said otherwise.
+    /// The part of the key that selects a server: the part before the hash stop `|#|`, unless a
+    /// route has decided otherwise.
     #[inline]
     #[must_use]
     pub fn routed_key(&self) -> &'a [u8] {
@@ -170,7 +170,7 @@ impl<'a> Request<'a> {
 /// A [`Request`] that borrows nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnedRequest {
-    /// What is no bytes.
+    /// The fields that are not bytes.
     rest: Request<'static>,
     key_len: usize,
     prefix_len: usize,

@@ -1,5 +1,5 @@
 //! The client's side of SASL in packets of the binary protocol: SCRAM-SHA-256 (RFC 5802, RFC 7677)
-//! where the server offers it, so that the password is never sent; else PLAIN.
+//! if the server offers it, so that the password is never sent; else PLAIN.
 //!
 //! ```text
 //!     list -> mechanisms        auth PLAIN: name, password -> done
@@ -8,7 +8,7 @@
 //!                               step: nothing -> done
 //! ```
 //!
-//! No socket, no clock; a few thousand hashes of work for each connection.
+//! It uses no socket and no clock. Each connection costs a few thousand hashes.
 
 use proto::binary::answer::Response;
 use proto::binary::opcode::{SASL_AUTH, SASL_LIST, SASL_STEP};
@@ -22,10 +22,10 @@ use narrow::to_u32;
 const PLAIN: &[u8] = b"PLAIN";
 const SCRAM: &[u8] = b"SCRAM-SHA-256";
 
-/// Iterations that a server may ask for: some 50 ms of the worker's time.
+/// Maximum number of iterations that a server may request: some 50 ms of the worker's time.
 const ITERATIONS_MAX: u32 = 200_000;
 
-/// A login under way.
+/// An ongoing login.
 #[derive(Debug)]
 pub(crate) struct Sasl {
     login: Login,
@@ -34,24 +34,24 @@ pub(crate) struct Sasl {
 
 #[derive(Debug)]
 enum Stage {
-    /// The mechanisms are awaited.
+    /// Waits for the mechanisms.
     Listing,
-    /// The answer to name and password is.
+    /// Waits for the answer to name and password.
     Plain,
-    /// Salt and iterations are.
+    /// Waits for salt and iterations.
     First(Client),
-    /// The server's signature is.
+    /// Waits for the server's signature.
     Final(Proven),
-    /// Its last word is.
+    /// Waits for the server's last message.
     Confirming,
 }
 
-/// What comes of a response.
+/// The result of a response.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The login is accepted.
     Done,
-    /// Send this.
+    /// Send these bytes.
     Send(Vec<u8>),
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum SaslError {
 }
 
 impl Sasl {
-    /// With what to begin.
+    /// Creates the login and its first packet.
     pub(crate) fn new(login: Login) -> (Self, Vec<u8>) {
         (Self { login, stage: Stage::Listing }, packet(SASL_LIST, b"", b""))
     }
@@ -95,7 +95,7 @@ impl Sasl {
             return Err(SaslError::Unasked);
         }
         let status = match (&self.stage, response.status) {
-            // A server need not tell; whether it takes a name and a password is seen.
+            // A server need not list them; the login shows whether it accepts name and password.
             (Stage::Listing, _) => Status::Ok,
             (_, Some(status @ (Status::Ok | Status::AuthContinue))) => status,
             (_, Some(status)) => return Err(SaslError::RefusedWith(status)),
@@ -195,7 +195,7 @@ mod tests {
         let salt = b"salt of 16 bytes";
         let verifier = Verifier::derive(Hash::Sha256, ITERATIONS, salt, b"pencil");
         let look_up = |name: &[u8], _: Hash| (verifier.clone(), Some(name.to_vec()));
-        // Up to the packet that carries the proof; and the server's side of the login.
+        // Up to the packet with the proof; also returns the server's side of the login.
         let prove = || {
             let (mut sasl, _) = Sasl::new(Login::new("us=er,", "pencil"));
             let mechanisms = response(SASL_LIST, Status::Ok, b"SCRAM-SHA-1 SCRAM-SHA-256 PLAIN");
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(sent(step), SCRAM);
         assert!(matches!(server.step(b"", look_up), Outcome::Accepted(name) if name == b"us=er,"));
         assert!(matches!(sasl.take(&response(SASL_STEP, Status::Ok, b"")), Ok(Step::Done)));
-        // A server that accepts without a proof of its own is not believed.
+        // A server that accepts without proving itself is not trusted.
         for said in [&b""[..], b"v=", b"v=AAAA", b"e=invalid-proof"] {
             let (mut sasl, ..) = prove();
             assert!(sasl.take(&response(SASL_STEP, Status::Ok, said)).is_err());

@@ -18,35 +18,34 @@ pub enum Protocol {
 /// Settings for the use of one server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// An answer that takes longer is a timeout.
+    /// The maximum time of an answer; then it is a timeout.
     pub timeout: Duration,
-    /// A connection that takes longer is a failure.
+    /// The maximum time of a connection attempt; then it is a failure.
     pub connect_timeout: Duration,
-    /// The number of times that a connection that was not made in time is tried again, while its
-    /// requests wait.
+    /// The number of retries of a connection that was not made in time, while its requests wait.
     pub connect_retries: u32,
-    /// Failures knock it out; otherwise it is asked whatever happens.
+    /// Failures knock it out; otherwise it always gets requests.
     pub knocks_out: bool,
-    /// Timeouts in a row that knock it out; 0: never.
+    /// Consecutive timeouts that knock it out; 0: never.
     pub timeouts_until_tko: u32,
-    /// First time to wait before a server that was knocked out is asked whether it is back.
+    /// The wait before the first probe of a knocked-out server.
     pub probe_initial: Duration,
-    /// The longest such time; each is half as long again as the one before.
+    /// The maximum wait; each wait is half as long again as the previous one.
     pub probe_max: Duration,
-    /// Requests without an answer, at the most; more are [`crate::Failure::Busy`].
+    /// Maximum number of requests without an answer; further ones are [`crate::Failure::Busy`].
     pub pending_max: usize,
-    /// Bytes that were not taken by the socket, at the most; more are [`crate::Failure::Busy`].
+    /// Maximum unsent bytes; further requests are [`crate::Failure::Busy`].
     pub unsent_bytes_max: usize,
-    /// The longest value that is taken from it, in bytes.
+    /// The maximum length of a value from it, in bytes.
     pub value_bytes_max: u32,
-    /// Gets go by UDP, and one that has no answer after this time is lost.
+    /// Sends gets by UDP, and considers one lost without an answer after this time.
     pub udp_gets: Option<Duration>,
     /// Connections are encrypted.
     pub tls: Option<Tls>,
-    /// The name that the server's certificate must have. As a default for servers: empty for that
-    /// of each one's host.
+    /// The name that the server's certificate must have. In the defaults for servers, empty means
+    /// the name of each server's host.
     pub server_name: String,
-    /// The login with which every connection begins.
+    /// The login at the start of every connection.
     pub login: Option<Login>,
     /// The protocol of its connections.
     pub protocol: Protocol,

@@ -7,7 +7,7 @@ use proto::Command;
 /// A number that the caller gives to a request and gets back with its reply.
 pub type Ticket = u64;
 
-/// The ticket of the probes that a destination sends by itself.
+/// The ticket of the probes that a destination sends.
 pub(crate) const PROBE: Ticket = Ticket::MAX;
 
 /// Takes replies.
@@ -16,7 +16,7 @@ pub trait Sink {
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>);
 
     /// A server replied to this request, or failed to. Called before [`Self::answer`], and only
-    /// while somebody watches (`routes::Core::watch`).
+    /// while exchanges are watched (`routes::Core::watch`).
     fn exchanged(&mut self, _exchange: &Exchange<'_>, _reply: &Reply<'_>) {}
 }
 
@@ -27,7 +27,7 @@ pub struct Exchange<'a> {
     pub op: Command,
     /// The key.
     pub key: &'a [u8],
-    /// The server's pool; empty for a server that is in none.
+    /// The server's pool; empty for a server outside pools.
     pub pool: &'a str,
     /// The server.
     pub server: &'a Address,
@@ -37,6 +37,6 @@ pub struct Exchange<'a> {
 
 /// A sink that also observes each reply together with its request.
 pub(crate) trait ReplyObserver: Sink {
-    /// A reply to a request that was sent for this pool at this time, in microseconds.
+    /// Reports a reply to a request that was sent for this pool at this time, in microseconds.
     fn on_reply(&mut self, op: Command, key: &[u8], pool: u16, asked_us: u64, reply: &Reply<'_>);
 }

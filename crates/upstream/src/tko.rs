@@ -29,20 +29,20 @@ impl State {
     }
 }
 
-/// Shared by all workers that use the server. Everything here is Relaxed: a worker that sees a
-/// change late sends a few more requests, or sends them a little later.
+/// The health of a server, shared by all workers that use it. Everything here is Relaxed: a worker
+/// that sees a change late sends a few more requests, or sends them slightly later.
 #[derive(Debug, Default)]
 pub struct Health {
     state: AtomicU8,
     /// Timeouts since the last answer.
     timeouts: AtomicU32,
-    /// The worker that probes, plus one; 0: none does.
+    /// The worker that probes, plus one; 0: none.
     prober: AtomicU32,
     /// Knockouts so far.
     tko_count: AtomicU64,
     /// The reason of the last one.
     why: Mutex<String>,
-    /// It has deletes to come, and is not to be asked for values until then.
+    /// It has pending deletes, and must not receive gets until they are executed.
     is_dirty: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ impl Health {
         }
     }
 
-    /// True if it is not to be asked.
+    /// True if it must not receive requests.
     #[inline]
     #[must_use]
     pub fn is_tko(&self) -> bool {
@@ -72,27 +72,27 @@ impl Health {
         self.is_dirty.load(Ordering::Relaxed)
     }
 
-    /// It has values that are known to be old, or has none any more.
+    /// Sets whether it has values that are known to be old.
     pub(crate) fn set_dirty(&self, is_dirty: bool) {
         self.is_dirty.store(is_dirty, Ordering::Relaxed);
     }
 
-    /// The number of times that it was knocked out.
+    /// The number of knockouts.
     #[must_use]
     pub fn tko_count(&self) -> u64 {
         self.tko_count.load(Ordering::Relaxed)
     }
 
-    /// The reason why it was knocked out last; empty if it never was.
+    /// The reason of the last knockout; empty if there was none.
     #[must_use]
     pub fn why(&self) -> String {
         self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// It answered.
+    /// Records an answer.
     #[inline]
     pub fn answered(&self) {
-        // Read first: the line stays shared among the workers while all is well.
+        // Read first: the cache line stays shared among the workers while all is well.
         if self.state.load(Ordering::Relaxed) != State::Up as u8 {
             self.state.store(State::Up as u8, Ordering::Relaxed);
             self.prober.store(0, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Health {
         }
     }
 
-    /// `count` requests timed out; with `limit` in a row it is knocked out (0: never).
+    /// Records `count` timeouts. `limit` consecutive ones knock the server out (0: never).
     pub fn timed_out(&self, count: u32, limit: u32) {
         let before = self.timeouts.fetch_add(count, Ordering::Relaxed);
         if limit > 0 && before.saturating_add(count) >= limit && !self.is_tko() {
@@ -110,7 +110,7 @@ impl Health {
         }
     }
 
-    /// It could not be connected to, for this reason.
+    /// Records that it could not be connected to, for this reason.
     pub fn unreachable(&self, why: &str) {
         if !self.is_tko() {
             self.knock_out(State::HardTko, why.to_owned());
@@ -123,7 +123,7 @@ impl Health {
         self.tko_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes `worker` the one that probes, if nobody does. True when it is.
+    /// Makes `worker` the prober, if there is none. Returns true if it is.
     pub fn take_probing(&self, worker: u32) -> bool {
         let mine = worker + 1;
         match self.prober.compare_exchange(0, mine, Ordering::Relaxed, Ordering::Relaxed) {
@@ -132,16 +132,16 @@ impl Health {
         }
     }
 
-    /// `worker` stops probing; another may.
+    /// Ends the probing of `worker`, so that another may probe.
     pub fn leave_probing(&self, worker: u32) {
         let mine = worker + 1;
-        // Not ours is as good as left.
+        // An error means that `worker` is not the prober.
         let _ = self.prober.compare_exchange(mine, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
 /// Sends requests to all servers of a pool while too many of them are knocked out (mcrouter's
-/// `tko_tracker`): many slow replies are better than none, which the database would pay for.
+/// `tko_tracker`): many slow replies are better than none, which would load the database.
 #[derive(Debug)]
 pub(crate) struct FailOpen {
     pool: Vec<Arc<Health>>,
@@ -157,15 +157,15 @@ impl FailOpen {
         Self { pool, lower, upper, is_open: AtomicBool::new(false) }
     }
 
-    /// Whether it has these servers and thresholds.
+    /// Returns true if it has these servers and thresholds.
     pub(crate) fn is_of(&self, pool: &[Arc<Health>], lower: u32, upper: u32) -> bool {
         (self.lower, self.upper) == (lower as usize, upper as usize)
             && self.pool.len() == pool.len()
             && self.pool.iter().zip(pool).all(|(one, other)| Arc::ptr_eq(one, other))
     }
 
-    /// Whether it is open. Called for requests to servers that are out, so rarely. Changes count in
-    /// `traffic`.
+    /// Returns true if it is open. It is called only for requests to knocked-out servers, so
+    /// rarely. Changes count in `traffic`.
     pub(crate) fn is_open(&self, traffic: &Traffic) -> bool {
         let out = self.pool.iter().filter(|health| health.is_tko()).count();
         let was_open = self.is_open.load(Ordering::Relaxed);

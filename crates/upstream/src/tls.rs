@@ -1,4 +1,4 @@
-//! TLS towards servers: certificates and names.
+//! TLS to servers: certificates and names.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,7 +8,7 @@ use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, ClientConnection};
 use thiserror::Error;
 
-/// The reason why there is no session with a server.
+/// The reason why a session with a server is impossible.
 #[derive(Debug, Error)]
 pub(crate) enum SessionError {
     /// No certificate can have the name.
@@ -32,17 +32,17 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and why.
+    /// The unusable file, and the reason.
     pub fn open(options: ClientOptions) -> Result<Self, CertsError> {
         let config = RwLock::new(certs::client_config(&options)?);
         Ok(Self(Arc::new(Shared { options, config })))
     }
 
-    /// Reads the files again, for connections to come; if they cannot be used, nothing changes.
+    /// Reads the files again, for future connections. If they are unusable, nothing changes.
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and why.
+    /// The unusable file, and the reason.
     pub fn reload(&self) -> Result<(), CertsError> {
         let config = certs::client_config(&self.0.options)?;
         *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = config;
@@ -58,12 +58,12 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// The name that no certificate can have, or the configuration's fault.
+    /// The name that no certificate can have, or the error in the configuration.
     pub(crate) fn session(&self, name: &str) -> Result<ClientConnection, SessionError> {
         let name = ServerName::try_from(name.to_owned())?;
         let config = Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner));
         let mut session = ClientConnection::new(config, name)?;
-        // What is not sent yet is bounded by the pipeline.
+        // The pipeline limits unsent data.
         session.set_buffer_limit(None);
         Ok(session)
     }

@@ -1,7 +1,7 @@
 //! A worker's traffic with clients and servers: numbers for statistics, which outlive servers and
 //! configurations.
 //!
-//! One [`Traffic`] a worker, written by it alone; [`Snapshot`] is their sum.
+//! Each worker has one [`Traffic`], which only it writes; [`Snapshot`] is their sum.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,38 +11,38 @@ use proto::{Command, Failure};
 use crate::counters::add;
 use crate::reply::Outcome;
 
-/// One of the events that are counted.
+/// A kind of counted event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Count {
     /// Requests of clients.
     Asked(Command),
-    /// Of them, those that were answered with an error made here.
+    /// Requests answered with an error of this program.
     FailedHere(Command),
-    /// Those that were answered with a server's error.
+    /// Requests answered with a server's error.
     FailedThere(Command),
-    /// Those whose item was there.
+    /// Requests whose item was present.
     Hit(Command),
-    /// Those whose item was not there.
+    /// Requests whose item was absent.
     Missed(Command),
-    /// Requests for a server, whether it was asked or not, but those of [`Self::SentAside`].
+    /// Requests for a server, whether sent or not, except those of [`Self::SentAside`].
     Sent(Command),
-    /// Requests for a server behind another that failed, or of a shadow.
+    /// Requests for a server after another has failed, or of a shadow.
     SentAside(Command),
     /// Failures of [`Self::Sent`].
     Result(Failure),
     /// Failures of [`Self::SentAside`].
     ResultAside(Failure),
-    /// Errors for clients, those who did not wait for their answer among them.
+    /// Errors for clients, including those that did not wait for their answer.
     RepliedFailure(Failure),
     /// Everything else.
     Event(Event),
 }
 
-/// Things that happen.
+/// Events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Event {
-    /// There is an answer for a client, and it is no error.
+    /// A client has an answer that is not an error.
     RepliedWell,
     /// A client is answered with an error.
     RepliedError,
@@ -52,13 +52,13 @@ pub enum Event {
     Waiting,
     /// A request went on to another child after a failure, once for each request.
     Failover,
-    /// All that were tried failed.
+    /// All tried servers failed.
     FailoverFailed,
     /// The limit of failovers was reached.
     FailoverLimited,
-    /// A failover in a fixed order; as in the names below, the policy that chose the child.
+    /// A failover in a fixed order; as for the names below, the policy that chose the child.
     FailoverInOrder,
-    /// See [`Self::FailoverFailed`]; so are the others.
+    /// See [`Self::FailoverFailed`], also for the similar names below.
     FailoverInOrderFailed,
     /// `LeastFailuresPolicy`
     FailoverLeastFailures,
@@ -72,7 +72,7 @@ pub enum Event {
     FailoverRendezvous,
     /// See above.
     FailoverRendezvousFailed,
-    /// A lease-set went where its lease was given, which was not the first choice.
+    /// A lease-set went to the server that granted its lease, which was not the first choice.
     LeaseSetRedirected,
     /// A `DevNullRoute` swallowed a request.
     DevNull,
@@ -84,27 +84,27 @@ pub enum Event {
     DelayedTotal,
     /// Gets that had to wait for an `OutstandingLimitRoute`.
     QueuedGets,
-    /// The requests that waited before them, in sum.
+    /// The sum of the requests that waited before them.
     QueuedGetsAhead,
-    /// Their waits in sum, in microseconds.
+    /// The sum of their waits, in microseconds.
     QueuedGetsUs,
     /// Other commands that had to wait.
     QueuedUpdates,
-    /// The requests that waited before them, in sum.
+    /// The sum of the requests that waited before them.
     QueuedUpdatesAhead,
-    /// Their waits in sum, in microseconds.
+    /// The sum of their waits, in microseconds.
     QueuedUpdatesUs,
-    /// Deletes that were handed to the spool.
+    /// Deletes handed to the spool.
     Spooled,
-    /// Of them, those that are on the disk.
+    /// Deletes of these that are on disk.
     SpooledWell,
-    /// The time that this took in sum, in microseconds.
+    /// The sum of the times for this, in microseconds.
     SpooledUs,
-    /// A copy that nobody waits for was dropped, since others held too much.
+    /// A copy that no client waits for was dropped, since others held too much.
     CopyDropped,
-    /// A pool began to ask servers that are knocked out.
+    /// A pool started to use knocked-out servers.
     FailOpenEntered,
-    /// It ended that.
+    /// A pool stopped using them.
     FailOpenExited,
 }
 
@@ -132,7 +132,7 @@ impl Count {
         }
     }
 
-    /// The count of a client's answer that says whether an item was there.
+    /// The counter for a client's answer that shows whether an item was present.
     #[inline]
     const fn of_answer(op: Command, outcome: Outcome) -> Option<Self> {
         match outcome {
@@ -157,7 +157,7 @@ impl Count {
     }
 }
 
-/// One worker's numbers. Relaxed: a reader sees each as it was a moment ago.
+/// One worker's numbers. Relaxed: a reader may see slightly old numbers.
 #[derive(Debug)]
 pub struct Traffic([AtomicU64; LEN]);
 
@@ -168,19 +168,19 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// It happened once more.
+    /// Counts one more occurrence.
     #[inline]
     pub fn count(&self, what: Count) {
         self.add(what, 1);
     }
 
-    /// It happened once more.
+    /// Counts one more occurrence.
     #[inline]
     pub fn event(&self, event: Event) {
         self.count(Count::Event(event));
     }
 
-    /// There is an answer for a client, whether it still waits or not.
+    /// Counts an answer for a client, whether it still waits or not.
     #[inline]
     pub fn replied(&self, outcome: Outcome) {
         match outcome.failure() {
@@ -189,7 +189,7 @@ impl Traffic {
         }
     }
 
-    /// A client is answered.
+    /// Counts an answer to a client.
     #[inline]
     pub fn answered(&self, op: Command, outcome: Outcome) {
         if let Some(count) = Count::of_answer(op, outcome) {
@@ -197,19 +197,19 @@ impl Traffic {
         }
     }
 
-    /// A request for a server has failed.
+    /// Counts a failed request for a server.
     #[cold]
     pub fn failed(&self, failure: Failure, is_aside: bool) {
         self.count(if is_aside { Count::ResultAside(failure) } else { Count::Result(failure) });
     }
 
-    /// Adds a number of events, or a time. Only the worker whose traffic this is calls it.
+    /// Adds a number of events, or a time. Only the worker that owns this traffic calls it.
     #[inline]
     pub fn add(&self, what: Count, count: u64) {
         add(self.of(what), count);
     }
 
-    /// The level is this now.
+    /// Sets a level.
     pub fn set(&self, what: Event, level: u64) {
         self.of(Count::Event(what)).store(level, Ordering::Relaxed);
     }
@@ -221,12 +221,12 @@ impl Traffic {
     }
 }
 
-/// The sum of all workers' numbers at a moment.
+/// The sum of all workers' numbers at one time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Snapshot(Vec<u64>);
 
 impl Default for Snapshot {
-    /// Nothing has happened.
+    /// A snapshot without events.
     fn default() -> Self {
         Self(vec![0; LEN])
     }
@@ -239,32 +239,32 @@ impl Snapshot {
         }
     }
 
-    /// The number of times that it happened.
+    /// The number of occurrences.
     #[must_use]
     pub fn get(&self, what: Count) -> u64 {
         self.0.get(what.index()).copied().unwrap_or(0)
     }
 
-    /// The number of times that it happened.
+    /// The number of occurrences.
     #[must_use]
     pub fn event(&self, event: Event) -> u64 {
         self.get(Count::Event(event))
     }
 
-    /// The number of answers that there were for clients.
+    /// The number of answers for clients.
     #[must_use]
     pub fn replies(&self) -> u64 {
         let errors = Failure::ALL.map(|failure| self.get(Count::RepliedFailure(failure)));
         self.event(Event::RepliedWell) + errors.iter().sum::<u64>()
     }
 
-    /// The counts since an earlier moment.
+    /// The counts since an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self(self.0.iter().zip(&earlier.0).map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// The number of times that something happened that is counted for each command.
+    /// The sum of a count over all commands.
     #[must_use]
     pub fn sum(&self, what: fn(Command) -> Count) -> u64 {
         Command::ALL.iter().map(|op| self.get(what(*op))).sum()

@@ -1,4 +1,4 @@
-//! The pool that a client's request reached last, the counts of such pools, and whether a delete
+//! The last pool that a client's request reached, the counts of such pools, and whether a delete
 //! was kept on the way, or reached a server that gets do not read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,9 +10,9 @@ use crate::reply::Outcome;
 /// may see one sum newer than another.
 #[derive(Debug, Default)]
 pub struct PoolCounts {
-    /// Requests to servers of the pool, whatever came of them.
+    /// Requests to servers of the pool, whatever their outcome.
     pub asked: AtomicU64,
-    /// Replies to clients for which this pool was asked last.
+    /// Replies to clients for which this pool was used last.
     pub replied: AtomicU64,
     /// Those of them that were errors.
     pub failed: AtomicU64,
@@ -20,8 +20,8 @@ pub struct PoolCounts {
     pub total_us: AtomicU64,
 }
 
-/// The pool that was asked last for one request of a client, whether a server's part of it was kept
-/// for later, and whether one reached a server that is asked for no value.
+/// The pool used last for one request of a client; whether a server's part was kept for later;
+/// whether one reached a server whose gets are held.
 #[derive(Debug, Default)]
 pub struct Trail {
     last: Mutex<Option<Arc<PoolCounts>>>,
@@ -30,12 +30,12 @@ pub struct Trail {
 }
 
 impl Trail {
-    /// Remembers the pool that is about to be asked.
+    /// Records the pool that is about to be used.
     pub fn note(&self, counts: &Arc<PoolCounts>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(counts));
     }
 
-    /// Remembers that a server did not execute the delete, and that it is kept for it.
+    /// Records that a server did not execute the delete, and that it is kept.
     pub fn note_kept(&self) {
         // Relaxed: one thread runs the request's task.
         self.is_kept.store(true, Ordering::Relaxed);
@@ -48,21 +48,21 @@ impl Trail {
         self.is_kept.load(Ordering::Relaxed)
     }
 
-    /// Remembers that the delete goes to a server that is asked for no value.
+    /// Records that the delete goes to a server whose gets are held.
     pub fn note_held(&self) {
         // Relaxed: see above.
         self.is_held.store(true, Ordering::Relaxed);
     }
 
-    /// True once a server's delete was kept, or went to a server that is asked for no value: gets
-    /// of the key go to another server.
+    /// True once a server's delete was kept, or went to a server whose gets are held: gets of the
+    /// key go to another server.
     #[must_use]
     pub fn is_read_elsewhere(&self) -> bool {
         // Relaxed: see above.
         self.is_kept() || self.is_held.load(Ordering::Relaxed)
     }
 
-    /// Takes over what `other` has noted by now.
+    /// Takes over the current notes of `other`.
     pub fn follow(&self, other: &Self) {
         let last = other.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(counts) = last {
@@ -87,7 +87,7 @@ impl Trail {
 }
 
 impl PartialEq for Trail {
-    /// Identity: a trail equals itself only.
+    /// Identity: a trail equals only itself.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }

@@ -1,11 +1,11 @@
-//! All servers that one worker uses, their sockets in one poller, and their timeouts.
+//! All servers of one worker, their sockets in one poller, and their timeouts.
 //!
-//! A turn of the loop that owns this is: [`Upstream::on_events`] when [`Upstream::poller`] is
-//! readable, any number of [`Upstream::ask`], then one [`Upstream::flush`], which sends what was
-//! asked in the turn with one write a server.
+//! A turn of the owner's loop is: [`Upstream::on_events`] when [`Upstream::poller`] is readable,
+//! any number of [`Upstream::ask`], then one [`Upstream::flush`], which sends the turn's requests
+//! with one write per server.
 //!
-//! Servers stay in a list of their own, not in a ready-made slab: a place that is free keeps its
-//! generation, by which late events of an old socket are known.
+//! The list of servers is not a ready-made slab, because a free place keeps its generation, which
+//! identifies late events of an old socket.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -35,7 +35,7 @@ use spans::Spans;
 /// Bytes read from a server at once.
 const READ_BYTES: usize = 128 * 1024;
 
-/// What the poller says of [`Upstream::watch_wake`]: no server has this number.
+/// The poller's data for [`Upstream::watch_wake`]: no server has this number.
 const WAKE: u64 = u64::MAX;
 
 /// All servers of one worker.
@@ -47,7 +47,7 @@ pub struct Upstream {
     /// See [`Self::in_background`].
     is_background: bool,
     destinations: Vec<Destination>,
-    /// Places of servers that nobody uses any more.
+    /// Places of servers without users.
     free: Vec<u32>,
     by_address: BTreeMap<(Address, u64), Vec<u32>>,
     dirty: Vec<u32>,
@@ -57,9 +57,9 @@ pub struct Upstream {
     buffer: Vec<u8>,
     told: Vec<u64>,
     window: Option<Sliding>,
-    /// Somebody watches exchanges.
+    /// Set while exchanges are watched.
     is_watched: Arc<SendCell<bool>>,
-    /// Where spans of traced requests go.
+    /// The queue for spans of traced requests.
     spans: Option<Arc<Spans>>,
 }
 
@@ -70,22 +70,22 @@ impl std::fmt::Debug for Upstream {
 }
 
 impl Upstream {
-    /// No servers yet, for the worker of this number.
+    /// Creates an upstream without servers, for the worker of this number.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor for the poller.
+    /// If no descriptor is available for the poller.
     pub fn new(worker: u32, registry: Registry, now: Instant) -> io::Result<Self> {
         let traffic = registry.add_worker();
         Self::counted_in(traffic, worker, registry, now)
     }
 
-    /// The same for a worker that serves no client: its requests are not among those that the
-    /// registry counts and times; its connections are.
+    /// The same for a worker without clients: the registry does not count or time its requests, but
+    /// counts its connections.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor for the poller.
+    /// If no descriptor is available for the poller.
     pub fn in_background(worker: u32, registry: Registry, now: Instant) -> io::Result<Self> {
         let upstream = Self::counted_in(Arc::default(), worker, registry, now)?;
         Ok(Self { is_background: true, ..upstream })
@@ -124,39 +124,39 @@ impl Upstream {
         self.is_watched.set(is_watched);
     }
 
-    /// No more than `window` says may be outstanding, over all servers.
+    /// Limits the outstanding requests over all servers to `window`.
     pub fn set_window(&mut self, window: Window) {
         self.set_window_with(window, Waiting::default());
     }
 
-    /// Bounds what may be outstanding, and what may wait for that.
+    /// Limits outstanding requests, and those that wait for room.
     pub fn set_window_with(&mut self, window: Window, waiting: Waiting) {
         self.window = Some(Sliding::new(window, waiting));
     }
 
-    /// Requests that may be outstanding, are, and wait for that; without a window `None`.
+    /// The window, the outstanding and the waiting requests; `None` without a window.
     #[must_use]
     pub fn window(&self) -> Option<(f64, u32, usize)> {
         self.window.as_ref().map(Sliding::report)
     }
 
-    /// Readable when [`Self::on_events`] is to be called.
+    /// Readable when [`Self::on_events`] must be called.
     #[inline]
     #[must_use]
     pub fn poller(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 
-    /// [`Self::poller`] is readable when this is, too.
+    /// Makes [`Self::poller`] readable whenever `wake` is.
     ///
     /// # Errors
     ///
-    /// When the kernel has no memory for it.
+    /// If the kernel has no memory for it.
     pub fn watch_wake(&self, wake: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.watch_fd(wake, WAKE)
     }
 
-    /// The time is `now`: once a turn.
+    /// Sets the time to `now`. Call it once per turn.
     #[inline]
     pub fn turn(&mut self, now: Instant) {
         self.now_us = self.us(now);
@@ -167,14 +167,14 @@ impl Upstream {
         micros(since)
     }
 
-    /// The server at `address`, used by these settings. Equal arguments give one server, until
+    /// The server at `address` with these settings. Equal arguments give one server, until
     /// [`Self::release`] has ended each use.
     pub fn destination(&mut self, address: &Address, settings: &Settings) -> DestinationId {
         self.destination_in(address, settings, "")
     }
 
-    /// The server at `address` as a member of a pool: it shares the connection with its other
-    /// pools, and has latencies for each.
+    /// The server at `address` as a member of a pool. All its pools share the connection, but have
+    /// separate latencies.
     pub fn destination_in(
         &mut self,
         address: &Address,
@@ -195,19 +195,19 @@ impl Upstream {
             let spans = self.spans.clone();
             let who = Worker { number: self.worker, traffic, is_watched: watched, spans };
             let mut made = Destination::new(address, settings, health, counters, who);
-            // What waits for room in the window names its server by the place.
+            // Requests that wait for room in the window name their server by the place.
             let is_named = self.window.as_ref().is_some_and(|window| !window.is_empty());
             let free = if is_named { None } else { self.free.pop() };
             let id = match free.and_then(|id| Some((id, self.destinations.get_mut(id as usize)?))) {
                 Some((id, gone)) => {
-                    // Events of the connections before are not this one's.
+                    // Events of previous connections are not this one's.
                     made.last_generation = gone.last_generation.wrapping_add(1);
                     *gone = made;
                     id
                 }
                 None => {
                     self.destinations.push(made);
-                    // Places are used again, and servers in use are far fewer than 2^32.
+                    // Places are reused, and there are far fewer servers in use than 2^32.
                     to_u32(self.destinations.len() - 1)
                 }
             };
@@ -219,7 +219,7 @@ impl Upstream {
         DestinationId { place: id, pool: destination.counters.latencies().pool(pool) }
     }
 
-    /// These servers, which are in use, are a pool that fails open: when `upper` of them are
+    /// Makes these servers, which are in use, a pool that fails open when `upper` of them are
     /// knocked out, until fewer than `lower` are.
     pub fn track(&mut self, pool: &[(&Address, Settings)], lower: u32, upper: u32) {
         let addresses: Vec<_> = pool.iter().map(|(address, _)| (*address).clone()).collect();
@@ -236,30 +236,30 @@ impl Upstream {
         }
     }
 
-    /// The pool hears how the server does that has this place in it.
+    /// Reports the server's failures and answers to the pool, as its member at this place.
     pub fn watch_failures(&mut self, id: DestinationId, pool: Weak<Ejection>, place: usize) {
         if let Some(destination) = self.destinations.get_mut(id.place as usize) {
-            // Those of configurations that are gone go now.
+            // Drops pools of removed configurations.
             destination.ejections.retain(|(pool, _)| pool.strong_count() > 0);
             destination.ejections.push((pool, place));
         }
     }
 
-    /// The server has values that are known to be old: nobody asks it for values until it has none.
+    /// Sets whether the server has values known to be old. Such a server receives no gets.
     pub fn set_dirty(&self, id: DestinationId, is_dirty: bool) {
         if let Some(destination) = self.destinations.get(id.place as usize) {
             destination.health.set_dirty(is_dirty);
         }
     }
 
-    /// `true` if nobody asks the server for values: it has some that are known to be old.
+    /// Returns true if the server receives no gets, because it has values that are known to be old.
     #[must_use]
     pub fn is_dirty(&self, id: DestinationId) -> bool {
         self.destinations.get(id.place as usize).is_some_and(|one| one.health.is_dirty())
     }
 
-    /// `true` if the server has one user, for whom it has not answered all that it was asked, or is
-    /// to be asked when the window has room: a [`release`](Self::release) would cut that off.
+    /// Returns true if the server has one user, and has unanswered requests or some that wait for
+    /// the window: a [`release`](Self::release) would cut them off.
     #[must_use]
     pub fn is_awaited_by_one(&self, id: DestinationId) -> bool {
         let waits = || self.window.as_ref().is_some_and(|window| window.has_waiting_for(id));
@@ -267,7 +267,7 @@ impl Upstream {
         destination.is_some_and(|one| one.users == 1 && (one.is_awaited() || waits()))
     }
 
-    /// One user less; without any, the connection is closed, and what was asked fails.
+    /// Removes one user. Without users, the connection is closed, and its requests fail.
     pub fn release(&mut self, id: DestinationId, sink: &mut dyn Sink) {
         let DestinationId { place: id, .. } = id;
         let Some(destination) = self.destinations.get_mut(id as usize) else { return };
@@ -279,7 +279,7 @@ impl Upstream {
             }
             let Destination { address, settings, counters, .. } = destination;
             self.registry.forget(address, settings, counters);
-            // Its place is another's when nothing can name it any more.
+            // The place is reused once nothing can name it.
             self.free.push(id);
             self.by_address.retain(|_, ids| {
                 ids.retain(|other| *other != id);
@@ -288,12 +288,12 @@ impl Upstream {
         }
     }
 
-    /// Asks a server; its answer, or a failure, goes to a sink with this ticket, unless asking
-    /// fails at once.
+    /// Sends a request to a server. Its answer, or a failure, goes to a sink with this ticket,
+    /// unless this call fails.
     ///
     /// # Errors
     ///
-    /// Why the server is not asked; the sink hears nothing.
+    /// The reason why the request is not sent; the sink receives nothing.
     #[inline]
     pub fn ask(
         &mut self,
@@ -361,14 +361,14 @@ impl Upstream {
         self.poller.watch(datagrams.socket(), DATAGRAMS | u64::from(id), false);
     }
 
-    /// A connection was begun: the poller tells when it is made.
+    /// Watches a new connection; the poller reports when it is made.
     fn watch(&self, id: u32) {
         let destination = &self.destinations[id as usize];
         let Some(socket) = destination.socket() else { return };
         self.poller.watch(socket, event_data(id, destination.generation), true);
     }
 
-    /// What is due earlier than any timer of it gets a timer.
+    /// Sets a timer for events that are due before any existing timer.
     #[inline]
     fn arm(&mut self, id: u32) {
         let destination = &mut self.destinations[id as usize];
@@ -380,12 +380,12 @@ impl Upstream {
         }
     }
 
-    /// Takes what the servers have sent. True when another thread has something to say.
+    /// Reads the servers' replies. Returns true if another thread has a message.
     pub fn on_events(&mut self, sink: &mut dyn Sink) -> bool {
         self.within_window(sink, Self::take_events)
     }
 
-    /// Does `work` with a sink that the window sees.
+    /// Runs `work` with a sink that reports to the window.
     fn within_window<T>(
         &mut self,
         sink: &mut dyn Sink,
@@ -429,7 +429,7 @@ impl Upstream {
         is_woken
     }
 
-    /// Does all that is due, and sends the requests that were made since the last call.
+    /// Handles all due timeouts, and sends the requests made since the last call.
     pub fn flush(&mut self, sink: &mut dyn Sink) {
         self.within_window(sink, Self::do_due);
         loop {
@@ -442,7 +442,7 @@ impl Upstream {
         }
     }
 
-    /// What has waited for room in the window is asked, as far as there is room.
+    /// Sends requests that wait for room in the window, as far as there is room.
     fn ask_waiting(&mut self, sink: &mut dyn Sink) {
         while let Some(ticket) = self.window.as_mut().and_then(|one| one.give_up(self.now_us)) {
             sink.answer(ticket, &Reply::failed(Failure::Busy, b""));
@@ -475,7 +475,7 @@ impl Upstream {
         }
     }
 
-    /// Whoever was asked or has answered is dirty, and gets its timer here.
+    /// Sends to servers with new requests or replies, and sets their timers.
     fn send(&mut self, sink: &mut dyn Sink) {
         while let Some(id) = self.dirty.pop() {
             let destination = &mut self.destinations[id as usize];
@@ -501,7 +501,7 @@ impl Upstream {
         self.poller.change(socket, event_data(id, destination.generation), output);
     }
 
-    /// The latest time at which [`Self::flush`] is to be called, whatever happens.
+    /// The latest time at which [`Self::flush`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.peek().map(|Reverse((at_us, _))| *at_us);
@@ -537,10 +537,10 @@ impl Upstream {
     }
 }
 
-/// In an event's data: it is of the socket for datagrams.
+/// In an event's data: marks the socket for datagrams.
 const DATAGRAMS: u64 = 1 << 63;
 
-/// What an event's data keeps of a generation.
+/// The part of a generation in an event's data.
 const GENERATIONS: u32 = 0x7fff_ffff;
 
 fn event_data(id: u32, generation: u32) -> u64 {

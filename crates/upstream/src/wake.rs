@@ -10,24 +10,24 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct Wake(OwnedFd);
 
 impl Wake {
-    /// Not awake.
+    /// Creates one that is not readable.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor.
+    /// If no descriptor is available.
     pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes it readable.
     pub fn wake(&self) {
-        // It cannot fail but by having been written 2^64 - 1 times, and then it is readable.
+        // It fails only after 2^64 - 1 writes, and then it is readable.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes it unreadable.
     pub fn clear(&self) {
-        // Nothing to read is as good.
+        // An error means that it is already unreadable.
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8][..]);
     }
 

@@ -1,11 +1,11 @@
-//! The window: a bound on the requests that are outstanding at once, over all servers. It is there
-//! against incast (section 3.1 of the paper), and "grows slowly upon a successful request and
-//! shrinks when a request goes unanswered".
+//! The window: a limit on the number of outstanding requests over all servers. It prevents incast
+//! (section 3.1 of the paper), and "grows slowly upon a successful request and shrinks when a
+//! request goes unanswered".
 //!
-//! At first each answer lets the window grow by one request, until one goes unanswered. From then
-//! on it grows by one in [`WINDOWS_TO_GROW`] windows of answers, and an unanswered request takes a
-//! quarter of it away, once a window. TCP's steps, one a window and a half, would lose a part of
-//! every large multiget. What does not fit waits in the order in which it came.
+//! At first, each answer lets the window grow by one request, until one goes unanswered. From then
+//! on it grows by one in [`WINDOWS_TO_GROW`] windows of answers, and an unanswered request removes
+//! a quarter of it, at most once per window. TCP's steps, one per window and a half, would lose a
+//! part of every large multiget. Further requests wait in order of arrival.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,29 +20,29 @@ use proto::Failure;
 /// The width of the window, in requests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Window {
-    /// Between 2 and 65,536, by what happens.
+    /// Between 2 and 65,536, by answers and losses.
     Adaptive,
-    /// This number, always.
+    /// Always this number.
     Fixed(u32),
 }
 
 /// Windows of answers that let the window grow by one.
 const WINDOWS_TO_GROW: f64 = 32.0;
 
-/// The width at first, the least and the greatest.
+/// The initial, the minimum and the maximum width.
 const WIDTH_FIRST: f64 = 16.0;
 const WIDTH_MIN: f64 = 2.0;
 const WIDTH_MAX: f64 = 65_536.0;
 
-/// What is left of the width when a request goes unanswered.
+/// The factor of the width when a request goes unanswered.
 const SHRINKS_TO: f64 = 0.75;
 
 /// The limits of requests that wait for room.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Waiting {
-    /// Requests at the most; more are [`Failure::Busy`].
+    /// Maximum number of requests; further ones are [`Failure::Busy`].
     pub max: usize,
-    /// The longest wait; a request that has waited longer is [`Failure::Busy`]. `None`: for ever.
+    /// The maximum wait, after which a request is [`Failure::Busy`]. `None`: unlimited.
     pub timeout: Option<Duration>,
 }
 
@@ -52,18 +52,18 @@ impl Default for Waiting {
     }
 }
 
-/// The present width, what is outstanding, and what waits.
+/// The current width, the outstanding requests, and the waiting ones.
 #[derive(Debug)]
 pub(crate) struct Sliding {
     adapts: bool,
-    /// Nothing has been lost so far.
+    /// No request has been lost so far.
     begins: bool,
     width: f64,
     outstanding: u32,
-    /// Answers until the next loss counts: what is outstanding at one was asked before it.
+    /// Answers until the next loss counts: requests outstanding at a loss were sent before it.
     recovering: u32,
     limits: Waiting,
-    /// With the times at which they came, in microseconds.
+    /// Waiting requests with their arrival times, in microseconds.
     waiting: VecDeque<(u64, DestinationId, OwnedRequest, Ticket)>,
 }
 
@@ -84,12 +84,12 @@ impl Sliding {
         }
     }
 
-    /// Whether a request may be asked now; who waits goes first.
+    /// Returns true if a request may be sent now; waiting ones go first.
     pub(crate) fn is_open(&self) -> bool {
         self.waiting.is_empty() && f64::from(self.outstanding) < self.width
     }
 
-    /// A request was asked.
+    /// Counts a sent request.
     pub(crate) fn asked(&mut self) {
         self.outstanding += 1;
     }
@@ -109,13 +109,13 @@ impl Sliding {
         Ok(())
     }
 
-    /// When the first that waits has waited too long, in microseconds.
+    /// The time at which the first waiting request has waited too long, in microseconds.
     pub(crate) fn due_us(&self) -> Option<u64> {
         let (came_us, ..) = self.waiting.front()?;
         Some(came_us.saturating_add(micros(self.limits.timeout?)))
     }
 
-    /// The first that waits, if it has waited too long.
+    /// Removes the first waiting request, if it has waited too long.
     pub(crate) fn give_up(&mut self, now_us: u64) -> Option<Ticket> {
         if self.due_us()? > now_us {
             return None;
@@ -123,12 +123,12 @@ impl Sliding {
         self.waiting.pop_front().map(|(_, _, _, ticket)| ticket)
     }
 
-    /// Somebody waits, and there is room.
+    /// Returns true if a request waits, and there is room.
     pub(crate) fn has_next(&self) -> bool {
         !self.waiting.is_empty() && f64::from(self.outstanding) < self.width
     }
 
-    /// The next that has waited, if there is room.
+    /// The next waiting request, if there is room.
     pub(crate) fn next(&mut self) -> Option<(DestinationId, OwnedRequest, Ticket)> {
         if !self.has_next() {
             return None;
@@ -136,7 +136,7 @@ impl Sliding {
         self.waiting.pop_front().map(|(_, id, request, ticket)| (id, request, ticket))
     }
 
-    /// A request has ended.
+    /// Counts a finished request.
     fn ended(&mut self, failure: Option<Failure>) {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.recovering = self.recovering.saturating_sub(1);
@@ -150,7 +150,7 @@ impl Sliding {
                 self.recovering = self.outstanding + 1;
             }
             Some(_) => {}
-            // A window that is not full says nothing of what it could be.
+            // A window that is not full shows nothing about its limit.
             None if self.waiting.is_empty() => {}
             None => {
                 let step = if self.begins { 1.0 } else { 1.0 / (self.width * WINDOWS_TO_GROW) };
@@ -159,17 +159,17 @@ impl Sliding {
         }
     }
 
-    /// Nothing waits, and so names a server.
+    /// Returns true if no request waits, and so none names a server.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether a request to this server waits.
+    /// Returns true if a request to this server waits.
     pub(crate) fn has_waiting_for(&self, server: DestinationId) -> bool {
         self.waiting.iter().any(|(_, id, ..)| id.place == server.place)
     }
 
-    /// Requests that may be outstanding, are, and wait.
+    /// The limit of outstanding requests, their number, and the number of waiting ones.
     pub(crate) fn report(&self) -> (f64, u32, usize) {
         (self.width, self.outstanding, self.waiting.len())
     }
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// One that has somebody waiting.
+    /// A window with a waiting request.
     fn busy(window: Window) -> Sliding {
         let mut window = Sliding::new(window, Waiting::default());
         let get = Request::new(Command::Get, b"k");

@@ -1,4 +1,4 @@
-//! A request in the bytes that a server reads.
+//! A request in the bytes for the server.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
         Command::Gets => word_and_key(out, b"gets ", request.key),
         Command::LeaseGet => word_and_key(out, b"lease-get ", request.key),
         Command::MetaInfo => word_and_key(out, b"metaget ", request.key),
-        // A hold-off, which servers take from the meta command alone.
+        // A hold-off, which servers accept only in the meta command.
         Command::Delete if request.exptime > 0 => {
             word_and_key(out, b"md ", request.key);
             out.extend_from_slice(b" H");
@@ -26,7 +26,7 @@ pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
         }
         Command::Delete => {
             word_and_key(out, b"delete ", request.key);
-            // Servers take a last word `noreply` for the flag, even where it is the key.
+            // Servers take a last word `noreply` for the flag, even if it is the key.
             if request.key == b"noreply" {
                 out.extend_from_slice(b" 0");
             }
@@ -83,7 +83,7 @@ pub fn write(out: &mut Vec<u8>, request: &Request<'_>) {
     }
 }
 
-/// Appends the line that announces the context of the request behind it.
+/// Appends the line that announces the context of the next request.
 pub(crate) fn announce(out: &mut Vec<u8>, context: &Context) {
     out.extend_from_slice(b"mn ");
     out.extend_from_slice(TRACEPARENT);
@@ -98,7 +98,7 @@ pub(crate) fn word_and_key(out: &mut Vec<u8>, word: &[u8], key: &[u8]) {
     short::append(out, key);
 }
 
-/// `set key flags exptime bytes`, with the cas unique behind it, or the lease token before the
+/// `set key flags exptime bytes`, followed by the cas unique, or with the lease token before the
 /// flags.
 fn write_store(out: &mut Vec<u8>, request: &Request<'_>) {
     let word: &[u8] = match request.op {

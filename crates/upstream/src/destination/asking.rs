@@ -1,4 +1,4 @@
-//! The probe of what a server takes, and the requests that wait for its outcome.
+//! The probe of a server's dialect, and the requests that wait for its outcome.
 //!
 //! ```text
 //!     Unasked --a request that needs more--> Waiting --nothing outstanding--> Asking
@@ -6,18 +6,18 @@
 //!     Asking --hangs up--> (next connection) Waiting --> Greeting --answers--> Asking
 //! ```
 //!
-//! The probe goes out when nothing else is outstanding, and everything that is asked meanwhile
-//! waits behind it, in its order. So a server that hangs up upon the probe (as twemproxy does)
-//! takes nobody's request with it: what waits is asked on the next connection, behind another
-//! probe. A server that is restarted at that moment answers this one.
+//! The probe is sent when nothing else is outstanding. Requests that arrive in the meantime wait
+//! behind it, in order. So a server that closes the connection after the probe (as twemproxy does)
+//! loses no request: the waiting ones are sent on the next connection, behind another probe. A
+//! server that is restarted at that moment answers that probe.
 //!
-//! Whoever forwards connections to a server that is away hangs up as well, upon anything. So the
-//! next probe goes out behind a get, which every server answers. One that does, and hangs up upon
-//! [`PROBES_MAX`] probes in a row, lacks what was asked: it gets the commands that every server
-//! knows, and for a time no probe.
+//! A forwarder whose server is down also closes the connection, after any request. So the next
+//! probe follows a get, which every server answers. A server that answers the get, but closes after
+//! [`PROBES_MAX`] consecutive probes, lacks the probed commands: it gets the commands that every
+//! server knows, and for a time no probe.
 //!
-//! Silence is no answer. What waits for the probe of a server that pauses fails as anything else
-//! that it is asked, and the next connection begins with another probe.
+//! Silence is not an answer. Requests that wait for the probe of a paused server fail like all
+//! others, and the next connection starts with another probe.
 
 use std::collections::VecDeque;
 
@@ -32,27 +32,27 @@ use crate::settings::Protocol;
 use crate::sink::{PROBE, Sink, Ticket};
 use proto::{Command, Failure};
 
-/// Microseconds in which a server that hangs up upon probes is not probed again.
+/// Microseconds without probes for a server that closes connections after them.
 const MUTE_US: u64 = 60_000_000;
 
-/// Probes in a row upon which a server may hang up before it is not probed for [`MUTE_US`].
+/// Consecutive probes after which a server may close before it is not probed for [`MUTE_US`].
 const PROBES_MAX: u32 = 2;
 
-/// What every server answers: a get of a key that nobody has.
+/// A request that every server answers: a get of a key that no client uses.
 const GREETING: Request<'_> = Request::new(Command::Get, b"holdall-question");
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Stage {
-    /// Nothing needed more than everybody takes.
+    /// No request needed more than every server accepts.
     #[default]
     Unasked,
-    /// The probe goes out when everything before it is answered.
+    /// The probe is sent once everything before it is answered.
     Waiting,
-    /// It hung up upon the last probe: this one goes out when it has answered the greeting.
+    /// The server closed after the last probe. This one is sent once it has answered the greeting.
     Greeting,
-    /// The probe is out.
+    /// The probe is sent.
     Asking,
-    /// This is what the server takes.
+    /// The server's dialect.
     Known(Dialect),
 }
 
@@ -64,24 +64,24 @@ struct Parked {
     at_us: u64,
 }
 
-/// The stage of the probe, and what waits for it.
+/// The stage of the probe, and the requests that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     stage: Stage,
     parked: VecDeque<Parked>,
     parked_bytes: usize,
-    /// Whose requests are not sent, and why.
+    /// Requests that are not sent, and the reasons.
     refused: Vec<(Ticket, &'static str)>,
-    /// Probes in a row upon which it hung up.
+    /// Consecutive probes after which it closed the connection.
     hang_ups: u32,
-    /// It hung up upon too many, and is not probed before this time.
+    /// It closed after too many, and is not probed before this time.
     mute_until_us: u64,
-    /// It refused what it should take: the probe comes first on every connection.
+    /// It refused a command that it should accept: the probe comes first on every connection.
     asks_first: bool,
 }
 
 impl Asking {
-    /// Whether `pending_max` requests, or `bytes_max` bytes of them, wait.
+    /// Returns true if `pending_max` requests, or `bytes_max` bytes of them, wait.
     pub(super) fn is_full(&self, pending_max: usize, bytes_max: usize) -> bool {
         self.parked.len() >= pending_max || self.parked_bytes >= bytes_max
     }
@@ -90,8 +90,8 @@ impl Asking {
         !self.parked.is_empty()
     }
 
-    /// The connection is over. True when that was the answer to the probe, so that nothing but the
-    /// probe is lost.
+    /// Records the end of the connection. Returns true if the server closed it as its answer to the
+    /// probe, so that only the probe is lost.
     pub(super) fn closed(&mut self, end: End<'_>, now_us: u64) -> bool {
         let stage = std::mem::take(&mut self.stage);
         self.asks_first |= end == End::Broken(Broken::Cut) && !matches!(stage, Stage::Known(_));
@@ -105,7 +105,7 @@ impl Asking {
         hangs_up
     }
 
-    /// Nothing is known of the server, and it has not hung up upon too many probes.
+    /// Returns true if the dialect is unknown, and the server has not closed after too many probes.
     pub(super) fn may_ask(&self) -> bool {
         self.stage == Stage::Unasked && self.hang_ups < PROBES_MAX
     }
@@ -125,7 +125,7 @@ impl Asking {
         std::mem::take(&mut self.parked)
     }
 
-    /// Tells those whose requests are not sent.
+    /// Fails the requests that are not sent.
     #[inline]
     pub(super) fn tell_refused(&mut self, counters: &Counters, sink: &mut dyn Sink) {
         if !self.refused.is_empty() {
@@ -138,7 +138,7 @@ impl Asking {
 }
 
 impl Destination {
-    /// What is sent at once on a new connection.
+    /// The dialect that is sent at once on a new connection.
     pub(super) fn takes_first(&self) -> Option<Dialect> {
         match self.settings.protocol {
             Protocol::Binary => Some(Dialect::Holdall),
@@ -147,7 +147,7 @@ impl Destination {
         }
     }
 
-    /// Asks what is not sent at once: it is sent all the same, waits, or is refused.
+    /// Handles a request that is not sent at once: it is sent anyway, waits, or is refused.
     #[cold]
     pub(super) fn ask_aside(
         &mut self,
@@ -183,7 +183,7 @@ impl Destination {
         }
     }
 
-    /// Asks a server that takes so much.
+    /// Sends a request to a server with this dialect, or refuses it.
     fn ask_or_refuse(
         &mut self,
         takes: Dialect,
@@ -202,12 +202,12 @@ impl Destination {
         }
     }
 
-    /// The probe goes out if nothing is outstanding; if it is answered, what waits is asked.
+    /// Sends the probe if nothing is outstanding; if it is answered, sends the waiting requests.
     #[cold]
     pub(super) fn go_on(&mut self, now_us: u64) {
         match (self.asking.stage, self.pipeline.seen()) {
             (Stage::Waiting | Stage::Greeting, _) if self.pipeline.is_empty() => {
-                // It has the time that the oldest of those that wait for it has.
+                // It has the remaining time of the oldest request that waits for it.
                 let at_us = self.asking.parked.front().map_or(now_us, |parked| parked.at_us);
                 let greets = self.asking.stage == Stage::Waiting && self.asking.hang_ups > 0;
                 self.asking.stage = if greets {
@@ -229,9 +229,9 @@ impl Destination {
         }
     }
 
-    /// The connection is over, and what waited fails: before a time with one failure, later with
-    /// another. Without a failure, the server has hung up upon the probe, and what waited is asked
-    /// on another connection.
+    /// Fails the waiting requests after the end of the connection: those before a time with one
+    /// failure, later ones with another. Without a failure, the server has closed after the probe,
+    /// and they are sent on another connection.
     pub(super) fn let_go(
         &mut self,
         failure: Option<(u64, Failure, Failure, &[u8])>,

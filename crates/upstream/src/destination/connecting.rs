@@ -1,5 +1,5 @@
-//! Making a connection: the sockets that try, what opens the one that was taken, and the probes of
-//! a server that is knocked out.
+//! Making a connection: the sockets that try, the opening of the chosen one, and the probes of a
+//! knocked-out server.
 
 use std::time::Duration;
 
@@ -29,20 +29,20 @@ impl Destination {
         matches!(self.link, Link::Connecting(_))
     }
 
-    /// No question can be asked yet.
+    /// Returns true if requests cannot be sent yet.
     pub(super) fn is_opening(&self) -> bool {
         self.is_connecting() || self.guard.as_ref().is_some_and(|guard| !guard.is_open())
     }
 
-    /// How long it may take until questions can be asked. Servers tell a wrong login late on
-    /// purpose, and whoever waits should hear that.
+    /// The maximum time until requests can be sent. Servers report a wrong login late on purpose,
+    /// and waiting requests should see that error.
     pub(super) fn time_to_open(&self) -> Duration {
         let is_logging_in = matches!(self.link, Link::Up(_)) && self.settings.login.is_some();
         let patience = if is_logging_in { LOGIN_PATIENCE } else { Duration::ZERO };
         self.settings.connect_timeout + patience
     }
 
-    /// Begins to connect, unless there is a connection or one is being made.
+    /// Starts to connect, unless there is a connection or an attempt.
     #[inline]
     pub(super) fn connect(&mut self, now_us: u64) -> Result<(), Failure> {
         if matches!(self.link, Link::Closed) { self.begin_connecting(now_us) } else { Ok(()) }
@@ -80,12 +80,12 @@ impl Destination {
         self.dial_us = now_us.saturating_add(micros(self.settings.probe_initial));
     }
 
-    /// One more socket tries to connect; whichever succeeds first is taken. The system sends the
-    /// first packet of a connection again after a second only: a server that is back would be found
-    /// too late. The first goes on, since a long way may take longer than the time between two
-    /// tries; the others replace each other.
+    /// Starts one more socket; the first to succeed is taken. The system resends the first packet
+    /// of a connection only after a second, so without this a recovered server would be found too
+    /// late. The first socket continues, since a long path may take longer than the time between
+    /// two tries; the others replace each other.
     pub(super) fn dial_again(&mut self, now_us: u64) {
-        // Without a descriptor those that try go on.
+        // Without a descriptor, the current attempts continue.
         self.plan_dial(now_us);
         if let Ok(socket) = Socket::connect(&self.address)
             && let Link::Connecting(before) = std::mem::replace(&mut self.link, Link::Closed)
@@ -96,7 +96,7 @@ impl Destination {
         }
     }
 
-    /// Whether an event is of a present socket: that one is taken, if another was to succeed it.
+    /// True if an event is of a current socket, which is then taken if another was to replace it.
     pub(crate) fn is_told(&mut self, told: impl Fn(u32) -> bool) -> bool {
         if let Some((socket, generation)) = self.first.take_if(|(_, first)| told(*first)) {
             (self.link, self.generation) = (Link::Connecting(socket), generation);
@@ -124,15 +124,15 @@ impl Destination {
         }
     }
 
-    /// It could not be connected to, for this reason.
+    /// Records that it could not be connected to, for this reason.
     pub(super) fn unreachable(&self, why: &str) {
         if self.settings.knocks_out {
             self.health.unreachable(why);
         }
     }
 
-    /// From here on, questions are asked; that whether the server is back is the first, so that it
-    /// has all of its time.
+    /// Opens the connection for requests. The check whether the server is back comes first, so that
+    /// it has its full time.
     pub(super) fn opened(&mut self, now_us: u64) {
         if self.probe.is_some() {
             self.ask_probe(now_us);
@@ -144,12 +144,12 @@ impl Destination {
         add(&self.counters.connects, 1);
     }
 
-    /// More sockets try to connect; of a server that is knocked out, probes do that.
+    /// True if more sockets try without probes: the server is not knocked out.
     pub(super) fn dials_by_itself(&self) -> bool {
         self.is_connecting() && !self.health.is_tko()
     }
 
-    /// A connection that was not made in time is begun again, as often as the settings say.
+    /// Retries a connection that was not made in time, as often as the settings allow.
     pub(super) fn connects_again(&mut self, now_us: u64) -> bool {
         if self.connect_retries >= self.settings.connect_retries {
             self.connect_retries = 0;
@@ -161,7 +161,7 @@ impl Destination {
         self.connect(now_us).is_ok()
     }
 
-    /// A server that was knocked out is asked some time later, by one worker.
+    /// Plans a later probe of a knocked-out server, by one worker.
     pub(super) fn plan_probe(&mut self, now_us: u64) {
         if self.probe.is_none() && self.health.take_probing(self.worker.number) {
             self.probe =
@@ -175,7 +175,7 @@ impl Destination {
             return;
         }
         let wait = (waited * 3 / 2).min(self.settings.probe_max);
-        // Up to a tenth later, so that the probes of many programs do not meet.
+        // Up to a tenth later, so that the probes of many programs do not coincide.
         let jitter = micros(wait) / 10 * (now_us % 16) / 16;
         self.probe = Some((now_us + micros(wait) + jitter, wait));
         if self.is_connecting() {
@@ -186,7 +186,7 @@ impl Destination {
         }
     }
 
-    /// Asks whether the server is back, unless that will be seen by what was asked.
+    /// Probes whether the server is back, unless outstanding requests will show that.
     fn ask_probe(&mut self, now_us: u64) {
         if self.pipeline.is_empty() {
             self.pipeline.ask(&Request::new(Command::Version, b""), PROBE, 0, now_us);

@@ -1,7 +1,7 @@
 //! Traced requests: the span of each.
 //!
-//! A server that takes the contexts of traces says so when it is probed (`dialect`). The first
-//! traced request of a connection has it probed. A server that once hung up upon the probe, as
+//! A server that accepts trace contexts says so when it is probed (`dialect`). The first traced
+//! request of a connection causes the probe. A server that once closed after the probe, as
 //! twemproxy does, is not probed for a trace again.
 
 use spans::{Kind, OpenSpan, Value, key_hash};
@@ -46,7 +46,7 @@ impl Destination {
         self.pipeline.ask_traced(span, request, ticket, pool, at_us);
     }
 
-    /// A traced request has the server probed, unless it is known what it takes.
+    /// Returns true if a traced request causes a probe, because the dialect is unknown.
     #[cold]
     pub(super) fn probes_for_trace(&self) -> bool {
         self.worker.spans.is_some()

@@ -1,4 +1,4 @@
-//! Bytes to a server and from it: by its connection, with a guard and without, and by UDP.
+//! Bytes to and from a server: by its connection, with and without a guard, and by UDP.
 
 use rustix::io::Errno;
 
@@ -12,15 +12,15 @@ use crate::request::Request;
 use crate::sink::{Sink, Ticket};
 use proto::Failure;
 
-/// Bytes reserved for a reply that has only begun, at the most.
+/// Maximum bytes reserved for a reply that has only started.
 const RESERVED_MAX: usize = 1 << 20;
 
-/// Answers over which the mean latency goes, roughly.
+/// The approximate number of answers in the mean latency.
 const LATENCY_SPAN: u64 = 64;
 
 impl Destination {
-    /// Asks a get by UDP, if that is to be had now. It must not overtake what may change its item:
-    /// its client may have sent that before.
+    /// Sends a get by UDP, if that is possible now. It must not overtake a request that may change
+    /// its item, because its client may have sent that one before.
     pub(super) fn ask_by_udp(
         &mut self,
         request: &Request<'_>,
@@ -46,7 +46,7 @@ impl Destination {
         true
     }
 
-    /// Datagrams have come.
+    /// Reads received datagrams.
     pub(crate) fn on_datagrams(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
         let Some(mut datagrams) = self.datagrams.take() else { return };
         let limit = self.settings.value_bytes_max;
@@ -70,7 +70,7 @@ impl Destination {
         }
     }
 
-    /// Reads what there is, once: what is left tells itself again.
+    /// Reads available bytes once. The poller reports again if bytes are left.
     fn read(&mut self, buffer: &mut [u8], now_us: u64, sink: &mut dyn Sink) {
         let Link::Up(socket) = &self.link else { return };
         match socket.read(buffer) {
@@ -97,10 +97,10 @@ impl Destination {
         let (is_open, is_ended) = (guard.is_open(), guard.is_ended());
         if let Err(reason) = result {
             if let Link::Up(socket) = &self.link {
-                // The peer should know why; whether it hears is its own matter.
+                // The alert tells the peer the reason; errors do not matter.
                 let _ = socket.send(guard.outgoing());
             }
-            // What was asked may have been done: nobody must believe that there was no connection.
+            // The requests may have been executed, so this must not look like a missing connection.
             let failure = if was_open { Failure::RemoteError } else { Failure::ConnectError };
             return self.close(End::Refused(&reason.to_string(), failure), now_us, sink);
         }
@@ -117,7 +117,7 @@ impl Destination {
 
     fn receive(&mut self, received: &[u8], now_us: u64, sink: &mut dyn Sink) {
         if !self.input.is_empty() && self.input.try_reserve(received.len()).is_err() {
-            // Without memory for the reply, its connection goes.
+            // Without memory for the reply, the connection is closed.
             return self.close(End::Gone, now_us, sink);
         }
         let asked = self.pipeline.len();
@@ -128,8 +128,8 @@ impl Destination {
             self.pipeline.receive(received, limit, &mut stats).map(|(used, total)| {
                 let rest = received.get(used..).unwrap_or_default();
                 if !rest.is_empty() {
-                    // A length that is announced is not yet a length that comes. What has come is
-                    // short; for more, there may be no memory yet.
+                    // The announced length may be wrong. The received part is short; for more,
+                    // there may be no memory yet.
                     let _ = self.input.try_reserve(total.min(RESERVED_MAX).max(rest.len()));
                     self.input.extend_from_slice(rest);
                 }
@@ -165,7 +165,7 @@ impl Destination {
         }
     }
 
-    /// Sends what there is. True when the socket took less.
+    /// Sends pending bytes. Returns true if the socket accepted fewer.
     pub(crate) fn flush(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         let is_blocked = self.send(now_us, sink);
         let asked = get(&self.counters.asked);
@@ -214,7 +214,7 @@ impl Destination {
         }
     }
 
-    /// Sends what there is through the guard, which goes when it has nothing to do any more.
+    /// Sends pending bytes through the guard, which is dropped when it has no more work.
     #[cold]
     fn flush_guarded(&mut self, now_us: u64, sink: &mut dyn Sink) -> bool {
         let Link::Up(socket) = &self.link else { return false };

@@ -3,7 +3,7 @@
 use super::*;
 use proto::answer::{Parsed, parse};
 
-/// What servers of each kind say to the probe.
+/// The dialect shown by these answers to the probe.
 fn seen(answers: &str) -> Dialect {
     let (mut heard, mut rest) = (Heard::default(), answers.as_bytes());
     while let Parsed::Answer { answer, consumed } = parse(rest, 0) {
@@ -18,7 +18,7 @@ fn seen(answers: &str) -> Dialect {
 fn a_server_is_what_it_says_to_the_probe() {
     let ours = "MN leases\r\nCLIENT_ERROR invalid mode for ms M token\r\n";
     assert_eq!(seen(ours), Dialect::Holdall);
-    // Of before there were spans, or without a collector: it does not repeat the third word.
+    // From before spans existed, or without a collector: it does not repeat the third word.
     let tracing = "MN leases traceparent\r\nCLIENT_ERROR invalid mode for ms M token\r\n";
     assert_eq!(seen(tracing), Dialect::Tracing);
     let other = "MN leases others\r\nCLIENT_ERROR invalid mode for ms M token\r\n";
@@ -27,15 +27,15 @@ fn a_server_is_what_it_says_to_the_probe() {
     // 1.6.9 takes the length for a flag, and the block for empty lines.
     assert_eq!(seen("MN\r\nCLIENT_ERROR invalid flag\r\nERROR\r\nERROR\r\n"), Dialect::Classic);
     assert_eq!(seen("ERROR\r\nERROR\r\nERROR\r\nERROR\r\n"), Dialect::Classic);
-    // Who skips empty lines.
+    // A server that skips empty lines.
     assert_eq!(seen("ERROR\r\nERROR\r\n"), Dialect::Classic);
-    // Whoever stores it knows a mode that we do not.
+    // A server that stores it knows a mode unknown to us.
     let stored = parse(b"HD\r\n", 0);
     let Parsed::Answer { answer, .. } = stored else { panic!("{stored:?}") };
     assert!(!Heard::default().take(&answer));
 }
 
-/// The line with which each command is asked for the least, and what takes it.
+/// The line of each command with the lowest requirements, and the dialect for it.
 #[test]
 fn each_command_has_its_dialect() {
     for op in Command::ALL {
@@ -64,7 +64,7 @@ fn each_command_has_its_dialect() {
             Command::FlushAll | Command::LeaseGet | Command::LeaseSet => Dialect::Holdall,
         };
         assert_eq!(plain, dialect, "{op:?}");
-        // In commands without a block an expiry time that is refused costs nobody anything.
+        // In commands without a block, a refused expiry time does no harm.
         let late = Request { exptime: 1 << 31, ..Request::new(op, key) };
         let is_storage = op.has_value() && !op.is_meta();
         let needed = match op {
@@ -91,7 +91,7 @@ fn a_key_is_one_word_to_every_parser() {
         assert!(needs(&Request::new(op, "ключ".as_bytes())).is_ok());
     }
     assert!(needs(&Request::new(Command::FlushAll, b"a\r\nb")).is_err());
-    // In base64 186 bytes are 248, and 187 are 252.
+    // In base64, 186 bytes become 248, and 187 become 252.
     let encoded =
         |key| Request { base64: true, words: b"b", ..Request::new(Command::MetaSet, key) };
     assert_eq!(needs(&encoded(&[0; 186])), Ok(Dialect::Meta));

@@ -1,12 +1,12 @@
-//! Questions as packets of the binary protocol. Each has a number, its opaque, that its answer
+//! Questions as packets of the binary protocol. Each has a number, its opaque, which its answer
 //! repeats: the count of questions before it.
 //!
-//! Gets that meet in the same turn are quiet but for the last (`GETKQ a, GETKQ b, GETK c`): a
-//! server answers the hits and the last, so an answer to a later one says that those before it are
+//! Gets of the same turn are quiet, except for the last (`GETKQ a, GETKQ b, GETK c`). A server
+//! answers the hits and the last, so an answer to a later one means that the earlier ones are
 //! misses. Everything else is answered in order.
 //!
-//! What the protocol cannot say goes as a NOOP, and its answer says why: so it is answered like
-//! everything else, once.
+//! Requests without a packet are sent as a NOOP, and its answer states the reason, so they too are
+//! answered exactly once.
 
 use proto::binary::answer::{Parsed, Response, parse};
 use proto::binary::opcode::GETKQ;
@@ -18,18 +18,18 @@ use crate::request::Request;
 use crate::sink::{ReplyObserver, Ticket};
 use narrow::to_u32;
 
-/// What a pipeline of packets knows beside.
+/// The additional state of a pipeline of packets.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     /// The number of the oldest question.
     first: u32,
-    /// The begin of the last get in `out`, if more may follow it.
+    /// The start of the last get in `out`, if more may follow it.
     open_at: usize,
     scratch: Scratch,
 }
 
 impl Pipeline {
-    /// Asks; `joins` the gets before it.
+    /// Sends a question; `joins` the gets before it.
     #[inline(never)]
     pub(super) fn ask_packet(
         &mut self,
@@ -46,7 +46,7 @@ impl Pipeline {
                 *opcode = GETKQ;
             }
         }
-        // Each request takes memory, of which there is not enough for 2^32.
+        // Each request takes memory, which does not suffice for 2^32.
         let count = to_u32(self.questions.len());
         packets.open_at = self.out.len();
         let opcode = packet::write(&mut self.out, request, packets.first.wrapping_add(count));
@@ -105,8 +105,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// How many questions stand before the one that has this answer, and it. `None` if it is not
-    /// asked, or if one before it must be answered first.
+    /// The number of questions before the one that this answers, and that question. `None` if there
+    /// is none, or if an earlier one must be answered first.
     fn asked_by(&self, response: &Response<'_>) -> Option<(usize, packet::Question<'_>)> {
         let first = self.packets.as_ref()?.first;
         let misses = usize::try_from(response.opaque.wrapping_sub(first)).ok()?;

@@ -1,4 +1,4 @@
-//! The questions of a connection that have no answer yet, oldest first, and their keys.
+//! The unanswered questions of a connection, oldest first, and their keys.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use proto::Command;
 use crate::request::Request;
 use crate::sink::Ticket;
 
-/// Bytes of answered questions' keys that are kept before they are dropped.
+/// Maximum bytes of answered questions' keys before they are dropped.
 const KEYS_SLACK: usize = 4096;
 
-/// Questions that are searched for a key at the most, by [`Questions::may_change`].
+/// Maximum number of questions that [`Questions::may_change`] searches for a key.
 const SEARCHED_MAX: usize = 64;
 
 /// A question; its key is in [`Questions`].
@@ -20,24 +20,24 @@ pub(super) struct Question {
     pub ticket: Ticket,
     pub at_us: u64,
     pub op: Command,
-    /// The number of the pool for which it was asked.
+    /// The number of the question's pool.
     pub pool: u16,
     pub place: Place,
-    /// As a packet: the command's number.
+    /// The command's number in packets.
     pub opcode: u8,
     key_len: u8,
-    /// Bytes of meta words behind the key.
+    /// Bytes of meta words after the key.
     words_len: u16,
 }
 
 /// The place of a question on its line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
-    /// A get that others follow.
+    /// A get that others follow on the line.
     Within,
     /// Its line ends with it.
     Last,
-    /// It is traced, and alone on its line. Its span is the oldest of those under way.
+    /// It is traced, and the only one on its line. Its span is the oldest outstanding one.
     Traced,
 }
 
@@ -51,9 +51,9 @@ impl Question {
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     queue: VecDeque<Question>,
-    /// How many of them are no plain gets.
+    /// The number of questions that are not plain gets.
     others: u32,
-    /// Their keys, each with its meta words, one behind the other from `keys_start`.
+    /// Their keys with their meta words, consecutive from `keys_start`.
     keys: Vec<u8>,
     keys_start: usize,
 }
@@ -90,7 +90,7 @@ impl Questions {
         opcode: u8,
     ) {
         short::append(&mut self.keys, request.key);
-        // Keys are 250 bytes at the most (`dialect`), words a line.
+        // Keys are at most 250 bytes (`dialect`), words a line.
         let key_len = to_u8(request.key.len());
         let mut words_len = 0;
         if request.op.is_meta() {
@@ -118,7 +118,7 @@ impl Questions {
         }
     }
 
-    /// Each with its key and its meta words, oldest first.
+    /// The questions with their keys and meta words, oldest first.
     #[inline]
     pub(super) fn with_keys(&self) -> impl Iterator<Item = (&Question, &[u8], &[u8])> {
         let mut start = self.keys_start;
@@ -135,8 +135,8 @@ impl Questions {
         self.with_keys().next().map_or(&[], |(_, key, _)| key)
     }
 
-    /// How many questions of the oldest line stand before the first with this key; `None` if there
-    /// is none on it.
+    /// The number of questions of the oldest line before the first with this key; `None` if it has
+    /// none.
     #[inline]
     pub(super) fn misses_before(&self, key: &[u8]) -> Option<usize> {
         for (index, (question, its_key, _)) in self.with_keys().enumerate() {
@@ -150,7 +150,7 @@ impl Questions {
         None
     }
 
-    /// One of them may change the item of this key. Of many questions, that is taken to be so.
+    /// True if one of them may change the item of this key, or if there are many.
     pub(crate) fn may_change(&self, key: &[u8]) -> bool {
         if self.others == 0 || self.len() > SEARCHED_MAX {
             return self.others > 0;
@@ -162,7 +162,7 @@ impl Questions {
     }
 }
 
-/// A get that shares lines, and changes nothing.
+/// Returns true for a get that shares lines and changes nothing.
 #[inline]
 pub(crate) const fn is_plain_get(op: Command) -> bool {
     matches!(op, Command::Get | Command::Gets)
@@ -172,8 +172,8 @@ pub(crate) const fn is_plain_get(op: Command) -> bool {
 mod tests {
     use super::*;
 
-    /// Thousands of questions, answered in pieces: the keys' buffer stays as long as what is
-    /// outstanding.
+    /// Thousands of questions, answered in pieces: the keys' buffer stays as long as the
+    /// outstanding ones.
     #[test]
     fn keys_of_answered_questions_are_dropped() {
         let mut questions = Questions::default();

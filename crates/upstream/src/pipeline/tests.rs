@@ -1,4 +1,4 @@
-//! Questions, and answers honest and lying.
+//! Questions, with honest and lying answers.
 
 use super::*;
 use crate::reply::OwnedReply;
@@ -26,7 +26,7 @@ impl Got {
     }
 }
 
-/// A pipeline that was asked these, with tickets 0, 1, ..., and has sent them.
+/// A pipeline that has sent these questions, with tickets 0, 1, ...
 fn asked(requests: &[(Command, &[u8])]) -> Pipeline {
     let mut pipeline = Pipeline::default();
     for (ticket, (op, key)) in (0..).zip(requests) {
@@ -37,8 +37,8 @@ fn asked(requests: &[(Command, &[u8])]) -> Pipeline {
     pipeline
 }
 
-/// Feeds `bytes` to one pipeline in one piece, and to its like byte by byte: the same must come of
-/// it.
+/// Feeds `bytes` to one pipeline in one piece, and byte by byte to an equal one. The results must
+/// be equal.
 #[track_caller]
 pub(super) fn fed(mut whole: Pipeline, mut bits: Pipeline, bytes: &[u8]) -> (Got, Option<Broken>) {
     let (mut got, mut got_bits) = (Got::default(), Got::default());
@@ -83,7 +83,7 @@ fn gets_of_one_turn_go_out_as_one_line() {
     assert_eq!(pipeline.outgoing(), b"get a b\r\ndelete c\r\nget d\r\ngets e\r\n");
     pipeline.has_sent(3);
     assert_eq!(pipeline.unsent(), 31);
-    // What is asked from now on is on a line of its own: the one before may have left.
+    // Later questions are on a separate line: the previous one may have left.
     pipeline.ask(&Request::new(Command::Gets, b"f"), 9, 0, 1);
     assert!(pipeline.outgoing().ends_with(b"gets e\r\ngets f\r\n"));
 }
@@ -173,7 +173,7 @@ fn a_refused_line_with_a_data_block_closes() {
     let cut_after = |outcome| (vec![(0, outcome)], Some(Broken::Cut));
     let line = b"CLIENT_ERROR bad command line format\r\n";
     assert_eq!(answers(&asked, line), cut_after(refused));
-    // The server does not know the command at all, which is a failure of its own (as mcrouter).
+    // The server does not know the command at all, which is a separate failure (as in mcrouter).
     let unknown = Outcome::Failed(Failure::RemoteError);
     assert_eq!(answers(&asked, b"ERROR\r\n"), cut_after(unknown));
     let counted: [(Command, &[u8]); 1] = [(Command::Incr, b"a")];
@@ -214,8 +214,8 @@ fn a_failure_answers_everybody_once() {
     assert!(pipeline.is_empty() && pipeline.unsent() == 0);
 }
 
-/// A pipeline to a server that was seen to take this, with a get before, a traced get, and a get
-/// behind; what it sends, and the queue of its spans.
+/// A pipeline to a server with this dialect, with a get before, a traced get, and a get after; its
+/// output, and the queue of its spans.
 fn with_traced_get(seen: Dialect) -> (Pipeline, String, Arc<Spans>) {
     let spans = Arc::new(Spans::default());
     let mut pipeline = Pipeline { seen: Some(seen), ..Pipeline::text() };
@@ -257,7 +257,7 @@ fn a_server_without_spans_gets_no_context() {
     }
 }
 
-/// An error in place of the answer to the context is none of the request.
+/// An error instead of the answer to the context does not affect the request.
 #[test]
 fn a_refused_context_leaves_the_request_alone() {
     let (mut pipeline, _, spans) = with_traced_get(Dialect::Tracing);
@@ -300,7 +300,7 @@ fn a_traced_packet_has_a_span_and_carries_no_context() {
                 pipeline.ask_traced(span, &request, ticket, 0, 1);
             } else {
                 pipeline.ask(&request, ticket, 0, 1);
-                // As one that is traced: nothing joins it.
+                // Like a traced one: nothing joins it.
                 pipeline.end_line();
             }
         }

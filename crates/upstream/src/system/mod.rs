@@ -1,4 +1,4 @@
-//! The operating system as connections need it: non-blocking sockets, a poller of them, the time.
+//! The operating system for connections: non-blocking sockets, a poller for them, the time.
 //!
 //! Programs use the real one. With the feature `simulation`, which only tests enable, each thread
 //! may enter a simulated network, and its sockets are made there. The choice costs programs
@@ -17,7 +17,7 @@ use simulated as chosen;
 
 pub(crate) use chosen::{Poller, Socket};
 
-/// The present time, which a [`crate::Upstream`] receives once a turn.
+/// The present time, which a [`crate::Upstream`] receives once per turn.
 #[inline]
 #[must_use]
 pub fn now() -> Instant {

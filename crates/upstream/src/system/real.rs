@@ -1,4 +1,4 @@
-//! The system as it is.
+//! The real system.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -22,8 +22,8 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// A socket towards a server. Nothing here waits: what cannot be done now is [`Errno::AGAIN`], and
-/// no call is interrupted.
+/// A socket to a server. It never blocks: calls that cannot proceed return [`Errno::AGAIN`], and no
+/// call is interrupted.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -38,13 +38,13 @@ impl From<OwnedFd> for Socket {
 }
 
 impl Drop for Socket {
-    /// A child process that was forked has copies of the descriptors, so closing this one neither
-    /// ends the connection nor its events. In the child nothing is done: both are the parent's.
+    /// A forked child process has copies of the descriptors, so closing this one ends neither the
+    /// connection nor its events. The child does nothing here, because both belong to the parent.
     fn drop(&mut self) {
         if let Some(epoll) = self.watcher.get()
             && epoll.owner == getpid()
         {
-            // It may be no member, if the kernel had no memory, and no more be connected.
+            // Without kernel memory it is not registered, and it may no longer be connected.
             let _ = epoll::delete(&epoll.fd, &self.fd);
             let _ = shutdown(&self.fd, Shutdown::Both);
         }
@@ -56,11 +56,11 @@ const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLO
 const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 impl Socket {
-    /// Begins to connect; the socket is writable when it has succeeded or failed.
+    /// Starts to connect; the socket is writable when it has succeeded or failed.
     ///
     /// # Errors
     ///
-    /// When it fails at once.
+    /// If it fails at once.
     pub(crate) fn connect(address: &Address) -> Result<Self, Errno> {
         match address {
             Address::Tcp(address) => {
@@ -81,11 +81,11 @@ impl Socket {
         }
     }
 
-    /// A socket for datagrams to and from there alone.
+    /// A socket for datagrams to and from only this address.
     ///
     /// # Errors
     ///
-    /// For a socket in the file system, and when there is no descriptor.
+    /// For a socket in the file system, and if no descriptor is available.
     pub(crate) fn datagrams(address: &Address) -> Result<Self, Errno> {
         let Address::Tcp(address) = address else { return Err(Errno::OPNOTSUPP) };
         let socket = socket_with(family_of(address), SocketType::DGRAM, SOCKET_FLAGS, None)?;
@@ -93,22 +93,22 @@ impl Socket {
         Ok(socket.into())
     }
 
-    /// What connecting came to, once the socket is writable.
+    /// The result of connecting, once the socket is writable.
     pub(crate) fn connected(&self) -> Result<(), Errno> {
         sockopt::socket_error(&self.fd)?
     }
 
-    /// Takes bytes that have come; 0: there will be no more.
+    /// Reads received bytes; 0: there will be no more.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer))
     }
 
-    /// Sends as many of the bytes as there is room for.
+    /// Sends as many bytes as there is room for.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         rustix::io::retry_on_intr(|| send(&self.fd, bytes, SEND_FLAGS))
     }
 
-    /// Takes one datagram.
+    /// Reads one datagram.
     pub(crate) fn receive_datagram(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::retry_on_intr(|| recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT))
             .map(|(len, _)| len)
@@ -125,7 +125,7 @@ fn family_of(address: &std::net::SocketAddr) -> AddressFamily {
     if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
-/// "In progress" is no failure.
+/// "In progress" is not a failure.
 fn begun(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
@@ -133,60 +133,59 @@ fn begun(result: Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Events that are taken at a time.
+/// Maximum number of events read at once.
 const EVENTS: usize = 128;
 
-/// Tells which sockets have something to read, or room. A socket that is dropped leaves it.
+/// Reports sockets that are readable or have room. A dropped socket leaves it.
 #[derive(Debug)]
 pub(crate) struct Poller(Arc<Epoll>);
 
 #[derive(Debug)]
 struct Epoll {
     fd: OwnedFd,
-    /// The process that made it. Children share what it watches.
+    /// The process that made it. Children share the watched descriptors.
     owner: Pid,
 }
 
 impl Poller {
-    /// Of no sockets.
+    /// A poller without sockets.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor.
+    /// If no descriptor is available.
     pub(crate) fn new() -> io::Result<Self> {
         let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self(Arc::new(Epoll { fd, owner: getpid() })))
     }
 
-    /// Tells by `data` when the socket has something to read, and, with `output`, when it has room
-    /// or cannot be connected.
+    /// Reports `data` when the socket is readable, and, with `output`, when it has room or cannot
+    /// be connected.
     pub(crate) fn watch(&self, socket: &Socket, data: u64, output: bool) {
-        // Without memory in the kernel nothing is ever told of it, and what was asked there times
-        // out.
+        // Without kernel memory, the socket never reports an event, and its requests time out.
         let _ = epoll::add(&self.0.fd, &socket.fd, EventData::new_u64(data), flags(output));
         // A socket has one poller.
         let _ = socket.watcher.set(Arc::clone(&self.0));
     }
 
-    /// Changes what is watched of a socket that is watched already.
+    /// Changes the watched events of a registered socket.
     pub(crate) fn change(&self, socket: &Socket, data: u64, output: bool) {
-        // Changing the flags of a registered descriptor has no way to fail.
+        // Changing the flags of a registered descriptor cannot fail.
         let _ = epoll::modify(&self.0.fd, &socket.fd, EventData::new_u64(data), flags(output));
     }
 
-    /// Tells by `data` when `fd` is readable.
+    /// Reports `data` when `fd` is readable.
     ///
     /// # Errors
     ///
-    /// When the kernel has no memory for it.
+    /// If the kernel has no memory for it.
     pub(crate) fn watch_fd(&self, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
         Ok(epoll::add(&self.0.fd, fd, EventData::new_u64(data), EventFlags::IN)?)
     }
 
-    /// Adds the data of what there is now to `told`; not of all, if it is much.
+    /// Adds the data of current events to `told`; not all of them, if there are many.
     pub(crate) fn take(&self, told: &mut Vec<u64>) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
-        // An interrupted wait is a wait that found nothing.
+        // An interrupted wait has found nothing.
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let Ok((events, _)) = epoll::wait(&self.0.fd, &mut events, Some(&at_once)) else { return };
         told.extend(events.iter().map(|event| event.data.u64()));
@@ -194,7 +193,7 @@ impl Poller {
 }
 
 impl AsFd for Poller {
-    /// Readable when [`Self::take`] has something.
+    /// Readable when [`Self::take`] has events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }
@@ -211,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// The copy stands for that of a child process: both refer to one socket of the kernel.
+    /// The copy represents a child's: both refer to one socket of the kernel.
     #[test]
     fn a_dropped_socket_of_which_a_child_has_a_copy_is_neither_watched_nor_connected() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -25,7 +25,7 @@ pub type SocketId = u32;
 pub trait Network: Sync {
     /// The simulated time.
     fn now(&self) -> Instant;
-    /// Begins to connect.
+    /// Starts to connect.
     fn connect(&self, address: &Address) -> Result<SocketId, Errno>;
     /// A socket for datagrams to and from `address`.
     fn datagrams(&self, address: &Address) -> Result<SocketId, Errno>;
@@ -150,7 +150,7 @@ pub(crate) enum Poller {
     Simulated(SimulatedPoller),
 }
 
-/// A poller that the simulation asks. Its descriptor, which others poll, is never readable.
+/// A poller for the simulation. Its descriptor, which others poll, is never readable.
 pub(crate) struct SimulatedPoller {
     network: &'static dyn Network,
     number: u32,

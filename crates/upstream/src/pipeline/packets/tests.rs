@@ -1,4 +1,4 @@
-//! Questions in packets, and answers honest and lying.
+//! Questions in packets, with honest and lying answers.
 
 use proto::binary::opcode as code;
 use proto::binary::request::write;
@@ -9,7 +9,7 @@ use crate::reply::{Outcome, OwnedReply};
 use crate::request::Request;
 use proto::{Command, Failure};
 
-/// A pipeline that was asked these, with tickets 0, 1, ..., and what it sent.
+/// A pipeline with these questions, with tickets 0, 1, ..., and its output.
 fn asked(requests: &[Request<'_>]) -> (Pipeline, Vec<u8>) {
     let mut pipeline = Pipeline::binary();
     for (ticket, request) in (0..).zip(requests) {
@@ -74,7 +74,7 @@ fn gets_of_one_turn_are_quiet_but_for_the_last() {
     let heads_of_five =
         [(code::GETKQ, 0), (code::GETKQ, 1), (code::GETK, 2), (code::DELETE, 3), (code::GETK, 4)];
     assert_eq!(heads(&sent), heads_of_five);
-    // What is asked from now on is apart: the one before may have left.
+    // Later questions are separate: the previous one may have left.
     pipeline.ask(&get(b"f"), 9, 0, 1);
     assert_eq!(heads(pipeline.outgoing()), [(code::GETK, 5)]);
 }
@@ -111,7 +111,7 @@ fn a_lie_is_found_before_it_is_anyones_answer() {
         (&two, hit(code::GETK, u32::MAX, b"a", b"x"), Broken::Mismatch),
         (&two, response(code::GETKQ, 0, 0, b"", b"a", b"x"), Broken::Mismatch),
         (&two, response(code::DELETE, 0, 0, b"", b"", b""), Broken::Mismatch),
-        // One that must be answered stands before it.
+        // A question that must be answered precedes it.
         (&delete, hit(code::GETK, 1, b"b", b"x"), Broken::Mismatch),
         (&delete, response(code::DELETE, 0, 5, b"", b"", b""), Broken::Mismatch),
         (&two, long, Broken::Garbage),
@@ -122,7 +122,7 @@ fn a_lie_is_found_before_it_is_anyones_answer() {
         let (got, found) = answers(asks, &bytes);
         assert_eq!((outcomes(&got), found), (vec![], Some(broken)), "{}", bytes.escape_ascii());
     }
-    // The same answer twice is one that nobody asked for.
+    // A repeated answer is unsolicited.
     let twice = hit(code::GETKQ, 0, b"a", b"x").repeat(2);
     let (got, broken) = answers(&two, &twice);
     assert_eq!((outcomes(&got), broken), (vec![(0, Outcome::Found)], Some(Broken::Mismatch)));
@@ -165,7 +165,7 @@ fn statuses_mean_what_lines_of_text_mean() {
         let request = Request { number: 9, value: b"v", ..Request::new(op, b"k") };
         let (got, broken) = answers(&[request], &response(opcode, 0, status, b"", b"", b"no\r\n"));
         assert_eq!((outcomes(&got), broken), (vec![(0, outcome)], None), "{op:?} {status}");
-        // A server's words may have any bytes; they are not passed on.
+        // A server's text may have any bytes; it is not passed on.
         assert!(!got[0].1.value.contains(&b'\n'));
     }
     let counted = response(code::INCREMENT, 0, 0, b"", b"", &12_u64.to_be_bytes());
@@ -192,8 +192,7 @@ fn gets_tell_the_unique_and_gat_its_key() {
     assert_eq!((&got[0].1.key[..], got[0].1.number), (&b"a"[..], 0));
 }
 
-/// Meta commands that have a packet are sent as one, and answered as a server that speaks meta
-/// would.
+/// Meta commands with a packet are sent as one, and answered as by a server that speaks meta.
 #[test]
 fn plain_meta_commands_have_packets() {
     let store = |words| Request { value: b"v", words, ..Request::new(Command::MetaSet, b"k") };
