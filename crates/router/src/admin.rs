@@ -1,4 +1,4 @@
-//! `get __mcrouter__.what`: questions to this program, by mcrouter's names.
+//! `get __mcrouter__.what`: requests to this program, with mcrouter's names.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use upstream::{Command, Request};
 
 use crate::shared::Shared;
 
-/// The reason for which an admin request has no answer.
+/// The reason why an admin request has no answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Refused<'a> {
     #[error("bad admin request")]
@@ -31,7 +31,7 @@ pub(crate) enum Refused<'a> {
 ///
 /// # Errors
 ///
-/// The reason for which there is none.
+/// The reason why there is none.
 pub(crate) fn answer<'a>(
     shared: &Shared,
     core: &Core,
@@ -41,7 +41,7 @@ pub(crate) fn answer<'a>(
     let (name, arguments) = match what.split_once('(') {
         Some((name, rest)) => {
             let inner = rest.strip_suffix(')').ok_or(Refused::Bracket)?;
-            // A key may have commas in it.
+            // A key may contain commas.
             let most = if name.starts_with("route") { 2 } else { usize::MAX };
             (name, inner.splitn(most, ',').collect())
         }
@@ -67,7 +67,7 @@ pub(crate) fn answer<'a>(
             value.map(|(_, value)| value).ok_or(Refused::Option(name))
         }
         ("pools", []) => Ok(shared.current().info.pools.clone()),
-        // Relaxed: the level stands alone; nothing else is read because of it.
+        // Relaxed: no other data depends on the level.
         ("verbosity", []) => Ok(shared.verbosity.load(Ordering::Relaxed).to_string()),
         ("verbosity", [level]) => {
             let level = level.parse().map_err(|_| Refused::Number(level))?;
@@ -100,11 +100,11 @@ fn op_of(name: &str) -> Result<Command, Refused<'_>> {
     Command::by_name(name).ok_or(Refused::Op(name))
 }
 
-/// Depth of a tree that is shown. Configurations are trees, so this only ends what is absurd.
+/// Maximum depth of a shown tree. Configurations are trees, so this only stops absurd ones.
 const DEPTH_MAX: usize = 64;
 
-/// Routes that one answer looks at. Routes of which one is chosen for each request are all shown,
-/// and there may be more ways through them than anybody wants to see.
+/// Maximum number of routes in one answer. It shows all routes of which a request uses one, and
+/// there may be more paths through them than anyone can read.
 const STEPS_MAX: u32 = 20_000;
 
 /// A walk over the tree that ends after [`STEPS_MAX`] routes.
@@ -114,7 +114,7 @@ struct Walk<'c> {
 }
 
 impl Walk<'_> {
-    /// The routes behind this one; none when the walk is over.
+    /// The routes behind this one; none after the limit.
     fn next(&mut self, route: &RouteRef, request: &mut Request<'_>) -> Vec<RouteRef> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
@@ -157,7 +157,7 @@ fn leaves(
     }
 }
 
-/// The key's buckets, as mcrouter tells them: the key without its routing prefix, the bucket, its
+/// The key's buckets in mcrouter's form: the key without its routing prefix, the bucket, its
 /// keyspace.
 fn buckets(
     walk: &mut Walk<'_>,

@@ -1,14 +1,13 @@
-//! The memory that clients make the proxy hold: one account for all workers (decision 72).
+//! The proxy memory that clients hold: one account for all workers (decision 72).
 //!
 //! ```text
 //!     a worker's queues -> charge (bytes), hold (who) -> Budget
 //!     a worker's queues <- chosen: who must go       <- Budget
 //! ```
 //!
-//! When the account is full, the clients go whose bytes times the time that they have held bytes is
-//! the most. Those with [`SMALL_BYTES`] or fewer are not known here; when nobody holds more and it
-//! is full all the same, the account is tight: then those are known that hold more than
-//! [`LEAST_BYTES`].
+//! When the account is full, it closes the clients with the largest product of bytes and time held.
+//! It does not track clients with [`SMALL_BYTES`] or fewer. If it is full although no client holds
+//! more, it is tight: then it tracks clients with more than [`LEAST_BYTES`].
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,13 +18,13 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use routes::AsideBudget;
 
-/// Bytes that a client may hold as long as others hold more.
+/// Bytes that a client may hold while others hold more.
 pub(crate) const SMALL_BYTES: usize = 16 * 1024;
 
-/// Bytes that every client may hold, whatever others hold.
+/// Bytes that every client may always hold.
 pub(crate) const LEAST_BYTES: usize = 1024;
 
-/// The part of the account that routes may hold behind the replies of clients.
+/// Routes may hold one part in this number of the account behind the replies of clients.
 const ASIDE_SHARE: usize = 4;
 
 /// A client: its worker, and the number of its queue there.
@@ -39,13 +38,13 @@ pub(crate) struct Client {
 #[derive(Debug)]
 pub(crate) struct Budget {
     max: usize,
-    /// Relaxed, as the other counts: whoever sees one late acts upon it a turn later.
+    /// Relaxed, like the other counts: a thread that sees one late acts a turn later.
     held: AtomicUsize,
-    /// What routes hold behind replies: part of the account, and of no client.
+    /// The memory of routes' work behind replies: part of the account, but not of any client.
     asides: Arc<AsideBudget>,
-    /// Clients that must go, and whose workers do not know it yet.
+    /// Clients that must be closed, and whose workers do not know it yet.
     untold: AtomicUsize,
-    /// It is full, and nobody holds more than [`SMALL_BYTES`].
+    /// The account is full, and no client holds more than [`SMALL_BYTES`].
     is_tight: AtomicBool,
     clients: Mutex<Clients>,
 }
@@ -54,7 +53,7 @@ pub(crate) struct Budget {
 struct Clients {
     holders: HashMap<Client, Holder>,
     leaving: HashMap<Client, Leaving>,
-    /// The sum of what those hold.
+    /// The sum of the bytes that they hold.
     leaving_bytes: usize,
 }
 
@@ -79,32 +78,32 @@ impl Budget {
         Self { max, held, asides, untold, is_tight, clients: Mutex::default() }
     }
 
-    /// Bytes that clients hold, and copies behind their replies.
+    /// Bytes held by clients, and by copies behind their replies.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed) + self.asides.held()
     }
 
-    /// What routes may hold behind replies.
+    /// The budget for routes' work behind replies.
     pub(crate) const fn asides(&self) -> &Arc<AsideBudget> {
         &self.asides
     }
 
-    /// Clients hold `delta` bytes more, or fewer.
+    /// Adds `delta` bytes to the clients' sum.
     pub(crate) fn charge(&self, delta: isize) {
         self.held.fetch_add(delta.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// Clients hold more than half of what they may.
+    /// Returns true if clients hold more than half of the limit.
     pub(crate) fn is_pressed(&self) -> bool {
         self.held() > self.max / 2
     }
 
-    /// Clients are to be known by name that hold more than [`LEAST_BYTES`].
+    /// Returns true if clients with more than [`LEAST_BYTES`] are to be tracked.
     pub(crate) fn is_tight(&self) -> bool {
         self.is_tight.load(Ordering::Relaxed)
     }
 
-    /// A client holds enough to be known by name.
+    /// Tracks a client that holds enough.
     pub(crate) fn hold(&self, client: Client, bytes: usize, now: Instant) {
         let mut clients = self.clients.lock();
         if !clients.leaving.contains_key(&client) {
@@ -113,7 +112,7 @@ impl Budget {
         }
     }
 
-    /// A client holds little, or has gone.
+    /// Stops tracking a client that holds little, or has gone.
     pub(crate) fn release(&self, client: Client) {
         let mut clients = self.clients.lock();
         clients.holders.remove(&client);
@@ -123,8 +122,8 @@ impl Budget {
         }
     }
 
-    /// Chooses who must go if the account is full. True if anybody must, or if it has become tight:
-    /// then every worker asks for its [`Self::chosen`], and names who is to be known.
+    /// Chooses clients to close if the account is full. Returns true if there are any, or if it has
+    /// become tight: then every worker calls [`Self::chosen`], and reports the clients to track.
     pub(crate) fn relieve(&self, now: Instant) -> bool {
         if self.held() <= self.max {
             if self.held() < self.max / 4 * 3 {
@@ -137,7 +136,7 @@ impl Budget {
         if stays(&clients) <= self.max {
             return false;
         }
-        // Some room at once, so that this is not done for each byte.
+        // Frees some room at once, so that this does not run for each byte.
         let surplus = stays(&clients).saturating_sub(self.max / 8 * 7);
         let chosen = clients.choose(surplus, now);
         self.untold.fetch_add(chosen, Ordering::Relaxed);
@@ -145,7 +144,7 @@ impl Budget {
         chosen > 0 || is_full && !self.is_tight.swap(true, Ordering::Relaxed)
     }
 
-    /// The queues of a worker's clients that must go; each is named once.
+    /// The queues of a worker's clients that must be closed; each is returned once.
     pub(crate) fn chosen(&self, worker: usize) -> Vec<u32> {
         if self.untold.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -164,9 +163,9 @@ impl Budget {
 }
 
 impl Clients {
-    /// Has those leave who hold longest and most, until they hold `surplus` bytes together. Returns
-    /// how many. Each holder is looked at once, and sorted with the others: this is done for an
-    /// eighth of the account at a time, however many hold a part of it.
+    /// Chooses the clients with the largest product of bytes and time, until they hold `surplus`
+    /// bytes together. Returns their number. It examines and sorts each holder once: it runs for an
+    /// eighth of the account at a time, however many clients share it.
     fn choose(&mut self, surplus: usize, now: Instant) -> usize {
         let weight = |holder: &Holder| {
             let ms = now.saturating_duration_since(holder.since).as_millis();

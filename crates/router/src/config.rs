@@ -1,4 +1,4 @@
-//! From the configuration's text to what builds trees.
+//! From the text of a configuration to a plan for trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,14 +28,14 @@ pub(crate) enum ConfigError {
     ListensMoved,
     #[error(transparent)]
     Login(#[from] LoginFileError),
-    /// `--serve-cluster` names a pool that is not there.
+    /// `--serve-cluster` names a missing pool.
     #[error("--serve-cluster: there is no pool '{0}'")]
     NoCluster(String),
     #[error(transparent)]
     Rejected(#[from] Rejected),
     #[error("cannot read {}: {error}", path.display())]
     Unread { path: PathBuf, error: io::Error },
-    /// What the tree of routes refuses, each with its place.
+    /// The errors of the tree of routes, each with its place.
     #[error("{}", .0.join("\n"))]
     Unusable(Vec<String>),
     /// The file of runtime variables.
@@ -65,42 +65,42 @@ fn text(source: &Source) -> Result<Arc<str>, ConfigError> {
 /// A configuration that can be used.
 pub(crate) struct Configuration {
     pub(crate) read: Read,
-    /// What `read` builds trees of.
+    /// The plan from which `read` builds trees.
     pub(crate) plan: Arc<Plan>,
-    /// Its servers with their addresses, as deletes that were kept name them.
+    /// Its servers with their addresses, as kept deletes name them.
     pub(crate) targets: Vec<Target>,
-    /// What its author should know, a sentence each.
+    /// Warnings for its author, a sentence each.
     pub(crate) warnings: Vec<String>,
-    /// Its servers come from elsewhere, or have names whose addresses may change.
+    /// Its servers come from a source, or have names whose addresses may change.
     pub(crate) is_dynamic: bool,
-    /// Where it says to listen, one for each of its listeners.
+    /// The addresses to listen on, one for each of its listeners.
     pub(crate) listens: Vec<String>,
-    /// What it was read from.
+    /// The texts from which it was read.
     pub(crate) snapshot: Snapshot,
 }
 
 impl Configuration {
-    /// True if it says the same as the one that has this plan and these servers. The servers alone
-    /// do not tell: one may have joined another pool, or have changed its place, name or tag there.
+    /// Returns true if it equals the one with this plan and these servers. Comparing the servers is
+    /// not enough: one may have joined another pool, or have changed its place, name or tag there.
     pub(crate) fn is_same(&self, plan: &Plan, targets: &[Target]) -> bool {
         self.plan.config() == plan.config() && self.targets == targets
     }
 }
 
-/// Reads configurations, and understands them. Errors name file, line and column.
+/// Reads and parses configurations. Errors name file, line and column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     pub(crate) source: &'a Source,
     pub(crate) options: &'a Options,
     pub(crate) tls: Option<&'a upstream::Tls>,
     pub(crate) discovery: &'a Discovery,
-    /// Pools whose statistics are wanted.
+    /// Pools with statistics.
     pub(crate) counted: &'a Counted,
 }
 
 impl Reader<'_> {
-    /// The present configuration, which follows the one that has been in use. The files that it
-    /// imports, or tries to, are added to `seen`.
+    /// Reads the present configuration, which follows the previous one. Adds the files that it
+    /// imports, or tries to, to `seen`.
     pub(crate) fn read(
         &self,
         before: Option<&Plan>,
@@ -114,7 +114,7 @@ impl Reader<'_> {
         understand(self, &text(self.source)?, files, before)
     }
 
-    /// The one that was kept. What the command line says is not taken from there.
+    /// Reads the kept configuration. Settings of the command line are not taken from there.
     pub(crate) fn read_kept(&self, kept: Snapshot) -> Result<Configuration, ConfigError> {
         let text = match self.source {
             Source::File(_) => Arc::clone(&kept.main),
@@ -187,7 +187,7 @@ fn understand(
     Ok(Configuration { read, plan, targets, warnings, is_dynamic, listens, snapshot })
 }
 
-/// A server as `config get cluster` tells it: the address that its name has now, and the name.
+/// A server for `config get cluster`: the current address of its name, and the name.
 fn member((name, address): &(String, Address)) -> Option<Member> {
     let Address::Tcp(address) = address else { return None };
     let host = name.rsplit_once(':').map(|(host, _)| host);

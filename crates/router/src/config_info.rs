@@ -14,23 +14,23 @@ use crate::dump::Import;
 /// mcrouter's name of the configuration among its sources.
 const MAIN: &str = "mcrouter_config";
 
-/// The loaded configuration as mcrouter's admin requests show it: each field is JSON.
+/// The loaded configuration as in mcrouter's admin requests: each field is JSON.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigInfo {
-    /// Of the configuration's text.
+    /// The digest of the configuration's text.
     pub(crate) md5: String,
-    /// The digests of everything that was read, by name.
+    /// The digests of all texts read, by name.
     pub(crate) sources: String,
     /// The servers of each pool.
     pub(crate) pools: String,
     /// The failure domains of the servers of each pool that has some.
     pub(crate) failure_domains: BTreeMap<String, String>,
-    /// What macros may ask.
+    /// The parameters for macros.
     pub(crate) params: String,
 }
 
 impl ConfigInfo {
-    /// Of a configuration that was made of `text` and of `imports`.
+    /// Creates the facts about a configuration made of `text` and `imports`.
     pub(crate) fn new(
         text: &str,
         imports: &BTreeMap<String, Import>,
@@ -66,7 +66,7 @@ impl ConfigInfo {
     }
 }
 
-/// JSON for people.
+/// JSON for display.
 pub(crate) fn pretty(map: Map<String, Value>) -> String {
     format!("{:#}", Value::Object(map))
 }
@@ -79,7 +79,7 @@ fn digest(text: &str) -> String {
     })
 }
 
-/// Notes what is read.
+/// Records the names that are read.
 #[derive(Debug)]
 pub(crate) struct Noting<S> {
     pub(crate) sources: S,

@@ -1,4 +1,4 @@
-//! Starts the spooler of failed deletes as the options ask.
+//! Starts the spooler of failed deletes according to the options.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,8 @@ pub(crate) enum SpoolError {
     Unusable { folder: PathBuf, error: io::Error },
 }
 
-/// Starts the spooler that the options ask for. If no option names a folder and mcrouter's cannot
-/// be used, logs a warning and returns `None`.
+/// Starts the configured spooler. If no option names a folder and mcrouter's cannot be used, logs a
+/// warning and returns `None`.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub(crate) fn start(
     spooler.map(Some).map_err(SpoolError::NoThread)
 }
 
-/// Each port has a spool of its own, so that proxies may share the folder.
+/// Opens the spool of this port, so that proxies may share the folder.
 fn open(folder: &Path, port: u16, settings: &Settings) -> Result<Spool, SpoolError> {
     let folder = folder.join(format!("holdall-{port}"));
     Spool::open(&folder, *settings).map_err(|error| SpoolError::Unusable { folder, error })

@@ -1,8 +1,8 @@
 //! `--config-dump-root`: the last good configuration on disk, for a start at which the
 //! configuration cannot be read.
 //!
-//! One file for each port. It is written whole when a configuration is taken, and touched while
-//! that one is used: its age says when it was last known to be good.
+//! Each port has one file. It is written whole when a configuration is loaded, and touched while
+//! that one is in use. Its age is the time since it was last known to be good.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,17 +18,17 @@ use thiserror::Error;
 use crate::new_file::{Readers, make_folder, put};
 use crate::options::Options;
 
-/// How often a dump that is in use is touched.
+/// The interval at which a dump in use is touched.
 pub(crate) const TOUCH_PERIOD: Duration = Duration::from_secs(60);
 
-/// A file that a configuration imports: its text, and its name for people.
+/// A file that a configuration imports: its text, and its name for display.
 pub(crate) type Import = (String, String);
 
-/// Everything that a configuration is read from.
+/// All texts of a configuration.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Snapshot {
     pub(crate) main: Arc<str>,
-    /// By the name that the configuration writes.
+    /// By the name in the configuration.
     pub(crate) imports: BTreeMap<String, Import>,
 }
 
@@ -39,7 +39,7 @@ impl Sources for Snapshot {
     }
 }
 
-/// Where the dump is, and how old it may be.
+/// The path of the dump, and its maximum age.
 #[derive(Debug)]
 pub(crate) struct Dump {
     pub(crate) path: PathBuf,
@@ -67,7 +67,7 @@ enum DumpFault {
 }
 
 impl Dump {
-    /// As the options say; `None` if they do not.
+    /// According to the options; `None` if they name none.
     pub(crate) fn of(options: &Options) -> Option<Self> {
         let folder =
             options.config_dump_root.as_ref().filter(|folder| !folder.as_os_str().is_empty());
@@ -75,11 +75,11 @@ impl Dump {
         Some(Self { path, age_max: Duration::from_secs(options.max_dumped_config_age) })
     }
 
-    /// Puts this one in the place of what is there. Readers see the one or the other.
+    /// Replaces the existing dump. Readers see the old or the new one.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub(crate) fn save(&self, snapshot: &Snapshot) -> Result<(), DumpError> {
         let imports = snapshot.imports.iter();
         let imports: serde_json::Map<String, Value> = imports
@@ -92,14 +92,14 @@ impl Dump {
         written.map_err(|error| self.wrong(error.into()))
     }
 
-    /// It is still in use.
+    /// Records that it is still in use.
     pub(crate) fn touch(&self) {
-        // Without it the dump is as old as its last use that was told.
+        // On an error, the dump keeps its last recorded time of use.
         let file = File::options().write(true).open(&self.path);
         let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
     }
 
-    /// What is there, and how old it is.
+    /// The saved configuration and its age.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever may write into the folder cannot have the proxy write elsewhere.
+    /// A user with the right to write to the folder cannot make the proxy write elsewhere.
     #[test]
     fn a_dump_goes_through_no_link() {
         let folder = std::env::temp_dir().join(format!("router-link-{}", std::process::id()));

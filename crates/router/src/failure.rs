@@ -3,13 +3,13 @@
 use std::fmt;
 use std::io;
 
-/// mcrouter's exit status for what another try may mend.
+/// mcrouter's exit status for errors that a retry may fix.
 pub(crate) const EXIT_TRANSIENT: u8 = 2;
 
-/// mcrouter's exit status for what it may not.
+/// mcrouter's exit status for other errors.
 const EXIT_FATAL: u8 = 3;
 
-/// The reason why the proxy did not start, or did not end well.
+/// The reason why the proxy did not start, or failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
     /// The exit status.

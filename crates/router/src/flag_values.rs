@@ -1,37 +1,37 @@
-//! Parsers of the values that command-line flags take.
+//! Parsers of command-line flag values.
 
 use std::time::Duration;
 
 use spool::Fsync;
 
-/// Worker threads, at most.
+/// Maximum number of worker threads.
 pub(crate) const WORKERS_MAX: usize = 256;
 
-/// A value that its flag does not take.
+/// A value that its flag does not accept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum WrongValue {
-    /// Of an option of a server.
+    /// For an option of a server.
     #[error("expected rights=FILE")]
     Extended,
-    /// Of a time on disk.
+    /// For an interval of writes to disk.
     #[error("expected never, always, or 1 to 3600000 milliseconds")]
     Fsync,
-    /// Of a time.
+    /// For a time.
     #[error("expected 1 to 3600000 milliseconds")]
     Millis,
-    /// Of a number of workers for each processor.
+    /// For a number of workers for each processor.
     #[error("expected 0 to {WORKERS_MAX}")]
     Multiplier,
-    /// Of a rate of sampling.
+    /// For a sampling rate.
     #[error("expected 1/N, with N from 1 to 1000000000")]
     OneIn,
-    /// Of a parameter.
+    /// For a parameter.
     #[error("expected NAME:VALUE")]
     Param,
-    /// Of a window.
+    /// For a window.
     #[error("expected a number, or adaptive")]
     Window,
-    /// Of a number of workers.
+    /// For a number of workers.
     #[error("expected 1 to {WORKERS_MAX}, or auto")]
     Workers,
 }

@@ -1,8 +1,8 @@
-//! The groups in which `holdall route --help` lists its flags.
+//! The groups of flags in `holdall route --help`.
 
 use clap::Arg;
 
-/// The flag in its group.
+/// Puts the flag into its group.
 pub(crate) fn grouped(flag: Arg) -> Arg {
     match heading(flag.get_id().as_str()) {
         Some(heading) => flag.help_heading(heading),

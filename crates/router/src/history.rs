@@ -1,4 +1,4 @@
-//! Numbers as they were, for rates and means over the last four minutes, mcrouter's window.
+//! Past numbers, for rates and means over the last four minutes, mcrouter's window.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,30 +6,30 @@ use std::time::{Duration, Instant};
 
 use upstream::{Registry, Snapshot, Totals};
 
-/// How often they are noted.
+/// The interval of the samples.
 pub(crate) const PERIOD: Duration = Duration::from_secs(4);
 
-/// How far back they go.
+/// The covered time.
 const WINDOW: Duration = Duration::from_secs(240);
 
-/// All numbers at a moment.
+/// All numbers at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     at: Instant,
     pub(crate) traffic: Snapshot,
-    /// Of the servers in use.
+    /// The totals of the servers in use.
     pub(crate) totals: Totals,
 }
 
 impl Moment {
-    /// Now.
+    /// The current numbers.
     pub(crate) fn of(registry: &Registry) -> Self {
         let mut totals = Totals::default();
         registry.report().iter().for_each(|report| totals.add_totals(&report.totals));
         Self { at: Instant::now(), traffic: registry.traffic(), totals }
     }
 
-    /// Seconds since another, and not 0.
+    /// Seconds since another moment, never 0.
     pub(crate) fn secs_since(&self, earlier: &Self) -> f64 {
         self.at.saturating_duration_since(earlier.at).as_secs_f64().max(0.001)
     }
@@ -40,7 +40,7 @@ impl Moment {
 pub(crate) struct History(Mutex<VecDeque<Moment>>);
 
 impl History {
-    /// From now on.
+    /// Creates a history that starts now.
     pub(crate) fn new(registry: &Registry) -> Self {
         Self(Mutex::new(VecDeque::from([Moment::of(registry)])))
     }
@@ -49,10 +49,10 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how it is now.
+    /// Records the current numbers.
     pub(crate) fn note(&self, now: Moment) {
         let mut moments = self.lock();
-        // One that is older than the window stays, so that there is always a whole window.
+        // One older than the window stays, so that there is always a whole window.
         while let Some(second) = moments.get(1)
             && now.at.saturating_duration_since(second.at) >= WINDOW
         {
@@ -61,7 +61,7 @@ impl History {
         moments.push_back(now);
     }
 
-    /// How it was when the window began, or at the start.
+    /// The numbers at the start of the window, or of the process.
     pub(crate) fn oldest(&self) -> Option<Moment> {
         self.lock().front().cloned()
     }

@@ -1,7 +1,7 @@
-//! mcrouter's flags that have no effect here, and those that are refused.
+//! mcrouter's flags without an effect here, and those that are refused.
 //!
-//! The former are accepted with a warning, so that mcrouter's command lines work. Flags that would
-//! change replies are not among them: an operator who needs one must learn that it is missing.
+//! The former are accepted with a warning, so that mcrouter's command lines work. They include no
+//! flags that would change replies: an operator who needs one must learn that it is missing.
 
 use std::ffi::{OsStr, OsString};
 
@@ -106,7 +106,7 @@ const VALUES: &[(&str, &str)] = &[
     ("--xdp-tx-truncate-bytes", "mcrouter's open build ignores it as well"),
 ];
 
-/// Flags of mcrouter's that the open build does not have, and what is said of each.
+/// mcrouter's flags that the open build lacks, with a message for each.
 const REFUSED: &[(&str, &str)] = &[
     ("--enable-axonlog", "mcrouter's open build does not have it; 'holdall spool' keeps deletes"),
     ("--enable-compression", "mcrouter's open build does not have it; clients may compress"),
@@ -114,7 +114,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("--no-network", "mcrouter's present build does not have it; use a NullRoute"),
 ];
 
-/// The first of mcrouter's flags in `line` that is not offered, and why.
+/// The first unsupported flag of mcrouter in `line`, and the reason.
 #[must_use]
 pub fn refused(line: &[OsString]) -> Option<String> {
     line.iter().find_map(|word| {
@@ -150,8 +150,8 @@ pub fn without(line: impl Iterator<Item = OsString>) -> (Vec<OsString>, Vec<Stri
     (kept, told)
 }
 
-/// A word without its value, where it is a switch of ours: mcrouter takes `--enable-flush-cmd=1`,
-/// and with `=0` the switch is off.
+/// A word without its value, if it is a switch here: mcrouter accepts `--enable-flush-cmd=1`, and
+/// with `=0` the switch is off.
 fn switched(word: OsString) -> Option<OsString> {
     let text = word.to_string_lossy();
     let Some((name, value)) = text.strip_prefix("--").and_then(|text| text.split_once('=')) else {
@@ -169,7 +169,7 @@ fn switched(word: OsString) -> Option<OsString> {
     }
 }
 
-/// The flag's name, and whether its value is in the same word. mcrouter takes `_` for `-`, too.
+/// The flag's name, and whether its value is in the same word. mcrouter also accepts `_` for `-`.
 fn split(word: &OsStr) -> (String, bool) {
     let text = word.to_string_lossy();
     let (name, has_value) = match text.split_once('=') {
@@ -201,7 +201,7 @@ mod tests {
         assert!(told.is_empty(), "{told:?}");
     }
 
-    /// None of them is one of ours.
+    /// None of them is a flag of this program.
     #[test]
     fn flags_that_do_something_are_not_among_them() {
         let command = Options::command();

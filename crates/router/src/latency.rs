@@ -1,4 +1,4 @@
-//! Times of servers' answers by server and by pool, since the start and of the last minutes, for
+//! Times of servers' answers by server and by pool, since the start and for the last minutes, for
 //! `stats` and `stats latency`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +14,10 @@ use upstream::{Address, Place, Registry};
 /// Histograms of microseconds since the start, by server and pool.
 type ByPlace = BTreeMap<Place, Histogram<u64>>;
 
-/// The times between two looks at what workers have recorded.
+/// The interval at which workers' records are collected.
 pub(crate) const COLLECT_PERIOD: Duration = Duration::from_secs(1);
 
-/// The answers that are added up.
+/// The groups in which answers are summed.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Label {
     All,
@@ -36,7 +36,7 @@ impl fmt::Display for Label {
 }
 
 impl Label {
-    /// The labels under which a place is added up, but for [`Self::All`].
+    /// The labels of a place's sums, except [`Self::All`].
     fn of(place: &Place) -> impl Iterator<Item = Self> {
         let pool = Some(&place.pool).filter(|pool| !pool.is_empty()).map(Arc::clone);
         let server = Self::Server(place.server.clone());
@@ -44,21 +44,21 @@ impl Label {
     }
 }
 
-/// The times of the last minutes. Workers know nothing of it: they record times since the start,
-/// and what those have grown by is recent.
+/// The times of the last minutes. Workers do not record them: they record times since the start,
+/// and the increase since then is recent.
 #[derive(Debug)]
 pub(crate) struct RecentAnswers(Mutex<Recent>);
 
 #[derive(Debug)]
 struct Recent {
-    /// What was recorded when this was collected last.
+    /// The records at the last collection.
     before: ByPlace,
     times: BTreeMap<Label, RecentTimes>,
     faded: Instant,
 }
 
 impl RecentAnswers {
-    /// None yet.
+    /// Creates an empty record.
     pub(crate) fn new(now: Instant) -> Self {
         let (before, times) = (ByPlace::new(), BTreeMap::new());
         Self(Mutex::new(Recent { before, times, faded: now }))
@@ -68,13 +68,13 @@ impl RecentAnswers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what was recorded since the last call.
+    /// Takes the times recorded since the last call.
     pub(crate) fn collect(&self, registry: &Registry, now: Instant) {
         let by_place = registry.latencies();
         self.lock().take(by_place, now);
     }
 
-    /// A quantile (0 to 1) of all answers, in microseconds; `None` where there were none.
+    /// A quantile (0 to 1) of all answers, in microseconds; `None` without answers.
     pub(crate) fn quantile_us(&self, quantile: f64) -> Option<f64> {
         let nanos = self.lock().times.get(&Label::All)?.quantile(quantile)?;
         Some(nanos as f64 / 1000.0)
@@ -125,7 +125,7 @@ impl Recent {
             }
         }
         if !self.before.keys().eq(by_place.keys()) {
-            // A server that has gone takes its times with it.
+            // The times of a removed server are dropped.
             let present: BTreeSet<Label> = by_place.keys().flat_map(Label::of).collect();
             self.times.retain(|label, _| *label == Label::All || present.contains(label));
         }
@@ -133,15 +133,15 @@ impl Recent {
     }
 }
 
-/// The times that were recorded since `before`, with their counts. Counts fall where a worker
-/// ceased to use a server; what others count meanwhile in that bucket is left out, up to as much.
+/// The times recorded since `before`, with their counts. Counts fall when a worker stops using a
+/// server; then other workers' counts in that bucket are left out, up to that amount.
 fn grown<'h>(
     now: &'h Histogram<u64>,
     before: Option<&'h Histogram<u64>>,
 ) -> impl Iterator<Item = (u64, u64)> + 'h {
     let recorded = now.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value()));
     recorded.filter_map(move |(us, count)| {
-        // Above its greatest time it has no bucket, and would tell the count of its last.
+        // Above its maximum time it has no bucket, and would return the count of its last.
         let known = before.filter(|before| us <= before.max()).map_or(0, |it| it.count_at(us));
         count.checked_sub(known).filter(|more| *more > 0).map(|more| (us, more))
     })
@@ -151,13 +151,13 @@ fn secs(us: f64) -> String {
     format!("{:.6}", us / 1e6)
 }
 
-/// Adds up what has the same label.
+/// Sums by label.
 fn sums(by_place: &ByPlace) -> BTreeMap<Label, Histogram<u64>> {
     let mut sums = BTreeMap::<_, Histogram<u64>>::new();
     for (place, times_us) in by_place {
         for label in Label::of(place) {
             match sums.get_mut(&label) {
-                // All take the same times.
+                // All accept the same times.
                 Some(sum) => drop(sum.add(times_us)),
                 None => drop(sums.insert(label, times_us.clone())),
             }
@@ -177,7 +177,7 @@ mod tests {
         Place { pool: pool.into(), server }
     }
 
-    /// What workers have recorded since the start: times in microseconds with their counts.
+    /// Workers' records since the start: times in microseconds with their counts.
     fn recorded(places: &[(Place, &[(u64, u64)])]) -> ByPlace {
         let of = |times: &[(u64, u64)]| {
             let mut histogram = Histogram::new(2).unwrap();
@@ -216,8 +216,8 @@ mod tests {
         assert!((97_000..=103_000).contains(&p50), "{p50}");
     }
 
-    /// A server that was slow at first, and answers as often quickly since: the quantiles since the
-    /// start stay bad, the recent ones do not.
+    /// A server that was slow at first, and has since answered as often quickly: the quantiles
+    /// since the start stay bad, but the recent ones do not.
     #[test]
     fn slow_answers_of_the_past_fade() {
         let start = Instant::now();
@@ -257,12 +257,12 @@ mod tests {
         recent.lock().take(recorded(&of_both[..1]), after(start, 2));
         let labels = recent.lock().times.keys().map(Label::to_string).collect::<Vec<_>>();
         assert_eq!(labels, ["all", "pool:A", "server:127.0.0.1:1"]);
-        // It comes back and begins at nothing.
+        // It returns and starts at zero.
         let anew = [(place("A", 1), &[(100, 9)][..]), (place("B", 2), &[(100, 2)])];
         recent.lock().take(recorded(&anew), after(start, 3));
         assert_eq!(recent.lock().times[&Label::Pool("B".into())].total(), 2.0);
         assert_eq!(recent.lock().times[&Label::All].total(), 20.0);
-        // A worker of two has ceased to use a server: nothing is counted twice.
+        // One of two workers has stopped using a server: nothing is counted twice.
         let fewer = [(place("A", 1), &[(100, 4)][..]), (place("B", 2), &[(100, 2)])];
         recent.lock().take(recorded(&fewer), after(start, 4));
         assert_eq!(recent.lock().times[&Label::All].total(), 20.0);

@@ -29,10 +29,10 @@ impl Listeners {
     }
 }
 
-/// The reason why there is nothing to listen on.
+/// The reason why there is no address to listen on.
 #[derive(Debug, Error)]
 pub(crate) enum ListenError {
-    /// The command line names one address, and this number of pools have theirs.
+    /// The command line names one address, but this number of pools have their own.
     #[error("{0} pools listen at addresses of their own: leave out -p and --unix-domain-sock")]
     ManyPools(usize),
     #[error("{0}: the name has no address")]
@@ -76,8 +76,7 @@ pub(crate) fn listeners(
     Ok((Listen { tcp, unix, backlog: BACKLOG, ..Listen::default() }, Listeners::default()))
 }
 
-/// Warnings of addresses that other machines reach and where clients show no login, or where others
-/// can read what they send.
+/// Warnings about addresses that other machines can reach without a login, or without encryption.
 pub(crate) fn warnings(options: &Options, listen: &Listen) -> Vec<String> {
     let others = |range: &[SocketAddr]| -> Vec<String> {
         let reached = range.iter().filter(|address| !address.ip().to_canonical().is_loopback());

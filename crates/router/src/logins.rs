@@ -1,7 +1,7 @@
-//! The logins and rights of the proxy's clients, by the flags and files of a server.
+//! The logins and rights of the proxy's clients, with a server's flags and files.
 //!
-//! `-Y` and `-S` name the users, `-o rights=FILE` what each may do. [`access`] has the steps of a
-//! login and the permission that each request needs.
+//! `-Y` and `-S` name the users, `-o rights=FILE` their rights. [`access`] has the steps of a login
+//! and the permission that each request needs.
 
 use std::env;
 use std::io;
@@ -15,36 +15,36 @@ use thiserror::Error;
 
 use crate::options::LoginFlags;
 
-/// The variable that names the users of `-S` where `-Y` does not.
+/// The variable that names the users of `-S` if `-Y` does not.
 const SASL_USERS: &str = "MEMCACHED_SASL_PWDB";
 
-/// The users of a proxy whose clients have to log in, and what came of their logins.
+/// The users of a proxy whose clients must log in, and counts of their logins.
 #[derive(Debug)]
 pub(crate) struct Logins {
     pub(crate) auth: Auth,
     pub(crate) worker: Arc<AuthWorker>,
-    /// Clients that speak text may log in (`-Y`).
+    /// Text clients may log in (`-Y`).
     pub(crate) has_text: bool,
-    /// Clients that speak packets may (`-S`).
+    /// Packet clients may log in (`-S`).
     pub(crate) has_sasl: bool,
     counts: [AtomicU64; Count::NAMES.len()],
-    /// How users and rights were read last.
+    /// The outcome of the last reading of users and rights.
     pub(crate) read: LastReload,
 }
 
-/// Something that is counted, by its place in [`Count::NAMES`].
+/// A counter, by its place in [`Count::NAMES`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
     /// A login.
     Login,
-    /// A login that let nobody in.
+    /// A refused login.
     LoginRefused,
-    /// A request that the user has no right to.
+    /// A request without the user's right to it.
     Denied,
 }
 
 impl Count {
-    /// The names in `stats`, those of a server.
+    /// The names in `stats`, as in a server.
     pub(crate) const NAMES: [&str; 3] = ["auth_cmds", "auth_errors", "access_denied"];
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum LoginsError {
 }
 
 impl LoginFlags {
-    /// The file of users; `None` where nobody has to log in.
+    /// The file of users; `None` if no login is required.
     fn users(&self) -> Result<Option<PathBuf>, LoginsError> {
         match (&self.auth_file, self.enable_sasl) {
             (Some(path), _) => Ok(Some(path.clone())),
@@ -75,11 +75,11 @@ impl LoginFlags {
 }
 
 impl Logins {
-    /// Reads the files that the flags name; `None` where nobody has to log in.
+    /// Reads the files that the flags name; `None` if no login is required.
     ///
     /// # Errors
     ///
-    /// Flags that do not go together; the file that cannot be used, and the reason.
+    /// Contradictory flags; or an unusable file, and the reason.
     pub(crate) fn open(
         flags: &LoginFlags,
         log: &impl Fn(&str),
@@ -98,12 +98,12 @@ impl Logins {
         }))
     }
 
-    /// Starts the thread that checks passwords and reads the files again. It ends with what is
-    /// returned.
+    /// Starts the thread that checks passwords and rereads the files. It ends when the returned
+    /// value is dropped.
     ///
     /// # Errors
     ///
-    /// When the system gives no thread.
+    /// If the system gives no thread.
     pub(crate) fn start(
         self: &Arc<Self>,
         log: impl Fn(&str) + Send + 'static,
@@ -121,7 +121,7 @@ impl Logins {
         })
     }
 
-    /// Has the thread read the files again, and tell the supervisor when it has.
+    /// Makes the thread reread the files, and notify the supervisor afterwards.
     pub(crate) fn reload(&self) {
         self.worker.ask(Source::Operator, Job::Reload);
     }
@@ -131,12 +131,12 @@ impl Logins {
         self.counts[count as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was counted since the start.
+    /// The count since the start.
     pub(crate) fn counted(&self, count: Count) -> u64 {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
 
-    /// What was counted since the start, by name.
+    /// The counts since the start, by name.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let values = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         Count::NAMES.into_iter().zip(values)

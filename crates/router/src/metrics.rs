@@ -23,24 +23,24 @@ const BUCKETS_US: [u64; 16] = [
     1_000_000, 2_000_000, 5_000_000,
 ];
 
-/// What a running proxy shows to its operators, until this is dropped.
+/// The outputs of a running proxy for its operators, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Shown {
     health: Arc<Health>,
     window: Duration,
-    /// Dropped before the watchdog: what it shows has ended.
+    /// Dropped before the watchdog, so that its pages end first.
     _endpoint: Option<Endpoint>,
     _exporter: Option<Exporter>,
     _watchdog: Watchdog,
 }
 
 impl Shown {
-    /// Starts the endpoint, if it is wanted, and what systemd asks for. The workers run.
-    /// `operators` is the endpoint's socket where systemd opened it.
+    /// Starts the endpoint, if configured, and systemd's notifications. The workers already run.
+    /// `operators` is the endpoint's socket if systemd opened it.
     ///
     /// # Errors
     ///
-    /// The address of `--metrics` cannot be bound, or there is no thread.
+    /// If the address of `--metrics` cannot be bound, or there is no thread.
     pub(crate) fn start(
         shared: &Arc<Shared>,
         operators: Option<TcpListener>,
@@ -83,7 +83,7 @@ impl Shown {
         Ok(Self { health, window, _endpoint: endpoint, _exporter: exporter, _watchdog: watchdog })
     }
 
-    /// The way in which the proxy ends; `patience` is what the end takes besides `--drain`.
+    /// The way in which the proxy ends; `patience` is the time in addition to `--drain`.
     pub(crate) fn end(&self, patience: Duration) -> End {
         End { health: Arc::clone(&self.health), window: self.window, patience }
     }
@@ -111,7 +111,7 @@ impl Pages for Status {
         vec![workers(&self.shared, &self.turns)]
     }
 
-    /// Servers that are away make no proxy unready: it fails over, and the proxies beside it see
+    /// Unavailable servers do not make the proxy unready: it fails over, and the other proxies see
     /// the same servers.
     fn ready(&self) -> Vec<Check> {
         let stats = self.shared.control.get().map(net::Control::stats).unwrap_or_default();
@@ -127,7 +127,7 @@ impl Pages for Status {
     }
 }
 
-/// Whether every worker turns. Wakes them, for the next look.
+/// Checks that every worker turns, and wakes them for the next check.
 fn workers(shared: &Shared, turns: &Turns) -> Check {
     let Some(control) = shared.control.get() else { return Check::new("workers", None) };
     let check = turns.look(&control.turns());
@@ -135,7 +135,7 @@ fn workers(shared: &Shared, turns: &Turns) -> Check {
     check
 }
 
-/// The numbers of this moment.
+/// The current numbers.
 fn page(shared: &Shared, turns: &Turns) -> Page {
     let mut page = Page::new("holdall_route_");
     let stats = shared.control.get().map(net::Control::stats).unwrap_or_default();
@@ -188,7 +188,7 @@ fn page(shared: &Shared, turns: &Turns) -> Page {
     page
 }
 
-/// How the files that are read again were read last.
+/// The outcomes of the last readings of reloaded files.
 fn reloads(page: &mut Page, shared: &Shared) {
     let mut parts = vec![("routes", &shared.config.read)];
     parts.extend(shared.logins.iter().map(|logins| ("users", &logins.read)));
@@ -196,7 +196,7 @@ fn reloads(page: &mut Page, shared: &Shared) {
     metrics::reloads(page, &parts);
 }
 
-/// The logins of clients, where they have to log in.
+/// The logins of clients, if they must log in.
 fn logins(page: &mut Page, shared: &Shared) {
     let Some(logins) = &shared.logins else { return };
     for (count, name, help) in [
@@ -208,7 +208,7 @@ fn logins(page: &mut Page, shared: &Shared) {
     }
 }
 
-/// Answers to clients, by what came of the request in the end.
+/// Answers to clients, by the final outcome of the request.
 fn replies(page: &mut Page, shared: &Shared) {
     let traffic = shared.registry.traffic();
     let name = "replies_total";
@@ -277,7 +277,7 @@ fn durations(page: &mut Page, shared: &Shared) {
         let cells = times_us
             .iter_recorded()
             .map(|step| (step.value_iterated_to() as f64 / 1e6, step.count_since_last_iteration()));
-        // What took less than a microsecond is at its end.
+        // A time below a microsecond counts at its end.
         let cells = cells.map(|(secs, count)| (secs.max(1e-6), count));
         let name = "request_duration_seconds";
         page.histogram(name, &labels, buckets, cells, sum, times_us.len());

@@ -1,20 +1,20 @@
-//! Files that are written whole, in the place of what is there.
+//! Files that are written whole and replace existing ones.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Who may read a file; nobody else may write it.
+/// The readers of a file; no other user may write it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Readers {
     /// The proxy's user.
     Own,
-    /// Everybody on the machine.
+    /// Every user of the machine.
     All,
 }
 
-/// Makes `folder`, and the folders above it that are not there.
+/// Makes `folder`, and missing folders above it.
 pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
     let mode = match readers {
         Readers::Own => 0o700,
@@ -23,8 +23,8 @@ pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(folder)
 }
 
-/// Puts a file with this text at `path`. The part that is written first has a name that nobody can
-/// know before, so it is never a link to another file.
+/// Puts a file with this text at `path`. The temporary file has an unpredictable name, so it is
+/// never a link to another file.
 pub(crate) fn put(path: &Path, text: &str, readers: Readers) -> io::Result<()> {
     let mode = match readers {
         Readers::Own => 0o600,

@@ -1,21 +1,21 @@
-//! Lines of the log about servers that are knocked out, and that are back.
+//! Log lines about servers that are knocked out, and that are back.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use upstream::{Address, Report};
 
-/// The least time between two lines about a server, as about a peer of the part `connections`.
+/// The minimum time between two lines about a server, as about a peer in `connections`.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The servers, as the log tells of them.
+/// The servers as last logged.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
     told: BTreeMap<Address, Told>,
     was_verbose: bool,
 }
 
-/// What the log has told of a server.
+/// The logged state of a server.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     is_out: bool,
@@ -25,9 +25,9 @@ struct Told {
 }
 
 impl Outages {
-    /// Tells of servers that were knocked out, or came back, since the last look; those for which
-    /// there was a line a moment ago come later, unless the log is verbose. A log that becomes
-    /// verbose begins with the servers that are out.
+    /// Logs servers that were knocked out, or came back, since the last call. Those with a very
+    /// recent line come later, unless the log is verbose. A log that becomes verbose starts with
+    /// the servers that are out.
     pub(crate) fn look(
         &mut self,
         reports: &[Report],

@@ -16,14 +16,14 @@ use crate::shared::Shared;
 use crate::stats::files::Files;
 use crate::stats::is_due;
 
-/// How often it looks.
+/// The interval of its checks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Starts it; it ends when `is_over` says so.
+/// Starts the thread, which ends when `is_over` returns true.
 ///
 /// # Errors
 ///
-/// When there is no thread.
+/// If there is no thread.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     files: Option<Files>,
@@ -58,7 +58,7 @@ pub(crate) fn start(
                 touched = Some(Instant::now());
                 dump.touch();
             }
-            // Relaxed: the level stands alone.
+            // Relaxed: no other data depends on the level.
             let is_verbose = shared.verbosity.load(Ordering::Relaxed) > 0;
             outages.look(&shared.registry.report(), is_verbose, Instant::now(), &log);
             thread::sleep(TICK);

@@ -1,5 +1,5 @@
-//! The configuration while the proxy runs: the first one, changes of its files and of its servers,
-//! and what is kept of it.
+//! The configuration of a running proxy: the first one, changes of its files and servers, and the
+//! saved copy.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,17 +20,17 @@ use crate::shared::{Shared, unix_secs};
 use crate::sources::Away;
 use crate::stats::files::Counted;
 
-/// The reason why there is no configuration to begin with.
+/// The reason why there is no first configuration.
 #[derive(Debug, Error)]
 pub(crate) enum FirstError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The one that was kept cannot be used either.
+    /// The saved one cannot be used either.
     #[error("{config}\n{kept}")]
     Kept { config: Box<ConfigError>, kept: Box<KeptError> },
 }
 
-/// The reason why the configuration that was kept cannot be used.
+/// The reason why the saved configuration cannot be used.
 #[derive(Debug, Error)]
 pub(crate) enum KeptError {
     #[error(transparent)]
@@ -39,8 +39,8 @@ pub(crate) enum KeptError {
     Dump(#[from] DumpError),
 }
 
-/// The configuration to begin with, and whether it is the one that was kept. The files of the
-/// present one are added to `seen`, whether it can be used or not.
+/// The first configuration, and whether it is the saved one. Adds the files of the present one to
+/// `seen`, whether it is usable or not.
 pub(crate) fn first(
     reader: &Reader<'_>,
     seen: &mut Seen,
@@ -56,7 +56,7 @@ pub(crate) fn first(
         }
         Err(config) => config,
     };
-    // Whoever has a configuration checked asks for this one.
+    // A check of the configuration is about the present one only.
     let dump = Dump::of(options).filter(|_| options.validate_config.is_none());
     let Some(dump) = dump else { return Err(config.into()) };
     let (configuration, age) = match last_good(reader, &dump) {
@@ -75,13 +75,13 @@ pub(crate) fn first(
     Ok((configuration, true))
 }
 
-/// The configuration that was kept, and how long ago it was in use.
+/// The saved configuration, and the time since its last use.
 fn last_good(reader: &Reader<'_>, dump: &Dump) -> Result<(Configuration, Duration), KeptError> {
     let (kept, age) = dump.last()?;
     Ok((reader.read_kept(kept)?, age))
 }
 
-/// Keeps a configuration that was taken, if that is wanted.
+/// Saves a loaded configuration, if enabled.
 fn keep(options: &Options, snapshot: &Snapshot, log: &(impl Fn(&str) + ?Sized)) {
     let Some(dump) = Dump::of(options) else { return };
     if let Err(error) = dump.save(snapshot) {
@@ -89,7 +89,7 @@ fn keep(options: &Options, snapshot: &Snapshot, log: &(impl Fn(&str) + ?Sized)) 
     }
 }
 
-/// The configuration's files before they are read. Those that it imports are not known yet.
+/// The configuration's files before they are read. Its imports are not known yet.
 pub(crate) fn seen_before(source: &Source, options: &Options) -> Seen {
     let main = match source {
         Source::File(path) => Some(path),
@@ -100,26 +100,26 @@ pub(crate) fn seen_before(source: &Source, options: &Options) -> Seen {
     look_at(&all.collect::<Vec<_>>())
 }
 
-/// What may change while the proxy runs.
+/// The inputs that may change while the proxy runs.
 pub(crate) struct Watched {
     pub(crate) source: Source,
     pub(crate) tls: Option<upstream::Tls>,
     pub(crate) discovery: Arc<Discovery>,
-    /// The sources that are away.
+    /// The unavailable sources.
     pub(crate) away: Away,
     pub(crate) counted: Counted,
-    /// The files that are watched.
+    /// The watched files.
     pub(crate) seen: Seen,
     pub(crate) is_dynamic: bool,
-    /// Of the configuration in use, and its servers.
+    /// The plan and the servers of the configuration in use.
     pub(crate) plan: Arc<Plan>,
     pub(crate) targets: Vec<Target>,
     pub(crate) listens: Vec<String>,
 }
 
-/// Loads the configuration whenever the file has changed, and when the sources of its servers have
-/// been asked, which `asked` receives. A wrong one is reported, and the old one stays; it is tried
-/// again, since a file that could not be read may be readable later without being another one.
+/// Loads the configuration whenever the file has changed, and when `asked` reports that the sources
+/// of its servers have answered. An invalid one is reported, and the old one stays. It is retried,
+/// since an unreadable file may become readable without a change.
 pub(crate) fn reload(
     shared: &Shared,
     mut watched: Watched,
@@ -162,7 +162,7 @@ pub(crate) fn reload(
                 warnings.iter().for_each(|warning| log(warning));
                 log("the configuration has been replaced");
             }
-            // A source that stays away is reported once.
+            // A source that stays unavailable is reported once.
             Err(error) if !is_changed && error.to_string() == told => {}
             Err(error) => {
                 // Relaxed, here and below: counts and times, which order nothing else.
@@ -174,11 +174,11 @@ pub(crate) fn reload(
     }
 }
 
-/// The time between two tries of a configuration that was refused.
+/// The interval of retries of a refused configuration.
 const RETRY_EVERY: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again, and takes it if it is another. Returns what its author should
-/// know then, and what it was read from.
+/// Reads the configuration again, and loads it if it differs. Returns its warnings then, and the
+/// texts it was read from.
 fn take(
     shared: &Shared,
     watched: &mut Watched,
@@ -197,7 +197,7 @@ fn take(
     let read = match read {
         Ok(read) => read,
         Err(error) => {
-            // Any of these files may be the one to mend, and the old ones may come back.
+            // A fix may be in any of these files, and the old ones may return.
             seen.append(&mut watched.seen);
             watched.seen = seen;
             return Err(error);
@@ -211,8 +211,8 @@ fn take(
     watched.plan = read.plan;
     let before = std::mem::replace(&mut watched.targets, read.targets.clone());
     if let Some(deletes) = shared.deletes.get() {
-        // Who joins is asked only when it is known what waits for it; who leaves is asked until
-        // then.
+        // A new server gets requests only once its pending deletes are known; a removed one gets
+        // them until then.
         let is_gone = |one: &Target| read.targets.iter().all(|other| other.name != one.name);
         let both = before.into_iter().filter(is_gone).chain(read.targets.clone());
         deletes.set_targets(both.collect());

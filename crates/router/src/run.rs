@@ -1,4 +1,4 @@
-//! From options to a running proxy, and to its end.
+//! Runs a proxy from its options to its end.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -35,13 +35,13 @@ use crate::shared::Shared;
 use crate::sources::{self, Away};
 use crate::stats::files::Files;
 
-/// How long a client may take for its login, as at a server.
+/// The time limit of a client's login, as in a server.
 const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long clients have, at the end, for the replies to what was read from them.
+/// The time that clients have at the end to receive the replies to their requests.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The reason why clients cannot speak TLS.
+/// The reason why clients cannot use TLS.
 #[derive(Debug, Error)]
 enum AcceptorError {
     #[error("--ssl-port needs --pem-cert-path and --pem-key-path")]
@@ -50,12 +50,12 @@ enum AcceptorError {
     Tls(#[from] TlsError),
 }
 
-/// Runs a proxy until a signal ends it; `log` takes a line for people. `started` receives
-/// the proxy's addresses.
+/// Runs a proxy until a signal ends it; `log` takes log lines. `started` receives the proxy's
+/// addresses.
 ///
 /// # Errors
 ///
-/// Whatever keeps it from starting; nothing is left bound or running then.
+/// If the proxy cannot start; nothing is left bound or running then.
 pub fn run(
     mut options: Options,
     log: impl Fn(&str) + Send + Sync + 'static,
@@ -64,7 +64,7 @@ pub fn run(
     let Some(source) = options.source() else {
         return Err(Failure::fatal("a configuration is missing: --config or -f"));
     };
-    // It waits while servers are looked up, and until the proxy serves.
+    // The signal waits while servers are looked up, and until the proxy serves.
     let signals = Signals::new([SIGHUP]).map_err(not_caught)?;
     let mut handed = take_over(&mut options)?;
     options.count_workers();
@@ -130,20 +130,20 @@ pub fn run(
     handle.join();
     watcher.close();
     drop(shown);
-    // Everything that was answered is written.
+    // All answered deletes are written.
     drop(spooler);
     Ok(())
 }
 
-/// Has the workers' spans collected, and the counts of exports shown with the others.
+/// Exports the workers' spans, and shows the counts of exports with the others.
 fn share(telemetry: &Telemetry, shared: &Shared) {
-    // Nobody else sets it.
+    // No other code sets it.
     let _ = shared.export_counts.set(Arc::clone(telemetry.export_counts()));
     telemetry.spans().iter().for_each(|spans| shared.registry.set_spans(spans));
 }
 
-/// Starts the console of this proxy and the servers of its configuration. One that does not start
-/// is no reason not to serve.
+/// Starts the console of this proxy and the servers of its configuration. If one does not start,
+/// the proxy serves anyway.
 fn beside(
     console: &Console,
     source: &Source,
@@ -166,7 +166,7 @@ fn beside(
     }
 }
 
-/// What is exported to an OpenTelemetry collector.
+/// The telemetry for an OpenTelemetry collector.
 fn telemetry(options: &Options) -> Result<Option<Telemetry>, Failure> {
     let variable = |name: &str| std::env::var(name).ok();
     let settings = Settings::read("route", options.otlp.as_deref(), &variable);
@@ -178,7 +178,7 @@ fn telemetry(options: &Options) -> Result<Option<Telemetry>, Failure> {
     opened.map_err(|error| Failure::fatal(format!("--otlp: {error}")))
 }
 
-/// Starts the workers, and lets everybody who has the shared state control them.
+/// Starts the workers, and gives the shared state control over them.
 fn start_workers(
     shared: &Arc<Shared>,
     sockets: Sockets,
@@ -192,13 +192,13 @@ fn start_workers(
         front
     })
     .map_err(|error| Failure::transient("cannot start", &error))?;
-    // Nobody else sets it.
+    // No other code sets it.
     let _ = shared.control.set(handle.control().clone());
     Ok(handle)
 }
 
-/// Starts the thread that checks logins, where clients have to log in. It ends with what is
-/// returned.
+/// Starts the thread that checks logins, if clients must log in. It ends when the returned value is
+/// dropped.
 fn check_logins(
     shared: &Shared,
     log: &Arc<impl Fn(&str) + Send + Sync + 'static>,
@@ -210,7 +210,7 @@ fn check_logins(
     started.transpose().map_err(|error| Failure::transient("cannot start a thread", &error))
 }
 
-/// The socket that was handed over, if one was: the options name its address from then on.
+/// The inherited socket, if any. The options then name its address.
 fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
     let mut handed = Inherited::default();
     let Some(number) = options.listen_sock_fd else { return activated(options) };
@@ -222,8 +222,8 @@ fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
     Ok(handed)
 }
 
-/// The sockets that systemd opened for this process, if there are any: that of `--metrics`, and one
-/// in the place of the addresses in the options.
+/// The sockets that systemd opened for this process, if any: that of `--metrics`, and one that
+/// replaces the addresses in the options.
 fn activated(options: &mut Options) -> Result<Inherited, Failure> {
     let mut activated = net::activated().map_err(Failure::fatal)?;
     let sockets = activated.len();
@@ -245,8 +245,8 @@ fn activated(options: &mut Options) -> Result<Inherited, Failure> {
     Ok(activated)
 }
 
-/// Puts the address of a socket of systemd in the place of those in the options. It speaks TLS as
-/// its port is to; where they do not name the port, in plain text only if they have no TLS.
+/// Replaces the addresses in the options by that of a systemd socket. It uses TLS like its port in
+/// the options. If they do not name the port, it uses plain text only without TLS.
 fn listen_only_at(address: SocketAddr, options: &mut Options) {
     let port = address.port();
     let has_tls = !options.ssl_ports.is_empty();
@@ -259,7 +259,7 @@ fn listen_only_at(address: SocketAddr, options: &mut Options) {
     options.listen_addresses = vec![address.ip()];
 }
 
-/// Which worker serves a client: the fewer, the more requests leave for a server in one write.
+/// The placement of clients on workers: fewer workers send more requests in one write.
 fn placement(options: &Options) -> Placement {
     match options.gather_below {
         0 => Placement::Even,
@@ -267,8 +267,7 @@ fn placement(options: &Options) -> Placement {
     }
 }
 
-/// Keeps failed deletes, if that is wanted; what waits for these servers is known when this is
-/// back.
+/// Keeps failed deletes, if enabled. On return, the pending deletes of these servers are known.
 fn keep_deletes(
     shared: &Shared,
     targets: Vec<Target>,
@@ -278,13 +277,13 @@ fn keep_deletes(
     let spooler =
         spooler.map_err(|error| Failure { status: EXIT_TRANSIENT, message: error.to_string() })?;
     if let Some(spooler) = &spooler {
-        // Nobody else sets it.
+        // No other code sets it.
         let _ = shared.deletes.set(spooler.deletes().clone());
     }
     Ok(spooler)
 }
 
-/// What makes the TLS sessions of clients; `None` when no port asks for it.
+/// Makes the TLS sessions of clients; `None` if no port uses TLS.
 fn acceptor(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, AcceptorError> {
     if options.ssl_ports.is_empty() {
         return Ok(None);
@@ -298,8 +297,8 @@ fn acceptor(options: &Options) -> Result<Option<Arc<TlsAcceptor>>, AcceptorError
     Ok(Some(Arc::new(TlsAcceptor::open(tls, modes)?)))
 }
 
-/// TLS sessions may take this part of what clients may make the proxy hold, and the buffers of the
-/// event loops, with the kernel's for clients that do not read, that one.
+/// TLS sessions may use one part in this number of the clients' memory limit. The next constant is
+/// for the buffers of the event loops, with the kernel's for clients that do not read.
 const TLS_SHARE: usize = 2;
 const BUFFER_SHARE: usize = 4;
 
@@ -321,27 +320,27 @@ fn net_config(options: &Options, tls: Option<Arc<TlsAcceptor>>) -> net::Config {
     }
 }
 
-/// What is read again by SIGHUP.
+/// The certificates that SIGHUP reloads.
 struct Certificates {
     acceptor: Option<Arc<TlsAcceptor>>,
     servers: Option<upstream::Tls>,
 }
 
 impl Certificates {
-    /// Those of listeners and of servers. Metrics show from now on how they are read.
+    /// For listeners and servers. From now on, metrics show the outcome of reloads.
     fn new(
         acceptor: Option<Arc<TlsAcceptor>>,
         servers: Option<upstream::Tls>,
         shared: &Shared,
     ) -> Self {
         if acceptor.is_some() || servers.is_some() {
-            // Nobody else sets it.
+            // No other code sets it.
             let _ = shared.certificates.set(LastReload::default());
         }
         Self { acceptor, servers }
     }
 
-    /// Reads them again. True if all can be used.
+    /// Reloads them. Returns true if all are usable.
     fn reload(&self, log: &impl Fn(&str)) -> bool {
         let acceptor = self.acceptor.as_ref();
         let acceptor =
@@ -379,7 +378,7 @@ fn front(shared: &Arc<Shared>, index: usize) -> Front {
     Front::new(core, Arc::clone(shared), index, current.generation)
 }
 
-/// From here on what ends the proxy does so gracefully.
+/// Makes signals end the proxy gracefully from now on.
 fn catch_ends(signals: &Signals) -> Result<(), Failure> {
     let mut each = [SIGTERM, SIGINT, SIGUSR1].into_iter();
     each.try_for_each(|signal| signals.add_signal(signal)).map_err(not_caught)
@@ -389,7 +388,7 @@ fn not_caught(error: io::Error) -> Failure {
     Failure::transient("cannot catch signals", &error)
 }
 
-/// Waits for signals, and looks for changes of the configuration's file in between.
+/// Waits for signals, and checks the configuration's file for changes in between.
 fn watch(
     shared: &Arc<Shared>,
     watched: Watched,

@@ -1,4 +1,4 @@
-//! Files as they were before they were read.
+//! The state of files before they were read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,16 +6,16 @@ use std::io;
 use files::Stamp;
 use routeconf::{FileSources, Sources};
 
-/// Files as they were before they were read: what changes while they are read is a change.
+/// The state of files before they were read, so that changes during the reading count.
 pub(crate) type Seen = BTreeMap<String, Option<Stamp>>;
 
-/// These files as they are now.
+/// The current state of these files.
 pub(crate) fn look_at<'f>(files: impl IntoIterator<Item = &'f String>) -> Seen {
     files.into_iter().map(|file| (file.clone(), Stamp::of(file.as_ref()))).collect()
 }
 
-/// Looks at each file before it is read. A file that is broken or missing is seen, too: when that
-/// is mended, the configuration may be one that can be used.
+/// Records the state of each file before it is read, even of a broken or missing one: once that is
+/// fixed, the configuration may be usable.
 pub(crate) struct Looking<'a> {
     pub(crate) files: FileSources,
     pub(crate) seen: &'a mut Seen,

@@ -20,7 +20,7 @@ use crate::listeners::Listeners;
 use crate::logins::Logins;
 use crate::options::Options;
 
-/// Bytes of lines that a watcher may owe; as in a server.
+/// Maximum bytes of unsent lines of a watcher, as in a server.
 const WATCHER_BYTES: usize = 256 * 1024;
 
 /// Makes a tree with one worker's servers.
@@ -29,24 +29,24 @@ pub(crate) type Build = Arc<dyn Fn(&mut Upstream) -> Tree + Send + Sync>;
 /// Names of servers, by their addresses.
 pub(crate) type Names = BTreeMap<Address, String>;
 
-/// A configuration that was understood.
+/// A parsed configuration.
 #[derive(Clone)]
 pub(crate) struct Current {
-    /// Counts configurations, from 1.
+    /// The number of the configuration, from 1.
     pub(crate) generation: u64,
     pub(crate) build: Build,
-    /// What `config get cluster` tells, if anything.
+    /// The reply to `config get cluster`, if any.
     pub(crate) cluster: Option<Arc<[Member]>>,
     /// Servers as the configuration writes them, by their addresses.
     pub(crate) names: Arc<Names>,
     /// The text, as it was read.
     pub(crate) text: Arc<str>,
     pub(crate) info: Arc<ConfigInfo>,
-    /// When it was taken.
+    /// The time of loading.
     pub(crate) since: Instant,
 }
 
-/// What a configuration gives that is taken.
+/// The results of reading a configuration.
 pub(crate) struct Read {
     pub(crate) build: Build,
     pub(crate) cluster: Option<Arc<[Member]>>,
@@ -67,24 +67,24 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) version: &'static str,
     pub(crate) registry: Registry,
-    /// What clients hold.
+    /// The account of clients' memory.
     pub(crate) budget: Arc<Budget>,
     pub(crate) control: OnceLock<net::Control>,
-    /// Where failed deletes go, if they are kept.
+    /// The spooler of failed deletes, if they are kept.
     pub(crate) deletes: OnceLock<Deletes>,
-    /// Counts of what is exported, if anything is.
+    /// The counts of exports, if enabled.
     pub(crate) export_counts: OnceLock<Arc<telemetry::ExportCounts>>,
     pub(crate) started: Instant,
-    /// The command line, for people.
+    /// The command line, for display.
     pub(crate) arguments: String,
     pub(crate) history: History,
     pub(crate) recent: RecentAnswers,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) config: ConfigState,
     pub(crate) listeners: Listeners,
-    /// The users of clients, where they have to log in.
+    /// The users of clients, if they must log in.
     pub(crate) logins: Option<Arc<Logins>>,
-    /// How certificates were read last, where there are any.
+    /// The outcome of the last reload of certificates, if there are any.
     pub(crate) certificates: OnceLock<LastReload>,
     /// Verbosity of stderr: at 1, every server that is knocked out or comes back is logged.
     pub(crate) verbosity: AtomicU32,
@@ -92,12 +92,12 @@ pub(crate) struct Shared {
     current: Mutex<Current>,
 }
 
-/// How the last readings of the configuration went, for the statistics.
+/// The outcomes of the last readings of the configuration, for the statistics.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigState {
     pub(crate) failures: AtomicU64,
     pub(crate) attempts: AtomicU64,
-    /// The first one was the last good one, from the disk.
+    /// The first one was the last good one, from disk.
     pub(crate) from_disk: AtomicU64,
     /// Unix seconds.
     pub(crate) last_attempt: AtomicU64,
@@ -113,7 +113,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// `is_kept`: the configuration is the last good one, from the disk.
+    /// `is_kept`: the configuration is the last good one, from disk.
     pub(crate) fn new(
         options: Options,
         logins: Option<Logins>,
@@ -133,7 +133,7 @@ impl Shared {
             verbosity: AtomicU32::new(options.verbosity),
             budget: Arc::new(Budget::new(options.client_memory_max)),
             options,
-            // One word, since libmemcached reads no more of it.
+            // One word, since libmemcached reads only one.
             version: env!("CARGO_PKG_VERSION"),
             history: History::new(&registry),
             recent: RecentAnswers::new(now),
@@ -156,7 +156,7 @@ impl Shared {
     /// The number of the present configuration.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
-        // Relaxed: what belongs to the number is read under the lock.
+        // Relaxed: the data for the number is read under the lock.
         self.generation.load(Ordering::Relaxed)
     }
 
@@ -164,21 +164,21 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Workers take this configuration from their next turn on, which is now.
+    /// Gives workers this configuration from their next turn on, which is now.
     pub(crate) fn replace(&self, read: Read) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = current.generation + 1;
         *current = read.taken(generation, Instant::now());
         self.generation.store(generation, Ordering::Relaxed);
         self.config.last_success.store(unix_secs(), Ordering::Relaxed);
-        // One that serves nobody would keep the servers of the old one.
+        // An idle worker would keep the servers of the old one.
         if let Some(control) = self.control.get() {
             control.wake();
         }
     }
 }
 
-/// The command line in one line: what a line cannot have in it is a space.
+/// The command line as one line: spaces replace bytes that a line cannot contain.
 fn arguments() -> String {
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();

@@ -1,5 +1,5 @@
-//! Sources of servers while the proxy runs. They are asked in a thread of their own: one that is
-//! slow or away keeps no changed file from being read.
+//! Sources of servers while the proxy runs. A separate thread queries them, so that a slow or
+//! unavailable one does not delay the reading of changed files.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,15 +14,15 @@ use signal_hook::iterator::Handle;
 
 use crate::shared::Shared;
 
-/// How often it looks for the end of the proxy.
+/// The interval at which it checks for the end of the proxy.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Asks all sources, and looks up all names of servers, every so often. Whoever receives hears of
-/// each time that it was done.
+/// Queries all sources and looks up all names of servers at regular intervals. The receiver gets a
+/// message after each time.
 ///
 /// # Errors
 ///
-/// When there is no thread.
+/// If there is no thread.
 pub(crate) fn start(
     discovery: &Arc<Discovery>,
     every: Duration,
@@ -49,12 +49,12 @@ pub(crate) fn start(
     Ok(receiver)
 }
 
-/// The sources that are away.
+/// The unavailable sources.
 #[derive(Debug, Default)]
 pub(crate) struct Away(BTreeSet<String>);
 
 impl Away {
-    /// Reports sources that have gone away, and those that are back, once. True if all are there.
+    /// Reports newly unavailable sources, and those that are back, once. True if all are available.
     pub(crate) fn report(&mut self, discovery: &Discovery, log: &(impl Fn(&str) + ?Sized)) -> bool {
         let outcomes = discovery.outcomes();
         for (source, outcome) in &outcomes {
@@ -68,12 +68,12 @@ impl Away {
                 _ => {}
             }
         }
-        // One that the configuration does not have any more.
+        // Sources that the configuration no longer has.
         self.0.retain(|source| outcomes.contains_key(source));
         self.0.is_empty()
     }
 
-    /// Counts a failure for each that is away.
+    /// Counts a failure for each unavailable source.
     pub(crate) fn count(&self, shared: &Shared) {
         let failed = u64::try_from(self.0.len()).unwrap_or(u64::MAX);
         // Relaxed: a count, which orders nothing else.

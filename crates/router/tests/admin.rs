@@ -1,4 +1,4 @@
-//! `get __mcrouter__.what`: what the proxy tells of itself.
+//! `get __mcrouter__.what`: the proxy's information about itself.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -28,7 +28,7 @@ fn a_configuration_is_told_with_its_sources_pools_and_parameters() {
     let file = file.display().to_string();
     let proxy = proxy(&["-f", &file, "--config-params", "x:y", "-R", "/r/c/"]).unwrap();
 
-    // As md5sum tells it.
+    // As md5sum prints it.
     assert_eq!(admin(proxy, "config_md5_digest"), "f7713eefa6c67aa06a34cbe0faa2b9d0");
     let sources = admin(proxy, "config_sources_info");
     assert!(sources.contains(r#""mcrouter_config": ""#), "{sources}");

@@ -1,5 +1,4 @@
-//! Membership that comes from elsewhere: it changes, goes away and lies, and keys stay with servers
-//! that are there.
+//! Membership from sources: it changes, disappears and lies, and keys stay with existing servers.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -19,7 +18,7 @@ use testkit::Server;
 use testkit::process::free_port;
 
 /// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get
-/// cluster` with this.
+/// cluster` with this text.
 struct Endpoint {
     address: SocketAddr,
     answer: Arc<Mutex<String>>,
@@ -58,7 +57,7 @@ fn named_cluster(servers: &[(&str, SocketAddr)]) -> String {
     format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len())
 }
 
-/// A proxy that asks its sources all the time, and keeps what it learns in this folder.
+/// A proxy that queries its sources continuously, and keeps the results in this folder.
 fn proxy(config: &str, folder: &Path, more: &[&str]) -> Result<SocketAddr, String> {
     let folder = folder.display().to_string();
     let own = ["--config-str", config, "--discovery-period-ms", "20", "--discovery-dir", &folder];
@@ -96,7 +95,7 @@ fn a_source_that_stays_away_is_reported_once_and_counted() {
     eventually("each question that fails is counted", || failures() > 2);
     assert_eq!(count("it answers \"ERROR\"; the servers that it named last stay"), 1);
     assert_eq!(servers(address), [server.addr().to_string()]);
-    // One that starts by what is kept says so, too.
+    // A proxy that starts from the saved copy also says so.
     let other = start();
     eventually("the other counts it", || common::stat(other, "config_failures") > 0);
     assert_eq!(count("named last stay"), 2);
@@ -106,7 +105,7 @@ fn a_source_that_stays_away_is_reported_once_and_counted() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// An answer of which a byte comes now and then, for ever.
+/// An answer that arrives byte by byte, endlessly.
 #[test]
 fn a_source_that_drips_keeps_no_file_from_being_read() {
     let folder = folder("drips");
@@ -142,7 +141,7 @@ fn a_source_that_drips_keeps_no_file_from_being_read() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The servers that the proxy knows, by the lines of `stats servers`.
+/// The servers known to the proxy, by the lines of `stats servers`.
 fn servers(address: SocketAddr) -> Vec<String> {
     let lines = ask(address, "stats servers\r\n");
     let names = lines.lines().filter_map(|line| line.strip_prefix("STAT "));
@@ -172,7 +171,7 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
         known
     };
     eventually("the second joins", || sorted() == both);
-    // Nothing, nonsense, half an answer, silence: all stay, and answer.
+    // Nothing, nonsense, half an answer, silence: all servers stay, and answer.
     let half = cluster(&[one])[..30].to_owned();
     for wrong in [cluster(&[]), "ERROR\r\n".to_owned(), half, String::new()] {
         endpoint.tell(wrong);
@@ -181,7 +180,7 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
     }
     endpoint.tell(cluster(&[two]));
     eventually("the first leaves", || servers(address) == [two.to_string()]);
-    // A start at which nobody answers: what was known last.
+    // A start without any answer: the last known servers.
     endpoint.tell("ERROR\r\n".to_owned());
     let again = proxy(&config, &folder, &[]).unwrap();
     assert_eq!(ask(again, "get absent\r\n"), "END\r\n");
@@ -191,7 +190,7 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The same two servers all the time, in other pools and places.
+/// The same two servers, in changing pools and places.
 #[test]
 fn a_server_that_changes_its_pool_or_place_is_taken() {
     let folder = folder("places");
@@ -226,7 +225,7 @@ fn a_server_that_changes_its_pool_or_place_is_taken() {
     let swapped: Vec<_> = places("a:").into_iter().map(other).collect();
     a.tell(named_cluster(&[("a", two), ("b", one)]));
     eventually("the names have each other's address", || places("a:") == swapped);
-    // The version counts configurations. While nothing changes there is no other.
+    // The version counts configurations. Without changes it stays.
     let before = told();
     thread::sleep(Duration::from_millis(100));
     assert_eq!(told(), before);
@@ -243,7 +242,7 @@ fn a_name_is_all_of_its_addresses() {
     assert!(servers(address).contains(&format!("127.0.0.1:{port}")), "{:?}", servers(address));
 }
 
-/// A program of this test's, ended with it.
+/// A child process, ended with this value.
 struct Program(Child);
 
 impl Drop for Program {
@@ -260,7 +259,7 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// A real etcd: members join, leave and are overwritten by `etcdctl`; when it is gone, they stay.
+/// A real etcd: `etcdctl` adds, removes and overwrites members. When etcd is gone, they stay.
 #[test]
 fn members_are_the_keys_below_a_prefix_of_etcd() {
     let folder = folder("etcd");
@@ -282,7 +281,7 @@ fn members_are_the_keys_below_a_prefix_of_etcd() {
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(|server| server.addr().to_string());
     assert!(control(&["put", "cache/a", &one]) && control(&["put", "other/a", "10.9.9.9:1"]));
-    // The first endpoint is nobody's.
+    // The first endpoint does not exist.
     let config = format!(
         r#"{{"pools": {{"A": "etcd:127.0.0.1:1,127.0.0.1:{client}/cache/"}}, "route": "PoolRoute|A"}}"#
     );
@@ -303,7 +302,7 @@ fn members_are_the_keys_below_a_prefix_of_etcd() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Makes a certificate of its own for 127.0.0.1, and its key; their names.
+/// Makes a self-signed certificate for 127.0.0.1, and its key; returns their names.
 fn certify(folder: &Path) -> (String, String) {
     let (cert, key) = (folder.join("cert"), folder.join("key"));
     let mut openssl = Command::new("openssl");
@@ -435,7 +434,7 @@ fn members_are_what_srv_records_list() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// One proxy tells another its servers, as Amazon does; and one that was not asked to tells nobody.
+/// One proxy reports its servers to another, as Amazon does; without the option it does not.
 #[test]
 fn a_proxy_can_be_the_source_of_another() {
     let folder = folder("serve");

@@ -1,5 +1,4 @@
-//! `--config-dump-root`: the last good configuration stands in for one that cannot be used at the
-//! start.
+//! `--config-dump-root`: the last good configuration replaces an unusable one at the start.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -21,7 +20,7 @@ fn the_last_good_configuration_is_used_where_the_present_one_cannot_be() {
     let first = proxy(&arguments).unwrap();
     assert_eq!(ask(first, "get k\r\n"), "SERVER_ERROR first\r\n");
     assert_eq!(stat(first, "configs_from_disk"), 0);
-    // What is taken later is kept, too; what is wrong is not.
+    // Later good configurations are saved, too; wrong ones are not.
     fs::write(&main, good.replace("first", "second")).unwrap();
     let dump = path("dumps/inner/holdall-0.json");
     eventually("it is kept", || fs::read_to_string(&dump).unwrap().contains("second"));
@@ -29,7 +28,7 @@ fn the_last_good_configuration_is_used_where_the_present_one_cannot_be() {
     eventually("it is refused", || stat(first, "config_failures") > 0);
     assert!(!fs::read_to_string(&dump).unwrap().contains("third"));
 
-    // With what it imports.
+    // Including its imports.
     fs::remove_file(&pool).unwrap();
     let second = proxy(&arguments).unwrap();
     assert_eq!(ask(second, "get k\r\n"), "SERVER_ERROR second\r\n");
@@ -37,11 +36,11 @@ fn the_last_good_configuration_is_used_where_the_present_one_cannot_be() {
     assert!(ask(second, "get __mcrouter__.pools\r\n").contains("127.0.0.1:1"));
     fs::remove_file(&main).unwrap();
     assert!(proxy(&arguments).is_ok());
-    // As soon as there is a good one again, that holds.
+    // As soon as there is a good one again, it applies.
     fs::write(&main, r#"{"route": "ErrorRoute|fourth"}"#).unwrap();
     eventually("it is taken", || ask(second, "get k\r\n") == "SERVER_ERROR fourth\r\n");
 
-    // Too old, not wanted, or somebody wants to know of the present one.
+    // Too old, not enabled, or only a check of the present one.
     fs::write(&main, "{").unwrap();
     let with = |more: &[&str]| proxy(&[&arguments[..], more].concat());
     let error = with(&["--max-dumped-config-age", "0"]).unwrap_err();

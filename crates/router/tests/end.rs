@@ -1,4 +1,4 @@
-//! The graceful end of a proxy: what goes on behind its clients' backs comes to its end, too.
+//! The graceful end of a proxy: background work for clients is also completed.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -14,8 +14,8 @@ use router::options::{Options, Parser};
 use spool::{Settings, Spool};
 use testkit::Server;
 
-/// The second server takes connections and says nothing. Its delete fails when the client has its
-/// reply, and the proxy has been told to end.
+/// The second server accepts connections but is silent. Its delete fails after the client has its
+/// reply, and after the proxy was told to end.
 #[test]
 fn a_delete_behind_the_reply_is_kept_at_the_end() {
     let folder = std::env::temp_dir().join(format!("end-{}", std::process::id()));

@@ -21,7 +21,7 @@ fn over(server: &str, pool: &str, route: &str, more: &[&str]) -> SocketAddr {
     proxy(&arguments).unwrap()
 }
 
-/// Nobody listens there.
+/// No server listens there.
 const NOBODY: &str = "unix:/nonexistent/socket";
 
 const TO_A: &str = r#""PoolRoute|A""#;
@@ -138,7 +138,7 @@ fn times_go_by_the_distance_of_pools() {
     assert!(stats(proxy, "servers").contains("notcompressed-5000 "));
 }
 
-/// Asks and does not wait.
+/// Sends a request without waiting.
 fn asking(proxy: SocketAddr) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(proxy).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -166,15 +166,15 @@ fn who_waits_for_room_gives_up_and_no_more_wait_than_may() {
 
     let proxy =
         over(&addr, "", TO_A, &[&inflight[..], &["--proxy-max-throttled-requests", "1"]].concat());
-    // Of three at once, one is asked, one waits, and one, whichever that is, is refused.
+    // Of three concurrent ones, one is sent, one waits, and any one of them is refused.
     let all = [asking(proxy), asking(proxy), asking(proxy)];
     all.iter().for_each(|one| one.get_ref().set_nonblocking(true).unwrap());
     let has_answer = |one: &BufReader<TcpStream>| one.get_ref().peek(&mut [0; 1]).is_ok();
     eventually("one is refused", || all.iter().any(has_answer));
 }
 
-/// Answers `version` and misses of gets on one connection, for as long as it lasts. Returns how
-/// many keys were asked for.
+/// Answers `version` and misses of gets on one connection until it ends. Returns the number of
+/// requested keys.
 fn answer_misses(stream: TcpStream, mut asked: impl FnMut(usize)) {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
@@ -188,7 +188,7 @@ fn answer_misses(stream: TcpStream, mut asked: impl FnMut(usize)) {
     }
 }
 
-/// Connections that this listener has not accepted yet, as the kernel tells.
+/// Connections that this listener has not accepted yet, according to the kernel.
 fn queued(port: u16) -> usize {
     let listening = format!(":{port:04X} 00000000:0000 0A 00000000:");
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -196,8 +196,8 @@ fn queued(port: u16) -> usize {
     usize::from_str_radix(&line.1[..8], 16).unwrap()
 }
 
-/// A listener whose queue is full, so that the kernel takes no more connections until some are
-/// accepted; and those that fill it.
+/// A listener whose queue is full, so that the kernel accepts no more connections for now; and the
+/// connections that fill it.
 fn full_listener() -> (TcpListener, Vec<TcpStream>) {
     let listen =
         net::Listen { tcp: vec!["127.0.0.1:0".parse().unwrap()], backlog: 1, ..Default::default() };
@@ -206,13 +206,13 @@ fn full_listener() -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::from(socket.try_clone_to_owned().unwrap());
     listener.set_nonblocking(false).unwrap();
     let address = listener.local_addr().unwrap();
-    // Linux takes one more than the backlog.
+    // Linux accepts one more than the backlog.
     let fillers = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
     eventually("the queue is full", || queued(address.port()) == 2);
     (listener, fillers)
 }
 
-/// `--connect-timeout-retries`: a client waits while the connection is retried, and no longer.
+/// `--connect-timeout-retries`: a client waits only while the connection is retried.
 #[test]
 fn a_connection_that_is_not_made_in_time_is_tried_again() {
     let (listener, _fillers) = full_listener();
@@ -237,15 +237,15 @@ fn a_connection_that_is_not_made_in_time_is_tried_again() {
     assert_eq!(stat(patient, "num_connect_success_after_retrying"), 1);
 }
 
-/// `--target-max-inflight-requests`: a server never has more to answer; the others wait and are
-/// asked in their turn.
+/// `--target-max-inflight-requests`: a server never has more unanswered requests; the others wait
+/// for their turn.
 #[test]
 fn no_more_requests_are_at_a_server_than_may() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     let proxy = over(&addr, "", TO_A, &["--target-max-inflight-requests", "2"]);
     let clients: Vec<_> = (0..5).map(|_| asking(proxy)).collect();
-    // Not before all are there: the limit is what keeps three of them.
+    // Not before all have arrived: only the limit holds three of them.
     eventually("five are outstanding", || stat(proxy, "proxy_reqs_processing") == 5);
     eventually("two are asked", || stats(proxy, "servers").contains(" inflight_reqs:2 "));
     let (stream, _) = listener.accept().unwrap();
@@ -260,7 +260,7 @@ fn no_more_requests_are_at_a_server_than_may() {
     }
 }
 
-/// A proxy, and the lines that it told people.
+/// A proxy and its log lines.
 fn telling(more: &[&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&lines);
@@ -284,7 +284,7 @@ fn every_request_is_told_if_that_is_wanted() {
     }
 }
 
-/// `verbosity(N)`: from 1 on, what is out at that moment is logged again.
+/// `verbosity(N)`: from 1 on, servers that are currently out are logged again.
 #[test]
 fn knockouts_are_told_with_their_reason() {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -307,7 +307,7 @@ fn knockouts_are_told_with_their_reason() {
     assert_eq!(ask(proxy, "get k\r\n"), "END\r\n");
 }
 
-/// What one worker learns of a server, in one pool, holds for all of them: it is knocked out once.
+/// One worker's discovery of a failed server, in one pool, applies to all: it is knocked out once.
 #[test]
 fn a_server_is_knocked_out_for_all_workers_and_pools() {
     let config = format!(
@@ -327,7 +327,7 @@ fn a_server_is_knocked_out_for_all_workers_and_pools() {
     assert_eq!(stat(proxy, "num_hard_tko_count"), 1);
 }
 
-/// mcrouter's 0 is its default, and stands in many command lines.
+/// mcrouter's 0 is its default, and is in many command lines.
 #[test]
 fn limits_of_zero_are_none() {
     let server = Server::memcached(&[]);

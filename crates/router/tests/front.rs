@@ -1,4 +1,4 @@
-//! The proxy before real servers, byte for byte.
+//! The proxy in front of real servers, byte for byte.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -60,7 +60,7 @@ impl Proxy {
         Self { address, config: path }
     }
 
-    /// Over pools of these servers, one a pool, in the order of `routes`' names A, B, ...
+    /// Pools A, B, ... of one of these servers each, in the order of the names in `routes`.
     fn over(servers: &[SocketAddr], route: &str, arguments: &[&str]) -> Self {
         Self::start(&config(servers, route), arguments)
     }
@@ -92,7 +92,7 @@ fn config(servers: &[SocketAddr], route: &str) -> String {
     )
 }
 
-/// Sends `request` and asserts the reply; nothing may follow it.
+/// Sends `request` and asserts the reply; no byte may follow it.
 #[track_caller]
 fn exact(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
     stream.write_all(request).unwrap();
@@ -133,7 +133,7 @@ fn every_command_comes_through_however_it_is_cut() {
     for (request, reply) in SESSION {
         exact(&mut stream, request, reply);
     }
-    // All at once, after the keys are as they were; then in two pieces, cut everywhere.
+    // All at once, with the keys as before; then in two pieces, cut at each position.
     let clean = b"delete n noreply\r\ndelete m noreply\r\ndelete a noreply\r\nmn\r\n";
     let request: Vec<u8> = SESSION.iter().flat_map(|(request, _)| request.to_vec()).collect();
     let reply: Vec<u8> = SESSION.iter().flat_map(|(_, reply)| reply.to_vec()).collect();
@@ -204,9 +204,8 @@ fn pipelined_answers_keep_their_order_over_many_servers() {
     }
 }
 
-/// Two workers: both serve, or, gathered, one that is far from busy.
-/// What goes to several servers is asked in its turn: a request of one server, which needs no task,
-/// does not overtake it.
+/// Two workers: both serve, or, gathered, one that is far from busy. A request for several servers
+/// keeps its order: a later request for one server, which needs no task, does not overtake it.
 #[test]
 fn requests_of_a_client_reach_a_server_in_order() {
     let servers: Vec<_> = (0..2).map(|_| Server::holdall(&[])).collect();
@@ -215,7 +214,7 @@ fn requests_of_a_client_reach_a_server_in_order() {
         "operation_policies": {"set": {"type": "AllSyncRoute", "children": ["PoolRoute|B", "PoolRoute|A"]}}}"#;
     let proxy = Proxy::over(&addresses, route, &["--enable-flush-cmd"]);
     let mut stream = proxy.connect();
-    // The first flush waits until the servers have said what they know.
+    // The first flush waits until the servers' dialects are known.
     exact(&mut stream, b"flush_all\r\n", b"OK\r\n");
     for turn in 0..20 {
         let requests = format!(
@@ -242,7 +241,7 @@ fn many_clients_share_one_connection_a_worker() {
         for client in &mut clients {
             exact(client, b"", b"STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
         }
-        // Beside those of the workers, that which asks now.
+        // In addition to the workers', the connection of this request.
         assert_eq!(server.stat("total_connections") - before, workers + 1, "below {below}");
     }
 }
@@ -258,7 +257,7 @@ fn what_was_asked_is_answered_after_the_end_of_input_and_after_quit() {
     let mut stream = proxy.connect();
     stream.write_all(b"get k\r\nquit\r\nget k\r\n").unwrap();
     assert_eq!(rest(stream), "VALUE k 0 1\r\nx\r\nEND\r\n");
-    // A value that does not end where its length says: where the next request begins is not known.
+    // A value that does not end at its length: the start of the next request is unknown.
     let mut stream = proxy.connect();
     stream.write_all(b"get k\r\nset k 0 0 1\r\nxyz\r\nget k\r\n").unwrap();
     assert_eq!(rest(stream), "VALUE k 0 1\r\nx\r\nEND\r\nCLIENT_ERROR bad data chunk\r\n");
@@ -273,7 +272,7 @@ fn a_dead_server_takes_its_keys_only() {
     let mut stream = proxy.connect();
     exact(&mut stream, b"set k 0 0 1\r\nx\r\n", b"STORED\r\n");
     exact(&mut stream, b"get dead\r\n", b"SERVER_ERROR Connection error\r\n");
-    // The error stands in place of END, behind what was found.
+    // The error replaces END, after the hits.
     exact(&mut stream, b"get k dead k\r\nget k\r\n", b"VALUE k 0 1\r\nx\r\nVALUE k 0 1\r\nx\r\nSERVER_ERROR Server unavailable. Reason: tko\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
     let mut stats = proxy.connect();
     stats.write_all(b"stats suspect_servers\r\nquit\r\n").unwrap();
@@ -300,14 +299,14 @@ fn a_prefix_is_not_seen_by_servers_and_comes_back_to_the_client() {
     exact(&mut stream, b"get /no/where/k\r\n", b"SERVER_ERROR RootRoute: No rh found\r\n");
 }
 
-/// A key's line ends in a reply would be read as the next replies.
+/// The line ends of a decoded key would be read as the next replies.
 #[test]
 fn a_key_in_base64_is_answered_in_base64() {
     // "/x" and "mod:x", each followed by "\r\nVA 5\r\nWRONG\r\nHD"; and "/mc".
     let keys = ["L3gNClZBIDUNCldST05HDQpIRA==", "bW9kOngNClZBIDUNCldST05HDQpIRA==", "L21j"];
     let route = r#"{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|A", "policies":
         {"mod:": {"type": "ModifyKeyRoute", "ensure_key_prefix": "P.", "target": "PoolRoute|A"}}}"#;
-    // memcached is not asked for a key that it might write as it is.
+    // memcached is not asked for a key that it might write raw.
     let servers = [(Server::holdall(&[]), &keys[..]), (Server::memcached(&[]), &keys[2..])];
     for (server, keys) in servers {
         let proxy = Proxy::over(&[server.addr()], route, &[]);
@@ -324,8 +323,7 @@ fn a_key_in_base64_is_answered_in_base64() {
     }
 }
 
-/// Puts a file in another's place in one piece: written in place, it would be seen empty for a
-/// moment.
+/// Replaces a file atomically: a partly written one would be seen empty for a moment.
 fn replace(path: &Path, text: &str) {
     let part = path.with_extension("part");
     fs::write(&part, text).unwrap();
@@ -412,7 +410,7 @@ fn packets_are_translated_and_their_answers_too() {
     let servers = [Server::memcached(&[]), Server::memcached(&[])];
     let proxy = Proxy::over(&servers.each_ref().map(Server::addr), r#""PoolRoute|all""#, &[]);
     let mut stream = proxy.connect();
-    // Keys that no line of text can carry, one that would be a command of its own among them.
+    // Keys that no line of text can carry, including one that would be a command.
     for key in [&b"plain"[..], b"with space", b"x\r\nflush_all\r\n", b"\x00\x7f"] {
         let mut ask = |packet: Vec<u8>| {
             stream.write_all(&packet).unwrap();
@@ -438,13 +436,13 @@ fn packets_are_translated_and_their_answers_too() {
         let born = [&5_u64.to_be_bytes()[..], &7_u64.to_be_bytes(), &[0; 4]].concat();
         assert_eq!(ask(packet(INCREMENT, key, &born, b"", 0)).3, 7_u64.to_be_bytes());
     }
-    // A refusal of the proxy itself is a packet, too.
+    // A refusal by the proxy is a packet, too.
     let refused = packet(GET, b"__mcrouter__.nothing\r\nVA 5", b"", b"", 0);
     stream.write_all(&refused).unwrap();
     assert_eq!(answer(&mut stream).1, 4, "invalid arguments");
 }
 
-/// memcached reads them so in packets, and in text takes them for the past.
+/// memcached accepts them in packets, but in text takes them for the past.
 #[test]
 fn times_from_2038_on_in_packets_are_to_come() {
     let server = Server::memcached(&[]);
@@ -509,7 +507,7 @@ fn quiet_packets_keep_their_silence_and_their_order() {
     }
     assert_eq!(answer(&mut stream).3.len(), 4 + 5 + large.len());
     assert_eq!(answer(&mut stream).0, NOOP);
-    // A refusal carries the packet's own opaque, and the connection goes on.
+    // A refusal repeats the packet's opaque, and the connection continues.
     stream.write_all(&packet(0x99, b"", b"", b"", 0)).unwrap();
     assert_eq!(answer(&mut stream).1, 0x81);
     stream.write_all(&packet(0x08, b"", b"", b"", 0)).unwrap();

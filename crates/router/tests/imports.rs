@@ -1,4 +1,4 @@
-//! Files that a configuration imports: those of one that was refused are watched, too.
+//! Files imported by a configuration: those of a refused one are watched, too.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 
 use common::{ask, eventually, proxy, stat};
 
-/// An own folder for a test.
+/// A separate folder for a test.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("router-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-/// Puts a file in another's place in one piece: written in place, it would be seen empty for a
-/// moment.
+/// Replaces a file atomically: a partly written one would be seen empty for a moment.
 fn write(path: &Path, text: &str) {
     let part = path.with_extension("part");
     fs::write(&part, text).unwrap();
@@ -50,7 +49,7 @@ fn a_new_import_that_was_broken_or_missing_is_taken_when_it_is_mended() {
         write(file, POOL);
         eventually("it is mended", || answers(name));
     }
-    // The files of the configuration in use are watched meanwhile.
+    // The files of the configuration in use are watched in the meantime.
     let failures = stat(address, "config_failures");
     write(&path("main.json"), &config("last", "nowhere.json"));
     eventually("it is refused", || stat(address, "config_failures") == failures + 1);
@@ -59,7 +58,7 @@ fn a_new_import_that_was_broken_or_missing_is_taken_when_it_is_mended() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The configuration that was kept, whose files are others, is in use until then.
+/// The saved configuration, whose files are others, is in use until then.
 #[test]
 fn an_import_that_was_broken_at_the_start_is_taken_when_it_is_mended() {
     let folder = folder("imports-start");
@@ -75,6 +74,6 @@ fn an_import_that_was_broken_at_the_start_is_taken_when_it_is_mended() {
     assert_eq!(ask(address, "get k\r\n"), "SERVER_ERROR kept\r\n");
     write(&path("pool.json"), POOL);
     eventually("it is mended", || ask(address, "get k\r\n") == "SERVER_ERROR mended\r\n");
-    // The first proxy still runs, and may be keeping the same configuration at this moment.
+    // The first proxy still runs, and may be saving the same configuration now.
     eventually("the folder is gone", || fs::remove_dir_all(&folder).is_ok());
 }

@@ -1,5 +1,4 @@
-//! Large replies on their way to some clients keep no small request of another waiting (decision
-//! 114).
+//! Large replies to some clients do not delay a small request of another (decision 114).
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -12,15 +11,15 @@ use std::time::Duration;
 
 use common::{eventually, proxy, stat};
 
-/// Clients that ask for a large value, each once.
+/// Clients that request a large value, each once.
 const CLIENTS: usize = 60;
 
 const BIG_BYTES: usize = 1_000_000;
 
-/// A server that counts what it is asked for.
+/// A server that counts its requests.
 #[derive(Debug, Default)]
 struct Counting {
-    /// It answers nothing for now.
+    /// It currently answers nothing.
     is_held: AtomicBool,
     big: AtomicUsize,
     small: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Clients that have to log in, and have the rights of their users and no more.
+//! Clients that must log in, and have only the rights of their users.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -24,7 +24,7 @@ all     admin
 const DENIED: &str = "CLIENT_ERROR permission denied\r\n";
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated\r\n";
 
-/// A server, a proxy before it whose clients have to log in, and the folder of its files.
+/// A server, a proxy in front of it whose clients must log in, and the folder of its files.
 struct Guarded {
     folder: PathBuf,
     server: Server,
@@ -51,7 +51,7 @@ impl Guarded {
         Self { folder, server, proxy }
     }
 
-    /// A connection on which this user is logged in.
+    /// A connection logged in as this user.
     fn user(&self, token: &str) -> Wire {
         let mut wire = Wire::connect(self.proxy);
         wire.expect(login(token).as_bytes(), b"STORED\r\n");
@@ -131,7 +131,7 @@ fn nobody_is_served_before_the_login() {
     wire.expect(login("app wrong").as_bytes(), b"CLIENT_ERROR authentication failure\r\n");
     assert!(began.elapsed() > Duration::from_millis(900), "guessing takes time");
     wire.expect(b"get k\r\n", UNAUTHENTICATED.as_bytes());
-    // What is sent behind a login waits for its answer.
+    // Requests behind a login wait for its answer.
     wire.expect(format!("{}get app:k\r\n", login("app secret")).as_bytes(), b"STORED\r\nEND\r\n");
     for opcode in [GET, SET, STAT, NO_OP] {
         let extras: &[u8] = if opcode == SET { &[0; 8] } else { b"" };
@@ -155,7 +155,7 @@ fn a_packet_logs_in_by_sasl() {
     assert_eq!(ask(&mut wire, &plain(b"\0app\0wrong")).0, AUTH_FAILURE);
     assert_eq!(ask(&mut wire, &plain(b"\0app\0secret")).0, OK);
     assert_eq!(ask(&mut wire, &packet(SET, &[0; 8], b"app:k", b"v")).0, OK);
-    // Another login takes the place of the first, and a refused one leaves nobody.
+    // Another login replaces the first, and a refused one leaves no login.
     assert_eq!(ask(&mut wire, &plain(b"\0report\0r")).0, OK);
     assert_eq!(ask(&mut wire, &packet(SET, &[0; 8], b"app:k", b"w")).0, ACCESS_DENIED);
     assert_eq!(ask(&mut wire, &packet(GET, b"", b"app:k", b"")), (OK, b"v".to_vec()));
@@ -213,7 +213,7 @@ fn a_user_has_the_rights_of_its_lines() {
     for (request, want) in served {
         app.expect(format!("{request}\r\n").as_bytes(), want.as_bytes());
     }
-    // The keys before the forbidden one are answered; what follows it on the line is skipped.
+    // The keys before the forbidden one are answered; the rest of the line is skipped.
     app.expect(
         b"get app:a other app:a\r\nget shared:s other\r\nversion\r\n",
         format!(
@@ -266,7 +266,7 @@ fn a_user_has_no_other_right() {
         assert_eq!(format!("{}\r\n", app.line()), DENIED, "{}", &request[..request.len().min(40)]);
     }
     assert_eq!(guarded.stat("access_denied") - count, denied.len() as u64);
-    // Nobody is answered, and nothing is done.
+    // No request is answered or executed.
     app.expect(b"delete shared:s noreply\r\nset other 0 0 1 noreply\r\nx\r\nmn\r\n", b"MN\r\n");
     for key in KEYS {
         let value = format!("VALUE {key} 0 1\r\nv\r\nEND\r\n");
@@ -329,8 +329,8 @@ fn admin_requests_and_watchers_need_the_right() {
     }
 }
 
-/// Requests before the login are answered while it is checked; a connection that asks for nothing
-/// but logins keeps the others waiting for nothing.
+/// Requests from before the login are answered during its check. A connection that only sends
+/// logins does not delay the others.
 #[test]
 fn a_refused_login_keeps_nobody_waiting() {
     let guarded = Guarded::start("waiting", &["--num-proxies", "1"]);

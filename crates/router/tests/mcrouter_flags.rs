@@ -1,4 +1,4 @@
-//! Every flag of mcrouter's lists of options is known: it does what it does there, is taken with a
+//! Every flag in mcrouter's lists of options is known: it has the same effect, is accepted with a
 //! warning, or is refused.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -44,10 +44,10 @@ const SWITCHES: &str = "--asynclog-disable --use-asynclog-version2 --disable-fib
     --disable-shard-split-route --enable-pass-through-mode --dump-preprocessed-config-enabled \
     --disable-request-deadline-check";
 
-/// Flags of what the open build does not have.
+/// Flags for features that the open build lacks.
 const REFUSED: &str = "--no-network --enable-compression --enable-service-router --enable-axonlog";
 
-/// True if a command line with these words is taken.
+/// Returns true if a command line with these words is accepted.
 fn is_taken(words: &[&str]) -> bool {
     let words = ["holdall route"].iter().chain(words).map(OsString::from);
     Options::try_parse_from(without(words).0).is_ok()

@@ -1,5 +1,5 @@
-//! The memory that clients make the proxy hold (decision 72), with real servers: clients that read
-//! nothing, that announce much and send little, and that read large values at full speed.
+//! The proxy memory that clients hold (decision 72), with real servers: clients that read nothing,
+//! that announce much and send little, and that read large values at full speed.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -46,7 +46,7 @@ fn store(server: &Server, key: &str, len: usize) {
 fn set_in_two(address: SocketAddr, len: usize) -> String {
     let mut stream = connect(address);
     stream.write_all(format!("set mine 0 0 {len}\r\n").as_bytes()).unwrap();
-    // The head is read alone first.
+    // The head is read separately first.
     std::thread::sleep(Duration::from_millis(5));
     stream.write_all(&vec![b'y'; len]).unwrap();
     stream.write_all(b"\r\n").unwrap();
@@ -55,7 +55,8 @@ fn set_in_two(address: SocketAddr, len: usize) -> String {
     String::from_utf8_lossy(&reply[..len]).into_owned()
 }
 
-/// The proxy has closed the connection, whose replies nobody reads: a byte more is refused.
+/// Returns true if the proxy has closed the connection, whose replies are not read: another byte is
+/// refused.
 fn is_closed(mut stream: &TcpStream) -> bool {
     match stream.write_all(b"x") {
         Ok(()) => false,
@@ -63,7 +64,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
     }
 }
 
-/// The most memory that this process, the proxy with it, has ever had, in bytes.
+/// The peak memory of this process, including the proxy, in bytes.
 fn peak() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -89,7 +90,7 @@ fn clients_that_read_nothing_go_when_the_account_is_full() {
     // Without a limit it is 960 MB. Buffers of servers and of other tests of this file are in it.
     let grown = peak() - before;
     assert!(grown < 500 * MB, "{} MB", grown / MB);
-    // While much is held, the next ask for one value, whose size is not known, and not for 34.
+    // While much is held, the next client requests one value of unknown size, not 34.
     let asked = server.stat("cmd_get");
     assert!(asked < 400, "{asked} values were asked for");
 }
@@ -134,7 +135,7 @@ fn the_longest_upload_goes_when_the_account_is_full() {
     let upload = |number| {
         let mut stream = connect(address);
         write!(stream, "set a{number} 0 0 {}\r\n", 60 * MB).unwrap();
-        // The proxy may hang up in the middle.
+        // The proxy may close the connection meanwhile.
         let _ = stream.write_all(&vec![b'x'; 20 * MB]);
         stream
     };
@@ -145,7 +146,7 @@ fn the_longest_upload_goes_when_the_account_is_full() {
     eventually("the first goes", || is_closed(&uploads[0]));
 }
 
-/// Nobody holds much, and all together hold four times what they may.
+/// No client holds much, but all together hold four times the limit.
 #[test]
 fn small_holders_go_when_the_account_is_full_of_them() {
     const CLIENTS: usize = 400;
@@ -153,12 +154,12 @@ fn small_holders_go_when_the_account_is_full_of_them() {
     store(&server, "small", 5);
     let announce = |number| {
         let mut stream = connect(address);
-        // More than one read holds at once, so it waits outside of the loop's buffers.
+        // More than one read holds, so it waits outside of the loop's buffers.
         write!(stream, "set a{number} 0 0 100000\r\n{}", "x".repeat(12_000)).unwrap();
         stream
     };
     let holders: Vec<TcpStream> = (0..CLIENTS).map(announce).collect();
-    // Who holds little goes because of nobody.
+    // Clients that hold little are not closed because of others.
     let idle: Vec<TcpStream> = (0..50)
         .map(|_| {
             let mut stream = connect(address);
@@ -184,7 +185,7 @@ fn blocks_count_as_what_they_hold() {
     const LIMIT: usize = 32 * MB;
     let limit = ["--client-memory-max", &LIMIT.to_string(), "--num-proxies", "1"];
     let (server, address) = proxied(&limit);
-    // The block that has just come may be over it.
+    // The latest block may exceed it.
     let is_bounded = || stat(address, "client_memory") <= (LIMIT + MB) as u64;
     store(&server, "large", 10_000);
     store(&server, "small", 5);
@@ -200,7 +201,7 @@ fn blocks_count_as_what_they_hold() {
         assert!(ask(address, "get small\r\n").starts_with("VALUE small 0 5\r\n"));
         assert!(is_bounded());
     }
-    // Each holds a megabyte at the least.
+    // Each holds at least a megabyte.
     eventually("most go", || hogs.iter().filter(|hog| is_closed(hog)).count() > 60);
     assert!(is_bounded() && stat(address, "client_memory") > MB as u64);
 }
@@ -213,7 +214,7 @@ fn ask_on(mut stream: &TcpStream, request: &str) -> String {
     String::from_utf8_lossy(&reply).into_owned()
 }
 
-/// Stores without a reply go on coming while their server is stopped.
+/// Stores without a reply continue to arrive while their server is stopped.
 #[test]
 fn stores_for_a_server_that_takes_nothing_are_bounded() {
     let limit = ["--client-memory-max", "33554432", "--num-proxies", "1"];

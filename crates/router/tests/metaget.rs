@@ -1,4 +1,4 @@
-//! mcrouter's `metaget` from clients: no open server knows it, so servers are asked by `me`.
+//! mcrouter's `metaget` from clients: no open server knows it, so the proxy sends `me`.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -46,7 +46,7 @@ fn an_item_is_described_as_mcrouter_describes_it() {
         let got = lines(address, "metaget k none ever /a/b/k\r\n");
         assert_eq!(got.len(), 4, "{got:?}");
         for (line, key) in [(&got[0], "k"), (&got[2], "/a/b/k")] {
-            // Both ends count seconds by themselves.
+            // Both sides count seconds independently.
             assert!(exptime(line, key).abs_diff(before + 100) < 60, "{line}");
         }
         assert_eq!((exptime(&got[1], "ever"), got[3].as_str()), (0, "END"));
@@ -56,7 +56,7 @@ fn an_item_is_described_as_mcrouter_describes_it() {
     }
 }
 
-/// It is a get to routes that choose by command, and has the word `metaget` there.
+/// For routes that choose by command it is a get with the word `metaget`.
 #[test]
 fn routes_know_it_by_its_name() {
     let server = Server::memcached(&[]);

@@ -1,5 +1,4 @@
-//! A FIFO in place of a file: what is to be read from it is refused, and nobody waits for its other
-//! end.
+//! A FIFO instead of a file: reading it is refused, and nothing waits for its other end.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -13,7 +12,7 @@ use common::{ask, eventually, proxy, stat};
 const NULL: &str = r#"{"route": "NullRoute"}"#;
 const ERROR: &str = r#"{"route": "ErrorRoute"}"#;
 
-/// A folder of this test's own.
+/// A separate folder for this test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -35,7 +34,7 @@ impl Drop for Folder {
     }
 }
 
-/// Puts a file in the place of another in one piece.
+/// Replaces a file atomically.
 fn put(path: &str, text: &str) {
     let part = format!("{path}.part");
     fs::write(&part, text).unwrap();
@@ -72,7 +71,7 @@ fn a_start_from_what_is_no_file_is_refused() {
         let why = proxy(words).unwrap_err();
         assert!(why.contains("it is not a regular file"), "{flag}: {why}");
     }
-    // What was kept is none either.
+    // The saved copy is also a FIFO.
     put(&file, NULL);
     let words = ["-f", &file, "--config-dump-root", &kept];
     proxy(&words).unwrap();

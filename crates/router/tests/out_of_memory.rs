@@ -1,5 +1,5 @@
-//! A proxy in this process, whose allocator refuses the k-th allocation of a session, for every k,
-//! and every one from the k-th on: it lets connections go, and serves afterwards.
+//! A proxy in this process whose allocator refuses the k-th allocation of a session, for every k,
+//! and every one from the k-th on: it closes connections, and serves afterwards.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -16,7 +16,7 @@ use testkit::Server;
 #[global_allocator]
 static ALLOCATOR: Allocator<Failing> = Allocator::new(Failing);
 
-/// A proxy that goes on until the process ends.
+/// A proxy that runs until the process ends.
 fn start(server: SocketAddr) -> SocketAddr {
     let config =
         format!(r#"{{"pools": {{"A": {{"servers": ["{server}"]}}}}, "route": "PoolRoute|A"}}"#);
@@ -40,9 +40,9 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What comes until `count` lines that end a reply, or the connection's end.
+/// Reads until `count` lines that end a reply, or until the connection ends.
 fn ask(stream: &mut TcpStream, request: &[u8], reply: &[u8]) -> Vec<u8> {
-    // The proxy may have closed: the reply tells.
+    // The proxy may have closed; the reply shows that.
     let _ = stream.write_all(request);
     let (mut got, mut part) = (Vec::new(), [0; 65536]);
     let is_refused = |got: &[u8]| {
@@ -59,7 +59,7 @@ fn ask(stream: &mut TcpStream, request: &[u8], reply: &[u8]) -> Vec<u8> {
     got
 }
 
-/// Requests, and their replies if nothing is refused.
+/// Requests, and their replies if no allocation is refused.
 fn session() -> Vec<(Vec<u8>, Vec<u8>)> {
     let value = "v".repeat(20_000);
     let large = "v".repeat(900_000);
@@ -87,8 +87,8 @@ fn session() -> Vec<(Vec<u8>, Vec<u8>)> {
     steps.map(|(request, reply)| (request.into_bytes(), reply.into_bytes())).to_vec()
 }
 
-/// Plays it. A refused request has an error as its reply, or ends its connection; nothing else than
-/// its own reply ever comes.
+/// Plays the session. A refused request gets an error, or ends its connection; no other reply ever
+/// comes.
 fn play(address: SocketAddr, steps: &[(Vec<u8>, Vec<u8>)]) {
     let mut stream = connect(address);
     for (request, reply) in steps {
@@ -101,7 +101,7 @@ fn play(address: SocketAddr, steps: &[(Vec<u8>, Vec<u8>)]) {
     }
 }
 
-/// The proxy is as it was: connections that were let go are made anew.
+/// Asserts that the proxy serves as before; closed connections are made again.
 fn assert_serves(address: SocketAddr) {
     let (mut stream, end) = (connect(address), Instant::now() + Duration::from_secs(60));
     for number in 0..50 {

@@ -1,5 +1,5 @@
-//! No allocation that a client with TLS causes ends the proxy when it fails: the handshake's, the
-//! session's, those for its records and for what they carry.
+//! No failed allocation for a TLS client ends the proxy: those of the handshake, the session, its
+//! records and their content.
 //!
 //! A proxy in this process, whose allocator refuses the k-th allocation of a session, for every k;
 //! and every one from the k-th on. After each a whole session is served.
@@ -21,7 +21,7 @@ use testkit::refused_allocations::{Session, certify};
 #[global_allocator]
 static ALLOCATOR: Allocator<Failing> = Allocator::new(Failing);
 
-/// A proxy that goes on until the process ends; the address where it speaks TLS.
+/// A proxy that runs until the process ends; returns its TLS address.
 fn start(server: SocketAddr, folder: &Path) -> SocketAddr {
     let config =
         format!(r#"{{"pools": {{"A": {{"servers": ["{server}"]}}}}, "route": "PoolRoute|A"}}"#);

@@ -1,5 +1,5 @@
-//! Requests that come in pieces, and replies that leave in between: what a client reads does not
-//! depend on where its requests are cut.
+//! Requests in pieces, with replies that leave in between: the client's input does not depend on
+//! the cuts in its requests.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -18,7 +18,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// Of a proxy of one worker over these servers. Keys that begin with `dead` fail.
+    /// Clients of a proxy with one worker over these servers. Keys with the prefix `dead` fail.
     fn over(servers: &[SocketAddr]) -> Self {
         let servers: Vec<_> = servers.iter().map(|server| format!(r#""{server}""#)).collect();
         let config = format!(
@@ -31,14 +31,14 @@ impl Clients {
         Self { proxy, client: Wire::connect(proxy), bystander: Wire::connect(proxy) }
     }
 
-    /// Waits until the client is owed nothing: every server has answered a later question, and
-    /// what the client has asked leaves before more of its requests is read.
+    /// Waits until the client is owed nothing: every server has answered a later request, and the
+    /// client's replies leave before more of its requests is read.
     fn settle(&mut self) {
         let keys: String = (0..32).map(|key| format!(" bystander{key}")).collect();
         self.bystander.expect(format!("get{keys}\r\n").as_bytes(), b"END\r\n");
     }
 
-    /// Sends a request in these pieces, each when the replies to those before have left, and
+    /// Sends a request in these pieces, each after the replies to the previous ones have left, and
     /// asserts the reply.
     #[track_caller]
     fn expect<'a>(&mut self, pieces: impl IntoIterator<Item = &'a [u8]>, reply: &[u8]) {
@@ -49,8 +49,8 @@ impl Clients {
         self.client.expect(b"", reply);
     }
 
-    /// Asserts the reply to a request that is cut at every place, once in two pieces and once
-    /// everywhere; `before` goes before each.
+    /// Asserts the reply to a request cut at every place, once in two pieces and once everywhere;
+    /// `before` precedes each.
     #[track_caller]
     fn expect_however_cut(&mut self, before: &[u8], request: &[u8], reply: &[u8]) {
         let cuts = (0..request.len()).map(|cut| request.split_at(cut));
@@ -73,7 +73,7 @@ fn every_command_is_answered_the_same_in_any_two_pieces() {
     clients.expect_however_cut(clean, &request, &reply);
 }
 
-/// It stands in place of END, whatever has left before the end of the line comes.
+/// It replaces END, whatever has left before the end of the line comes.
 #[test]
 fn a_line_with_a_failing_key_ends_with_its_error_in_any_two_pieces() {
     let server = Server::holdall(&[]);
@@ -97,7 +97,7 @@ fn a_line_with_a_failing_key_ends_with_its_error_in_any_two_pieces() {
             "get __mcrouter__.nothing live".to_owned(),
             format!("{value}CLIENT_ERROR unknown admin request nothing\r\n"),
         ),
-        // What the rest of a line is refused for goes before the error of a key.
+        // The refusal of a line's rest precedes the error of a key.
         (
             format!("get dead live {long}"),
             format!("{value}CLIENT_ERROR bad command line format\r\n"),
@@ -111,7 +111,7 @@ fn a_line_with_a_failing_key_ends_with_its_error_in_any_two_pieces() {
     }
 }
 
-/// The queue has room for a part of the line's replies: those leave before the next keys are read.
+/// The queue has room for a part of the line's replies, which leave before the next keys are read.
 #[test]
 fn a_failing_key_before_more_values_than_are_queued_ends_its_line() {
     let server = Server::memcached(&[]);
@@ -121,7 +121,7 @@ fn a_failing_key_before_more_values_than_are_queued_ends_its_line() {
     let line = format!("get dead{}\r\nmn\r\n", " large".repeat(40));
     let values = format!("VALUE large 0 300000\r\n{large}\r\n").repeat(40);
     for _ in 0..10 {
-        // One of which nothing is known: it is asked for little at first.
+        // An unknown client, which may request little at first.
         let mut client = Wire::connect(clients.proxy);
         client.send(line.as_bytes());
         assert!(client.read_exact(values.len()) == values.as_bytes());

@@ -1,4 +1,4 @@
-//! `stats`, its kinds and its files: what is counted is what happened.
+//! `stats`, its kinds and its files: the counts match the events.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use common::{ask, eventually, proxy, stat, stats};
 use testkit::Server;
 
-/// Nobody listens there.
+/// No server listens there.
 const NOBODY: &str = "unix:/nonexistent/socket";
 
 #[test]
@@ -98,8 +98,8 @@ fn each_kind_of_stats_has_its_lines() {
     assert_eq!(stats(proxy, "external"), "END\r\n");
 }
 
-/// What mcrouter's own test of them asks: failures of one pool are its own; and who fails over
-/// counts for whom was asked last.
+/// As in mcrouter's own test: each pool counts its own failures, and a failover counts for the last
+/// pool used.
 #[test]
 fn pools_tell_what_came_of_clients_requests() {
     let folder = std::env::temp_dir().join(format!("router-pools-{}", std::process::id()));
@@ -141,7 +141,7 @@ fn pools_tell_what_came_of_clients_requests() {
     is("dead.requests.sum", 5.0);
     is("dead.final_result_error.sum", 3.0);
     is("none.requests.sum", 0.0);
-    // Four of six waited: the mean has what servers' times have not.
+    // Four of six waited: unlike servers' times, the mean includes the wait.
     let total_us = number("A.total_duration_us.avg").unwrap();
     assert!(total_us >= 4.0 * 29_000.0 / 6.0, "{total_us}");
     assert_eq!(number("none.total_duration_us.avg"), Some(0.0));
@@ -176,7 +176,7 @@ fn files_tell_the_same_in_json() {
     let read = |name: &str| {
         fs::read_to_string(format!("{root}/libmcrouter.mcrouter.0.{name}")).unwrap_or_default()
     };
-    // One file may be of a moment between asking and connecting.
+    // A file may show a moment between request and connection.
     let is_told = |name: &str, value: u32| {
         let line = format!(r#""libmcrouter.mcrouter.0.A.{name}": {value}"#);
         eventually(name, || read("stats").contains(&line));
@@ -186,15 +186,15 @@ fn files_tell_the_same_in_json() {
     assert!(read("stats").contains(r#""libmcrouter.mcrouter.0.uptime": "#));
     assert!(read("startup_options").contains(r#""default_route": "/././""#));
     assert!(read("config_sources_info").contains(r#""mcrouter_config": ""#));
-    // It goes on writing until the process ends.
+    // It continues to write until the process ends.
     fs::remove_dir_all(&folder).unwrap();
 }
 
 /// memcached_exporter's view of a proxy, by the rules of its source (`pkg/exporter` of commit
-/// 0cbb0fb, and the library under it). `stats`, `stats slabs` and `stats items` become one table,
-/// in which a later line replaces an earlier one of the same name; a name with a colon begins with
-/// the number of a class. The server counts as down after one answer that is an error, one value
-/// that is no number, or without `cmd_set`, `cas_hits`, `cas_misses` and `cas_badval`.
+/// 0cbb0fb, and its library). `stats`, `stats slabs` and `stats items` become one table, in which a
+/// later line replaces an earlier one of the same name; a name with a colon starts with the number
+/// of a class. The server counts as down after one error, one value that is not a number, or
+/// without `cmd_set`, `cas_hits`, `cas_misses` and `cas_badval`.
 #[test]
 fn memcacheds_exporter_reads_counts_without_an_error() {
     let server = Server::memcached(&[]);
@@ -252,19 +252,19 @@ fn memcacheds_exporter_reads_counts_without_an_error() {
     for name in ["uptime", "time", "total_connections", "bytes_read", "bytes_written"] {
         assert!(table[name].parse::<u64>().is_ok(), "{name} {}", table[name]);
     }
-    // Of seconds and microseconds; memcached has six digits.
+    // From seconds and microseconds; memcached has six digits.
     for name in ["rusage_user", "rusage_system"] {
         let (secs, us) = table[name].split_once('.').unwrap();
         assert!(secs.parse::<u32>().is_ok() && us.len() == 6, "{name} {}", table[name]);
     }
-    // `stats` alone has mcrouter's meaning: a rate.
+    // Only `stats` has mcrouter's meaning: a rate.
     let rate = stats(proxy, "");
     let rate = rate.lines().find_map(|line| line.strip_prefix("STAT cmd_set ")).unwrap();
     assert_ne!(rate, "6");
     assert_settings(proxy);
 }
 
-/// Names and values of the groups that the exporter puts together.
+/// Names and values of the groups that the exporter merges.
 fn exporters_table(proxy: SocketAddr) -> BTreeMap<String, String> {
     let mut table = BTreeMap::new();
     for group in ["", "slabs", "items"] {
@@ -279,7 +279,7 @@ fn exporters_table(proxy: SocketAddr) -> BTreeMap<String, String> {
     table
 }
 
-/// The exporter takes no value with a space.
+/// The exporter accepts no value with a space.
 fn assert_settings(proxy: SocketAddr) {
     let settings = stats(proxy, "settings");
     for line in settings.lines().filter(|line| *line != "END") {

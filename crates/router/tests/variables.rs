@@ -1,5 +1,4 @@
-//! `--runtime-vars-file`: weights change while the proxy runs, and a file that is wrong changes
-//! nothing.
+//! `--runtime-vars-file`: weights change while the proxy runs, and an invalid file changes nothing.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -11,8 +10,7 @@ use std::path::Path;
 use common::{ask, eventually, proxy, stat};
 use testkit::Server;
 
-/// Puts a file in another's place in one piece: written in place, it would be seen empty for a
-/// moment.
+/// Replaces a file atomically: a partly written one would be seen empty for a moment.
 fn write(path: &Path, text: &str) {
     let part = path.with_extension("part");
     fs::write(&part, text).unwrap();

@@ -1,8 +1,8 @@
-//! One worker's part of the account of what clients hold.
+//! One worker's part of the account of the memory that clients hold.
 //!
-//! Small changes stay here: a worker tells the process's account of [`TOLD_BYTES`], or of a client
-//! that holds much. A client is known there by name only if it holds much at the end of a turn, so
-//! who takes its answers at once costs nothing. While the account is tight, little is much.
+//! Small changes stay here: a worker reports in steps of [`TOLD_BYTES`], and reports clients that
+//! hold much. A client is tracked only if it holds much at the end of a turn, so one that reads its
+//! answers at once costs nothing. While the account is tight, "much" starts lower.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,15 +11,15 @@ use net::ConnId;
 
 use crate::budget::{Budget, Client, LEAST_BYTES, SMALL_BYTES};
 
-/// Bytes that one worker may leave untold.
+/// Bytes that one worker may leave unreported.
 const TOLD_BYTES: usize = 256 * 1024;
 
 /// A queue's part of the account.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
-    /// Bytes that the worker's part has been told of.
+    /// Bytes reported to the worker's part.
     pub(super) charged: usize,
-    /// The budget knows the client by name.
+    /// The budget tracks the client.
     is_known: bool,
     /// It is on the list of this turn.
     is_listed: bool,
@@ -32,15 +32,15 @@ pub(super) struct Account {
     worker: usize,
     /// The budget was tight at the end of the last turn.
     is_tight: bool,
-    /// Clients held much of the budget when this turn began.
+    /// Clients held much of the budget when this turn started.
     is_pressed: bool,
-    /// As of this turn.
+    /// The time of this turn.
     now: Instant,
-    /// Bytes that the budget has not been told of.
+    /// Bytes not yet reported to the budget.
     delta: isize,
     /// Queues that hold much, or did.
     listed: Vec<u32>,
-    /// Connections that must go.
+    /// Connections that must be closed.
     pub(super) dropped: Vec<ConnId>,
 }
 
@@ -51,24 +51,24 @@ impl Account {
         Self { budget, worker, is_tight, is_pressed, now, delta, listed, dropped }
     }
 
-    /// A turn begins.
+    /// Starts a turn.
     pub(super) fn turn(&mut self, now: Instant) {
         (self.now, self.is_pressed) = (now, self.budget.is_pressed());
     }
 
-    /// Clients hold much: nobody is to ask for more than is known to be small.
+    /// Returns true if clients hold much, so that only replies known to be small may be requested.
     #[inline]
     pub(super) const fn is_pressed(&self) -> bool {
         self.is_pressed
     }
 
-    /// Little is much: what is not needed is to be given back.
+    /// Returns true if the budget is tight, so that unneeded memory must be freed.
     #[inline]
     pub(super) const fn is_tight(&self) -> bool {
         self.is_tight
     }
 
-    /// True if it has changed what is much: then each queue is to be counted again.
+    /// Returns true if tightness has changed, so that each queue must be counted again.
     pub(super) fn is_changed(&mut self) -> bool {
         let is_tight = self.budget.is_tight();
         std::mem::replace(&mut self.is_tight, is_tight) != is_tight
@@ -78,7 +78,7 @@ impl Account {
         held > if self.is_tight { LEAST_BYTES } else { SMALL_BYTES }
     }
 
-    /// A queue holds this much now.
+    /// Records the current size of a queue.
     #[inline]
     pub(super) fn count(&mut self, number: u32, holding: &mut Holding, held: usize) {
         self.delta += held.cast_signed() - holding.charged.cast_signed();
@@ -89,7 +89,7 @@ impl Account {
         }
     }
 
-    /// A queue's connection has gone.
+    /// Records that a queue's connection has gone.
     pub(super) fn closed(&mut self, number: u32, holding: &Holding) {
         self.delta -= holding.charged.cast_signed();
         if holding.is_known {
@@ -101,7 +101,7 @@ impl Account {
         Client { worker: self.worker, queue }
     }
 
-    /// Tells the budget of all bytes, at the end of a turn. False when there is little to tell.
+    /// Reports all bytes to the budget at the end of a turn. Returns false if there are few.
     pub(super) fn tell(&mut self) -> bool {
         if self.delta.unsigned_abs() < TOLD_BYTES && self.listed.is_empty() {
             return false;
@@ -110,12 +110,12 @@ impl Account {
         true
     }
 
-    /// The next queue that the budget is to be told of by name: see [`Self::name`].
+    /// The next queue to report to the budget: see [`Self::name`].
     pub(super) fn next(&mut self) -> Option<u32> {
         self.listed.pop()
     }
 
-    /// Tells the budget of a client that holds much, or does not any more.
+    /// Reports to the budget a client that holds much, or no longer does.
     pub(super) fn name(&self, number: u32, holding: &mut Holding) {
         holding.is_listed = false;
         if self.is_much(holding.charged) {
@@ -126,12 +126,12 @@ impl Account {
         }
     }
 
-    /// Chooses who must go if the budget is full. True if anybody must, of any worker's clients.
+    /// Chooses clients to close if the budget is full. True if any worker has some.
     pub(super) fn relieve(&self) -> bool {
         self.budget.relieve(self.now)
     }
 
-    /// The queues of this worker that must go.
+    /// The queues of this worker that must be closed.
     pub(super) fn chosen(&self) -> Vec<u32> {
         self.budget.chosen(self.worker)
     }

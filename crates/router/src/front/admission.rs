@@ -1,10 +1,10 @@
-//! A bound on the large replies that a worker has on their way, for all of its clients together.
+//! A limit on the large replies that a worker awaits, for all of its clients together.
 //!
-//! All clients of a worker share its connection to a server, so a small reply comes behind the
-//! large ones that were asked for before it. Nobody knows the size of a reply before it is there;
-//! it is guessed from the client's last ones. A client that has had as many small replies in a row
-//! as it has requests outstanding asks at once, whatever others do. Everybody else asks while fewer
-//! than [`ON_THEIR_WAY_MAX`] bytes are expected, and waits for its turn otherwise (decision 114).
+//! All clients of a worker share its connection to a server, so a small reply arrives after the
+//! large ones requested before it. The size of a reply is unknown before it arrives, so it is
+//! estimated from the client's last ones. A client with at least as many consecutive small replies
+//! as outstanding requests sends at once. Every other client sends while fewer than
+//! [`ON_THEIR_WAY_MAX`] bytes are expected, and waits for its turn otherwise (decision 114).
 //!
 //! ```text
 //!     request of a client without small replies -> room? -> expected, until its reply is there
@@ -14,35 +14,35 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Bytes of replies that may be on their way to clients that have not shown small ones. One reply
-/// may exceed it.
+/// Maximum bytes of expected replies to clients without a record of small ones. One reply may
+/// exceed it.
 const ON_THEIR_WAY_MAX: usize = 4 << 20;
 
-/// A reply that has not come for one to two of these is not counted any more: a server that is
-/// silent holds up nobody else's requests.
+/// A reply that has not arrived for one to two of these no longer counts, so that a silent server
+/// delays no other requests.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// The least size that is guessed of a client that is not known.
+/// The minimum estimate for an unknown client.
 const GUESS_MIN: usize = 1024;
 
-/// A smaller reply lowers the guess by this part of the difference; a larger one raises it by half.
+/// A smaller reply lowers the estimate by this part of the difference; a larger one by half.
 const SLOWNESS: usize = 64;
 
-/// A queue's part: what is expected for it.
+/// A queue's part of the expected bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Expected {
-    /// Bytes of replies on their way.
+    /// Bytes of expected replies.
     bytes: usize,
     /// The period in which they were counted.
     period: u32,
     /// It waits for its turn.
     is_waiting: bool,
-    /// It may ask once.
+    /// It may send once.
     is_admitted: bool,
 }
 
 impl Expected {
-    /// What is left of it when its connection has gone: replies are still on their way.
+    /// The part that stays when its connection has gone: replies are still expected.
     pub(super) fn closed(self) -> Self {
         Self { is_waiting: false, is_admitted: false, ..self }
     }
@@ -56,20 +56,20 @@ impl Expected {
     }
 }
 
-/// One worker's bound.
+/// One worker's limit.
 #[derive(Debug)]
 pub(super) struct Admission {
-    /// Bytes that are expected: asked for in this period, and in the one before.
+    /// Expected bytes: requested in this period, and in the previous one.
     recent: usize,
     older: usize,
     period: u32,
     period_end: Instant,
-    /// The size of a reply to a client that is not known.
+    /// The estimated size of a reply to an unknown client.
     guess: usize,
-    /// Queues that wait, the oldest first; some of them have gone.
+    /// Waiting queues, oldest first; some of them have gone.
     waiting: VecDeque<u32>,
     gone: usize,
-    /// The next turn is the newest's.
+    /// The newest has the next turn.
     takes_newest: bool,
 }
 
@@ -81,7 +81,7 @@ impl Admission {
         Self { recent, older, period, period_end, guess, waiting, gone, takes_newest }
     }
 
-    /// A turn of the worker begins.
+    /// Starts a turn of the worker.
     #[inline]
     pub(super) fn turn(&mut self, now: Instant) {
         if now >= self.period_end {
@@ -91,7 +91,7 @@ impl Admission {
         }
     }
 
-    /// When there is room again, whatever servers do; `None` when nobody waits.
+    /// The time at which there is room again, whatever servers do; `None` if no queue waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.period_end)
     }
@@ -100,8 +100,8 @@ impl Admission {
         self.recent + self.older + promised < ON_THEIR_WAY_MAX
     }
 
-    /// A queue whose client has not shown small replies may ask. If not, it waits, and
-    /// [`Self::next`] names it.
+    /// Returns true if a queue whose client has no record of small replies may send. Otherwise it
+    /// waits, and [`Self::next`] returns it later.
     pub(super) fn admits(&mut self, number: u32, expected: &mut Expected) -> bool {
         if expected.is_admitted || self.waiting.is_empty() && self.has_room(0) {
             return true;
@@ -116,12 +116,12 @@ impl Admission {
         false
     }
 
-    /// The size that is guessed of a reply; `known` is that of the client's last large ones.
+    /// The estimated size of a reply; `known` is that of the client's last large ones.
     pub(super) fn guess(&self, known: usize) -> usize {
         if known > 0 { known } else { self.guess }
     }
 
-    /// A queue has asked for a reply of perhaps this many bytes.
+    /// Records a request for a reply of about this many bytes.
     pub(super) fn ask(&mut self, expected: &mut Expected, bytes: usize) {
         expected.is_admitted = false;
         let before = self.forget(expected, expected.bytes);
@@ -130,14 +130,14 @@ impl Admission {
         self.recent += expected.bytes;
     }
 
-    /// One of a queue's `outstanding` replies has come.
+    /// Records one of a queue's `outstanding` replies.
     pub(super) fn answered(&mut self, expected: &mut Expected, outstanding: u32) {
         let part = expected.bytes / outstanding.max(1) as usize;
         self.forget(expected, part);
         expected.bytes -= part;
     }
 
-    /// A reply to a client that is not known was this large.
+    /// Records the size of a reply to an unknown client.
     pub(super) fn learn(&mut self, len: usize) {
         self.guess = if len > self.guess {
             self.guess + (len - self.guess) / 2
@@ -146,7 +146,7 @@ impl Admission {
         };
     }
 
-    /// Takes `bytes` of a queue's out of what is expected. Returns how many were still counted.
+    /// Subtracts `bytes` of a queue from the expected ones. Returns how many were still counted.
     fn forget(&mut self, expected: &Expected, bytes: usize) -> usize {
         let counted = match self.period.wrapping_sub(expected.period) {
             0 => &mut self.recent,
@@ -157,8 +157,8 @@ impl Admission {
         bytes
     }
 
-    /// The next queue in turn, if there is room beside what was `promised`: the oldest and the
-    /// newest by turns, so that a newcomer need not wait until a crowd is served.
+    /// The next queue in turn, if there is room in addition to `promised`: the oldest and the
+    /// newest alternate, so that a newcomer need not wait for a crowd.
     pub(super) fn next(&mut self, promised: usize) -> Option<u32> {
         if !self.has_room(promised) {
             return None;
@@ -167,7 +167,7 @@ impl Admission {
         if self.takes_newest { self.waiting.pop_back() } else { self.waiting.pop_front() }
     }
 
-    /// The queue that was named still waits: now it may ask once.
+    /// Lets the chosen queue send once, if it still waits.
     pub(super) fn admit(&mut self, expected: &mut Expected) -> bool {
         let waited = std::mem::take(&mut expected.is_waiting);
         expected.is_admitted = waited;
@@ -175,7 +175,7 @@ impl Admission {
         waited
     }
 
-    /// A queue that waits has gone. True when most have: then [`Self::retain`] is called.
+    /// Records that a waiting queue has gone. True if most have: then call [`Self::retain`].
     pub(super) fn leave(&mut self) -> bool {
         self.gone += 1;
         self.gone > self.waiting.len() / 2
@@ -199,7 +199,7 @@ mod tests {
         (Admission::new(now), now)
     }
 
-    /// Asks for as many replies of `bytes` as there is room for.
+    /// Requests as many replies of `bytes` as there is room for.
     fn fill(admission: &mut Admission, bytes: usize) -> Vec<Expected> {
         let mut all = Vec::new();
         loop {

@@ -1,36 +1,36 @@
 //! Delay of a busy worker's requests to the next turn, so that more leave in one write.
 //!
-//! A write costs the kernel some microseconds, and the server that it wakes some more, whether one
-//! request is in it or ten. A turn that brought several requests is likely to be followed by
-//! another at once, since clients went on sending while it was served. So the worker looks, without
-//! waiting, and sends the requests of both turns together. One that finds nothing more sends at
-//! once; one that brought few requests does not look: where there is room, nobody waits.
+//! A write costs the kernel some microseconds, and the server that it wakes some more, whether it
+//! contains one request or ten. A turn with several requests is likely to be followed by another at
+//! once, since clients continued to send during it. So the worker polls without waiting, and sends
+//! the requests of both turns together. If it finds no more, it sends at once. After a turn with
+//! few requests it does not poll, so without load no request waits.
 //!
 //! mcrouter has the same idea (`--max-no-flush-event-loops`).
 
-/// A turn with at least this number of requests is followed by a look for more.
+/// A turn with at least this number of requests is followed by a poll for more.
 const BUSY: u32 = 3;
 
-/// This number of requests is enough for a write.
+/// This number of requests suffices for a write.
 const ENOUGH: u32 = 24;
 
-/// Turns that may be held back, one after the other.
+/// Maximum number of consecutive held turns.
 const TURNS: u32 = 3;
 
-/// What one worker has asked and not sent.
+/// One worker's requests that are not sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     /// Requests in this turn.
     asked: u32,
-    /// Requests of turns that were held back.
+    /// Requests of held turns.
     held: u32,
-    /// How many of those there are.
+    /// The number of held turns.
     turns: u32,
     is_held: bool,
 }
 
 impl Batch {
-    /// A turn begins.
+    /// Starts a turn.
     pub(super) fn turn(&mut self) {
         if self.is_held {
             self.held += self.asked;
@@ -41,19 +41,19 @@ impl Batch {
         (self.asked, self.is_held) = (0, false);
     }
 
-    /// A request more.
+    /// Counts a request.
     #[inline]
     pub(super) fn asked(&mut self) {
         self.asked += 1;
     }
 
-    /// Everything was read that there was; whether it is to wait for the next turn.
+    /// Returns true if the turn, whose input has all been read, waits for the next one.
     pub(super) fn is_held(&mut self) -> bool {
         self.is_held = self.asked >= BUSY && self.held + self.asked < ENOUGH && self.turns < TURNS;
         self.is_held
     }
 
-    /// Whether something waits for the next turn, which must follow at once.
+    /// Returns true if requests wait for the next turn, which must follow at once.
     pub(super) fn has_held(&self) -> bool {
         self.is_held
     }

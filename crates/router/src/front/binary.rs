@@ -1,8 +1,8 @@
-//! Packets of the binary protocol, translated into what servers speak.
+//! Packets of the binary protocol, translated for servers.
 //!
-//! A get becomes `gets`, since a packet tells the cas unique, and so shares lines with others; what
-//! stores and counts becomes a meta command, which alone returns one. A key with spaces or control
-//! characters, which no line of text can carry, goes as base64, in meta commands.
+//! A get becomes `gets`, since a packet returns the cas unique, and so shares lines with others.
+//! Stores and counts become meta commands, the only ones that return one. A key with spaces or
+//! control characters, which no line of text can carry, is sent as base64 in meta commands.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ use super::store::{Block, Refused};
 use super::text::ADMIN_PREFIX;
 use super::{Front, Session, Step};
 
-/// Bytes of a key that base64 writes within the length of a key.
+/// Maximum bytes of a key whose base64 fits the length of a key.
 const ENCODED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
 
 impl Front {
@@ -93,7 +93,7 @@ impl Front {
         }
     }
 
-    /// What this program answers itself.
+    /// Answers packets that need no server.
     pub(super) fn without_server(&mut self, session: &mut Session, packet: &binary::Request<'_>) {
         let header = &packet.header;
         let shared = &self.shared;
@@ -188,7 +188,7 @@ fn slot(op: Command, packet: &binary::Request<'_>, want: Want) -> Slot {
     Slot::new(op, Kind::Whole).quiet(packet.quiet).packet(Packet { opcode, opaque, want })
 }
 
-/// What a set is answered with when its condition does not hold.
+/// The form of the answer to a set whose condition does not hold.
 const fn want_of(mode: StoreMode, cas: u64) -> Want {
     match mode {
         StoreMode::Add if cas == 0 => Want::Add,
@@ -209,24 +209,24 @@ fn get_op(words: &mut Vec<u8>, base64: bool, exptime: Option<u32>, flags: &[u8])
     Command::MetaGet
 }
 
-/// The last time that memcached reads as one in text, on 2038-01-19: greater numbers are negative
-/// to it, which is the past. In a packet it reads them as they are.
+/// The last number that memcached reads as a time in text, on 2038-01-19. It takes greater ones for
+/// negative, so in the past. In a packet it reads them as they are.
 const TEXT_MAX: u32 = u32::MAX >> 1;
 
-/// A packet's expiry time as text can say it.
+/// A packet's expiry time in text.
 fn expiry(exptime: u32) -> u32 {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     if exptime <= TEXT_MAX { exptime } else { expiry_at(exptime, now()) }
 }
 
-/// A time that memcached would take for the past is never. The greatest number is a client's -1.
-/// After 2038, every time is one of those: then servers have to know them.
+/// A time that memcached would take for the past becomes never. The greatest number is a client's
+/// -1. After 2038, every time is one of those; then servers must understand them.
 const fn expiry_at(exptime: u32, now_secs: u64) -> u32 {
     let is_future = now_secs <= TEXT_MAX as u64;
     if exptime == u32::MAX || exptime > TEXT_MAX && is_future { 0 } else { exptime }
 }
 
-/// The words of a meta command for what the packet asks.
+/// Writes the words of a meta command for the packet.
 fn write_words(words: &mut Vec<u8>, packet: &binary::Request<'_>, base64: bool) {
     let cas = packet.header.cas;
     match packet.command {
@@ -271,7 +271,7 @@ fn word(words: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = words.write_fmt(text);
 }
 
-/// `STAT name value` lines as packets, with an empty one behind them.
+/// `STAT name value` lines as packets, followed by an empty one.
 fn stats(heap: &mut Vec<u8>, header: &Header, lines: &[u8]) {
     for line in lines.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -1,8 +1,8 @@
-//! Requests in blocks of zstd, between regions: `zstd LENGTH`, and a data block that holds any
-//! number of whole text requests. Their answers are as if they had come by themselves.
+//! Requests in blocks of zstd, between regions: `zstd LENGTH`, and a data block with any number of
+//! whole text requests. Their answers are as if they were sent without a block.
 //!
-//! `mn zstd` asks whether blocks are taken; whoever knows them answers `MN zstd`, and all others
-//! `MN`.
+//! `mn zstd` asks whether blocks are accepted. Servers that support them answer `MN zstd`, all
+//! others `MN`.
 
 use net::{Flow, Input};
 use proto::number::parse_u32;
@@ -13,10 +13,10 @@ use zstd::bulk::Decompressor;
 use super::store::Block;
 use super::{Front, Session, Step};
 
-/// The longest block, in bytes, compressed and not.
+/// The maximum length of a block in bytes, compressed and uncompressed.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 
-/// The command, and what `mn` is asked.
+/// The command, and the word after `mn`.
 const WORD: &[u8] = b"zstd";
 
 /// The answer to `mn zstd`.
@@ -34,12 +34,12 @@ pub(super) struct Unpacked {
     consumed: usize,
 }
 
-/// True if `mn` with these words asks for blocks.
+/// Returns true if `mn` with these words asks about blocks.
 pub(super) fn is_asked(mut words: Words<'_>) -> bool {
     words.next() == Some(WORD)
 }
 
-/// The length of the block that a line of this command announces.
+/// The length of the block announced by a line of this command.
 pub(super) fn length(line: &[u8]) -> Option<u32> {
     parse_u32(line.strip_prefix(WORD)?.strip_prefix(b" ")?.trim_ascii_end())
 }
@@ -72,7 +72,7 @@ impl Front {
         }
     }
 
-    /// Takes a step in the block that the client has sent.
+    /// Takes a step in the client's block.
     #[cold]
     pub(super) fn step_inside(
         &mut self,
@@ -98,7 +98,7 @@ impl Front {
         step
     }
 
-    /// Where the next request begins is not known.
+    /// Gives up, because the start of the next request is unknown.
     fn give_up(&mut self, session: &mut Session, why: &[u8]) -> Step {
         let queue = self.queues.get(session.queue);
         queue.receiving_bytes = 0;
@@ -110,7 +110,7 @@ impl Front {
     }
 }
 
-/// The requests of a block. Nothing is made of more than may be in one.
+/// The requests of a block. It allocates no more than the maximum of one.
 fn unpacked(block: &[u8]) -> Result<Vec<u8>, &'static [u8]> {
     let announced = zstd::zstd_safe::get_frame_content_size(block);
     let len = match announced {

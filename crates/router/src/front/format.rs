@@ -9,8 +9,8 @@ use upstream::{Command, Failure, Outcome, Reply};
 
 use super::slot::{Kind, Slot};
 
-/// Appends the reply that `slot` is owed. `client_key` is where the key stands in `heap`, as the
-/// client wrote it, if that is not what the server saw (else empty). True when it is an error.
+/// Appends the reply for `slot`. `client_key` is the place of the client's key in `heap`, if
+/// servers saw another (else empty). Returns true for an error.
 #[inline]
 pub(crate) fn reply(
     heap: &mut Vec<u8>,
@@ -75,7 +75,7 @@ const fn plain(outcome: Outcome) -> &'static [u8] {
     }
 }
 
-/// Appends the line of a failure: the server's own words, if there are any.
+/// Appends the line of a failure, with the server's text, if any.
 pub(crate) fn error(heap: &mut Vec<u8>, failure: Failure, words: &[u8]) {
     let word: &[u8] = match failure {
         Failure::ClientError => b"CLIENT_ERROR ",
@@ -146,8 +146,8 @@ fn meta(
     }
 }
 
-/// mcrouter's answer to `metaget`, of what `me` tells of an item; a miss is silent. No server tells
-/// when an item was stored, so its age is unknown.
+/// mcrouter's answer to `metaget`, from the reply to `me`; a miss is silent. No server reports the
+/// time of a store, so the age is unknown.
 fn info(heap: &mut Vec<u8>, client_key: (usize, usize), code: MetaCode, reply: &Reply<'_>) {
     if code != MetaCode::Me {
         return;
@@ -155,7 +155,7 @@ fn info(heap: &mut Vec<u8>, client_key: (usize, usize), code: MetaCode, reply: &
     let mut words = reply.words.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     let served = words.next().unwrap_or_default();
     let key = heap.get(client_key.0..client_key.0 + client_key.1).unwrap_or_default().to_vec();
-    // -1 is none. 1.6.18 writes the seconds that are left as a negative number.
+    // -1 is none. 1.6.18 writes the remaining seconds as a negative number.
     let left = words.find_map(|word| word.strip_prefix(b"exp=")).filter(|left| *left != b"-1");
     let left = left.and_then(|left| number::parse_u64(left.strip_prefix(b"-").unwrap_or(left)));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -166,7 +166,7 @@ fn info(heap: &mut Vec<u8>, client_key: (usize, usize), code: MetaCode, reply: &
     heap.extend_from_slice(b"; from: unknown; is_transient: 0\r\n");
 }
 
-/// What `q` keeps from being sent.
+/// Returns true for replies that `q` suppresses.
 const fn is_commonplace(op: Command, code: MetaCode) -> bool {
     match op {
         Command::MetaGet => matches!(code, MetaCode::En),

@@ -1,4 +1,4 @@
-//! Clients that have to log in: by token in text (`-Y`), by SASL in packets (`-S`).
+//! Clients that must log in: by token in text (`-Y`), by SASL in packets (`-S`).
 //!
 //! ```text
 //!     nobody --a login--> checked at once --------------------------------> a user
@@ -6,8 +6,8 @@
 //!                      \-> Delayed --(REFUSAL_DELAY)--> refusal --> nobody
 //! ```
 //!
-//! A connection whose login is under way is not read. Where nobody has to log in, a session has no
-//! [`Client`], and a request costs one look at that.
+//! A connection is not read during its login. Without required logins, a session has no [`Client`],
+//! and a request costs one check of that.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,17 +23,17 @@ use proto::binary::{self, Command, Status, reply};
 use super::{Front, Session, Step};
 use crate::logins::{Count, Logins};
 
-/// How far a client has got that has to log in.
+/// The login state of a client that must log in.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) login: Login,
-    /// That of the users among whom the login was looked at last.
+    /// The generation of the users against which the login was last checked.
     generation: u64,
     source: Source,
     pending: Option<Pending>,
 }
 
-/// A login that is not answered yet.
+/// A login without an answer yet.
 #[derive(Debug)]
 enum Pending {
     /// The authentication worker checks it, among the users of this generation.
@@ -43,7 +43,7 @@ enum Pending {
 }
 
 impl Client {
-    /// A client that has said nothing yet.
+    /// A new client.
     pub(super) fn new(logins: &Logins, peer: &Peer) -> Self {
         Self {
             login: Login::None,
@@ -53,12 +53,12 @@ impl Client {
         }
     }
 
-    /// Whether a login is under way.
+    /// Returns true during a login.
     pub(super) const fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Looks at the login again after a reload. False: whoever it was may not go on.
+    /// Checks the login again after a reload. Returns false if the client may not continue.
     #[cold]
     fn renew(&mut self, auth: &Auth, is_watching: bool) -> bool {
         self.generation = auth.generation();
@@ -70,8 +70,7 @@ impl Client {
 }
 
 impl Front {
-    /// Goes on with a login that is under way, and looks at a login again after a reload. `None`:
-    /// requests may be read.
+    /// Continues a login, and checks it again after a reload. `None`: requests may be read.
     pub(super) fn go_on_login(
         &mut self,
         session: &mut Session,
@@ -106,12 +105,12 @@ impl Front {
             }
             delayed => client.pending = Some(delayed),
         }
-        // Replies to what was asked before the login leave meanwhile.
+        // Replies to requests from before the login leave in the meantime.
         self.queues.get(session.queue).serve(output.conn_id());
         Some(if self.drain(session, output) { Flow::Wait } else { Flow::Blocked })
     }
 
-    /// Reads a line of a client on whose connection nobody is logged in.
+    /// Reads a line from a connection without a login.
     pub(super) fn line_before_login(
         &mut self,
         session: &mut Session,
@@ -142,8 +141,8 @@ impl Front {
         }
     }
 
-    /// Reads a packet of a client on whose connection nobody is logged in: some are harmless, SASL
-    /// is what is waited for, and others end the connection.
+    /// Reads a packet from a connection without a login: some are harmless, SASL is expected, and
+    /// others end the connection.
     pub(super) fn packet_before_login(
         &mut self,
         session: &mut Session,
@@ -180,7 +179,7 @@ impl Front {
         }
     }
 
-    /// A login has to end within some bytes.
+    /// Limits the bytes within which a login must end.
     fn wait_for_login(&self, input: &Input<'_>) -> Step {
         let is_long = input.bytes().len() > UNAUTHENTICATED_BYTES_MAX;
         Step::Stop(if is_long { Flow::CloseNow } else { Flow::NeedInput })
@@ -219,7 +218,7 @@ impl Front {
         self.begin(session, ReplyFormat::Binary(*header), since, progress)
     }
 
-    /// Counts a login, and takes what it came to.
+    /// Counts a login, and handles its result.
     fn begin(
         &mut self,
         session: &mut Session,
@@ -238,7 +237,7 @@ impl Front {
         }
     }
 
-    /// Answers what a login came to, or waits for it. `None`: the next request may be read.
+    /// Answers the result of a login, or waits for it. `None`: the next request may be read.
     fn progress(
         &mut self,
         session: &mut Session,
@@ -250,7 +249,7 @@ impl Front {
         match progress {
             Progress::Accepted(user, generation) => {
                 client.login = Login::Ok(user);
-                // Should there have been a reload meanwhile, the next turn finds it.
+                // If there was a reload in the meantime, the next turn finds it.
                 client.generation = generation;
                 self.queues.get(session.queue).push_with(|heap| format.accepted(heap));
                 None
@@ -258,7 +257,7 @@ impl Front {
             Progress::Checking(ticket, generation) => {
                 client.login = Login::None;
                 client.pending = Some(Pending::Checking { ticket, generation, format, since });
-                // The ticket learns then whom to wake.
+                // This tells the ticket which connection to wake.
                 Some(Flow::Yield)
             }
             Progress::Invalid | Progress::Refused => {
@@ -268,13 +267,13 @@ impl Front {
                 session.fault(format_args!("a login was refused"));
                 self.answer_later(session, since, format.refused())
             }
-            // Only packets are answered by one, and `sasl` has done it.
+            // Only packets get a challenge, and `sasl` has sent it.
             Progress::Challenge(_) => Some(Flow::CloseNow),
         }
     }
 
-    /// Ends a login without success, at the time of a refusal: guessing gets no faster by an
-    /// earlier answer.
+    /// Ends a login without success, at the time of a refusal, so that an early answer does not
+    /// speed up guessing.
     fn answer_later(
         &mut self,
         session: &mut Session,
@@ -285,7 +284,7 @@ impl Front {
         client.login = Login::None;
         let queue = self.queues.get(session.queue);
         let Some(id) = queue.conn() else {
-            // Without a connection to come back to, it is refused at once.
+            // Without a connection to resume, the refusal is immediate.
             queue.push_ready(&answer);
             return None;
         };

@@ -1,13 +1,13 @@
-//! The memcached front: requests of clients to the tree of routes, and the answers back.
+//! The memcached front: passes requests of clients to the tree of routes, and returns the answers.
 //!
 //! ```text
 //!     net -> Front::serve -> proto       -> queue slot + ticket -> routes::Core -> servers
 //!     net <- Front::serve <- queue <------- format <---- answer <- routes::Core <- servers
 //! ```
 //!
-//! One [`Front`] lives in each worker. Requests of one turn, of all connections, go to each server
-//! in one write. The methods of `Front` lie in a file for each protocol, one for stores, one for
-//! logins and one for rights: each reads requests of its own, and all fill one queue.
+//! Each worker has one [`Front`]. The requests of one turn, of all connections, go to each server
+//! in one write. The methods of `Front` are in one file for each protocol, and in files for stores,
+//! logins and rights: each reads different requests, and all fill one queue.
 
 mod account;
 mod admission;
@@ -49,7 +49,7 @@ use slot::Slot;
 use store::Receiving;
 use trace::Tracer;
 
-/// Requests of one connection before the others have their turn.
+/// Maximum number of a connection's requests before the others have their turn.
 const REQUESTS_PER_TURN: usize = 256;
 
 /// One worker's front.
@@ -58,14 +58,14 @@ pub(crate) struct Front {
     pub(crate) core: Core,
     pub(crate) shared: Arc<Shared>,
     queues: Queues,
-    /// The configuration that `core` has.
+    /// The generation of the configuration in `core`.
     generation: u64,
-    /// Memory is refused: connections are let go of.
+    /// Memory is short, so connections are closed.
     is_short: bool,
     batch: Batch,
     /// Refused logins whose answers are due later.
     refusals: Refusals,
-    /// The words of the meta command that is being made; kept for its memory.
+    /// The words of the current meta command; kept for its memory.
     words: Vec<u8>,
     tracer: Tracer,
 }
@@ -89,30 +89,30 @@ pub(crate) struct Session {
     swallow: u64,
     /// Close when everything owed has left.
     closes: bool,
-    /// Set once it watches: it receives events, and its input is not read.
+    /// Set once the connection watches: it receives events, and its input is not read.
     watching: Option<Box<Watching>>,
-    /// It has asked to be.
+    /// It has requested to watch.
     asks_to_watch: Option<Events>,
-    /// What it speaks, by its first byte.
+    /// Its protocol, by its first byte.
     dialect: Option<Dialect>,
-    /// Its login, where clients have to log in.
+    /// Its login, if clients must log in.
     client_login: Option<Box<login::Client>>,
-    /// The trace that it has announced for its next command.
+    /// The announced trace of its next command.
     trace: Option<Box<Context>>,
 }
 
 impl Session {
-    /// A data block is still to come, or the rest of one.
+    /// Returns true if a data block, or the rest of one, is outstanding.
     const fn is_sending(&self) -> bool {
         self.receiving.is_some() || self.swallow > 0
     }
 
-    /// A request has begun that is not whole, or of which a part is not served.
+    /// Returns true if a request is incomplete, or partly unserved.
     const fn is_asking(&self) -> bool {
         self.line.is_some() || self.is_sending() || self.unpacked.is_some()
     }
 
-    /// Tells the log what is wrong with the connection.
+    /// Logs a fault of the connection.
     #[cold]
     fn fault(&self, what: Arguments<'_>) {
         match self.remote {
@@ -129,16 +129,16 @@ enum Dialect {
     Text,
 }
 
-/// What to do after a step.
+/// The action after a step.
 enum Step {
-    /// Go on.
+    /// Continue.
     Next,
-    /// Nothing more can be read from what there is.
+    /// The input has no further complete request.
     Stop(Flow),
 }
 
 impl Front {
-    /// The front of this worker, with the configuration of this number.
+    /// Creates the front of this worker, with the configuration of this number.
     pub(crate) fn new(core: Core, shared: Arc<Shared>, worker: usize, generation: u64) -> Self {
         let traffic = Arc::clone(core.context().traffic());
         let account = Account::new(Arc::clone(&shared.budget), worker);
@@ -158,13 +158,13 @@ impl Front {
         }
     }
 
-    /// Sends what is ready. False when the output is full.
+    /// Sends ready replies. Returns false if the output is full.
     #[inline]
     fn drain(&mut self, session: &Session, output: &mut Output<'_>) -> bool {
         self.queues.drain(session.queue, output)
     }
 
-    /// Serves what there is, until something is missing.
+    /// Serves the input until something is missing.
     fn go_on(
         &mut self,
         session: &mut Session,
@@ -222,7 +222,7 @@ impl Front {
     fn step_once(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         if session.swallow > 0 {
             let count = (input.bytes().len() as u64).min(session.swallow);
-            // No more than there is.
+            // At most the available bytes.
             input.consume(usize::try_from(count).unwrap_or(0));
             session.swallow -= count;
             return if session.swallow > 0 { Step::Stop(Flow::NeedInput) } else { Step::Next };
@@ -247,7 +247,7 @@ impl Front {
         }
     }
 
-    /// Asks, and answers at once if that can be.
+    /// Submits a request, and answers at once if possible.
     #[inline(never)]
     fn submit(&mut self, queue: u32, slot: Slot, request: &Request<'_>) {
         // Longer values are refused: `store::VALUE_BYTES_MAX`.
@@ -272,7 +272,7 @@ impl Front {
         }
     }
 
-    /// A new configuration replaces the tree.
+    /// Replaces the tree after a new configuration.
     fn reload(&mut self) {
         let current = self.shared.current();
         if current.generation != self.generation {
@@ -397,7 +397,7 @@ impl Service for Front {
             && self.queues.settle()
             && let Some(control) = self.shared.control.get()
         {
-            // Those that must go may be other workers' clients.
+            // The clients to close may be other workers'.
             control.wake();
         }
         resumed.append(&mut self.queues.resumed);
@@ -421,7 +421,7 @@ impl Service for Front {
     }
 
     fn may_move(&self, session: &Session) -> bool {
-        // What it speaks, its next request tells again; who it is, it does not.
+        // The next request shows the protocol again, but not the user.
         let Session { closes, watching, asks_to_watch, client_login, trace, .. } = session;
         let watches = watching.is_some() || asks_to_watch.is_some();
         !session.is_asking() && !closes && !watches && client_login.is_none() && trace.is_none()
@@ -442,7 +442,7 @@ impl Service for Front {
     }
 
     fn has_work(&self) -> bool {
-        // What routes do beside a reply, and behind it: deletes that fail are to be kept.
+        // Routes' work during and after a reply: deletes that fail are to be kept.
         self.core.has_tasks()
     }
 

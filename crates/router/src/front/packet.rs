@@ -8,7 +8,7 @@ use upstream::{Failure, Outcome, Reply};
 
 use super::slot::{Packet, Slot, Want};
 
-/// Appends the packet that `slot` is owed; `key` is the client's, where it wants it back.
+/// Appends the packet for `slot`; `key` is the client's key, if the reply repeats it.
 pub(super) fn write(heap: &mut Vec<u8>, slot: &Slot, packet: Packet, key: &[u8], got: &Reply<'_>) {
     let header = Header { opcode: packet.opcode, opaque: packet.opaque, ..Header::default() };
     let key = (packet.want == Want::GetWithKey).then_some(key);
@@ -17,7 +17,7 @@ pub(super) fn write(heap: &mut Vec<u8>, slot: &Slot, packet: Packet, key: &[u8],
         Outcome::Meta(_) => (number(got.words, b'f'), number(got.words, b'c')),
         _ => (u64::from(got.flags), got.number),
     };
-    // Flags of 32 bits are what a server keeps.
+    // A server keeps flags of 32 bits.
     let flags = u32::try_from(flags).unwrap_or(0);
     match got.outcome {
         Outcome::Found | Outcome::Meta(MetaCode::Va) if is_get => {
@@ -47,7 +47,7 @@ pub(super) fn write(heap: &mut Vec<u8>, slot: &Slot, packet: Packet, key: &[u8],
     }
 }
 
-/// The status of what was not done; `None`: it was done.
+/// The status of a command that was not executed; `None`: it was.
 const fn refusal(outcome: Outcome, want: Want) -> Option<Status> {
     match outcome {
         Outcome::Exists | Outcome::Meta(MetaCode::Ex) => Some(Status::Exists),

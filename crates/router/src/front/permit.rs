@@ -1,5 +1,5 @@
-//! Requests that a client's user has no right to are refused. [`access::Needs`] has what each
-//! needs; keys that ask this program, and no server, need the right to administer.
+//! Refuses requests without the required right of the client's user. [`access::Needs`] lists the
+//! right for each. Keys that this program answers need the right to administer.
 
 use access::{Needs, Permission};
 use net::Input;
@@ -13,7 +13,7 @@ use super::{Front, Session, Step};
 use crate::logins::Count;
 
 impl Client {
-    /// Whether the user may not ask this of one key of a retrieval line.
+    /// Returns true if the user may not request this key of a retrieval line.
     pub(super) fn forbids_key(&self, line: &GetLine, key: &[u8]) -> bool {
         let changes = line.exptime.is_some() || line.with_lease;
         let permission = if changes { Permission::ReadWrite } else { Permission::Read };
@@ -25,7 +25,7 @@ impl Client {
     }
 }
 
-/// What a packet needs.
+/// The rights that a packet needs.
 fn packet_needs<'b>(command: &binary::Command<'b>) -> Needs<'b> {
     match *command {
         binary::Command::Get { key, .. } if key.starts_with(ADMIN_PREFIX) => Needs::Admin,
@@ -34,8 +34,8 @@ fn packet_needs<'b>(command: &binary::Command<'b>) -> Needs<'b> {
 }
 
 impl Front {
-    /// Serves a line of a client that has to log in, if it is no login or not the user's to send.
-    /// `None`: it is served as everybody's.
+    /// Serves a line of a client that must log in, if it is a login or is refused. `None`: it is
+    /// served like any other.
     pub(super) fn guard_line(
         &mut self,
         session: &mut Session,
@@ -51,7 +51,7 @@ impl Front {
             return None;
         }
         if let Request::Get(line) = request {
-            // Its keys are judged one by one.
+            // Its keys are checked one by one.
             input.consume(*consumed);
             return Some(self.keys(session, *line, input));
         }
@@ -65,8 +65,8 @@ impl Front {
         Some(Step::Next)
     }
 
-    /// Serves a packet of a client that has to log in, if it is a login or not the user's to send.
-    /// `None`: it is served as everybody's.
+    /// Serves a packet of a client that must log in, if it is a login or is refused. `None`: it is
+    /// served like any other.
     pub(super) fn guard_packet(
         &mut self,
         session: &mut Session,
@@ -101,7 +101,7 @@ impl Front {
         Some(Step::Next)
     }
 
-    /// A request was refused.
+    /// Counts a refused request.
     #[cold]
     pub(super) fn count_denied(&self) {
         if let Some(logins) = &self.shared.logins {
@@ -110,10 +110,10 @@ impl Front {
     }
 }
 
-/// Drops the data block of a refused request: what there is of it now, and the rest as it comes.
+/// Drops the data block of a refused request: the available part now, and the rest as it arrives.
 fn skip(session: &mut Session, input: &mut Input<'_>, data_bytes: u64) {
     let here = (input.bytes().len() as u64).min(data_bytes);
-    // No more than there is.
+    // At most the available bytes.
     input.consume(usize::try_from(here).unwrap_or(0));
     session.swallow = data_bytes - here;
 }

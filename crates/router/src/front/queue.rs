@@ -1,4 +1,4 @@
-//! Replies that a client connection is owed, in the order of its requests.
+//! The replies owed to a client connection, in the order of its requests.
 //!
 //! ```text
 //!     request -> slot at the back -> ticket to the core
@@ -6,22 +6,22 @@
 //!     ready slots at the front -> output
 //! ```
 //!
-//! Every key of a multiget is a slot of its own, and the line's END is one more behind them.
-//! Answers may come in any order; they leave in that of the slots.
+//! Every key of a multiget has its own slot, followed by one for the line's END. Answers may arrive
+//! in any order; they leave in the order of the slots.
 //!
 //! # Laws
 //!
-//! 1. A queue's number is given to another connection only when all of its tickets are answered. So
-//!    an answer never goes to another client than the one that asked.
-//! 2. Nothing is taken out of a queue but from its front.
-//! 3. Only slots name places in the heap. It is cleared, or given away, as soon as there are none,
-//!    which may be in the middle of a request whose other keys are still to come.
-//! 4. A place in a heap and the number of slots or queues fit 32 bits: a heap ends at
-//!    [`HEAP_BYTES_CUT`] and one reply, and the others at a number of connections.
+//! 1. A queue's number is reused only when all of its tickets are answered. So an answer never goes
+//!    to another client than the requester.
+//! 2. Replies leave only from the front of a queue.
+//! 3. Only slots refer to places in the heap. It is cleared, or given away, as soon as there are
+//!    none, possibly during a request with outstanding keys.
+//! 4. A place in a heap and the number of slots or queues fit 32 bits: [`HEAP_BYTES_CUT`] and one
+//!    reply limit a heap, and the number of connections limits the others.
 //!
-//! What a queue holds is counted where it changes, and told to all workers' account
-//! ([`super::account`]) at the end of the turn. Queues stay in a list of their own, not in a
-//! ready-made slab: a closed one keeps its number until its tickets are answered.
+//! The memory of a queue is counted where it changes, and reported to all workers' account
+//! ([`super::account`]) at the end of the turn. The list of queues is not a ready-made slab,
+//! because a closed queue keeps its number until its tickets are answered.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -42,32 +42,32 @@ use super::spares::Spares;
 use super::trace::Open;
 use super::watch::Reporter;
 
-/// Slots of one connection at the most; no further requests are read until there are fewer.
+/// Maximum slots of one connection; no further requests are read until there are fewer.
 pub(crate) const SLOTS_MAX: usize = 1024;
 
 /// Bytes of answers that one connection may keep waiting; no further requests are read until all
 /// have left.
 pub(crate) const HEAP_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes of waiting replies beyond which later ones become errors. Requests that were sent before
-/// the limit above was reached may ask for many large values.
+/// Maximum bytes of waiting replies; later ones become errors. Requests sent before the limit above
+/// was reached may ask for many large values.
 const HEAP_BYTES_CUT: usize = 32 << 20;
 
-/// What they become.
+/// The error for them.
 static TOO_MUCH: Reply<'static> = Reply::failed(Failure::Busy, b"out of memory writing reply");
 
-/// Bytes of values that one connection may have on their way to servers, and of replies that are
-/// to be expected; no further requests are read until there are fewer.
+/// Maximum bytes of values that one connection has on their way to servers, plus expected replies;
+/// no further requests are read until there are fewer.
 const ASKED_BYTES_MAX: usize = 4 << 20;
 const EXPECTED_BYTES_MAX: usize = 8 << 20;
 
-/// Small replies in a row of which no more are remembered.
+/// Maximum count of consecutive small replies.
 const SMALL_REPLIES_MAX: u16 = 4096;
 
-/// Bytes of one reply beside its value, words and key, at the most.
+/// Maximum bytes of one reply in addition to its value, words and key.
 const REPLY_REST_BYTES: usize = 512;
 
-/// Bytes from which a reply is written from where it lies: a write costs less than its copy.
+/// The size from which a reply is written without a copy: a write costs less than the copy.
 const UNCOPIED_BYTES: usize = 32 * 1024;
 
 /// Capacity that an idle connection keeps, in bytes of answers and in slots.
@@ -81,7 +81,7 @@ pub(crate) struct Queue {
     /// The number of the first slot.
     base: u32,
     heap: Vec<u8>,
-    /// Tickets that are not answered.
+    /// Unanswered tickets.
     outstanding: u32,
     /// Bytes of their requests' values.
     asked_bytes: usize,
@@ -89,18 +89,18 @@ pub(crate) struct Queue {
     pub(super) receiving_bytes: usize,
     /// Bytes of the first slot's reply that have left.
     sent: u32,
-    /// The size of a large reply, as the last ones were.
+    /// The recent size of large replies.
     reply_bytes: usize,
-    /// Small replies since the last that was not.
+    /// Small replies since the last large one.
     small_replies: u16,
-    /// Large replies on their way, as far as they are guessed.
+    /// Large replies on their way, by estimate.
     expected: Expected,
     holding: Holding,
     is_resumed: bool,
-    /// There was no memory for a reply: the connection must go.
+    /// There was no memory for a reply, so the connection must be closed.
     is_broken: bool,
     /// The first error on the retrieval line at the front. It is a copy, since everything in the
-    /// heap may leave, and the heap be used again, before the line's end comes.
+    /// heap may leave, and the heap be reused, before the line's end comes.
     line_error: Option<Box<[u8]>>,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Queues {
     pub(super) reporter: Reporter,
     pub(super) account: Account,
     pub(super) admission: Admission,
-    /// Where requests and their replies are counted.
+    /// Counts requests and their replies.
     traffic: Arc<Traffic>,
     /// Spans of traced requests.
     pub(super) open: Open,
@@ -129,7 +129,7 @@ impl Queues {
         Self { queues, free, spares, resumed, reporter, account, admission, traffic, open }
     }
 
-    /// Nothing is owed by this queue.
+    /// Returns true if this queue owes no reply.
     pub(crate) fn is_empty(&self, number: u32) -> bool {
         self.queues.get(number as usize).is_none_or(Queue::is_empty)
     }
@@ -141,7 +141,7 @@ impl Queues {
         })
     }
 
-    /// The connection has gone. The number is free when the last answer has come.
+    /// Records that the connection has gone. The number is free after the last answer.
     pub(crate) fn close(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];
         self.account.closed(number, &queue.holding);
@@ -162,7 +162,7 @@ impl Queues {
         &mut self.queues[number as usize]
     }
 
-    /// There is no place for another request of this queue.
+    /// Returns true if there is no place for another request of this queue.
     #[inline]
     pub(crate) fn is_full(&mut self, number: u32) -> bool {
         let is_pressed = self.account.is_pressed();
@@ -170,8 +170,8 @@ impl Queues {
         queue.is_full() || is_pressed && queue.asks_for_the_unknown()
     }
 
-    /// The queue's client may ask: its reply is small as those before, or there is room for a large
-    /// one. If not, [`Self::admit_waiting`] resumes it.
+    /// Returns true if the queue's client may send: its reply is likely small, or there is room for
+    /// a large one. Otherwise, [`Self::admit_waiting`] resumes it.
     #[inline]
     pub(crate) fn admits(&mut self, number: u32) -> bool {
         let queue = &mut self.queues[number as usize];
@@ -195,7 +195,7 @@ impl Queues {
         }
     }
 
-    /// Sends what is ready. False when the output is full.
+    /// Sends ready replies. Returns false if the output is full.
     #[inline]
     pub(super) fn drain(&mut self, number: u32, output: &mut Output<'_>) -> bool {
         let queue = &mut self.queues[number as usize];
@@ -209,13 +209,13 @@ impl Queues {
         has_room
     }
 
-    /// Gives back what no connection uses.
+    /// Frees unused spare memory.
     #[cold]
     pub(super) fn give_back_spares(&mut self) {
         self.spares.clear();
     }
 
-    /// Everything has left: gives back what was used.
+    /// Frees used memory after everything has left.
     fn rest(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];
         queue.reply_bytes /= 2;
@@ -232,7 +232,7 @@ impl Queues {
         }
     }
 
-    /// Counts what the queue holds.
+    /// Counts the queue's memory.
     #[inline]
     pub(super) fn recount(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];
@@ -245,7 +245,7 @@ impl Queues {
         }
     }
 
-    /// What is much has changed: counts all queues again.
+    /// Counts all queues again, after a change of tightness.
     #[cold]
     fn recount_all(&mut self) {
         for (number, queue) in (0..).zip(&mut self.queues).filter(|(_, queue)| queue.conn.is_some())
@@ -258,7 +258,7 @@ impl Queues {
         }
     }
 
-    /// Tells the account at the end of a turn. True when clients of any worker must go.
+    /// Reports to the account at a turn's end. Returns true if any worker must close clients.
     pub(super) fn settle(&mut self) -> bool {
         if self.account.is_changed() {
             self.recount_all();
@@ -274,8 +274,8 @@ impl Queues {
         is_relieved
     }
 
-    /// Adds a slot whose answer comes later; returns its ticket. `client_key` is given if servers
-    /// see another.
+    /// Adds a slot whose answer comes later; returns its ticket. `client_key` is set if servers see
+    /// another key.
     #[inline]
     pub(crate) fn push(&mut self, number: u32, mut slot: Slot, client_key: &[u8]) -> Ticket {
         self.traffic.count(Count::Asked(slot.op));
@@ -369,7 +369,7 @@ impl Sink for Queues {
     }
 }
 
-/// A client is answered with an error.
+/// Counts an error answer to a client.
 #[cold]
 fn count_error(traffic: &Traffic, op: Command, failure: Failure) {
     let is_here = failure == Failure::LocalError;
@@ -378,7 +378,7 @@ fn count_error(traffic: &Traffic, op: Command, failure: Failure) {
 }
 
 impl Queue {
-    /// From here on, answers resume this connection.
+    /// Makes answers resume this connection from now on.
     pub(crate) fn serve(&mut self, conn: Option<ConnId>) {
         self.conn = conn;
         self.is_resumed = false;
@@ -393,13 +393,13 @@ impl Queue {
         self.slots.is_empty()
     }
 
-    /// The next reply to leave is still to come.
+    /// Returns true if the next reply to leave is outstanding.
     #[inline]
     fn is_awaiting(&self) -> bool {
         self.slots.front().is_some_and(|slot| !slot.is_ready)
     }
 
-    /// There is no place for another request.
+    /// Returns true if there is no place for another request.
     #[inline]
     fn is_full(&self) -> bool {
         self.slots.len() >= SLOTS_MAX
@@ -408,31 +408,31 @@ impl Queue {
             || self.reply_bytes.saturating_mul(self.outstanding as usize) >= EXPECTED_BYTES_MAX
     }
 
-    /// Its last replies were small, at least as many as are to come with the next one.
+    /// True if its last replies were small, at least as many as outstanding with the next one.
     #[inline]
     fn asks_for_small(&self) -> bool {
         self.outstanding < u32::from(self.small_replies)
     }
 
-    /// As many replies are to come as small ones came in a row, and one: the next may be large, and
-    /// one more would be asked for before that is known.
+    /// True if more replies are outstanding than small ones came in a row: the next may be large,
+    /// and another request would be sent before that is known.
     fn asks_for_the_unknown(&self) -> bool {
         self.outstanding > u32::from(self.small_replies)
     }
 
-    /// There was no memory for a reply: the connection must go.
+    /// Returns true if there was no memory for a reply, so that the connection must be closed.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// Gives back everything; the connection goes at the end of the turn.
+    /// Frees everything; the connection is closed at the end of the turn.
     #[cold]
     fn give_up(&mut self) {
         (self.heap, self.slots) = (Vec::new(), VecDeque::new());
         (self.asked_bytes, self.is_broken) = (0, true);
     }
 
-    /// Bytes that the client makes the proxy hold.
+    /// The proxy memory that the client holds, in bytes.
     #[inline]
     fn held(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<Slot>();
@@ -440,7 +440,7 @@ impl Queue {
         self.heap.capacity() + slots + line_error + self.asked_bytes + self.receiving_bytes
     }
 
-    /// Adds a reply that is known already.
+    /// Adds a reply that is already known.
     pub(crate) fn push_ready(&mut self, bytes: &[u8]) {
         let (start, len) = self.append(bytes);
         self.slots.push_back(Slot {
@@ -451,7 +451,7 @@ impl Queue {
         });
     }
 
-    /// Adds a reply that is known already and that `write` writes.
+    /// Adds a reply that is already known, written by `write`.
     pub(crate) fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.push_written(Slot::new(Command::Get, Kind::Whole), |heap| {
             write(heap);
@@ -459,7 +459,7 @@ impl Queue {
         });
     }
 
-    /// Adds the reply to `slot`, which `write` writes; it says whether that is an error.
+    /// Adds the reply to `slot`, written by `write`, which returns whether it is an error.
     pub(crate) fn push_written(&mut self, slot: Slot, write: impl FnOnce(&mut Vec<u8>) -> bool) {
         let start = self.heap.len();
         let is_error = write(&mut self.heap);
@@ -479,11 +479,11 @@ impl Queue {
         (to_u32(start), to_u32(bytes.len()))
     }
 
-    /// Sends what is ready at the front: large replies from where they lie, small ones together.
-    /// False when the output is full.
+    /// Sends ready replies at the front: large ones without a copy, small ones together. Returns
+    /// false if the output is full.
     fn drain(&mut self, output: &mut Output<'_>) -> bool {
         if self.is_broken {
-            // What follows a lost reply would be taken for it.
+            // The client would take the next reply for the lost one.
             return false;
         }
         while let Some(slot) = self.slots.front()
@@ -498,7 +498,7 @@ impl Queue {
                 }
                 Kind::Key => reply,
                 Kind::OnlyKey | Kind::Whole => {
-                    // The error of a line that was refused later goes before those of its keys.
+                    // The error of a line that was refused later precedes those of its keys.
                     self.line_error = None;
                     reply
                 }
@@ -527,7 +527,7 @@ impl Queue {
         true
     }
 
-    /// Gives back what is kept for the next requests, if there are none now.
+    /// Frees memory kept for further requests, if there are none now.
     #[cold]
     fn give_back_kept(&mut self) {
         if self.slots.is_empty() {

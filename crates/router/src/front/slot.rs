@@ -1,15 +1,15 @@
-//! A slot of the reply queue: which reply a request is owed, and in which form.
+//! A slot of the reply queue: the kind and form of the reply owed to a request.
 
 use upstream::Command;
 
-/// What one slot is owed.
+/// The kind of reply owed to a slot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// The end of a retrieval line: END, or the error of one of its keys.
     End,
     /// A key of a retrieval line.
     Key,
-    /// The one key of a retrieval line, and its end.
+    /// The only key of a retrieval line, and its end.
     OnlyKey,
     /// A whole reply.
     Whole,
@@ -24,13 +24,12 @@ pub(crate) struct Slot {
     pub(crate) is_mute: bool,
     /// The client asked for no commonplace reply (meta `q`).
     pub(crate) is_quiet: bool,
-    /// The client wrote the key in base64, and reads it so.
+    /// The client uses base64 for the key.
     pub(super) is_base64: bool,
     pub(super) is_ready: bool,
     /// The reply is an error.
     pub(super) is_error: bool,
-    /// Once ready, the reply in the heap; before that, the key as the client wrote it, if that is
-    /// not what servers see.
+    /// Once ready, the reply in the heap; before that, the client's key, if servers see another.
     pub(super) start: u32,
     pub(super) len: u32,
     /// Bytes of the request's value, until it is answered.
@@ -39,7 +38,7 @@ pub(crate) struct Slot {
     pub(crate) packet: Option<Packet>,
 }
 
-/// What a packet's reply repeats, and which reply it is.
+/// The parts of a request that the reply packet repeats, and the kind of the reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Packet {
     pub(crate) opcode: u8,
@@ -50,7 +49,7 @@ pub(crate) struct Packet {
 /// Kinds of replies of the binary protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Want {
-    /// add: what is there already is an error of its own.
+    /// add: an existing item is a separate error.
     Add,
     /// append, prepend
     Concat,
@@ -60,7 +59,7 @@ pub(crate) enum Want {
     GetWithKey,
     /// increment, decrement
     Number,
-    /// Done, or not.
+    /// Done or not done.
     Other,
     /// set, replace
     Store,
@@ -80,32 +79,32 @@ impl Slot {
         Self { packet: Some(packet), ..self }
     }
 
-    /// The reply repeats the key, even if nothing was found.
+    /// Returns true if the reply repeats the key, even after a miss.
     pub(crate) const fn wants_key(&self) -> bool {
         matches!(self.packet, Some(Packet { want: Want::GetWithKey, .. }))
     }
 
-    /// The client wrote noreply, if `is_mute`.
+    /// Marks that the client wrote noreply, if `is_mute`.
     pub(crate) const fn mute(self, is_mute: bool) -> Self {
         Self { is_mute, ..self }
     }
 
-    /// The request has a value of this many bytes.
+    /// Sets the number of bytes of the request's value.
     pub(crate) const fn asking(self, asked_bytes: u32) -> Self {
         Self { asked_bytes, ..self }
     }
 
-    /// The client wrote the key in base64, if `is_base64`.
+    /// Marks that the client wrote the key in base64, if `is_base64`.
     pub(crate) const fn base64(self, is_base64: bool) -> Self {
         Self { is_base64, ..self }
     }
 
-    /// The client wrote `q`, if `is_quiet`.
+    /// Marks that the client wrote `q`, if `is_quiet`.
     pub(crate) const fn quiet(self, is_quiet: bool) -> Self {
         Self { is_quiet, ..self }
     }
 
-    /// Owed the reply to `op`.
+    /// A slot for the reply to `op`.
     pub(crate) const fn new(op: Command, kind: Kind) -> Self {
         Self {
             op,

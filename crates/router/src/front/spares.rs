@@ -1,28 +1,28 @@
-//! Memory for replies that no connection needs at the moment.
+//! Memory for replies that no connection currently needs.
 //!
-//! A connection that has nothing to send keeps little or nothing, since most connections are idle.
-//! Where it needs more, it takes it from here, and gives it back when all has left. So the replies
-//! of many connections, one after the other, are written to the same few buffers, and a busy worker
-//! does not ask the system for memory. What is kept here is bounded for each worker (two
-//! megabytes), so it is in nobody's account.
+//! A connection with nothing to send keeps little or no memory, since most connections are idle. It
+//! takes more from here when needed, and returns it when all has left. So the replies of many
+//! successive connections are written to the same few buffers, and a busy worker does not request
+//! memory from the system. The kept memory is limited for each worker (two megabytes), so no
+//! client's account includes it.
 
 use std::collections::VecDeque;
 
 use super::slot::Slot;
 
-/// Buffers, and lists of slots, that are kept.
+/// Maximum number of kept buffers, and of kept lists of slots.
 const KEPT_MAX: usize = 32;
 
-/// The largest that is kept of either, in bytes.
+/// The maximum size of either, in bytes.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 
-/// The smallest buffer that is kept, in bytes.
+/// The minimum size of a kept buffer, in bytes.
 const KEPT_BYTES_MIN: usize = 4096;
 
-/// Beyond this, a buffer grows by what is needed and an eighth, not by doubling.
+/// Beyond this size, a buffer grows by the needed bytes and an eighth, not by doubling.
 const DOUBLING_BYTES: usize = 256 * 1024;
 
-/// One worker's. The two lists have room for all that they may hold, so keeping something needs no
+/// One worker's spares. The two lists have their full capacity, so keeping a buffer needs no
 /// memory.
 #[derive(Debug)]
 pub(super) struct Spares {
@@ -37,7 +37,7 @@ impl Default for Spares {
 }
 
 impl Spares {
-    /// Makes room for `needed` bytes more in `heap`. False when there is no memory.
+    /// Makes room for `needed` more bytes in `heap`. Returns false without memory.
     #[inline(never)]
     pub(super) fn grow(&mut self, heap: &mut Vec<u8>, needed: usize) -> bool {
         let wanted = heap.len() + needed;
@@ -52,7 +52,7 @@ impl Spares {
         heap.try_reserve_exact(needed + wanted / 8).is_ok()
     }
 
-    /// Takes a buffer whose content nobody needs.
+    /// Keeps a buffer whose content is no longer needed.
     pub(super) fn keep_heap(&mut self, mut heap: Vec<u8>) {
         let is_useful = (KEPT_BYTES_MIN..=KEPT_BYTES_MAX).contains(&heap.capacity());
         if is_useful && self.heaps.len() < KEPT_MAX {
@@ -61,13 +61,13 @@ impl Spares {
         }
     }
 
-    /// A list without slots.
+    /// Returns a list without slots.
     #[inline(never)]
     pub(super) fn slots(&mut self) -> VecDeque<Slot> {
         self.slots.pop().unwrap_or_default()
     }
 
-    /// Takes a list without slots.
+    /// Keeps a list without slots.
     pub(super) fn keep_slots(&mut self, slots: VecDeque<Slot>) {
         debug_assert!(slots.is_empty(), "somebody is owed a reply");
         let bytes = slots.capacity() * size_of::<Slot>();
@@ -76,7 +76,7 @@ impl Spares {
         }
     }
 
-    /// Gives everything back.
+    /// Frees everything.
     #[cold]
     pub(super) fn clear(&mut self) {
         self.heaps.clear();

@@ -1,6 +1,5 @@
-//! Requests with a data block. Servers are asked only when the whole of it is here and ends as it
-//! should: a request that is cut short would take the connection of everybody who shares it out of
-//! step.
+//! Requests with a data block. They are sent only when the whole block is here and ends correctly,
+//! because a truncated request would put a shared connection out of step.
 
 use net::{Flow, Input};
 use proto::reply::CRLF;
@@ -11,13 +10,13 @@ use upstream::{Command, Request};
 use super::slot::{Kind, Slot};
 use super::{Front, Session, Step};
 
-/// The longest value that is passed on, in bytes; what a server takes is often less.
+/// The maximum length of a passed value, in bytes; servers often accept less.
 pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of the longest request that waits for its end in the connection's input.
+/// Maximum bytes of a request that waits for its end in the connection's input.
 const SMALL_BYTES: usize = 16 * 1024;
 
-/// A request whose data block is not whole yet: its bytes, as they come.
+/// A request with an incomplete data block: its bytes so far.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     bytes: Vec<u8>,
@@ -25,8 +24,8 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    /// Makes room for bytes that have come: a length that is announced is not yet one that comes.
-    /// False when there is no memory.
+    /// Makes room for received bytes, because an announced length may never arrive. Returns false
+    /// without memory.
     fn reserve(&mut self, count: usize) -> bool {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
         let wanted = count.max(len).min(self.total - len);
@@ -54,27 +53,27 @@ pub(crate) fn request<'a>(store: &Store<'a>, value: &'a [u8]) -> Request<'a> {
     }
 }
 
-/// What there is of a data block.
+/// The state of a data block.
 pub(super) enum Block<'i> {
-    /// It is not to be had; the client is to be told.
+    /// It is refused; the client gets an error.
     Refused(Refused),
-    /// More is to come.
+    /// Some of it is outstanding.
     Wait,
     /// All of it.
     Whole(&'i [u8]),
 }
 
-/// Why a data block is not taken.
+/// The reason why a data block is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refused {
-    /// It does not end as it should.
+    /// It does not end correctly.
     BadEnd,
-    /// It is longer than anything here.
+    /// It is longer than the limit.
     TooLarge,
 }
 
 impl Refused {
-    /// For clients that speak text.
+    /// The error line for text clients.
     pub(super) const fn line(self) -> &'static [u8] {
         match self {
             Self::BadEnd => reply::BAD_DATA_CHUNK,
@@ -84,8 +83,8 @@ impl Refused {
 }
 
 impl Front {
-    /// The data block of `len` bytes, and `end`, behind a head of `consumed`. What comes next is
-    /// arranged.
+    /// The data block of `len` bytes, and `end`, after a head of `consumed`. It also prepares the
+    /// next step.
     pub(super) fn block<'i>(
         &mut self,
         session: &mut Session,
@@ -105,7 +104,7 @@ impl Front {
         if let Some(block) = bytes.get(consumed..total) {
             input.consume(total);
             let Some(value) = block.strip_suffix(end) else {
-                // Where the next request begins is not known.
+                // The start of the next request is unknown.
                 session.closes = true;
                 return Block::Refused(Refused::BadEnd);
             };
@@ -121,14 +120,14 @@ impl Front {
         Block::Wait
     }
 
-    /// Takes what has come of a data block; when it is whole, the request is read from the
-    /// beginning.
+    /// Takes the received part of a data block. When it is complete, the request is read from the
+    /// start.
     pub(super) fn receive(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         let Some(mut receiving) = session.receiving.take() else { return Step::Next };
         let missing = receiving.total - receiving.bytes.len();
         let taken = input.bytes().get(..missing).unwrap_or_else(|| input.bytes());
         if !receiving.reserve(taken.len()) {
-            // The rest of it is no request.
+            // The rest of it is not a request.
             session.closes = true;
             return Step::Stop(Flow::CloseNow);
         }
@@ -145,7 +144,7 @@ impl Front {
         self.read(session, &mut whole)
     }
 
-    /// set and its kin.
+    /// set and similar commands.
     pub(super) fn store(
         &mut self,
         session: &mut Session,

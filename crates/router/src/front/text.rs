@@ -11,14 +11,14 @@ use super::slot::{Kind, Slot};
 use super::store::Block;
 use super::{Front, Session, Step, compressed, format};
 
-/// What keys that ask this program, and no server, begin with.
+/// The prefix of keys that this program answers without a server.
 pub(crate) const ADMIN_PREFIX: &[u8] = b"__mcrouter__.";
 
 impl Front {
     /// Reads one command.
     #[inline(always)]
     pub(super) fn command(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
-        // Most are gets, of clients that need no login.
+        // Most are gets, of clients without a login.
         if session.client_login.is_none()
             && let Some((line, consumed)) = text::retrieval(input.bytes())
         {
@@ -147,7 +147,7 @@ impl Front {
         Step::Next
     }
 
-    /// A flush, which goes to every server, if the operator lets it.
+    /// A flush, which goes to every server, if the operator allows it.
     fn flush(&mut self, queue: u32, is_mute: bool, request: &Request<'_>) {
         if !self.shared.options.enable_flush_cmd {
             self.tell(queue, is_mute, b"SERVER_ERROR Command disabled\r\n");
@@ -158,7 +158,7 @@ impl Front {
         self.core.submit_to_all(request, ticket);
     }
 
-    /// The answer to Amazon's question for servers, where it is answered.
+    /// The answer to Amazon's request for the servers, if it is enabled.
     #[cold]
     fn cluster(&self, line: &[u8]) -> Option<Vec<u8>> {
         if line.trim_ascii() != b"config get cluster" {
@@ -176,14 +176,14 @@ impl Front {
         }
     }
 
-    /// A command of one line and one reply.
+    /// A command of one line with one reply.
     fn ask(&mut self, session: &Session, is_mute: bool, request: &Request<'_>) {
         let slot = Slot::new(request.op, Kind::Whole).mute(is_mute);
         let Session { client, listener, .. } = *session;
         self.submit(session.queue, slot, &Request { client, listener, ..*request });
     }
 
-    /// A retrieval line. One whole line of one key, which most are, is one slot.
+    /// A retrieval line. A complete line with one key, the most frequent kind, is one slot.
     #[inline]
     fn retrieve(&mut self, session: &mut Session, line: GetLine, input: &mut Input<'_>) -> Step {
         let bytes = input.bytes();
@@ -222,8 +222,8 @@ impl Front {
                         && client.forbids_key(&line, key)
                     {
                         self.count_denied();
-                        // As after a key that is too long: what was found stays, the rest of the
-                        // line goes.
+                        // As after a key that is too long: earlier hits stay, the rest of the line
+                        // is dropped.
                         line.refuse_rest(Error::Permission);
                         continue;
                     }
@@ -271,7 +271,7 @@ impl Front {
         });
     }
 
-    /// A meta command: passed on with its words, but for `q`, which is this program's to follow.
+    /// A meta command: passed on with its words, except `q`, which this program applies.
     fn meta(
         &mut self,
         session: &mut Session,
@@ -334,7 +334,7 @@ impl Front {
     }
 }
 
-/// What a retrieval line asks of each of its keys.
+/// The command for each key of a retrieval line.
 #[inline]
 const fn retrieval(line: &GetLine) -> Command {
     match (line.exptime, line.with_cas) {
@@ -347,13 +347,13 @@ const fn retrieval(line: &GetLine) -> Command {
     }
 }
 
-/// What servers are asked: no open server knows `metaget`, and all that speak meta know `me`.
+/// The command for servers: no open server knows `metaget`, but all that speak meta know `me`.
 #[inline]
 const fn asked(op: Command) -> Command {
     if matches!(op, Command::MetaInfo) { Command::MetaDebug } else { op }
 }
 
-/// The words but for those with these letters, which are this program's to follow.
+/// The words without those with these letters, which this program applies.
 fn without(letters: &[u8], flags: Words<'_>, words: &mut Vec<u8>) {
     words.clear();
     for word in flags.filter(|word| !word.first().is_some_and(|first| letters.contains(first))) {

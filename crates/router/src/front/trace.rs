@@ -1,9 +1,9 @@
-//! Traced requests: one in N, and those before which a client announces its trace.
+//! Traced requests: one in N, and those whose client announces a trace before them.
 //!
-//! A request that is traced has a span here, from its arrival to its reply, and causes one for each
-//! server that it asks (`upstream`). A client announces a trace by `mn traceparent <context>`; it
-//! is that of the command that follows, of all keys of it. The announced trace decides: one that is
-//! not sampled has no spans, whatever the rate here.
+//! A traced request has a span here, from its arrival to its reply, and causes one for each server
+//! that it reaches (`upstream`). A client announces a trace by `mn traceparent <context>`; it
+//! applies to the next command, with all its keys. The announced trace decides: if it is not
+//! sampled, it has no spans, whatever the rate here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{Front, Session, Step};
 pub(super) struct Tracer {
     spans: Option<Arc<Spans>>,
     sampler: Sampler,
-    /// What the client announced for the request that is being read.
+    /// The client's announcement for the request that is being read.
     parent: Option<Context>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Tracer {
 pub(super) struct Open(HashMap<Ticket, (Command, OpenSpan)>);
 
 impl Open {
-    /// The request is answered.
+    /// Ends the span of an answered request.
     #[inline]
     pub(super) fn answered(&mut self, ticket: Ticket, outcome: Outcome) {
         if !self.0.is_empty() {
@@ -48,25 +48,25 @@ impl Open {
 }
 
 impl Tracer {
-    /// Traces one request in `one_in`, none of its own accord where that is 0. Without `spans` none
-    /// at all.
+    /// Traces one request in `one_in`, or only announced ones if that is 0. Without `spans`, it
+    /// traces none.
     pub(super) fn new(spans: Option<Arc<Spans>>, one_in: u32) -> Self {
         let one_in = if spans.is_some() { one_in } else { 0 };
         Self { spans, sampler: Sampler::new(one_in), parent: None }
     }
 
-    /// Contexts that clients announce are taken.
+    /// Returns true if clients' contexts are accepted.
     pub(super) const fn takes_contexts(&self) -> bool {
         self.spans.is_some()
     }
 
-    /// Counts a request. True if it is traced.
+    /// Counts a request. Returns true if it is traced.
     #[inline]
     pub(super) fn is_due(&mut self) -> bool {
         self.sampler.is_due()
     }
 
-    /// From here on the requests belong to this trace. Returns the sampler that chose before.
+    /// Assigns the next requests to this trace. Returns the previous sampler.
     fn follow(&mut self, context: Context) -> Sampler {
         self.parent = Some(context);
         std::mem::replace(&mut self.sampler, Sampler::new(u32::from(context.is_sampled)))
@@ -74,7 +74,7 @@ impl Tracer {
 }
 
 impl Front {
-    /// Takes a context that `mn` announces with these words.
+    /// Accepts a context that `mn` announces with these words.
     pub(super) fn announce(&self, session: &mut Session, words: Words<'_>) {
         let announced = meta::announced_context(words).filter(|_| self.tracer.takes_contexts());
         if let Some(context) = announced.and_then(Context::parse) {
@@ -82,7 +82,7 @@ impl Front {
         }
     }
 
-    /// Takes a step in the trace that the client has announced, which ends with its command.
+    /// Takes a step in the client's announced trace, which ends with its command.
     #[cold]
     pub(super) fn step_in_trace(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
         let Some(context) = session.trace.take() else { return self.step_once(session, input) };
@@ -98,7 +98,7 @@ impl Front {
         step
     }
 
-    /// Submits a request that is traced.
+    /// Submits a traced request.
     #[cold]
     pub(super) fn submit_traced(&mut self, request: &Request<'_>, ticket: Ticket) {
         let Some(spans) = &self.tracer.spans else { return self.ask_core(request, ticket) };

@@ -1,14 +1,14 @@
-//! `watch`: connections that are told, live, what the servers are asked.
+//! `watch`: connections that receive the requests to servers live.
 //!
-//! A line for each request that a server was asked, at memcached's `proxyreqs`:
+//! A line for each request to a server, in the form of memcached's `proxyreqs`:
 //!
 //! ```text
 //!     ts=1795279800.123456 gid=7 type=proxy_req elapsed=172 be=10.0.0.1:11211 pool=A cmd=get
 //!     key=user%3A17 status=found size=64 one_in=8
 //! ```
 //!
-//! A worker tells some [`PER_SECOND`] a second, chosen by chance, and says for how many each
-//! stands. While nobody watches, an answer costs one look at a flag.
+//! A worker reports about [`PER_SECOND`] requests per second, chosen at random, and the number of
+//! requests that each represents. Without watchers, an answer costs one check of a flag.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use watch::hub::{Events, Watchers};
 
 use super::{Front, Session};
 
-/// Lines that a worker tells in a second, about.
+/// Approximate number of lines that a worker reports per second.
 const PER_SECOND: u32 = 2000;
 
-/// The time after which the share of reported requests is chosen anew.
+/// The interval after which the share of reported requests is adjusted.
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// One worker's side.
@@ -40,7 +40,7 @@ impl Reporter {
         Self { watchers: Arc::clone(watchers), is_watched: false, sampler: Sampler::new() }
     }
 
-    /// A turn begins. Whether somebody watches, if that has changed.
+    /// Starts a turn. Returns whether there are watchers, if that has changed.
     pub(super) fn turn(&mut self, now: Instant) -> Option<bool> {
         let is_watched = self.watchers.watched().meets(Events::PROXY_REQUESTS);
         if is_watched {
@@ -50,7 +50,7 @@ impl Reporter {
         (is_watched != was_watched).then_some(is_watched)
     }
 
-    /// A server was asked, and this came of it.
+    /// Reports a request to a server and its result.
     #[cold]
     pub(super) fn exchanged(&mut self, exchange: &Exchange<'_>, reply: &Reply<'_>) {
         let Some(one_in) = self.sampler.take() else { return };
@@ -70,7 +70,7 @@ impl Reporter {
     }
 }
 
-/// What came of it, in one word.
+/// The result in one word.
 const fn status(op: Command, outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Deleted => "deleted",
@@ -96,7 +96,7 @@ const fn status(op: Command, outcome: Outcome) -> &'static str {
     }
 }
 
-/// Chooses the requests to report, one in `one_in`: about [`PER_SECOND`] a second at the rate of
+/// Chooses the requests to report, one in `one_in`: about [`PER_SECOND`] per second at the rate of
 /// the last window.
 #[derive(Debug)]
 struct Sampler {
@@ -104,7 +104,7 @@ struct Sampler {
     began: Option<Instant>,
     /// Requests in this window.
     seen: u32,
-    /// xorshift32, in four bytes of the worker's own: it only spreads the samples.
+    /// xorshift32, in four bytes of the worker: it only spreads the samples.
     random: u32,
 }
 
@@ -124,7 +124,7 @@ impl Sampler {
         }
     }
 
-    /// The number of requests that this one stands for; `None` if it is not reported.
+    /// The number of requests that this one represents; `None` if it is not reported.
     fn take(&mut self) -> Option<u32> {
         self.seen = self.seen.saturating_add(1);
         self.random ^= self.random << 13;
@@ -135,7 +135,7 @@ impl Sampler {
 }
 
 impl Front {
-    /// `watch`, from a connection that has asked for these events.
+    /// `watch`, from a connection that has requested these events.
     pub(super) fn watch(&mut self, session: &mut Session, events: Events, output: &Output<'_>) {
         session.watching = self.shared.watchers.add(events, output.waker()).map(Box::new);
         let answer = match session.watching {
@@ -146,7 +146,7 @@ impl Front {
     }
 }
 
-/// Passes lines on. What a watcher sends is not listened to.
+/// Passes lines on. A watcher's input is ignored.
 pub(super) fn go_on(
     watching: &watch::hub::Watching,
     input: &mut Input<'_>,
@@ -175,7 +175,7 @@ mod tests {
             let told: Vec<u32> = (0..per_window).filter_map(|_| sampler.take()).collect();
             let stand_for: u32 = told.iter().sum();
             if window > 0 {
-                // Always the same numbers: no chance is involved.
+                // Always the same numbers: nothing is random.
                 assert!(told.len().abs_diff(PER_SECOND as usize / 10) < 60, "{}", told.len());
                 assert!(stand_for.abs_diff(per_window) < per_window / 3, "{stand_for}");
             }

@@ -1,4 +1,4 @@
-//! Requests by command: of clients, towards servers, and those that failed.
+//! Requests by command: of clients, to servers, and failed ones.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::{Kind, Lines, Numbers};
 #[derive(Clone, Copy, Debug, Default)]
 struct OfCommand {
     asked: u64,
-    /// To first choices.
+    /// Requests to first choices.
     out: u64,
-    /// Those and the others: failovers, shadows.
+    /// All requests, including failovers and shadows.
     out_all: u64,
     local_errors: u64,
     remote_errors: u64,
 }
 
-/// By mcrouter's name of the command; meta commands count as the classic ones that they are like.
+/// By mcrouter's name of the command; meta commands count as the equivalent classic ones.
 fn by_name(of: &Snapshot) -> BTreeMap<String, OfCommand> {
     let mut sums: BTreeMap<String, OfCommand> = BTreeMap::new();
     for op in Command::ALL {

@@ -19,7 +19,7 @@ use crate::options::{Options, Validate};
 use crate::shared::Shared;
 use crate::stats::mean;
 
-/// What comes of the requests to pools, by their names.
+/// The results of requests to pools, by pool name.
 pub(crate) type Counted = BTreeMap<String, Arc<PoolCounts>>;
 
 /// The reason why the files cannot be written.
@@ -40,24 +40,24 @@ enum Fault {
     NoList,
 }
 
-/// Where they go, and what they hold besides `stats ods`.
+/// The place of the files, and their content in addition to `stats ods`.
 #[derive(Debug)]
 pub(crate) struct Files {
     folder: PathBuf,
-    /// What their names, and the names in them, begin with.
+    /// The prefix of their names, and of the names in them.
     prefix: String,
-    /// Pools of which they tell.
+    /// The pools in them.
     pools: Counted,
 }
 
 impl Files {
-    /// As the options say; `None` if they do not. The folder is made.
+    /// According to the options; `None` if they name none. It makes the folder.
     ///
     /// # Errors
     ///
-    /// What cannot be made or read.
+    /// The folder or file that cannot be made or read.
     pub(crate) fn open(options: &Options) -> Result<Option<Self>, FilesError> {
-        // Whoever has a configuration checked wants no files.
+        // A check of the configuration writes no files.
         let is_wanted = options.validate_config != Some(Validate::Exit)
             && !options.test_mode
             && options.stats_logging_interval > 0;
@@ -74,16 +74,16 @@ impl Files {
         Ok(Some(Self { folder, prefix, pools: pools.unwrap_or_default() }))
     }
 
-    /// The pools of which they tell.
+    /// The pools in the files.
     pub(crate) const fn pools(&self) -> &Counted {
         &self.pools
     }
 
-    /// Writes them anew.
+    /// Writes the files again.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub(crate) fn write(&self, shared: &Shared) -> io::Result<()> {
         self.put("startup_options", &pretty(startup_options(&shared.options)))?;
         self.put("config_sources_info", &shared.current().info.sources)?;
@@ -97,7 +97,7 @@ impl Files {
         self.put("stats", &pretty(numbers.chain(pools).collect()))
     }
 
-    /// Readers see a file whole, or as it was.
+    /// Replaces a file atomically: readers see the whole new one, or the old one.
     fn put(&self, name: &str, text: &str) -> io::Result<()> {
         let path = self.folder.join(format!("{}.{name}", self.prefix));
         put(&path, &format!("{text}\n"), Readers::All)

@@ -1,10 +1,10 @@
 //! memcached's names, for programs that read the statistics of any server: memcached_exporter,
 //! client libraries, memcached-tool.
 //!
-//! mcrouter refuses `stats settings`, `items` and `slabs`, and the exporter takes a server that
-//! refuses one for dead. `cmd_set` of mcrouter's `stats` is a rate, memcached's is a count; so the
-//! counts of that kind stand in `stats slabs`, which the exporter reads behind `stats` and into the
-//! same table (gomemcache's `statsFromAddr`, which it is built on).
+//! mcrouter refuses `stats settings`, `items` and `slabs`, and the exporter considers a server that
+//! refuses one to be down. `cmd_set` of mcrouter's `stats` is a rate, but memcached's is a count.
+//! So such counts are in `stats slabs`, which the exporter reads after `stats` and into the same
+//! table (gomemcache's `statsFromAddr`, on which it is built).
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use upstream::{Command, Count, Event, Snapshot};
 use super::{Kind, Lines};
 use crate::shared::Shared;
 
-/// memcached's names of commands that find an item or do not, and the commands.
+/// memcached's names of commands with hits and misses, and the commands.
 const COMMANDS: [(&str, &[Command]); 6] = [
     ("get", &[Command::Get, Command::Gets, Command::LeaseGet, Command::MetaGet]),
     ("delete", &[Command::Delete, Command::MetaDelete]),
@@ -24,7 +24,7 @@ const COMMANDS: [(&str, &[Command]); 6] = [
     ("touch", &[Command::Touch, Command::Gat, Command::Gats]),
 ];
 
-/// Commands that memcached counts as `cmd_set`; `cas` is one of them.
+/// Commands that memcached counts as `cmd_set`, including `cas`.
 const STORES: [Command; 8] = [
     Command::Add,
     Command::Append,
@@ -40,7 +40,7 @@ fn sum(of: &Snapshot, commands: &[Command], what: fn(Command) -> Count) -> u64 {
     commands.iter().map(|command| of.get(what(*command))).sum()
 }
 
-/// Lines of `stats` whose names mcrouter gives no other meaning.
+/// Lines of `stats` whose names have no other meaning in mcrouter.
 pub(super) fn lines(lines: &mut Lines, connections: &net::Stats, traffic: &Snapshot) {
     for (name, value) in [
         ("curr_connections", connections.curr_connections),
@@ -65,7 +65,7 @@ fn number(out: &mut Vec<u8>, name: &str, value: u64) {
     write_stat(out, name.as_bytes(), value.to_string().as_bytes());
 }
 
-/// The lines of `stats slabs`: no class, and the counts of the module's header.
+/// The lines of `stats slabs`: no class, only the counts of the module's header.
 pub(super) fn slabs(out: &mut Vec<u8>, traffic: &Snapshot) {
     let asked = |commands: &[Command]| sum(traffic, commands, Count::Asked);
     let [get, .., touch] = COMMANDS;
@@ -81,7 +81,7 @@ pub(super) fn slabs(out: &mut Vec<u8>, traffic: &Snapshot) {
     }
 }
 
-/// The lines of `stats settings` that a proxy has.
+/// The lines of `stats settings` for a proxy.
 pub(super) fn settings(out: &mut Vec<u8>, shared: &Shared) {
     let options = &shared.options;
     let port = shared.control.get().and_then(|control| control.tcp_addresses().next());

@@ -1,7 +1,7 @@
 //! `stats` and its kinds, by mcrouter's names.
 //!
-//! A name that mcrouter has and this program cannot say truly is left out; docs/router.md has the
-//! list. Names of memcached's stand beside them.
+//! Names of mcrouter's that this program cannot report truthfully are left out; docs/router.md has
+//! the list. It adds some of memcached's names.
 
 mod commands;
 pub(crate) mod files;
@@ -19,16 +19,16 @@ use upstream::{Count, Event, Failure, Protocol, Report, Snapshot, State};
 use crate::history::Moment;
 use crate::shared::{Names, Shared, unix_secs};
 
-/// Which of the kinds of `stats` has a line. `stats`, `all` and `detailed` have every line.
+/// The kind of `stats` to which a line belongs. `stats`, `all` and `detailed` have every line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     /// `count`: since the start.
     Count,
     /// `cmd-error`
     Error,
-    /// `ods`: what mcrouter hands to systems that watch.
+    /// `ods`: mcrouter's values for monitoring systems.
     Ods,
-    /// No other: text, and what mcrouter does not have.
+    /// No other: text, and values that mcrouter lacks.
     Own,
 }
 
@@ -41,7 +41,7 @@ impl Lines {
         self.0.push((kind, name.into(), value.to_string()));
     }
 
-    /// Fractions have at most six digits behind the point, and none where they are whole.
+    /// Fractions have at most six decimals, and none if they are whole.
     fn put_fraction(&mut self, kind: Kind, name: impl Into<String>, value: f64) {
         self.put(kind, name, (value * 1e6).round() / 1e6);
     }
@@ -52,14 +52,14 @@ impl Lines {
         }
     }
 
-    /// Names and values of what mcrouter hands on.
+    /// Names and values of kind `ods`.
     fn ods(&self) -> impl Iterator<Item = (&str, &str)> {
         let lines = self.0.iter().filter(|(kind, ..)| *kind == Kind::Ods);
         lines.map(|(_, name, value)| (name.as_str(), value.as_str()))
     }
 }
 
-/// What is counted now, and what of it fell into the window.
+/// The current counts, and their increase in the window.
 struct Numbers {
     now: Moment,
     then: Moment,
@@ -68,18 +68,18 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// So often a second, in the window.
+    /// The rate per second in the window.
     fn rate(&self, count: u64) -> f64 {
         count as f64 / self.secs
     }
 
-    /// A total of servers since the window began; less than nothing where servers went.
+    /// The increase of a total of servers in the window; negative after the removal of servers.
     fn fresh(&self, field: fn(&upstream::Totals) -> u64) -> u64 {
         field(&self.now.totals).saturating_sub(field(&self.then.totals))
     }
 }
 
-/// A mean, or 0 of nothing.
+/// A mean, or 0 without values.
 fn mean(sum: u64, count: u64) -> f64 {
     if count == 0 { 0.0 } else { sum as f64 / count as f64 }
 }
@@ -93,7 +93,7 @@ impl Shared {
             b"count" => self.lines().write(&mut out, |kind| kind == Kind::Count),
             b"ods" => self.lines().write(&mut out, |kind| kind == Kind::Ods),
             b"cmd-error" => self.lines().write(&mut out, |kind| kind == Kind::Error),
-            // What programs that mcrouter is built into add.
+            // For the additions of programs that embed mcrouter.
             b"external" => {}
             b"servers" => self.servers(&mut out),
             b"suspect_servers" => self.suspects(&mut out),
@@ -111,7 +111,7 @@ impl Shared {
         out
     }
 
-    /// Every line but those of servers.
+    /// Every line except those of servers.
     fn lines(&self) -> Lines {
         let mut lines = Lines::default();
         let now = Moment::of(&self.registry);
@@ -133,7 +133,7 @@ impl Shared {
         lines
     }
 
-    /// Quantiles of the last minutes, beside the means of [`destinations`].
+    /// Quantiles of the last minutes, in addition to the means of [`destinations`].
     fn durations(&self, lines: &mut Lines) {
         for (quantile, name) in QUANTILES {
             if let Some(us) = self.recent.quantile_us(quantile) {
@@ -219,7 +219,7 @@ impl Shared {
         lines.put(Kind::Own, "config_generation", current.generation);
     }
 
-    /// What became of failed deletes; those with `request` and `rate` are mcrouter's names.
+    /// Results of failed deletes; names with `request` and `rate` are mcrouter's.
     fn asynclog(&self, lines: &mut Lines, numbers: &Numbers) {
         let counts = self.deletes.get().map(routes::Deletes::counts).unwrap_or_default();
         lines.put(Kind::Ods, "asynclog_requests", counts.kept);
@@ -244,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// One line a server that is knocked out.
+    /// One line per knocked-out server.
     fn suspects(&self, out: &mut Vec<u8>) {
         let names = self.current().names;
         for report in self.registry.report().iter().filter(|report| is_tko(report.state)) {
@@ -253,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// One line a server.
+    /// One line per server.
     fn servers(&self, out: &mut Vec<u8>) {
         let names = self.current().names;
         for report in self.registry.report() {
@@ -295,7 +295,7 @@ impl Shared {
     }
 }
 
-/// A server as mcrouter names it: `host:port:protocol:security:compression-timeout`.
+/// A server in mcrouter's form: `host:port:protocol:security:compression-timeout`.
 fn server_name(report: &Report, names: &Names) -> String {
     let (name, timeout) = (short_name(report, names), report.timeout);
     let protocol = match report.protocol {
@@ -306,12 +306,12 @@ fn server_name(report: &Report, names: &Names) -> String {
     format!("{name}:{protocol}:{security}:notcompressed-{}", timeout.as_millis())
 }
 
-/// A server as the configuration writes it; one that it has left, by its address.
+/// A server as written in the configuration; a removed one by its address.
 fn short_name(report: &Report, names: &Names) -> String {
     names.get(&report.address).cloned().unwrap_or_else(|| report.address.to_string())
 }
 
-/// Requests of clients: since the start, and a second.
+/// Requests of clients: since the start, and per second.
 fn requests(lines: &mut Lines, numbers: &Numbers) {
     let counts = |of: &Snapshot| {
         let (replied, errors) = (of.replies(), of.event(Event::RepliedError));
@@ -400,7 +400,7 @@ fn failovers(lines: &mut Lines, numbers: &Numbers) {
     }
 }
 
-/// Who had to wait for an `OutstandingLimitRoute`.
+/// Requests that had to wait for an `OutstandingLimitRoute`.
 fn waiting(lines: &mut Lines, numbers: &Numbers) {
     let gets = [Event::QueuedGets, Event::QueuedGetsAhead, Event::QueuedGetsUs];
     let updates = [Event::QueuedUpdates, Event::QueuedUpdatesAhead, Event::QueuedUpdatesUs];
@@ -413,7 +413,7 @@ fn waiting(lines: &mut Lines, numbers: &Numbers) {
     }
 }
 
-/// How servers are asked.
+/// The traffic to servers.
 fn destinations(lines: &mut Lines, numbers: &Numbers) {
     let totals = &numbers.now.totals;
     lines.put(Kind::Ods, "destination_pending_reqs", totals.unsent);
@@ -443,7 +443,7 @@ const fn is_tko(state: State) -> bool {
     matches!(state, State::SoftTko | State::HardTko)
 }
 
-/// When files and rates are due again.
+/// Returns true if files and rates are due again.
 pub(crate) fn is_due(last: Option<Instant>, period: std::time::Duration) -> bool {
     last.is_none_or(|last| last.elapsed() >= period)
 }

@@ -7,12 +7,12 @@ use nix::sys::time::TimeVal;
 
 use super::{Kind, Lines};
 
-/// What the system does not tell is left out.
+/// Values that the system does not report are left out.
 pub(super) fn lines(lines: &mut Lines) {
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
         let secs = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
         let [user, system] = [Usage::user_time, Usage::system_time].map(|time| secs(time(&usage)));
-        // As memcached has them; memcached_exporter reads seconds and microseconds apart.
+        // In memcached's form; memcached_exporter reads seconds and microseconds separately.
         for (name, secs) in [("rusage_user", user), ("rusage_system", system)] {
             lines.put(Kind::Ods, name, format_args!("{secs:.6}"));
         }

@@ -1,4 +1,4 @@
-//! A proxy in the test's own process.
+//! A proxy in the test's process.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use router::options::{Options, Parser};
 
-/// Requests of text, each with its reply, of a client that finds the cache empty.
+/// Text requests with their replies, for a client that finds the cache empty.
 pub const SESSION: &[(&[u8], &[u8])] = &[
     (b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n"),
     (b"get a\r\n", b"VALUE a 5 3\r\nabc\r\nEND\r\n"),
@@ -40,13 +40,13 @@ pub const SESSION: &[(&[u8], &[u8])] = &[
     (b"flush_all\r\nflush_prefix a\r\n", b"SERVER_ERROR Command disabled\r\nSERVER_ERROR Command disabled\r\n"),
 ];
 
-/// A proxy in a thread of this test, which ends with the test's process, and looks at its files all
-/// the time; an error, if it does not start.
+/// A proxy in a thread of this test, which ends with the test's process, and checks its files
+/// continuously; an error, if it does not start.
 pub fn proxy(more: &[&str]) -> Result<SocketAddr, String> {
     told_proxy(more, |line| println!("{line}"))
 }
 
-/// The same, whose lines for people are told to `tell`.
+/// The same, with its log lines passed to `tell`.
 pub fn told_proxy(
     more: &[&str],
     tell_line: impl Fn(&str) + Send + Sync + 'static,
@@ -75,7 +75,7 @@ pub fn told_proxy(
     hear.recv_timeout(Duration::from_secs(20)).unwrap()
 }
 
-/// One request, and what comes within its reply's first read.
+/// Sends one request, and returns the reply's first read.
 pub fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -85,7 +85,7 @@ pub fn ask(address: SocketAddr, request: &str) -> String {
     String::from_utf8_lossy(&reply[..len]).into_owned()
 }
 
-/// The answer to `stats` with these words, whole.
+/// The whole answer to `stats` with these words.
 pub fn stats(address: SocketAddr, words: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
