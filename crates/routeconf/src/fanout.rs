@@ -1,33 +1,33 @@
-//! A bound of what one request of a client may become.
+//! A limit on the number of requests that one client request may cause.
 //!
-//! A route that asks several children multiplies what they ask. Forty named handles, each of which
-//! asks the one before twice, would make 2^39 requests of one. So a configuration is refused in
-//! which one request could become more than [`REQUESTS_MAX`], or pass through more than
-//! [`DEPTH_MAX`] routes (decision 80).
+//! A route that asks several children multiplies requests. Forty named handles, each of which asks
+//! the previous one twice, would make 2^39 requests of one. So a configuration is refused if one
+//! request could cause more than [`REQUESTS_MAX`], or pass through more than [`DEPTH_MAX`] routes
+//! (decision 80).
 
 use crate::ast::{Config, Entry, Failover, FailoverPolicy, Member, PoolRoute, Route, RouteId};
 use crate::select::children;
 use crate::source::Diagnostic;
 
-/// Requests that one request of a client may become, at most.
+/// Maximum number of requests that one client request may cause.
 pub const REQUESTS_MAX: u64 = 65_536;
 
-/// Routes on the way of a request, at most: each takes some of a worker's stack.
+/// Maximum number of routes on a request's path: each uses some of a worker's stack.
 pub const DEPTH_MAX: u32 = 256;
 
-/// What a request may become behind a route, at most.
+/// The maximum effect of a request behind a route.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     requests: u64,
-    /// Routes on the longest way, this one included.
+    /// Routes on the longest path, including this one.
     depth: u32,
 }
 
-/// The first route behind which a request may become too much; `None` if there is none.
+/// The first route behind which a request may exceed the limits; `None` if there is none.
 pub(crate) fn excess(config: &Config) -> Option<Diagnostic> {
     let mut bounds = Bounds { config, routes: Vec::new(), pools: vec![None; config.pools.len()] };
     for handle in &config.handles {
-        // Children stand before their parents.
+        // Children precede their parents.
         let bound = bounds.of(&handle.route);
         let name = match &handle.name {
             Some(name) => format!("{} '{name}'", handle.route.name()),
@@ -51,15 +51,15 @@ pub(crate) fn excess(config: &Config) -> Option<Diagnostic> {
 
 struct Bounds<'c> {
     config: &'c Config,
-    /// By [`RouteId`], as far as they are known.
+    /// The known bounds, by [`RouteId`].
     routes: Vec<Bound>,
-    /// Requests of the member that makes most, by [`crate::ast::PoolId`].
+    /// The bound of each pool's most expensive member, by [`crate::ast::PoolId`].
     pools: Vec<Option<Bound>>,
 }
 
 impl Bounds<'_> {
     fn at(&self, id: RouteId) -> Bound {
-        // A child has a smaller id than its parents, so it is known.
+        // A child has a smaller id than its parents, so its bound is known.
         self.routes.get(id.index()).copied().unwrap_or(Bound { requests: u64::MAX, depth: 0 })
     }
 
@@ -84,7 +84,7 @@ impl Bounds<'_> {
         let requests = self.requests_of(route, member.map_or(0, |member| member.requests));
         let below = children(route).iter().map(|id| self.at(*id).depth).max().unwrap_or(0);
         let depth = below.max(member.map_or(0, |member| member.depth)) + 1;
-        // What asks nobody answers itself.
+        // A route without requests answers itself.
         Bound { requests: requests.max(1), depth }
     }
 
@@ -118,7 +118,7 @@ impl Bounds<'_> {
             | Route::AllMajority(all)
             | Route::AllSync(all)
             | Route::MissFailover { children: all, .. } => self.sum(all),
-            // The list and the pieces, of which there are as many as the value is long.
+            // The list and the pieces, whose number depends on the value's length.
             Route::BigValue { target, .. } => times(2, self.requests(*target)),
             Route::Destination { .. } => member,
             Route::DevNull | Route::Error { .. } | Route::Null => 1,
@@ -164,16 +164,17 @@ impl Bounds<'_> {
             Route::SlowWarmUp { target, failover_target, .. } => {
                 self.sum([target, failover_target])
             }
-            // The new cluster is asked, and gets a copy.
+            // The new cluster gets the request and a copy.
             Route::Staging { warm, staging } => self.sum([warm, staging, staging]),
-            // The cold cluster is asked, gets a copy, and is asked again if it refuses that.
+            // The cold cluster gets the request and a copy, and the request again if it refuses the
+            // copy.
             Route::WarmUp(warm_up) => {
                 self.sum([&warm_up.warm, &warm_up.cold, &warm_up.cold, &warm_up.cold])
             }
         }
     }
 
-    /// This number of children is asked, one after the other.
+    /// The requests if this number of children is asked in turn.
     fn tries(&self, count: u32, children: &[RouteId]) -> u64 {
         self.sum(children).min(times(u64::from(count), self.max(children)))
     }
@@ -203,7 +204,7 @@ impl Bounds<'_> {
         self.config.pool(pool.pool).members.len() as u64
     }
 
-    /// A key with `*` in its routing prefix goes to all routes whose prefix matches.
+    /// Checks prefixes: a key with `*` in its routing prefix goes to all matching routes.
     fn excess_of_prefixes(&self) -> Option<Diagnostic> {
         self.config.listeners.iter().find_map(|listener| {
             let Entry::Prefixes(prefixes) = &listener.entry else { return None };
@@ -222,7 +223,7 @@ impl Bounds<'_> {
     }
 }
 
-/// `count` times `requests`, and 1 at least: a number that is 0 by mistake stops nothing.
+/// `count` times `requests`, but at least 1: a number that is 0 by mistake stops nothing.
 fn times(count: u64, requests: u64) -> u64 {
     count.max(1).saturating_mul(requests)
 }

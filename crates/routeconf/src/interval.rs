@@ -2,7 +2,7 @@
 
 use statrs::function::beta::inv_beta_reg;
 
-/// The interval that holds the true share with 95 % certainty, `hits` of `draws` being seen.
+/// The interval that contains the true share with 95 % certainty, given `hits` of `draws`.
 pub(crate) fn exact_interval(hits: u32, draws: u32) -> (f64, f64) {
     let (hits, draws) = (f64::from(hits), f64::from(draws.max(1)));
     let quantile = |probability, a, b| inv_beta_reg(a, b, probability);
@@ -15,7 +15,7 @@ pub(crate) fn exact_interval(hits: u32, draws: u32) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// Values of R's `binom.test`, and the ends where the formula is simple.
+    /// Values of R's `binom.test`, and limits with a simple formula.
     #[test]
     fn intervals_are_exact() {
         for (hits, draws, low, high) in [

@@ -1,11 +1,11 @@
 //! Router configurations: text to a typed tree of routes.
 //!
-//! Two languages are read: mcrouter's (JSON with comments, macros, imports, named handles,
+//! It reads two languages: mcrouter's (JSON with comments, macros, imports, named handles,
 //! prefixes), and twemproxy's YAML. Both become one [`ast::Config`]. Every error and every part of
 //! the tree carries file, line and column.
 //!
-//! Reading is total: whatever the text says, it ends in a configuration or in findings, within
-//! limits on size, depth, and the work of macros.
+//! Reading is total: every text yields a configuration or findings, within limits on size, depth,
+//! and the work of macros.
 #![forbid(unsafe_code)]
 
 pub mod ast;

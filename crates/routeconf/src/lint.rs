@@ -1,4 +1,4 @@
-//! Configurations that work, but not as their authors think.
+//! Warnings about configurations that work, but differ from their authors' intentions.
 
 mod lone;
 
@@ -13,7 +13,7 @@ use crate::ast::{
 use crate::select::{by_class, by_operation, children};
 use crate::source::Diagnostic;
 
-/// Warnings about all that should be looked at.
+/// All warnings about the configuration.
 #[must_use]
 pub fn lint(config: &Config) -> Vec<Diagnostic> {
     let mut found = Vec::new();
@@ -43,8 +43,8 @@ fn servers_of(pool: &Pool) -> impl Iterator<Item = &Server> {
     })
 }
 
-/// TLS for the handshake alone is Meta's own; a server that does not know it stays in TLS, as it
-/// does with mcrouter.
+/// TLS only for the handshake is Meta's extension; a server that does not know it stays in TLS, as
+/// with mcrouter.
 fn security(config: &Config, found: &mut Vec<Diagnostic>) {
     for server in config.pools.iter().flat_map(servers_of) {
         if server.security == Security::TlsToPlain {
@@ -154,7 +154,7 @@ fn route(config: &Config, handle: &Handle, found: &mut Vec<Diagnostic>) {
         Route::Failover(failover) => {
             let [normal, others @ ..] = &failover.children[..] else { return };
             let own = servers(config, *normal);
-            // A salted failover means its own servers; a gutter that is the pool itself is a
+            // A salted failover deliberately uses its own servers; a gutter equal to the pool is a
             // mistake.
             let is_pool = |id: &RouteId| matches!(config.handle(*id).route, Route::Pool(_));
             if !own.is_empty() && others.iter().any(|id| is_pool(id) && servers(config, *id) == own)
@@ -219,7 +219,7 @@ fn pools(config: &Config, reached: &BTreeSet<usize>, found: &mut Vec<Diagnostic>
         let mut seen = BTreeMap::new();
         for member in &pool.members {
             let Member::Server(server) = member else { continue };
-            // With `additional_fanout` one text is several places.
+            // With `additional_fanout`, one text is several places.
             let first = seen.insert(server.address.to_string(), server.at);
             if let Some(first) = first.filter(|first| *first != server.at) {
                 let message = format!(
@@ -232,8 +232,8 @@ fn pools(config: &Config, reached: &BTreeSet<usize>, found: &mut Vec<Diagnostic>
     }
 }
 
-/// A route that asks all answers a get with the worst reply: one dead server is a failure of every
-/// get.
+/// A route that asks all children answers a get with the worst reply, so one dead server fails
+/// every get.
 fn all_on_gets(config: &Config, found: &mut Vec<Diagnostic>) {
     for index in reached(config, Some(Command::Get)) {
         let Some(handle) = config.handles.get(index) else { continue };

@@ -12,27 +12,27 @@ use crate::source::{At, Diagnostic, FileSources, Files, Severity, Sources};
 use crate::twemproxy;
 use crate::yaml;
 
-/// A configuration that can be used.
+/// A usable configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The tree.
     pub config: Config,
-    /// Findings that its author should know.
+    /// Findings for its author.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// A configuration that cannot be used.
+/// An unusable configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.render())]
 pub struct Rejected {
-    /// The files that were read before it was refused; a reload watches them, too.
+    /// The files read before the refusal; a reload watches them, too.
     pub files: Files,
-    /// At least one error; warnings beside it.
+    /// At least one error, and any warnings.
     pub findings: Vec<Diagnostic>,
 }
 
 impl Rejected {
-    /// The findings, one a line.
+    /// The findings, one per line.
     #[must_use]
     pub fn render(&self) -> String {
         let lines = self.findings.iter().map(|finding| finding.render(&self.files));
@@ -50,7 +50,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// mcrouter's configurations begin with a brace or a comment, twemproxy's are files named
+    /// mcrouter's configurations start with a brace or a comment; twemproxy's are files named
     /// `.yml` or `.yaml`.
     #[must_use]
     pub fn of(name: &str, text: &str) -> Self {
@@ -65,11 +65,11 @@ impl Language {
     }
 }
 
-/// Reads the configuration in `text`, which is called `name` in messages.
+/// Reads the configuration in `text`; messages call it `name`.
 ///
 /// # Errors
 ///
-/// What is wrong with it, with its places.
+/// The findings, with their places.
 pub fn load(
     name: &str,
     text: &str,
@@ -98,11 +98,11 @@ pub fn load(
     finish(config, warnings, files)
 }
 
-/// A YAML text of another program as values of JSON: mappings, lists, and scalars, each a text.
+/// Another program's YAML text as JSON values: mappings, lists, and scalars as texts.
 ///
 /// # Errors
 ///
-/// Where it is no such document: no second one, no anchors and no tags are read.
+/// If it is not such a document: second documents, anchors and tags are not read.
 pub fn yaml_values(name: &str, text: &str) -> Result<serde_json::Value, Rejected> {
     let mut files = Files::default();
     let file = files.add(name);
@@ -123,16 +123,16 @@ fn json(node: &Node) -> serde_json::Value {
     node.as_str().unwrap_or_default().into()
 }
 
-/// Reads the configuration in the file at `path`, and what it imports from beside it.
+/// Reads the configuration in the file at `path`, and its imports from the same folder.
 ///
 /// # Errors
 ///
-/// That the file cannot be read, or as for [`load`].
+/// If the file cannot be read, or as for [`load`].
 pub fn load_file(path: &Path, params: &Params) -> Result<Loaded, Rejected> {
     load_path(path, |_| params.clone(), &mut FileSources::beside(path))
 }
 
-/// As [`load_file`], with parameters that the text decides.
+/// As [`load_file`], with parameters that depend on the text.
 pub(crate) fn load_path(
     path: &Path,
     params: impl FnOnce(&str) -> Params,

@@ -21,15 +21,15 @@ pub struct Params {
 }
 
 impl Default for Params {
-    /// For the default route `/././`.
+    /// Parameters for the default route `/././`.
     fn default() -> Self {
         Self::new("/././")
     }
 }
 
 impl Params {
-    /// With mcrouter's global parameters, for this default route. `/region/cluster/`; slashes at
-    /// the ends may be missing.
+    /// mcrouter's global parameters for this default route, `/region/cluster/`; the outer slashes
+    /// may be missing.
     #[must_use]
     pub fn new(default_route: &str) -> Self {
         let (region, cluster) =
@@ -63,7 +63,7 @@ impl Params {
         self.values.push((name.to_owned(), value));
     }
 
-    /// The addresses that `@isLocalIp` says yes to.
+    /// Sets the addresses for which `@isLocalIp` is true.
     pub fn set_local_addresses(&mut self, addresses: Vec<IpAddr>) {
         self.local = addresses;
     }

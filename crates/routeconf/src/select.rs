@@ -1,4 +1,4 @@
-//! Choices that need nothing but the request: shared by the router and by whoever explains it.
+//! Choices that depend only on the request: shared by the router and `explain`.
 
 use hashing::key::shard_id;
 
@@ -17,7 +17,7 @@ pub fn prefix_matches(pattern: &[u8], prefix: &[u8]) -> bool {
             (Some(wanted), Some(found)) if wanted == found => at = (at.0 + 1, at.1 + 1),
             (None, None) => return true,
             (_, found) => {
-                // A star takes one more byte, but no slash: it stands for a part of a region or
+                // A star matches one more byte, except slashes: it stands for a part of a region or
                 // cluster.
                 let Some((star, start)) = from else { return false };
                 if prefix.get(start).is_none_or(|byte| *byte == b'/')
@@ -33,9 +33,9 @@ pub fn prefix_matches(pattern: &[u8], prefix: &[u8]) -> bool {
 }
 
 impl Config {
-    /// The routes that a key without prefix, or with this one, goes to: the reply is the first
-    /// one's, the others are asked behind its back. Empty if no route is there for the prefix;
-    /// mcrouter then answers with an error.
+    /// The routes for a key without prefix, or with this one: the first one replies, the others are
+    /// asked in the background. Empty if the prefix has no route; mcrouter then answers with an
+    /// error.
     #[must_use]
     pub fn targets(&self, listener: &Listener, prefix: &[u8]) -> Vec<RouteId> {
         let prefixes = match &listener.entry {
@@ -64,13 +64,13 @@ impl Config {
     }
 }
 
-/// `/region/fallback/`, which stands in for clusters that are not there.
+/// `/region/fallback/`, which replaces missing clusters.
 fn fallback(prefix: &[u8]) -> Vec<u8> {
     let region = prefix.splitn(3, |byte| *byte == b'/').nth(1).unwrap_or_default();
     [b"/", region, b"/fallback/"].concat()
 }
 
-/// The policy with the longest prefix of the key, or the wildcard.
+/// The policy of the longest prefix of the key, or the wildcard.
 #[must_use]
 pub fn by_prefix(
     policies: &[(String, RouteId)],
@@ -104,7 +104,7 @@ pub fn by_class(
 }
 
 /// `KeySplitRoute`: the key under the name of a replica; replica 0 has the plain name. `None` if it
-/// grows too long.
+/// becomes too long.
 #[must_use]
 pub fn key_replica(key: &[u8], replica: u32) -> Option<Vec<u8>> {
     let name = match replica {
@@ -114,20 +114,20 @@ pub fn key_replica(key: &[u8], replica: u32) -> Option<Vec<u8>> {
     (name.len() <= proto::KEY_BYTES_MAX).then_some(name)
 }
 
-/// The names of a key of a `KeySplitRoute` to which a command goes.
+/// The names of a key of a `KeySplitRoute` that receive a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Replicas {
     /// That of this host.
     Own,
-    /// All of them; the reply is that of this host's, and nobody waits for the others.
+    /// All of them; this host's gives the reply, and the others are not waited for.
     All,
-    /// All of them; the first that has or takes the value replies.
+    /// All of them; the first that has or accepts the value replies.
     FirstHit,
 }
 
-/// `KeySplitRoute`: the names to which a command goes. A unique and a token are of use at the name
-/// that they come from, and what is there or not differs between names, so only what depends on
-/// neither goes to all.
+/// `KeySplitRoute`: the names that receive a command. A unique and a token are valid only for their
+/// own name, and an item may exist under only some names, so only commands that depend on neither
+/// go to all.
 #[must_use]
 pub const fn replicas_asked(operation: Command, all_sync: bool, first_hit: bool) -> Replicas {
     match operation {
@@ -138,14 +138,14 @@ pub const fn replicas_asked(operation: Command, all_sync: bool, first_hit: bool)
     }
 }
 
-/// `KeySplitRoute`: the replica of a host; the plain name's, where the key is too long for its own.
+/// `KeySplitRoute`: the replica of a host; the plain name's, if the key is too long for its own.
 #[must_use]
 pub fn own_replica(key: &[u8], replicas: u32, host_id: u32) -> u32 {
     let own = host_id.checked_rem(replicas).unwrap_or(0);
     if key_replica(key, own).is_some() { own } else { 0 }
 }
 
-/// `KeyParseRoute`: the bytes of the key's first `parts`, which alone are hashed. `None` if it has
+/// `KeyParseRoute`: the length of the key's first `parts`, the only hashed ones. `None` if it has
 /// no more than these.
 #[inline]
 #[must_use]
@@ -161,19 +161,19 @@ pub fn shard_split<'s>(splits: &'s [(String, ShardSplit)], key: &[u8]) -> Option
     splits.iter().find(|(known, _)| known.as_bytes() == shard).map(|(_, split)| split)
 }
 
-/// True if a command goes to all names of a split shard, and not to that of this host alone.
+/// Returns true if a command goes to all names of a split shard, not only to this host's.
 #[must_use]
 pub fn goes_to_all_names(split: &ShardSplit, class: CommandClass) -> bool {
     split.fanout_deletes && class == CommandClass::Delete
 }
 
-/// The number of names that a shard has before its split, on its way, or after it.
+/// The maximum number of a shard's names before, during and after its split.
 #[must_use]
 pub fn names_at_most(split: &ShardSplit) -> u32 {
     split.old_size.max(split.new_size)
 }
 
-/// The number of names that a shard has at this moment, seen from this host.
+/// The current number of a shard's names, as seen from this host.
 #[must_use]
 pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
     const HOSTS: u32 = 16_384;
@@ -189,8 +189,8 @@ pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
     if place < point { split.new_size } else { split.old_size }
 }
 
-/// The key with its shard under its name number `name`; 0 is the plain one, then come `aa`, `ba`,
-/// ... behind the shard id. A key that would become too long keeps its plain name.
+/// The key with its shard under its name number `name`; 0 is the plain one, followed by `aa`, `ba`,
+/// ... after the shard id. A key that would become too long keeps its plain name.
 #[must_use]
 pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
     let mut parts = key.splitn(3, |byte| *byte == b':');
@@ -205,9 +205,9 @@ pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
     if named.len() > proto::KEY_BYTES_MAX { key.to_vec() } else { named }
 }
 
-/// `MigrateRoute`: whether `from` and `to` are asked for a key, of which this part is hashed. A key
-/// moves at `start + interval + hash % interval`; deletes go to both from the start until all keys
-/// have moved.
+/// `MigrateRoute`: whether `from` and `to` receive a key, of which this part is hashed. A key moves
+/// at `start + interval + hash % interval`; deletes go to both from the start until all keys have
+/// moved.
 #[must_use]
 pub fn migrate(
     hashed: &[u8],
@@ -226,7 +226,7 @@ pub fn migrate(
     (now_secs < moves, now_secs >= moves)
 }
 
-/// `ModifyKeyRoute`: the key, without its routing prefix, as its target is asked for it.
+/// `ModifyKeyRoute`: the key for its target, without its routing prefix.
 #[must_use]
 pub fn modify_bare_key(bare: &[u8], change: &crate::ast::KeyChange) -> Vec<u8> {
     let ensure = change.ensure_key_prefix.as_bytes();
@@ -239,7 +239,7 @@ pub fn modify_bare_key(bare: &[u8], change: &crate::ast::KeyChange) -> Vec<u8> {
     [ensure, rest, change.set_key_suffix.as_bytes()].concat()
 }
 
-/// The children of a route, whatever they are for; pools' members aside.
+/// The children of a route in any role, except pools' members.
 #[must_use]
 pub fn children(route: &Route) -> Vec<RouteId> {
     match route {
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// As mcrouter's own test of the route expects.
+    /// The expected results are those in mcrouter's own test of the route.
     #[test]
     fn keys_are_changed_as_mcrouter_changes_them() {
         use crate::ast::KeyChange;

@@ -5,10 +5,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 pub const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// A place in a file: what every error and every part of a configuration carries.
+/// A place in a file, part of every error and every part of a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct At {
     /// Index into [`Files`].
@@ -19,8 +19,7 @@ pub struct At {
     pub column: u32,
 }
 
-/// The files that were read, in order; the first is the one that was asked for. What a reload has
-/// to watch.
+/// The files that were read, in order, starting with the requested one. A reload watches them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files(Vec<String>);
 
@@ -36,7 +35,7 @@ impl Files {
         index
     }
 
-    /// The names, as they were asked for.
+    /// The names, as requested.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -47,7 +46,7 @@ impl Files {
         self.0.get(usize::from(file)).map_or("?", String::as_str)
     }
 
-    /// `file:line:column`, or the file alone.
+    /// `file:line:column`, or only the file.
     #[must_use]
     pub fn place(&self, at: At) -> String {
         match at.line {
@@ -60,9 +59,9 @@ impl Files {
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The configuration works as its author thinks, within a limit that is worth knowing.
+    /// The configuration works as its author intends, but with a limit worth knowing.
     Note,
-    /// The configuration works, but not as its author thinks.
+    /// The configuration works, but not as its author intends.
     Warning,
     /// The configuration cannot be used.
     Error,
@@ -109,8 +108,8 @@ impl Diagnostic {
         self
     }
 
-    /// Asks whether the known name that is nearest to a wrong one was meant, in place of another
-    /// hint. Where none is near, the hint stays.
+    /// Asks whether the nearest known name was meant, and replaces another hint. If none is near,
+    /// the hint stays.
     pub(crate) fn meant<'n>(
         mut self,
         name: &str,
@@ -120,7 +119,7 @@ impl Diagnostic {
         self
     }
 
-    /// `file:line:column: error: message (hint)`, with what is not printable escaped.
+    /// `file:line:column: error: message (hint)`, with unprintable characters escaped.
     #[must_use]
     pub fn render(&self, files: &Files) -> String {
         let place = files.place(self.at);
@@ -130,39 +129,40 @@ impl Diagnostic {
     }
 }
 
-/// What goes wrong below: one finding that ends the work at hand. Boxed, as results are common and
-/// findings rare.
+/// A result with one finding as its error, which ends the work at hand. Boxed, as results are
+/// common and findings rare.
 pub(crate) type Fallible<T> = Result<T, Box<Diagnostic>>;
 
 pub(crate) fn fail<T>(at: At, message: impl Into<String>) -> Fallible<T> {
     Err(Box::new(Diagnostic::error(at, message)))
 }
 
-/// Reads what a configuration imports.
+/// Reads the imports of a configuration.
 pub trait Sources {
     /// The text of the file `name`, as a configuration writes it (`file:PATH` or `PATH`), and the
     /// name to show for it.
     ///
     /// # Errors
     ///
-    /// Whatever keeps it from being read; larger than [`FILE_BYTES_MAX`], not UTF-8.
+    /// Any reason why it cannot be read; larger than [`FILE_BYTES_MAX`], not UTF-8.
     fn read(&mut self, name: &str) -> io::Result<(String, String)>;
 }
 
-/// Real files, relative names below the folder of the main file, or else below the current one.
+/// Real files; relative names are relative to the folder of the main file, or else to the current
+/// one.
 #[derive(Debug)]
 pub struct FileSources {
     folder: PathBuf,
 }
 
 impl FileSources {
-    /// For the configuration at this path.
+    /// Sources for the configuration at this path.
     #[must_use]
     pub fn beside(main: &Path) -> Self {
         Self { folder: main.parent().map(Path::to_path_buf).unwrap_or_default() }
     }
 
-    /// The file that a name means. One that is nowhere is missed beside the main file.
+    /// The file for a name. A missing one is assumed next to the main file.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         let path = Path::new(name.strip_prefix("file:").unwrap_or(name));
@@ -187,7 +187,7 @@ impl Sources for FileSources {
     }
 }
 
-/// Files in memory, by name: for tests, and for text that comes from elsewhere.
+/// Files in memory, by name: for tests, and for texts from other sources.
 #[derive(Clone, Debug, Default)]
 pub struct MemorySources(pub BTreeMap<String, String>);
 

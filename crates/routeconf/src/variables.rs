@@ -1,4 +1,4 @@
-//! The runtime variables of mcrouter: numbers in a file of their own, which change without the
+//! The runtime variables of mcrouter: numbers in a separate file, which change independently of the
 //! configuration.
 
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ pub struct Variables(BTreeMap<String, Vec<f64>>);
 
 impl Variables {
     /// Reads a file's text: one object in the language of configurations, without macros. Values
-    /// that are neither a number nor a list of numbers are passed over, since no route uses them.
+    /// that are neither a number nor a list of numbers are ignored, since no route uses them.
     ///
     /// # Errors
     ///
-    /// What is wrong, with its place.
+    /// The errors, with their places.
     pub fn parse(name: &str, text: &str) -> Result<Self, Rejected> {
         let mut files = Files::default();
         let (file, mut findings) = (files.add(name), Vec::new());

@@ -9,7 +9,7 @@ use saphyr_parser::{Event, Parser, Span};
 use crate::json::{DEPTH_MAX, Node};
 use crate::source::{At, Fallible, fail};
 
-/// A list or a mapping that is not closed yet.
+/// A list or a mapping that is still open.
 enum Open {
     List(Vec<Node>, At),
     Mapping { members: IndexMap<Arc<str>, Node>, key: Option<(Arc<str>, At)>, at: At },

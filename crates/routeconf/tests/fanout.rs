@@ -1,4 +1,4 @@
-//! A configuration in which one request could become too many is refused, by the name of the route.
+//! A configuration in which one request could cause too many is refused, with the route's name.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use routeconf::{DEPTH_MAX, Loaded, MemorySources, Params, REQUESTS_MAX, Rejected, load};
@@ -12,7 +12,7 @@ fn read(handles: &[String], route: &str) -> Result<Loaded, Rejected> {
     load("f.json", &text, &Params::default(), &mut MemorySources::default())
 }
 
-/// `count` handles `h0`, `h1`, ...; each has this type and twice the one before as its children.
+/// `count` handles `h0`, `h1`, ...; each has this type and twice the previous one as its children.
 fn doubling(kind: &str, count: usize) -> Result<Loaded, Rejected> {
     let handle = |number: usize| {
         let child = match number.checked_sub(1) {
@@ -45,7 +45,7 @@ fn a_route_that_chooses_multiplies_nothing() {
     for kind in ["HashRoute", "RandomRoute", "HostIdRoute"] {
         assert!(doubling(kind, 200).is_ok(), "{kind}");
     }
-    // Of the children that stand to be asked, this number is.
+    // This number of the children receives requests.
     let salted = r#"{"type": "LoadBalancerRoute", "failover_count": 4000000000,
         "children": ["PoolRoute|A", "PoolRoute|A"]}"#;
     assert!(read(&[], salted).is_ok());
@@ -71,7 +71,7 @@ fn the_way_of_a_request_is_bounded() {
     assert!(doubling("HashRoute", longest).is_ok());
     let why = doubling("HashRoute", longest + 1).unwrap_err().render();
     assert!(why.contains("HashRoute 'h255': a request passes through more than 256"), "{why}");
-    // Nobody walks down such a tree to find out.
+    // No code walks down such a tree.
     assert!(doubling("HashRoute", 100_000).is_err());
 }
 

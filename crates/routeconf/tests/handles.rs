@@ -1,15 +1,15 @@
 //! Every setting of every handle of mcrouter's open build, and of its pools: it changes the tree,
-//! or is warned of, or is refused with a reason. None is passed over in silence.
+//! causes a warning, or is refused with a reason. None is ignored silently.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use routeconf::{Loaded, MemorySources, Params, Rejected, load};
 
-/// What becomes of a setting.
+/// The effect of a setting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fate {
-    /// The tree is another with it.
+    /// It changes the tree.
     Effect,
-    /// It changes nothing, and the author is warned.
+    /// It changes nothing, and causes a warning.
     Warned,
     /// The configuration is refused, and the message names it.
     Refused,
@@ -17,7 +17,7 @@ enum Fate {
 
 use Fate::{Effect, Refused, Warned};
 
-/// A handle without the setting, the setting, and what becomes of it.
+/// A handle without the setting, the setting, and its effect.
 type Row = (&'static str, &'static str, Fate);
 
 const POOL_ROUTE: &str = r#"{"type": "PoolRoute", "pool": "A"}"#;
@@ -51,8 +51,7 @@ const ERROR: &str = r#"{"type": "ErrorRoute"}"#;
 const SHADOW: &str = r#"{"type": "ShadowRoute", "target": "PoolRoute|A"}"#;
 const RATES: &str = r#"{"type": "RateLimitRoute", "target": "PoolRoute|A", "rates": {}}"#;
 
-/// mcrouter's settings; what its factories need is in the handle already, and tried by the tests of
-/// errors.
+/// mcrouter's settings. The handle already has the required ones, which the tests of errors cover.
 const ROWS: &[Row] = &[
     (HASH, r#""hash_func": "Crc32""#, Effect),
     (HASH, r#""salt": "x""#, Effect),
@@ -255,7 +254,7 @@ fn read(pool: &str, route: &str) -> Result<Loaded, Rejected> {
     load("m.json", &text, &Params::default(), &mut MemorySources::default())
 }
 
-/// The name of the setting that a row ends with: of an inner one, its own.
+/// The name of the setting at the end of a row: for an inner one, its own.
 fn name_in(setting: &str, told: &str) -> bool {
     let names = setting.split('"').skip(1).step_by(2);
     names.into_iter().any(|name| told.contains(&format!("'{name}'")))

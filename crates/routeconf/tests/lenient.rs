@@ -1,11 +1,11 @@
-//! Faults for which mcrouter refuses no configuration: they are warnings here. A fault in one
-//! shadow or one server is no reason to refuse the rest.
+//! Faults for which mcrouter does not refuse a configuration: they are warnings here. A fault in
+//! one shadow or one server is no reason to refuse the rest.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use routeconf::ast::{Entry, Member, PoolRoute, Route, ServerAddress};
 use routeconf::{Loaded, MemorySources, Params, load};
 
-/// A pool's route with these settings, and what was warned of.
+/// A pool's route with these settings, and its warnings.
 #[track_caller]
 fn pool_route(settings: &str) -> (Loaded, String) {
     let text = format!(

@@ -1,15 +1,15 @@
-//! mcrouter's macros, one line each; and texts that would work for ever.
+//! mcrouter's macros, one line each; and texts that would run forever.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use routeconf::ast::Route;
 use routeconf::{MemorySources, Params, load};
 
-/// What `expression` is written out to, shown through the text of an ErrorRoute; or the error.
+/// The expansion of `expression`, shown through the text of an ErrorRoute; or the error.
 fn eval_with(macros: &str, expression: &str, files: &[(&str, &str)]) -> Result<String, String> {
     let text = format!(
         r#"{{"macros": {{{macros}}}, "route": {{"type": "ErrorRoute", "response": {{"type": "show", "it": {expression}}}}}}}"#
     );
-    // A list shows as its parts between bars, an object as its keys and values, others by @str.
+    // A list is shown as its parts between bars, an object as its keys and values, others by @str.
     let show = r#""show": {"type": "macroDef", "params": ["it"], "result": {"type": "if", "condition": "@isString(%it%)", "is_true": "%it%",
         "is_false": {"type": "if", "condition": "@isArray(%it%)", "is_true": {"type": "process", "dictionary": "%it%", "initialValue": "", "itemName": "x",
             "transform": {"type": "merge", "params": ["%value%", {"type": "show", "it": "%x%"}, "|"]}},
@@ -189,7 +189,7 @@ fn wrong_calls_say_what_is_wrong() {
     );
 }
 
-/// None of these may take long, or much memory.
+/// None of these may take much time or memory.
 #[test]
 fn bombs_are_refused() {
     fails(r#""loop": {"type": "macroDef", "result": "@loop"}"#, r#""@loop""#, "nested more than");

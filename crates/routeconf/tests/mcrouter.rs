@@ -1,4 +1,4 @@
-//! mcrouter's configurations become trees, and wrong ones are refused with their place.
+//! mcrouter's configurations become trees; invalid ones are refused with their place.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use routeconf::ast::{
@@ -248,7 +248,7 @@ fn weights_and_tags_of_a_pool_make_its_hash() {
     assert_eq!(ketama.function.name(), "Ketama");
 }
 
-/// A client that knows the servers by their names asks the same one, whatever their addresses are.
+/// A client that knows the servers by their names uses the same one, whatever their addresses are.
 #[test]
 fn ketama_places_keys_by_the_names_of_servers_if_these_tell_them_apart() {
     let hosts = |pool: &str| {
@@ -290,8 +290,7 @@ fn a_pool_route_with_everything() {
     assert_eq!(route.slow_warmup.map(|(_, settings)| settings.start), Some(0.2));
 }
 
-/// A result that no request has here, or that is no failure, is reported and not dropped in
-/// silence.
+/// A result that never occurs here, or that is not a failure, causes a warning.
 #[test]
 fn results_without_effect_are_warned_of() {
     let warnings = |route: &str| {
@@ -332,7 +331,7 @@ fn failovers() {
     assert_eq!(kinds, ["PoolRoute", "DestinationRoute", "DestinationRoute", "DestinationRoute"]);
 }
 
-/// One of each of the handles that the tests above leave out.
+/// One of each handle that the tests above omit.
 #[test]
 fn every_route_handle() {
     let handles = r#"[

@@ -65,7 +65,7 @@ fn settings_that_change_nothing_are_warned_of() {
     );
 }
 
-/// One look tells all.
+/// One pass reports all errors.
 #[test]
 fn every_wrong_setting_is_told() {
     let text = "a:\n  listen: x\n  hsh: fnv1a_64\n  timout: 1\n  server_retry_timeout: soon\n  \

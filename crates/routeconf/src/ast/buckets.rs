@@ -1,24 +1,24 @@
-//! `bucketize`: keys are counted into buckets, and mcrouter's weighted hashes choose a server by
-//! the bucket's number.
+//! `bucketize`: counts keys into buckets; mcrouter's weighted hashes choose a server by the
+//! bucket's number.
 
 use std::io::Write;
 
 use hashing::furc_hash;
 
-/// The digits of a bucket's number, at most.
+/// Maximum number of digits of a bucket's number.
 const DIGITS_MAX: usize = 10;
 
-/// The rule by which keys are counted into buckets.
+/// The rule that maps keys to buckets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
     /// `total_buckets`.
     pub total: u32,
-    /// `total_buckets_by_prefix`: all keys that begin so are in as many buckets, at most. The
-    /// longest prefix counts.
+    /// `total_buckets_by_prefix`: limits the number of buckets of keys with this prefix. The
+    /// longest prefix wins.
     pub by_prefix: Vec<(String, u32)>,
-    /// `salt`: put behind the key.
+    /// `salt`: appended to the key.
     pub salt: String,
-    /// `bucketization_keyspace`: whose buckets these are, for people.
+    /// `bucketization_keyspace`: the owner of these buckets, for display.
     pub keyspace: String,
 }
 
@@ -43,11 +43,11 @@ impl Buckets {
         }
     }
 
-    /// Tells the number of the key's bucket in digits, which is what is hashed in the key's place.
+    /// Passes on the digits of the bucket's number, which are hashed instead of the key.
     pub(super) fn digits<R>(&self, part: &[u8], then: impl FnOnce(&[u8]) -> R) -> R {
         let mut digits = [0; DIGITS_MAX];
         let mut rest = &mut digits[..];
-        // Ten digits are room for any.
+        // Ten digits suffice for any number.
         let _ = write!(rest, "{}", self.of(part));
         let len = DIGITS_MAX - rest.len();
         then(digits.get(..len).unwrap_or_default())
@@ -58,7 +58,7 @@ impl Buckets {
 mod tests {
     use super::*;
 
-    /// The numbers are those that mcrouter's own test of its McBucketRoute expects.
+    /// The expected numbers are those in mcrouter's own test of its McBucketRoute.
     #[test]
     fn buckets_have_the_numbers_of_mcrouter() {
         let by_prefix = [("asdf", 1), ("qwert", 20), ("zxcv", 25)]

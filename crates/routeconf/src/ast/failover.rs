@@ -1,43 +1,44 @@
-//! Failover routes: which child is asked next, and after which failures.
+//! Failover routes: the order of the children, and the failures that lead to the next.
 
 use proto::Failure;
 
 use super::hash::Hash;
 use super::ids::RouteId;
 
-/// `FailoverRoute`, and `FailoverWithExptimeRoute` and `SaltedFailoverRoute`, which are made of it.
+/// `FailoverRoute`, and `FailoverWithExptimeRoute` and `SaltedFailoverRoute`, which are built from
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failover {
-    /// The first is asked first.
+    /// The children; the first one is the primary.
     pub children: Vec<RouteId>,
-    /// In which order the others follow.
+    /// The order of the others.
     pub policy: FailoverPolicy,
     /// The replies that count as failures.
     pub errors: FailoverErrors,
-    /// The number of requests that may go on to the others.
+    /// The limit on requests that go on to the others.
     pub limit: Option<FailoverLimit>,
-    /// `failover_tag`: `:failover=1` is put behind the hash stop from the second try on. A name, or
-    /// empty for `true`.
+    /// `failover_tag`: `:failover=1` follows the hash stop from the second try on. A name, or empty
+    /// for `true`.
     pub tag: Option<String>,
-    /// `enable_lease_pairing`: a lease-set goes where its lease-get was answered. The name tells
-    /// pairings apart.
+    /// `enable_lease_pairing`: a lease-set goes to the child that answered its lease-get. The name
+    /// distinguishes pairings.
     pub lease_pairing: Option<String>,
-    /// `FailoverWithExptimeRoute`: what the others store lives at most so long, seconds.
+    /// `FailoverWithExptimeRoute`: maximum lifetime of the others' stores, in seconds.
     pub exptime: Option<u32>,
 }
 
 /// `failover_policy`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FailoverPolicy {
-    /// `DeterministicOrderPolicy`: the hash with changing salt chooses each next one.
+    /// `DeterministicOrderPolicy`: the hash with a changing salt chooses each next child.
     DeterministicOrder {
-        /// Children that are tried, at most.
+        /// Maximum number of children tried.
         max_tries: u32,
-        /// Tries that may end in an error, at most; the first counts.
+        /// Maximum number of tries with an error; the first counts.
         max_error_tries: u32,
-        /// Errors that do not count for that.
+        /// Errors that do not count towards it.
         exclude_errors: Vec<Failure>,
-        /// `enable_failure_domains`: not the same failure domain twice.
+        /// `enable_failure_domains`: never the same failure domain twice.
         failure_domains: bool,
         /// `ignore_normal_reply_index`.
         ignore_normal_reply_index: bool,
@@ -46,21 +47,21 @@ pub enum FailoverPolicy {
     },
     /// `InOrderPolicy`, the default.
     InOrder,
-    /// `LeastFailuresPolicy`: the first, then those that failed least of late.
+    /// `LeastFailuresPolicy`: the first, then those with the fewest recent failures.
     LeastFailures {
-        /// Children that are tried, at most.
+        /// Maximum number of children tried.
         max_tries: u32,
     },
     /// `RendezvousPolicy`: by descending rendezvous score of these tags.
     Rendezvous {
-        /// Children that are tried, at most.
+        /// Maximum number of children tried.
         max_tries: u32,
-        /// One for each child but the first.
+        /// One for each child except the first.
         tags: Vec<String>,
     },
 }
 
-/// The failures that lead to the next child where a configuration names none.
+/// The failures that lead to the next child if a configuration names none.
 pub const DEFAULT_FAILOVER_ERRORS: [Failure; 10] = [
     Failure::Busy,
     Failure::Shutdown,
@@ -90,6 +91,6 @@ pub struct FailoverErrors {
 pub struct FailoverLimit {
     /// Tokens for each request to the first child, 0 to 1.
     pub rate: f64,
-    /// Tokens at most.
+    /// Maximum number of tokens.
     pub burst: f64,
 }

@@ -5,16 +5,16 @@ use hashing::{KeyHash, Placement, PlacementError};
 
 use super::buckets::Buckets;
 
-/// A hash function with what it is fed.
+/// A hash function with its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hash {
     /// The function.
     pub function: HashFunction,
-    /// Put behind the key.
+    /// Appended to the key.
     pub salt: String,
-    /// The part of the key that counts.
+    /// The hashed part of the key.
     pub key_part: KeyPart,
-    /// With these, the number of the key's bucket is hashed in the key's place.
+    /// If set, the number of the key's bucket is hashed instead of the key.
     pub buckets: Option<Box<Buckets>>,
 }
 
@@ -26,14 +26,14 @@ pub enum KeyPart {
     BeforeHashStop,
     /// twemproxy with `hash_tag`: between these two.
     HashTag([u8; 2]),
-    /// memcached's proxy with `filter = "tags"`: between these two, even if that is nothing.
+    /// memcached's proxy with `filter = "tags"`: between these two, even if that is empty.
     Tags([u8; 2]),
     /// Both without.
     Whole,
 }
 
 impl KeyPart {
-    /// The part of a key, already without its routing prefix.
+    /// The hashed part of a key without its routing prefix.
     #[must_use]
     pub fn of(self, key: &[u8]) -> &[u8] {
         match self {
@@ -45,7 +45,7 @@ impl KeyPart {
     }
 }
 
-/// mcrouter's hash functions by their names there; and those of libmemcached, memcached's proxy and
+/// mcrouter's hash functions by their names there, and those of libmemcached, memcached's proxy and
 /// twemproxy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HashFunction {
@@ -57,7 +57,7 @@ pub enum HashFunction {
     Crc32,
     /// Not mcrouter's: XXH3 and jump hash, the default of memcached's proxy.
     Jump {
-        /// `seed`; of a text its XXH3.
+        /// `seed`; for a text, its XXH3.
         seed: u64,
     },
     /// Not mcrouter's: libmemcached's ketama over the addresses of a pool.
@@ -97,8 +97,7 @@ pub enum HashFunction {
         /// 0 to 1.
         weights: Vec<f64>,
     },
-    /// `WeightedCh3Rv`: the weights are a variable of the runtime-vars file. All 1 until it says
-    /// otherwise.
+    /// `WeightedCh3Rv`: a variable of the runtime-vars file sets the weights. All are 1 until then.
     WeightedCh3Rv {
         /// The name of the variable.
         variable: String,
@@ -133,7 +132,7 @@ impl HashFunction {
 }
 
 impl Hash {
-    /// Ch3 without salt: what stands where nothing is said.
+    /// Ch3 without salt: the default.
     #[must_use]
     pub fn ch3() -> Self {
         Self {
@@ -181,14 +180,13 @@ impl Hash {
         }
     }
 
-    /// The child that a placement made by [`Hash::placement`] gives to a key without routing
-    /// prefix.
+    /// The child in a placement of [`Hash::placement`] for a key without routing prefix.
     #[must_use]
     pub fn pick(&self, placement: &Placement, key: &[u8]) -> u32 {
         self.pick_part(placement, self.key_part.of(key))
     }
 
-    /// The child that such a placement gives to a key whose hashed part is `part`.
+    /// The child in such a placement for a key whose hashed part is `part`.
     #[inline]
     #[must_use]
     pub fn pick_part(&self, placement: &Placement, part: &[u8]) -> u32 {

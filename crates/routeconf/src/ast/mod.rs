@@ -1,9 +1,9 @@
 //! A configuration as types: pools, routes, and the listeners in front of them.
 //!
-//! Routes stand in one list, [`Config::handles`], and name each other by [`RouteId`]. A route that
-//! is used in several places (a named handle) stands there once. **A child always has a smaller id
-//! than its parents**: there are no cycles, and one pass in the order of the list builds every
-//! child before its parents.
+//! Routes are in one list, [`Config::handles`], and refer to each other by [`RouteId`]. A route
+//! with several uses (a named handle) is in it once. **A child always has a smaller id than its
+//! parents**: there are no cycles, and one pass in the order of the list builds every child before
+//! its parents.
 
 mod buckets;
 mod failover;
@@ -36,13 +36,13 @@ use crate::source::{At, Files};
 /// A whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The files it was read from. Those are what a reload watches.
+    /// The files it was read from, which a reload watches.
     pub files: Files,
     /// By [`PoolId`].
     pub pools: Vec<Pool>,
     /// By [`RouteId`]; children before parents.
     pub handles: Vec<Handle>,
-    /// mcrouter's configuration has one; twemproxy's one for each of its pools.
+    /// mcrouter's configuration has one; twemproxy's one per pool.
     pub listeners: Vec<Listener>,
     /// The prefix of keys without one, `/region/cluster/`.
     pub default_route: String,
@@ -64,9 +64,10 @@ pub struct Handle {
 pub struct Listener {
     /// twemproxy: the pool's name; mcrouter: empty.
     pub name: String,
-    /// twemproxy: where to listen, `host:port` or a path. mcrouter says it on the command line.
+    /// twemproxy: the address to listen on, `host:port` or a path. mcrouter sets it on the command
+    /// line.
     pub listen: Option<String>,
-    /// The way from its keys to the first route.
+    /// The path from its keys to the first route.
     pub entry: Entry,
     /// Its place in the configuration.
     pub at: At,
@@ -75,16 +76,16 @@ pub struct Listener {
 /// From a key to the first route.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
-    /// mcrouter: keys may begin with `/region/cluster/`, which is stripped towards servers.
+    /// mcrouter: keys may start with `/region/cluster/`, which servers do not see.
     Prefixes(Vec<PrefixRoute>),
-    /// twemproxy: a key is a key.
+    /// twemproxy: keys have no prefix.
     Plain(RouteId),
 }
 
-/// One of mcrouter's `/region/cluster/` prefixes. Each prefix stands once.
+/// One of mcrouter's `/region/cluster/` prefixes. Each prefix occurs once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrefixRoute {
-    /// `/region/cluster/`, both slashes there.
+    /// `/region/cluster/` with both slashes.
     pub prefix: String,
     /// Its route.
     pub route: RouteId,
@@ -93,13 +94,13 @@ pub struct PrefixRoute {
 }
 
 impl Config {
-    /// The route of that id. Ids come from this configuration, so it is there.
+    /// The route of that id. Ids come from this configuration, so it exists.
     #[must_use]
     pub fn handle(&self, id: RouteId) -> &Handle {
         &self.handles[id.index()]
     }
 
-    /// The pool of that id. Ids come from this configuration, so it is there.
+    /// The pool of that id. Ids come from this configuration, so it exists.
     #[must_use]
     pub fn pool(&self, id: PoolId) -> &Pool {
         &self.pools[id.index()]

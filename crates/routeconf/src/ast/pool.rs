@@ -6,7 +6,7 @@ use std::fmt;
 use super::ids::RouteId;
 use crate::source::At;
 
-/// A pool: servers, in an order that placement depends upon, and how to talk to them.
+/// A pool: servers, in an order that affects placement, and the settings for them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
     /// Its name.
@@ -21,18 +21,17 @@ pub struct Pool {
     pub server_timeout_ms: Option<u64>,
     /// `connect_timeout`, milliseconds; `None` is `server_timeout`.
     pub connect_timeout_ms: Option<u64>,
-    /// `region` and `cluster`, by which the router knows how far away it is; empty where the pool
-    /// does not say.
+    /// `region` and `cluster`, which give the router the pool's distance; empty if unset.
     pub region: String,
     /// See `region`.
     pub cluster: String,
-    /// Servers are sent keys with their routing prefix.
+    /// Servers receive keys with their routing prefix.
     pub keep_routing_prefix: bool,
-    /// `tko_tracker`: with too many servers out, they are asked all the same.
+    /// `tko_tracker`: if too many servers are out, they get requests anyway.
     pub tko_tracker: Option<TkoTracker>,
-    /// `error_on_empty`: a pool without servers answers with an error, not with misses.
+    /// `error_on_empty`: a pool without servers answers with an error instead of misses.
     pub error_on_empty: bool,
-    /// `additional_fanout`: servers have several places each.
+    /// `additional_fanout`: each server has several places.
     pub is_fanned_out: bool,
     /// twemproxy's `auto_eject_hosts`: `server_failure_limit` and `server_retry_timeout` in
     /// milliseconds.
@@ -42,9 +41,9 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Host, port and weight of those members that have them, which ketama places keys by; for
-    /// mcrouter's pools the weights are 1. The host is the one of `hostnames`, as it is for clients
-    /// that know the servers by these names, unless servers share a name.
+    /// Host, port and weight of the members that have them, by which ketama places keys; in
+    /// mcrouter's pools the weights are 1. The host is that of `hostnames`, as for clients that
+    /// know the servers by these names, unless servers share a name.
     #[must_use]
     pub fn hosts(&self) -> Vec<(&str, u16, u32)> {
         let servers = self.members.iter().filter_map(|member| match member {
@@ -73,7 +72,7 @@ impl Pool {
 pub enum Member {
     /// A server.
     Server(Server),
-    /// A route in a server's place.
+    /// A route instead of a server.
     Route(RouteId),
 }
 
@@ -96,7 +95,7 @@ pub struct Server {
     pub at: At,
 }
 
-/// An address as written; names are resolved by whoever connects.
+/// An address as written; the connecting code resolves names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
     /// A host (name, IPv4, or IPv6 without brackets) and a port.
@@ -120,7 +119,7 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// The protocol towards a server. mcrouter's own caret, thrift and xdp are refused.
+/// The protocol for a server. mcrouter's own caret, thrift and xdp are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// Classic text: mcrouter's `ascii`.
@@ -140,11 +139,11 @@ pub enum Security {
     Plain,
     /// TLS: `ssl`, `tls`, `fizz` (Meta's TLS 1.3 library), `ktls12`.
     Tls,
-    /// TLS for the handshake only: `tls_to_plain`.
+    /// TLS only for the handshake: `tls_to_plain`.
     TlsToPlain,
 }
 
-/// `tko_tracker`, in servers: above `upper` the pool fails open, below `lower` again it does not.
+/// `tko_tracker`, in servers: the pool fails open above `upper`, until it is below `lower`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TkoTracker {
     /// At least `lower`.

@@ -10,11 +10,11 @@ use super::settings::{Latest, PoolRoute, Rates, Shadow, ShardSplits, SlowWarmUpS
 /// mcrouter's route handles, by their names there without `Route`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Route {
-    /// All are asked, nobody is waited for.
+    /// All are asked, none is waited for.
     AllAsync(Vec<RouteId>),
-    /// The first reply that is no failure.
+    /// The first reply that is not a failure.
     AllFastest(Vec<RouteId>),
-    /// The reply of the first; the others are asked behind its back.
+    /// The reply of the first; the others are asked in the background.
     AllInitial(Vec<RouteId>),
     /// The reply of more than half.
     AllMajority(Vec<RouteId>),
@@ -24,23 +24,23 @@ pub enum Route {
     BigValue {
         /// The child, to which the pieces go.
         target: RouteId,
-        /// Bytes above which a value is cut, and of each piece.
+        /// Bytes of each piece, above which a value is cut.
         split_threshold: u64,
-        /// Pieces that are asked for at once; 0 is all.
+        /// Pieces requested at once; 0 is all.
         batch_size: u32,
         /// The reply leaves out the flag 0x8000 of the pieces' list.
         hide_reply_flag: bool,
     },
-    /// Requests that match go to `child`, the others to `default`.
+    /// Matching requests go to `child`, the others to `default`.
     Blackhole {
         /// All must hold for a match.
         policies: Vec<Condition>,
-        /// The child for requests that do not match.
+        /// The child for other requests.
         default: RouteId,
         /// The child for matches; `None` swallows them.
         child: Option<RouteId>,
     },
-    /// One server of a pool, where a pool stands in a list of children.
+    /// One server of a pool, if a pool is in a list of children.
     Destination {
         /// Its pool.
         pool: PoolId,
@@ -53,7 +53,7 @@ pub enum Route {
     Error {
         /// The result, `local_error` by default.
         result: Failure,
-        /// The text behind it.
+        /// The text after it.
         message: String,
     },
     /// `FailoverRoute`, `FailoverWithExptimeRoute`, `SaltedFailoverRoute`.
@@ -65,7 +65,7 @@ pub enum Route {
         /// The hash.
         hash: Box<Hash>,
     },
-    /// The hash stop counts only for keys with these prefixes.
+    /// Applies the hash stop only to keys with these prefixes.
     HashStopAllowList {
         /// The child.
         target: RouteId,
@@ -112,9 +112,9 @@ pub enum Route {
         /// One in this number of noted misses asks again; 0 never.
         ncache_update_period: u32,
     },
-    /// Large values elsewhere.
+    /// Large values in another place.
     L1L2SizeSplit(Box<SizeSplit>),
-    /// Delays on purpose.
+    /// Deliberate delays.
     LatencyInjection(Box<LatencyInjection>),
     /// One of the first N by host id, the rest for its failures.
     Latest(Box<Latest>),
@@ -125,11 +125,11 @@ pub enum Route {
         /// The child; without it, requests are answered as misses.
         target: Option<RouteId>,
     },
-    /// Keys move from one to the other, each at its own time.
+    /// Keys move between places, each at a separate time.
     Migrate {
-        /// Before.
+        /// The old place.
         from: RouteId,
-        /// After.
+        /// The new place.
         to: RouteId,
         /// Unix seconds.
         start_time: u64,
@@ -140,30 +140,30 @@ pub enum Route {
     MissFailover {
         /// The children.
         children: Vec<RouteId>,
-        /// The best of several failures is the reply, not the last.
+        /// The reply is the best of several failures, not the last.
         return_best_on_error: bool,
     },
     /// Another expiry time.
     ModifyExptime {
         /// The child.
         target: RouteId,
-        /// Seconds, as a client would say it; negative is already dead.
+        /// Seconds, as a client would write it; negative has already expired.
         exptime: i64,
         /// The use of `exptime`.
         action: ExptimeAction,
     },
     /// Another key.
     ModifyKey(Box<ModifyKey>),
-    /// A miss, or what answers a store that worked.
+    /// A miss, or the reply to a successful store.
     Null,
-    /// By command.
+    /// Chooses by command.
     OperationSelector {
         /// For commands that are not listed.
         default: Option<RouteId>,
         /// By command.
         policies: Vec<(Command, RouteId)>,
     },
-    /// By the address of the client.
+    /// Chooses by the client's address.
     OriginalClientHash {
         /// The children.
         children: Vec<RouteId>,
@@ -179,16 +179,16 @@ pub enum Route {
     },
     /// `PoolRoute`.
     Pool(Box<PoolRoute>),
-    /// By the longest prefix of the key.
+    /// Chooses by the longest prefix of the key.
     PrefixSelector {
         /// Prefixes, in order.
         policies: Vec<(String, RouteId)>,
         /// For keys without any of them.
         wildcard: Option<RouteId>,
     },
-    /// Any.
+    /// A random child.
     Random(Vec<RouteId>),
-    /// Limits the requests of each second.
+    /// Limits the requests per second.
     RateLimit {
         /// The child.
         target: RouteId,
@@ -197,7 +197,7 @@ pub enum Route {
         /// The child for the other requests; without it they are answered as misses.
         fallback: Option<RouteId>,
     },
-    /// By class of command.
+    /// Chooses by class of command.
     RoutingGroup {
         /// For classes that are not listed.
         default: Option<RouteId>,
@@ -222,25 +222,25 @@ pub enum Route {
     },
     /// `SlowWarmUpRoute`.
     SlowWarmUp {
-        /// The box that warms up.
+        /// The route that warms up.
         target: RouteId,
         /// The others.
         failover_target: RouteId,
-        /// The pace, and the hit rates at which it begins and ends.
+        /// The pace, and the hit rates at which it starts and ends.
         settings: SlowWarmUpSettings,
     },
     /// `StagingRoute`.
     Staging {
-        /// Answers.
+        /// The old cluster, which answers.
         warm: RouteId,
-        /// Follows.
+        /// The new cluster, which follows.
         staging: RouteId,
     },
     /// `WarmUpRoute`.
     WarmUp(Box<WarmUp>),
 }
 
-/// The field of a request that `BlackholeRoute` looks at.
+/// The field of a request that `BlackholeRoute` compares.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RequestField {
     /// `casToken`, `leaseToken`, `delta`
@@ -256,7 +256,7 @@ pub enum RequestField {
 }
 
 impl RequestField {
-    /// The field that mcrouter calls so.
+    /// The field with this name in mcrouter.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -277,16 +277,16 @@ pub struct Condition {
     pub field: RequestField,
     /// True if the field must equal the value, false if it must not.
     pub equals: bool,
-    /// To what; numbers as digits.
+    /// The value; numbers as digits.
     pub value: String,
 }
 
 /// The action of `ModifyExptimeRoute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExptimeAction {
-    /// The smaller of both; 0, which is never, is larger than all.
+    /// The smaller of both; 0, meaning never, is larger than all.
     Min,
-    /// This.
+    /// This value.
     Set,
 }
 
@@ -295,7 +295,7 @@ pub enum ExptimeAction {
 pub struct ModifyKey {
     /// The child.
     pub target: RouteId,
-    /// The key that it is asked for.
+    /// The change of its key.
     pub change: KeyChange,
 }
 
@@ -304,26 +304,26 @@ pub struct ModifyKey {
 pub struct KeyChange {
     /// `/region/cluster/` to set; `Some("")` removes it.
     pub set_routing_prefix: Option<String>,
-    /// Put before keys that do not begin with it.
+    /// Put before keys that do not start with it.
     pub ensure_key_prefix: String,
     /// Written over the first bytes of keys, not put before them.
     pub modify_inplace: bool,
-    /// Replaced by `ensure_key_prefix` where keys begin with it.
+    /// Replaced by `ensure_key_prefix` in keys that start with it.
     pub replace_key_prefix: Option<String>,
-    /// Put behind the key.
+    /// Appended to the key.
     pub set_key_suffix: String,
 }
 
 /// `WarmUpRoute`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WarmUp {
-    /// The cluster that has the data.
+    /// The cluster with the data.
     pub warm: RouteId,
-    /// The one that is to have it.
+    /// The cluster to fill.
     pub cold: RouteId,
-    /// Lifetime of copies, seconds; 0 is for ever.
+    /// Lifetime of copies, seconds; 0 is forever.
     pub exptime: u32,
-    /// Copies get the lifetime that is left, by a metaget.
+    /// Copies get the remaining lifetime, from a metaget.
     pub enable_metaget: bool,
     /// Seconds for which a delete refuses copies (ours); 0 is none.
     pub hold_off: u32,
@@ -344,9 +344,9 @@ pub struct SizeSplit {
     pub ttl_threshold: u64,
     /// Lifetime, seconds, of a mark whose value was not stored.
     pub failure_ttl: u64,
-    /// Both get the full value.
+    /// Both store the full value.
     pub both_full_set: bool,
-    /// Retries of a get whose mark and value do not fit, at most 10.
+    /// Retries of a get whose mark and value do not match, at most 10.
     pub retries: u32,
 }
 
@@ -359,7 +359,7 @@ pub struct LatencyInjection {
     pub before_ms: u64,
     /// After the reply.
     pub after_ms: u64,
-    /// In all, the server's own time included.
+    /// The total, including the server's own time.
     pub total_ms: u64,
 }
 
@@ -370,9 +370,9 @@ pub struct LoadBalancer {
     pub children: Vec<RouteId>,
     /// The rule of the choice.
     pub algorithm: LoadBalancerAlgorithm,
-    /// Milliseconds for which a reported load counts.
+    /// Milliseconds for which a reported load is valid.
     pub load_ttl_ms: u64,
-    /// The number of children that are tried after the first.
+    /// The number of children tried after the first.
     pub failover_count: u32,
     /// Hashed with the key.
     pub salt: String,

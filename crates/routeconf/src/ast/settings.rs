@@ -11,9 +11,9 @@ use super::ids::{PoolId, RouteId};
 pub struct PoolRoute {
     /// The pool.
     pub pool: PoolId,
-    /// The hash that chooses a server; the weights and tags of the pool are in it already.
+    /// The hash that chooses a server; it already includes the weights and tags of the pool.
     pub hash: Hash,
-    /// With the hash `Latest`, which chooses by the host and not by the key: its settings, whose
+    /// With the hash `Latest`, which chooses by the host instead of the key: its settings, whose
     /// children are the members of the pool.
     pub latest: Option<Box<Latest>>,
     /// `bucketize`: the buckets of its keys.
@@ -32,7 +32,7 @@ pub struct PoolRoute {
     pub max_outstanding: u32,
 }
 
-/// `rates`: buckets of tokens a second for each class of commands.
+/// `rates`: tokens per second for each class of commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// `gets_rate` and `gets_burst`.
@@ -46,18 +46,18 @@ pub struct Rates {
 /// One bucket of tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
     /// Requests at once, at least 1.
     pub burst: f64,
 }
 
-/// `shadows`: a part of the requests is sent elsewhere, too, and the replies are dropped.
+/// `shadows`: also sends a part of the requests elsewhere, and drops the replies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shadow {
-    /// The route that the copies take.
+    /// The route of the copies.
     pub target: RouteId,
-    /// `index_range`: only of servers with these places in the pool, both ends included.
+    /// `index_range`: only for servers with these places in the pool, both ends included.
     pub index_range: Option<(u32, u32)>,
     /// `index_range_rv`: the runtime variable that replaces the places.
     pub index_range_rv: Option<String>,
@@ -70,8 +70,8 @@ pub struct Shadow {
 /// The choice of the keys that are shadowed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ShadowKeys {
-    /// `key_fraction_range`: where `routing_hash(key) / 2^32` is within, the end left out unless it
-    /// is 1.
+    /// `key_fraction_range`: those whose `routing_hash(key) / 2^32` is in the range, without the
+    /// end unless it is 1.
     Fraction(f64, f64),
     /// `keys_to_shadow`: these.
     Keys(Vec<String>),
@@ -86,33 +86,33 @@ pub struct ShardSplits {
     pub splits: Vec<(String, ShardSplit)>,
 }
 
-/// The split of one shard; the sizes are the same unless it is on its way.
+/// The split of one shard; the sizes are equal unless it is migrating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardSplit {
-    /// Names before.
+    /// Number of names before.
     pub old_size: u32,
-    /// Names after.
+    /// Number of names after.
     pub new_size: u32,
-    /// The beginning of the way, Unix seconds.
+    /// The start of the migration, Unix seconds.
     pub start: u64,
-    /// The length of the way, seconds.
+    /// The duration of the migration, seconds.
     pub migration_secs: u64,
-    /// Deletes go to all names; else to that of this host, as everything does.
+    /// Deletes go to all names; otherwise, like all commands, only to this host's.
     pub fanout_deletes: bool,
 }
 
 /// `SlowWarmUpRoute` and `slow_warmup`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowWarmUpSettings {
-    /// Below this hit rate it begins, 0 to 1.
+    /// The hit rate below which it starts, 0 to 1.
     pub enable_threshold: f64,
-    /// Above this hit rate it ends.
+    /// The hit rate above which it ends.
     pub disable_threshold: f64,
     /// The share of requests at hit rate 0.
     pub start: f64,
     /// The part of the hit rate that is added to the share.
     pub step: f64,
-    /// Requests before it may begin.
+    /// Requests before it may start.
     pub min_requests: u32,
 }
 
@@ -131,16 +131,16 @@ impl Default for SlowWarmUpSettings {
 /// `LatestRoute`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latest {
-    /// All there are.
+    /// All children.
     pub children: Vec<RouteId>,
-    /// The number of children that are used.
+    /// The number of children in use.
     pub failover_count: u32,
     /// Weights of the choice by host id.
     pub weights: Option<Vec<f64>>,
     /// Hashed with the host id.
     pub salt: String,
-    /// `thread_local_failover`: each thread chooses for itself.
+    /// `thread_local_failover`: each thread chooses independently.
     pub thread_local_failover: bool,
-    /// The rules of failing over; its children are empty, as they are a choice of the above.
+    /// The failover rules; its children are empty, as they are a choice of the above.
     pub failover: Failover,
 }

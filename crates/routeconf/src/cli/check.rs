@@ -67,7 +67,7 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
     said
 }
 
-/// A finding for people; with colours, its severity is red, yellow or blue.
+/// A finding as a line; with colours, its severity is red, yellow or blue.
 fn line(finding: &Diagnostic, files: &Files, has_colours: bool) -> String {
     let (plain, severity) = (finding.render(files), finding.severity);
     if !has_colours {
@@ -99,7 +99,7 @@ fn found(loaded: Result<Loaded, Rejected>, assumed: &Assumed) -> (Files, Vec<Dia
         Ok(loaded) => {
             let mut findings = loaded.warnings;
             findings.extend(lint(&loaded.config));
-            // How many servers a source has is not known here.
+            // The number of a source's servers is not known here.
             findings.extend(only_server(&loaded.config).filter(|_| !assumed.has_sources()));
             let is_good = findings.iter().all(|finding| finding.severity == Severity::Note);
             let status = if is_good { STATUS_GOOD } else { STATUS_WARNINGS };

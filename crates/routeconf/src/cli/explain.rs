@@ -33,10 +33,10 @@ With --diff 100,000 keys are tried, which are KEY with a number behind it (befor
 Exit status: 0 done, 2 a configuration cannot be used, 64 wrong arguments.
 ";
 
-/// Moves between servers that are listed.
+/// Maximum number of listed moves between servers.
 const MOVES_SHOWN: usize = 20;
 
-/// Explains what the arguments ask for.
+/// Runs the command with these arguments.
 #[must_use]
 pub fn explain(arguments: impl Iterator<Item = String>) -> Said {
     match run(arguments) {
@@ -46,7 +46,7 @@ pub fn explain(arguments: impl Iterator<Item = String>) -> Said {
     }
 }
 
-/// The text without control characters but ends of lines: names of a configuration may have any,
+/// The text without control characters except line ends: names of a configuration may contain any,
 /// and a terminal obeys them.
 fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };

@@ -7,7 +7,8 @@ use crate::ast::{Config, Listener};
 use crate::interval::exact_interval;
 use crate::walk::{Question, Step, Walker};
 
-/// The way of the key by each listener, and with another configuration the share of keys that move.
+/// The path of the key from each listener, and with another configuration the share of keys that
+/// move.
 pub(super) fn explained(old: &Config, new: Option<&Config>, question: &Question<'_>) -> Value {
     let walker = Walker::new(old);
     let listeners = old.listeners.iter().map(|listener| {

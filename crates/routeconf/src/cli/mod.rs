@@ -18,11 +18,11 @@ pub struct Said {
     pub out: String,
     /// For standard error.
     pub err: String,
-    /// 0 well; 1 warnings; 2 a configuration that cannot be used; 64 wrong arguments.
+    /// 0: good; 1: warnings; 2: an unusable configuration; 64: wrong arguments.
     pub status: u8,
 }
 
-/// All is well.
+/// The configuration is good.
 pub const STATUS_GOOD: u8 = 0;
 /// The configuration works, with warnings.
 pub const STATUS_WARNINGS: u8 = 1;
@@ -45,7 +45,7 @@ impl Said {
     }
 }
 
-/// A flag that there is not, with the one that was perhaps meant.
+/// The message for an unknown flag, with the one probably meant.
 fn unknown(name: &str, known: &[&str]) -> String {
     match usage::hint(name, known.iter().copied()) {
         Some(hint) => format!("there is no flag {name}; {hint}"),
@@ -59,7 +59,7 @@ struct Words {
     words: Vec<String>,
     help: bool,
     version: bool,
-    /// `--json`, where the command has it.
+    /// `--json`, if the command has it.
     json: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Configurations as `holdall check` and `holdall explain` read them: nobody is asked, and what
-//! `holdall route` has by a flag comes from the configuration where it can.
+//! Configurations as read by `holdall check` and `holdall explain`: no source is queried, and
+//! settings that `holdall route` has in flags come from the configuration if possible.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +9,8 @@ use crate::load::load_path;
 use crate::source::{FileSources, Sources};
 use crate::{Files, Loaded, Params, Rejected};
 
-/// Sources that a running proxy asks for servers, each with the form of what follows. The crate
-/// `discovery` asks them; a test there compares the two lists.
+/// Sources of servers that a running proxy queries, each with the form of its text. The crate
+/// `discovery` queries them; a test there compares the two lists.
 pub const DISCOVERED: [(&str, &str); 6] = [
     ("dns:", "NAME:PORT"),
     ("elasticache:", "HOST:PORT"),
@@ -20,12 +20,12 @@ pub const DISCOVERED: [(&str, &str); 6] = [
     ("srv:", "NAME"),
 ];
 
-/// What was assumed to read a configuration.
+/// The assumptions for reading a configuration.
 #[derive(Debug, Default)]
 pub(super) struct Assumed {
-    /// Sources that were not asked; each stands as one server.
+    /// Sources that were not queried; one server represents each.
     sources: Vec<String>,
-    /// The prefix that was taken from the configuration.
+    /// The prefix taken from the configuration.
     prefix: Option<String>,
 }
 
@@ -42,12 +42,12 @@ pub(super) fn read(path: &Path, prefix: Option<&str>) -> (Result<Loaded, Rejecte
 }
 
 impl Assumed {
-    /// True if servers come from a source that was not asked.
+    /// Returns true if servers come from a source that was not queried.
     pub(super) fn has_sources(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// What people should know of it, a line each.
+    /// Notes for the user, one per line.
     pub(super) fn notes(&self, command: &str, path: &str) -> String {
         let prefix = self.prefix.iter().map(|prefix| {
             format!("no route has the prefix /././: read as by --route-prefix {prefix}")
@@ -58,20 +58,19 @@ impl Assumed {
         notes.map(|note| format!("holdall {command}: {path}: {note}\n")).collect()
     }
 
-    /// The text with each source in place of the server that stands for it.
+    /// The text with each source instead of the server that represents it.
     pub(super) fn named(&self, text: String) -> String {
         self.sources.iter().fold(text, |text, name| text.replace(&stand_in(name), name))
     }
 }
 
-/// The address of the server that stands for a source, which no other source has. No host has such
-/// a name (RFC 6761).
+/// The unique address of the server that represents a source. No host has such a name (RFC 6761).
 fn stand_in(source: &str) -> String {
     let code: String = source.bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("{code}.invalid:1")
 }
 
-/// Files; and for each source one server.
+/// Reads files; each source becomes one server.
 struct Unasked {
     files: FileSources,
     names: Vec<String>,
@@ -95,21 +94,21 @@ impl Sources for Unasked {
     }
 }
 
-/// Whether a source's text has what its form names; the source itself judges the rest.
+/// Returns true if a source's text has the parts of its form; the source itself checks the rest.
 fn has_form(text: &str, form: &str) -> bool {
     let has_port = |text: &str| {
         let (host, port) = text.rsplit_once(':').unwrap_or_default();
         !host.is_empty() && port.parse::<u16>().is_ok()
     };
     match (form.contains('/'), form.contains(':')) {
-        // Of several addresses the last stands before the prefix.
+        // Of several addresses, the last precedes the prefix.
         (true, _) => text.split_once('/').is_some_and(|(address, _)| has_port(address)),
         (false, true) => has_port(text),
         (false, false) => !text.is_empty(),
     }
 }
 
-/// The prefix of the first route, where routes have prefixes and none has the usual one.
+/// The prefix of the first route, if routes have prefixes and none has the default one.
 fn first_prefix(text: &str) -> Option<String> {
     let mut files = Files::default();
     let root = json::parse(text, files.add(""), &mut Vec::new()).ok()?;

@@ -1,16 +1,16 @@
-//! Keys like one key, and their servers by two configurations.
+//! Keys similar to one key, and their servers in two configurations.
 
 use std::collections::BTreeMap;
 
 use crate::ast::{Config, Listener};
 use crate::walk::{Question, Walker};
 
-/// Keys that are tried for a difference.
+/// The number of keys tried.
 pub(super) const SAMPLE: u32 = 100_000;
-/// Keys and where they were and will be, by the names of servers.
+/// Old and new servers by name, with the numbers of keys.
 pub(super) type Moves = BTreeMap<(String, String), u32>;
 
-/// The server of a key, if the key alone decides it.
+/// The server of a key, if only the key decides it.
 pub(super) fn server_of(
     walker: &Walker<'_>,
     listener: &Listener,
@@ -19,7 +19,7 @@ pub(super) fn server_of(
     walker.server(listener, question).map(|server| walker.member_name(server))
 }
 
-/// Tries keys like the one that was asked for.
+/// Tries keys similar to the given one.
 pub(super) fn sample(
     old: (&Config, &Listener),
     new: (&Config, &Listener),

@@ -1,9 +1,9 @@
-//! JSON with comments and trailing commas, each value with its place. A parser of our own, because
-//! the limits below hold for macros' results, too, which no library of JSON builds.
+//! JSON with comments and trailing commas, each value with its place. It is a separate parser,
+//! because the limits below also apply to macros' results, which no JSON library builds.
 //!
-//! Values share their insides, so that a copy is cheap. Whatever is built knows how large it would
-//! be written out and how deep it is; nothing larger than the limits can be built, however it is
-//! put together. That alone makes every later walk over a value bounded.
+//! Values share their contents, so a copy is cheap. Every value knows its written size and its
+//! depth, and no value larger than the limits can be built, in whatever way. Only that bounds every
+//! later walk over a value.
 
 mod parse;
 
@@ -15,14 +15,14 @@ use crate::source::{At, Fallible, fail};
 
 pub(crate) use parse::parse;
 
-/// Values in a value, written out.
+/// Maximum number of values in a written value.
 pub(crate) const VALUES_MAX: u64 = 2_000_000;
-/// Bytes of all strings in a value, written out.
+/// Maximum bytes of all strings in a written value.
 pub(crate) const STRING_BYTES_MAX: u64 = 128 << 20;
-/// Levels of a value.
+/// Maximum number of levels of a value.
 pub(crate) const DEPTH_MAX: u32 = 120;
 
-/// A value and where it stands.
+/// A value with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) value: Value,
@@ -40,7 +40,7 @@ pub(crate) enum Value {
     Object(Arc<Map>),
 }
 
-/// How large a value is, written out.
+/// The written size of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Size {
     values: u64,
@@ -77,7 +77,7 @@ impl Map {
     }
 }
 
-/// Equal as mcrouter compares: numbers by their value, places aside. Bounded, as values are.
+/// Equality as in mcrouter: numbers by their value, regardless of places. Bounded, as values are.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -106,7 +106,7 @@ impl PartialEq for Value {
 }
 
 impl Value {
-    /// The word for its type, as messages use it.
+    /// The name of its type in messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -129,7 +129,7 @@ impl Value {
     }
 }
 
-/// The size of a value that holds these.
+/// The size of a value that contains these.
 fn sum<'n>(nodes: impl Iterator<Item = &'n Node>, names: u64) -> Size {
     let start = Size { values: 1, bytes: names, depth: 0 };
     nodes.fold(start, |sum, node| {
@@ -205,7 +205,7 @@ impl Node {
         }
     }
 
-    /// What it costs to go over its items, or its characters.
+    /// The cost of iterating over its items, or its characters.
     pub(crate) fn items(&self) -> u64 {
         match &self.value {
             Value::Array(list) => list.items.len() as u64,
@@ -215,7 +215,7 @@ impl Node {
         }
     }
 
-    /// What it costs to go over all that is in it.
+    /// The cost of iterating over its whole content.
     pub(crate) fn weight(&self) -> u64 {
         let size = self.value.size();
         size.values.saturating_add(size.bytes / 64)

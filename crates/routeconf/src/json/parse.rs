@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use super::{DEPTH_MAX, Node, Value};
 use crate::source::{At, Diagnostic, Fallible, fail};
 
-/// Parses a whole file. A name that stands twice in an object counts the last time, as in mcrouter,
-/// and is warned of.
+/// Parses a whole file. If a name occurs twice in an object, the last one wins, as in mcrouter,
+/// with a warning.
 pub(crate) fn parse(text: &str, file: u16, warnings: &mut Vec<Diagnostic>) -> Fallible<Node> {
     let mut parser = Parser { rest: text, at: At { file, line: 1, column: 1 }, warnings };
     let text = parser.rest.strip_prefix('\u{feff}');
@@ -33,7 +33,7 @@ impl Parser<'_, '_> {
         self.rest.chars().next()
     }
 
-    /// The next character, consumed.
+    /// Consumes the next character.
     fn next(&mut self) -> Option<char> {
         let mut chars = self.rest.chars();
         let next = chars.next()?;
@@ -156,7 +156,7 @@ impl Parser<'_, '_> {
         fail(self.at, format!("expected {wanted} in {what}, not {found}"))
     }
 
-    /// Behind the opening quote up to the closing one.
+    /// Reads from after the opening quote up to the closing one.
     fn string(&mut self) -> Fallible<Arc<str>> {
         let start = self.at;
         self.next();

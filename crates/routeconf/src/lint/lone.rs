@@ -1,5 +1,5 @@
-//! Servers without others in their pools, whose marks of deletes to come must be kept elsewhere.
-//! `peers` in the crate `routes` chooses where.
+//! Servers that are alone in their pools, whose marks of pending deletes must be kept elsewhere.
+//! `peers` in the crate `routes` chooses the place.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -7,7 +7,7 @@ use super::servers_of;
 use crate::ast::{Config, Pool, Route, ServerAddress};
 use crate::source::Diagnostic;
 
-/// Notes the server of a configuration that has no other, so nobody can keep its mark.
+/// Warns about the only server of a configuration, because no other server can keep its mark.
 #[must_use]
 pub fn only_server(config: &Config) -> Option<Diagnostic> {
     let mut servers = config.pools.iter().flat_map(servers_of);
@@ -28,7 +28,7 @@ fn keeps_deletes(config: &Config) -> bool {
     routes.any(|route| matches!(route, Route::Pool(pool) if pool.asynclog.is_some()))
 }
 
-/// The servers of the `used` pools that are alone in each of theirs.
+/// The servers of the `used` pools that are alone in each of their pools.
 pub(super) fn lone_servers<'c>(
     config: &'c Config,
     used: &BTreeSet<usize>,
@@ -45,7 +45,7 @@ pub(super) fn lone_servers<'c>(
     all.filter(|address| !with_others.contains(address)).collect()
 }
 
-/// What is to be said of a pool that no request reaches.
+/// The message about a pool that no request reaches.
 pub(super) fn unused(pool: &Pool, lone: &HashSet<&ServerAddress>) -> Diagnostic {
     let message = format!("no request reaches the pool '{}'", pool.name);
     let keeps_mark_of = |one: &ServerAddress| servers_of(pool).any(|other| other.address != *one);

@@ -1,4 +1,4 @@
-//! The built-in macros that take their parameters by name or in order.
+//! The built-in macros that accept their parameters by name or in order.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::json::{Node, Value};
 use crate::macros::{Expander, Scope};
 use crate::source::{At, Fallible, fail};
 
-/// A built-in: its name, its parameters with whether they must be there, and whether it writes them
-/// out itself.
+/// A built-in: its name, its parameters with whether they are required, and whether it expands them
+/// itself.
 pub(super) struct Builtin {
     pub(super) name: &'static str,
     pub(super) params: &'static [(&'static str, bool)],
@@ -38,7 +38,7 @@ const DICTIONARY: &[(&str, bool)] = &[("dictionary", true)];
 const DICTIONARY_KEY: &[(&str, bool)] = &[("dictionary", true), ("key", true)];
 const VALUE: &[(&str, bool)] = &[("value", true)];
 
-/// All of them; `transform`, `process` and `foreach` have no short form and stand in `lists`.
+/// All of them; `transform`, `process` and `foreach` have no short form and are in `lists`.
 pub(super) const BUILTINS: &[Builtin] = &[
     eager("add", AB),
     lazy("and", AB),
@@ -201,7 +201,7 @@ fn select(dictionary: &Node, key: &Node) -> Fallible<Option<Node>> {
     }
 }
 
-/// An item by its place; negative ones count from the end.
+/// An item by its place; negative places count from the end.
 fn place(items: &[Node], at: i64) -> Option<&Node> {
     let from_end = usize::try_from(at.unsigned_abs()).ok();
     match usize::try_from(at) {
@@ -210,7 +210,7 @@ fn place(items: &[Node], at: i64) -> Option<&Node> {
     }
 }
 
-/// The built-ins that say yes or no.
+/// The built-ins that return a truth value.
 fn is(name: &str, a: &Node, b: &Node) -> Option<Fallible<bool>> {
     Some(Ok(match name {
         "contains" => return Some(contains(a, b)),
@@ -251,7 +251,7 @@ pub(super) fn size_of(node: &Node) -> Fallible<usize> {
     }
 }
 
-/// Numbers and strings have an order.
+/// The order of numbers and strings.
 pub(super) fn order(a: &Node, b: &Node) -> Fallible<Ordering> {
     match (&a.value, &b.value) {
         (Value::Int(a), Value::Int(b)) => Ok(a.cmp(b)),
@@ -363,7 +363,7 @@ fn to_bool(node: &Node) -> Fallible<bool> {
     }
 }
 
-/// An object of these members, later ones first.
+/// An object of these members; later ones win.
 pub(super) fn object(
     members: impl IntoIterator<Item = (Arc<str>, Node)>,
     at: At,

@@ -1,5 +1,4 @@
-//! Macros inside strings: `@name(a, @inner(b))`, `a%param%b`, and what a backslash takes the
-//! meaning of.
+//! Macros inside strings: `@name(a, @inner(b))`, `a%param%b`, and escapes with a backslash.
 
 use crate::json::{Node, Value};
 use crate::macros::builtins::BUILTINS;
@@ -41,7 +40,7 @@ fn closing_bracket(text: &str, open: usize) -> Option<usize> {
     None
 }
 
-/// Takes away spaces at both ends, but an escaped one at the end.
+/// Trims spaces at both ends, except an escaped one at the end.
 fn trim(text: &str) -> &str {
     let text = text.trim_start();
     let short = text.trim_end();
@@ -80,7 +79,7 @@ fn arguments(mut text: &str, at: At) -> Fallible<Vec<&str>> {
 }
 
 impl Expander<'_> {
-    /// Writes out a string.
+    /// Expands a string.
     pub(super) fn expand_text(&mut self, text: &str, at: At, scope: &Scope<'_>) -> Fallible<Node> {
         let Some(call) = text.strip_prefix('@') else { return self.substitute(text, at, scope) };
         let (name, given) = match find_unescaped(call, '(') {
@@ -142,8 +141,7 @@ impl Expander<'_> {
         }
     }
 
-    /// Replaces `%param%`. A string that is nothing but one parameter becomes its value, of
-    /// whatever type.
+    /// Replaces `%param%`. A string that consists of one parameter becomes its value, of any type.
     fn substitute(&mut self, text: &str, at: At, scope: &Scope<'_>) -> Fallible<Node> {
         if !text.contains(['%', '\\']) {
             return Ok(Node::string(text, at));
@@ -181,7 +179,7 @@ impl Expander<'_> {
     }
 }
 
-/// What stands before the next percent sign, its escapes taken away, and what follows the sign.
+/// The unescaped text before the next percent sign, and the text after the sign.
 fn unescape_until(text: &str, at: At) -> Fallible<(String, Option<&str>)> {
     let mut before = String::new();
     let mut chars = text.chars();

@@ -1,4 +1,4 @@
-//! The built-in macros that go over lists and objects.
+//! The built-in macros that iterate over lists and objects.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn member<'m>(map: &'m Map, name: &str, at: At) -> Fallible<&'m Node> {
     map.get(name).map_or_else(|| fail(at, format!("the parameter '{name}' is missing")), Ok)
 }
 
-/// The name that a parameter such as `itemName` gives.
+/// The name in a parameter such as `itemName`.
 fn name_of<'m>(map: &'m Map, param: &str, default: &'m str) -> Fallible<&'m str> {
     match map.get(param) {
         None => Ok(default),
@@ -48,7 +48,7 @@ impl Expander<'_> {
         Ok(scope)
     }
 
-    /// `transform`: another key and another item for each.
+    /// `transform`: replaces the key and the item of each entry.
     pub(super) fn transform(&mut self, map: &Map, at: At, outer: &Scope<'_>) -> Fallible<Node> {
         let dictionary = self.expand(member(map, "dictionary", at)?, outer)?;
         let item_transform = map.get("itemTransform");
@@ -166,7 +166,7 @@ impl Expander<'_> {
         }
     }
 
-    /// Lists and strings one after the other, objects with later members over earlier ones.
+    /// Concatenates lists and strings, and merges objects; later members win.
     fn merge(&mut self, parts: &[Node], at: At) -> Fallible<Node> {
         let Some(first) = parts.first() else { return fail(at, "merge has nothing to merge") };
         let same = |part: &Node| part.value.kind() == first.value.kind();
@@ -197,7 +197,7 @@ impl Expander<'_> {
         }
     }
 
-    /// The built-ins that give lists, objects and strings.
+    /// The built-ins that return lists, objects and strings.
     pub(super) fn collections(
         &mut self,
         name: &str,
@@ -299,7 +299,7 @@ fn sort(list: &Node, at: At) -> Fallible<Node> {
     if let Some(first) = items.first() {
         items.iter().try_for_each(|item| order(first, item).map(drop))?;
     }
-    // Integers beside fractions are compared as fractions, so that the order is one for all.
+    // Integers are compared with fractions as fractions, so that the order is consistent.
     let float = |node: &Node| match node.value {
         Value::Int(number) => number as f64,
         Value::Float(number) => number,
@@ -315,8 +315,8 @@ fn sort(list: &Node, at: At) -> Fallible<Node> {
     Node::array(sorted, at)
 }
 
-/// mcrouter draws at random on every load; ours depends on the seed alone, so that a configuration
-/// always means the same.
+/// mcrouter draws randomly on every load. Here the result depends only on the seed, so that a
+/// configuration always means the same.
 fn shuffle(dictionary: &Node, seed: &Node, at: At) -> Fallible<Node> {
     let Some(items) = dictionary.as_array() else { return Ok(dictionary.clone()) };
     let mut state = match seed.value {

@@ -1,10 +1,11 @@
 //! mcrouter's macros: `"@name(a,b)"`, `{"type": "name", ...}`, `%parameter%`, `vars`, `macros`.
 //!
-//! Source: mcrouter's `lib/config/ConfigPreprocessor.cpp`, whose rules these are. Ours counts its
-//! steps, so that no text makes it work for ever, and knows the place of what it writes out.
+//! Source: mcrouter's `lib/config/ConfigPreprocessor.cpp`, whose rules these are. This version
+//! counts its steps, so that no text makes it run forever, and records the place of its results.
 //!
-//! The methods of [`Expander`] lie in four files, since macros call each other: here values and
-//! constants, in `call` calls, in `lists` and `builtins` mcrouter's own macros. All count steps.
+//! The methods of [`Expander`] are in four files, since macros call each other: values and
+//! constants here, calls in `call`, mcrouter's own macros in `lists` and `builtins`. All count
+//! steps.
 
 mod builtins;
 mod call;
@@ -22,12 +23,12 @@ use crate::source::{At, Diagnostic, Fallible, Files, Sources, fail};
 use builtins::{BUILTINS, Builtin};
 use scope::Scope;
 
-/// How deep calls and values may be nested; mcrouter's own limit.
+/// Maximum nesting of calls and values; mcrouter's own limit.
 const NESTED_MAX: u32 = 250;
-/// How many values may be written out in all.
+/// Maximum number of expanded values in total.
 const STEPS_MAX: u64 = 3_000_000;
 
-/// Writes out the macros of a configuration.
+/// Expands the macros of a configuration.
 pub(crate) struct Expander<'s> {
     sources: &'s mut dyn Sources,
     files: &'s mut Files,
@@ -87,7 +88,7 @@ impl<'s> Expander<'s> {
         }
     }
 
-    /// The configuration with its macros written out, and without its `macros`.
+    /// The configuration with its macros expanded, and without its `macros`.
     pub(crate) fn config(&mut self, config: &Node) -> Fallible<Node> {
         let Some(map) = config.as_object() else {
             return fail(
@@ -148,7 +149,7 @@ impl<'s> Expander<'s> {
         Ok(())
     }
 
-    /// Writes out one value.
+    /// Expands one value.
     fn expand(&mut self, node: &Node, scope: &Scope<'_>) -> Fallible<Node> {
         self.charge(1, node.at)?;
         self.nested += 1;
@@ -257,7 +258,7 @@ impl<'s> Expander<'s> {
         scope.find(name).is_some() || self.consts.contains_key(name)
     }
 
-    /// The long form of a call; `None` if the type is no macro.
+    /// The long form of a call; `None` if the type is not a macro.
     fn expand_call(
         &mut self,
         name: &str,
@@ -293,7 +294,7 @@ impl<'s> Expander<'s> {
         params.into_iter().flatten().map(|param| Arc::clone(&param.name)).collect()
     }
 
-    /// Adds to an error which call it came from; the inmost two are enough to find it.
+    /// Adds the call to an error from it; the innermost two suffice to find it.
     fn called(&self, mut error: Box<Diagnostic>, name: &str, at: At) -> Box<Diagnostic> {
         const MENTION: &str = ", in macro '";
         if error.message.matches(MENTION).count() < 2 {
@@ -303,7 +304,7 @@ impl<'s> Expander<'s> {
         error
     }
 
-    /// A macro of the configuration, its arguments still to be written out.
+    /// A macro of the configuration, whose arguments are not expanded yet.
     fn call_macro(
         &mut self,
         name: &str,
@@ -355,7 +356,7 @@ impl<'s> Expander<'s> {
         self.eager(builtin.name, &written, at, scope)
     }
 
-    /// `@import(path)`: once for each path, however often it is asked for.
+    /// `@import(path)`: read once for each path, however often it is used.
     fn import(&mut self, path: &Node, default: Option<&Node>, scope: &Scope<'_>) -> Fallible<Node> {
         let path = self.expand(path, scope)?;
         let Some(name) = path.as_str() else {
@@ -394,7 +395,7 @@ impl<'s> Expander<'s> {
     }
 }
 
-/// The parameters of a definition, and how many a call must give.
+/// The parameters of a definition, and the number that a call must give.
 fn params_of(name: &str, definition: &Node) -> Fallible<(Vec<Param>, usize)> {
     let Some(list) = definition.get("params") else { return Ok((Vec::new(), 0)) };
     let Some(items) = list.as_array() else {

@@ -1,4 +1,4 @@
-//! Names that a text may use between percent signs.
+//! Names for use between percent signs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::json::Node;
 use crate::source::{At, Fallible, fail};
 
-/// Local names, with those around them. A macro's body sees its parameters and the constants, not
-/// its caller's names.
+/// Local names, with those of the outer scope. A macro's body sees its parameters and the
+/// constants, but not its caller's names.
 pub(super) struct Scope<'o> {
     locals: RefCell<BTreeMap<Arc<str>, Var>>,
     outer: Option<&'o Self>,
@@ -20,12 +20,12 @@ enum Var {
     Busy,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 pub(super) enum Found<'s> {
     Ready(Node),
-    /// To be written out in the scope it belongs to.
+    /// To be expanded in its own scope.
     Lazy(Node, &'s Scope<'s>),
-    /// It is being written out now.
+    /// Its expansion is in progress.
     Busy,
 }
 

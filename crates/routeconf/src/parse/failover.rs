@@ -200,7 +200,7 @@ fn unknown_policy(name: &str, at: At) -> Diagnostic {
     error.hint(format!("known are {}", POLICIES.join(", "))).meant(name, POLICIES)
 }
 
-/// Failures of mcrouter that no request has here.
+/// Failures of mcrouter that never occur here.
 const NEVER: [&str; 5] = ["aborted", "bad_key", "bad_value", "ooo", "unknown"];
 
 impl Builder<'_> {
@@ -234,7 +234,7 @@ impl Builder<'_> {
         Ok(failures)
     }
 
-    /// The failure that `node` names; `None` with a warning if no request has it here.
+    /// The failure that `node` names; `None` with a warning if it never occurs here.
     fn failure(&mut self, node: &Node) -> Fallible<Option<Failure>> {
         let Some(text) = node.as_str() else {
             return fail(node.at, format!("a result is a string, not {}", node.value.kind()));

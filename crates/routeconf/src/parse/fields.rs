@@ -1,5 +1,4 @@
-//! The members of an object: each asked for by name and type; those that nobody asked for are
-//! warned of.
+//! The members of an object, read by name and type. Members that are never read cause a warning.
 
 use std::cell::RefCell;
 
@@ -10,7 +9,7 @@ use crate::source::{At, Diagnostic, Fallible, fail};
 pub(super) struct Fields<'n> {
     map: &'n Map,
     pub(super) at: At,
-    /// What it is, for messages: `PoolRoute`, `the pool 'A'`.
+    /// Its name in messages: `PoolRoute`, `the pool 'A'`.
     pub(super) what: String,
     asked: RefCell<Vec<&'static str>>,
     unused: RefCell<Vec<&'static str>>,
@@ -149,18 +148,17 @@ impl<'n> Fields<'n> {
         self.map.get(name).map_or(self.at, |node| node.at)
     }
 
-    /// Names that are read elsewhere.
+    /// Marks names that are read elsewhere.
     pub(super) fn known(&self, names: &[&'static str]) {
         self.asked.borrow_mut().extend(names);
     }
 
-    /// mcrouter's names that have no effect here, which is warned of.
+    /// Warns about mcrouter's names that have no effect here.
     pub(super) fn unused(&self, names: &[&'static str]) {
         self.unused.borrow_mut().extend(names);
     }
 
-    /// Warns of members that nobody asked for. Names that begin with `_` or `#` are taken for
-    /// remarks.
+    /// Warns about members that were not read. Names that start with `_` or `#` count as remarks.
     pub(super) fn finish(&self, findings: &mut Vec<Diagnostic>) {
         let (asked, unused) = (self.asked.borrow(), self.unused.borrow());
         for (name, node) in self.map.members() {

@@ -10,7 +10,7 @@ use crate::ast::{
 use crate::json::{Node, Value};
 use crate::source::{At, Fallible, fail};
 
-/// All that can stand as a `type`.
+/// All valid values of `type`.
 pub(super) const KINDS: &[&str] = &[
     "AllAsyncRoute",
     "AllFastestRoute",
@@ -57,7 +57,7 @@ pub(super) const KINDS: &[&str] = &[
     "WarmUpRoute",
 ];
 
-/// What mcrouter's source names, but its open build does not have or does not have for memcached.
+/// Handles in mcrouter's source that its open build lacks, or lacks for memcached.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("AxonLogRoute", "it writes Meta's cross-region delete stream, which is not published"),
     (
@@ -80,8 +80,8 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("ShardSelectionRoute", "it is for other Carbon services than memcached"),
 ];
 
-/// What a handle is made of: an object in the long form, anything behind the bar in the short one,
-/// null without.
+/// The content of a handle: an object in the long form, the part behind the bar in the short one,
+/// else null.
 pub(super) struct Given<'n> {
     pub(super) node: &'n Node,
     pub(super) fields: Option<Fields<'n>>,
@@ -163,7 +163,7 @@ impl Builder<'_> {
         Ok(simple)
     }
 
-    /// The handles that have a long form only.
+    /// The handles that have only a long form.
     fn long(&mut self, kind: &str, fields: &Fields<'_>) -> Fallible<Route> {
         match kind {
             "BigValueRoute" => self.big_value(fields),
@@ -236,7 +236,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `children` of the long form, or what the short form names.
+    /// `children` of the long form, or the names in the short form.
     pub(super) fn children(&mut self, given: &Given<'_>) -> Fallible<Vec<RouteId>> {
         match &given.fields {
             Some(fields) => self.routes(fields.need("children")?),
@@ -363,7 +363,7 @@ impl Builder<'_> {
 
     fn latency_injection(&mut self, fields: &Fields<'_>) -> Fallible<Route> {
         fields.unused(&["total_latency_percentile_ms"]);
-        // Fields of a request that memcached's protocols do not have.
+        // Request fields that memcached's protocols lack.
         fields.unused(&["request_payload_latency", "max_request_latency_us"]);
         Ok(Route::LatencyInjection(Box::new(LatencyInjection {
             child: self.need_route(fields, "child")?,

@@ -1,4 +1,4 @@
-//! `hash`, `hash_func` and what belongs to them.
+//! `hash`, `hash_func` and their parameters.
 
 use hashing::key::HASH_STOP;
 use hashing::{KeyHash, PlacementError, seed_of};
@@ -25,9 +25,8 @@ const FUNCTIONS: [&str; 11] = [
 ];
 
 impl Builder<'_> {
-    /// The hash of a `PoolRoute`: weights and tags of the pool, under what its `hash` says. With
-    /// the name of a runtime variable beside it, those are the weights, unless `hash` names another
-    /// function.
+    /// The hash of a `PoolRoute`: its `hash` overrides the weights and tags of the pool. A runtime
+    /// variable, if named, gives the weights, unless `hash` names another function.
     pub(super) fn pool_hash(
         &mut self,
         own: Option<&Node>,
@@ -129,7 +128,7 @@ impl Builder<'_> {
         }
     }
 
-    /// One weight for each child; mcrouter takes 0.5 for those that are missing.
+    /// One weight for each child; mcrouter uses 0.5 for missing ones.
     fn weights(&mut self, fields: &Fields<'_>, children: usize) -> Fallible<Vec<f64>> {
         fields.need("weights")?;
         let mut weights = fields.numbers("weights")?.unwrap_or_default();
@@ -188,7 +187,7 @@ fn unknown_function(name: &str, at: At) -> Diagnostic {
     error.hint(format!("known are {}", FUNCTIONS.join(", "))).meant(name, FUNCTIONS)
 }
 
-/// A number, or a text as memcached's proxy takes it: its XXH3.
+/// A number, or a text as in memcached's proxy: its XXH3.
 fn seed(fields: &Fields<'_>) -> Fallible<u64> {
     match fields.get("seed").map(|node| &node.value) {
         Some(Value::String(text)) => Ok(seed_of(text.as_bytes())),
@@ -196,8 +195,9 @@ fn seed(fields: &Fields<'_>) -> Fallible<u64> {
     }
 }
 
-/// The `filter` and `filter_conf` of memcached's proxy. Without one a key counts up to mcrouter's
-/// hash stop, as with every other function; there it counts whole, which is `none` here.
+/// The `filter` and `filter_conf` of memcached's proxy. Without one, a key counts up to mcrouter's
+/// hash stop, as with every other function; in memcached's proxy it counts whole, which is `none`
+/// here.
 fn filter(fields: &Fields<'_>) -> Fallible<KeyPart> {
     let conf = fields.text("filter_conf")?;
     let wrong = |what: &str| fail(fields.place("filter_conf"), what.to_owned());

@@ -1,8 +1,8 @@
-//! Values to routes: mcrouter's configurations, macros written out, become an
+//! Values to routes: expanded configurations of mcrouter become an
 //! [`ast::Config`](crate::ast::Config).
 //!
-//! Several errors are found in one pass: a route that cannot be built leaves an `ErrorRoute` in its
-//! place, and the configuration as a whole is refused.
+//! One pass finds several errors: an `ErrorRoute` replaces a route that cannot be built, and the
+//! whole configuration is refused.
 //!
 //! [`Builder`] has many methods, in a file for each family of handles: one for each kind of route
 //! and of value. All of them add to the same lists of routes, pools and findings.
@@ -28,11 +28,11 @@ use fields::Fields;
 pub(crate) use pools::check_pool_name;
 pub(crate) use server::port_of;
 
-/// Routes in a configuration, at most.
+/// Maximum number of routes in a configuration.
 const HANDLES_MAX: usize = 1_000_000;
-/// Routes inside of each other, at most.
+/// Maximum nesting of routes.
 const NESTED_MAX: u32 = 200;
-/// Findings after which reading ends.
+/// Maximum number of findings; then reading ends.
 const FINDINGS_MAX: usize = 100;
 
 /// Builds the tree.
@@ -69,7 +69,7 @@ impl<'s> Builder<'s> {
         }
     }
 
-    /// Reads a whole configuration. The findings hold an error if and only if it cannot be used.
+    /// Reads a whole configuration. The findings contain an error if and only if it cannot be used.
     pub(crate) fn config(mut self, root: &Node, default_route: &str) -> (Config, Vec<Diagnostic>) {
         let entry = match self.root(root, default_route) {
             Ok(prefixes) => Entry::Prefixes(prefixes),
@@ -131,7 +131,7 @@ impl<'s> Builder<'s> {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
 
-    /// Notes an error and goes on.
+    /// Records an error and continues.
     fn keep<T>(&mut self, result: Fallible<T>) -> Option<T> {
         match result {
             Ok(done) => Some(done),
@@ -247,12 +247,12 @@ impl<'s> Builder<'s> {
         }
     }
 
-    /// One route that must be there.
+    /// One required route.
     fn need_route(&mut self, fields: &Fields<'_>, name: &'static str) -> Fallible<RouteId> {
         self.route(fields.need(name)?)
     }
 
-    /// One route that may be there.
+    /// One optional route.
     fn maybe_route(
         &mut self,
         fields: &Fields<'_>,
@@ -261,7 +261,7 @@ impl<'s> Builder<'s> {
         fields.get(name).map(|node| self.route(node)).transpose()
     }
 
-    /// A list of routes: what mcrouter takes for one in every place where children are due.
+    /// A list of routes, in any form that mcrouter accepts for children.
     fn routes(&mut self, node: &Node) -> Fallible<Vec<RouteId>> {
         self.nested += 1;
         let routes = if self.nested > NESTED_MAX {
@@ -302,7 +302,7 @@ impl<'s> Builder<'s> {
         self.seen.contains_key(name) || self.named.contains_key(name)
     }
 
-    /// The routes of that name or short form; `node` says what they are if the name is new.
+    /// The routes of that name or short form; `node` describes them if the name is new.
     fn by_name(&mut self, name: &str, node: &Node) -> Fallible<Vec<RouteId>> {
         if let Some(seen) = self.seen.get(name) {
             return Ok(seen.clone());
@@ -360,7 +360,7 @@ impl<'s> Builder<'s> {
         }
     }
 
-    /// The error for a type that nobody knows.
+    /// The error for an unknown type.
     fn unknown(&self, kind: &str, at: At) -> Diagnostic {
         if let Some((_, reason)) = handles::REFUSED.iter().find(|(name, _)| *name == kind) {
             return Diagnostic::error(at, format!("{kind} is not offered: {reason}"));

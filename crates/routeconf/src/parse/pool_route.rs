@@ -117,7 +117,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The weighted hashes choose by the bucket of the key, the others by the key.
+    /// The weighted hashes choose by the key's bucket, the others by the key.
     fn bucketize(&self, fields: &Fields<'_>, route: &mut PoolRoute) -> Fallible<()> {
         let no = |name: &str, why: &str| fail(fields.place(name), format!("'{name}' {why}"));
         if fields.flag("useBucketHashSelector", false)? {
@@ -159,7 +159,7 @@ impl Builder<'_> {
     }
 }
 
-/// What `bucketize` needs; `None` if it is not there.
+/// The settings of `bucketize`; `None` if it is absent.
 fn buckets(fields: &Fields<'_>) -> Fallible<Option<Buckets>> {
     let total = fields.int32("total_buckets", 1, POOL_SIZE_MAX)?;
     let keyspace = fields.text("bucketization_keyspace")?;

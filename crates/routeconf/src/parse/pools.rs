@@ -1,4 +1,4 @@
-//! `pools`: servers, and what `inherit` and files add.
+//! `pools`: servers, and additions from `inherit` and files.
 
 use indexmap::IndexMap;
 
@@ -10,14 +10,14 @@ use crate::count::count;
 use crate::json::{self, Node, Value};
 use crate::source::{At, Diagnostic, Fallible, fail};
 
-/// Servers of a pool, at most: what Ch3 can name is more than any router can connect to.
+/// Maximum number of servers in a pool: Ch3 can name more than any router can connect to.
 const SERVERS_MAX: usize = 1 << 20;
 
-/// Further places of each server of a pool, at most: mcrouter's limit with one thread.
+/// Maximum number of additional places of each server: mcrouter's limit with one thread.
 const FANOUT_MAX: u32 = (32 << 10) - 1;
 
 impl Builder<'_> {
-    /// The pool that a route names, or describes in place.
+    /// The pool that a route names, or contains.
     pub(super) fn pool_of(&mut self, node: &Node) -> Fallible<PoolId> {
         if let Some(name) = node.as_str() {
             return match self.pool_nodes.get(name).cloned() {
@@ -40,7 +40,7 @@ impl Builder<'_> {
         error.meant(name, self.pool_nodes.keys().map(String::as_str))
     }
 
-    /// The pool of that name, built the first time.
+    /// The pool of that name, built at first use.
     pub(super) fn pool(&mut self, name: &str, node: &Node) -> Fallible<PoolId> {
         if let Some(known) = self.pool_ids.get(name) {
             return Ok(*known);
@@ -61,7 +61,7 @@ impl Builder<'_> {
         Ok(id)
     }
 
-    /// The pool's object with what it inherits, or what a file says.
+    /// The pool's object with its inherited members, or the content of a file.
     fn inherited(&mut self, name: &str, node: &Node) -> Fallible<Node> {
         let mut whole = node.clone();
         for _ in 0..32 {
@@ -193,7 +193,7 @@ impl Builder<'_> {
     }
 }
 
-/// Refuses a name that would end the line of statistics that it stands in.
+/// Refuses a name that would end its line of statistics.
 pub(crate) fn check_pool_name(name: &str, at: At) -> Fallible<()> {
     if name.contains(char::is_control) {
         return fail(at, format!("the pool '{name}' has a control character in its name"));

@@ -1,10 +1,10 @@
-//! A server as mcrouter writes it: `host:port`, `[v6]:port:protocol:security:compression`,
+//! A server in mcrouter's form: `host:port`, `[v6]:port:protocol:security:compression`,
 //! `unix:/path`.
 
 use crate::ast::{Protocol, Security, Server, ServerAddress};
 use crate::source::{At, Diagnostic, Fallible, fail};
 
-/// What a pool says for all of its servers.
+/// A pool's defaults for all of its servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServerDefaults {
     pub(crate) protocol: Protocol,
@@ -49,7 +49,7 @@ pub(crate) fn parse_server(text: &str, defaults: ServerDefaults, at: At) -> Fall
     }
 }
 
-/// The address, and what follows its port.
+/// The address, and the text after its port.
 fn address(text: &str, port_override: Option<u16>, at: At) -> Fallible<(ServerAddress, &str)> {
     if let Some(path) = text.strip_prefix("unix:") {
         let (path, rest) = path.split_once(':').unwrap_or((path, ""));
@@ -76,7 +76,7 @@ fn address(text: &str, port_override: Option<u16>, at: At) -> Fallible<(ServerAd
             return Err(Box::new(error.hint(format!("write '{text}:11211'"))));
         }
         (digits, port_override) => {
-            // Nobody listens at port 0: like mcrouter, this finds out when it connects.
+            // No server listens at port 0; like mcrouter, this fails at connecting.
             let number = port_of(digits).or_else(|| is_zero(digits).then_some(0));
             let Some(number) = number else {
                 return fail(at, format!("'{digits}' of the server '{text}' is not a port"));
@@ -91,7 +91,7 @@ fn is_zero(digits: &str) -> bool {
     digits.bytes().all(|digit| digit == b'0')
 }
 
-/// A port in digits alone.
+/// A port written only in digits.
 pub(crate) fn port_of(digits: &str) -> Option<u16> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|port| plain && *port > 0)

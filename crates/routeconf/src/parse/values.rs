@@ -8,7 +8,7 @@ use crate::ast::{
 use crate::json::{Node, Value};
 use crate::source::{At, Fallible, fail};
 
-/// 26 x 26 suffixes, and none.
+/// 26 x 26 suffixes, and the empty one.
 const SPLITS_MAX: i64 = 26 * 26 + 1;
 
 impl Builder<'_> {
@@ -17,7 +17,7 @@ impl Builder<'_> {
         let items = fields.list("shadows")?.unwrap_or_default();
         let mut shadows = Vec::new();
         for item in items {
-            // As in mcrouter, a shadow that is wrong shadows nothing, and all else works.
+            // As in mcrouter, an invalid shadow has no effect, and everything else works.
             match self.shadow(item) {
                 Ok(shadow) => shadows.push(shadow),
                 Err(error) => {
@@ -128,7 +128,7 @@ impl Builder<'_> {
         Ok(split)
     }
 
-    /// As in mcrouter, a shard has as many names as there are suffixes, whatever more is asked.
+    /// As in mcrouter, the number of suffixes limits the names of a shard.
     fn clamped(&mut self, size: i64, shard: &str, at: At) -> u32 {
         if size > SPLITS_MAX {
             let text = format!("the split of shard {shard} is {SPLITS_MAX} at most, not {size}");

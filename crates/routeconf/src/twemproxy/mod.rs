@@ -1,4 +1,4 @@
-//! twemproxy's YAML: pools, each with a listener of its own.
+//! twemproxy's YAML: pools, each with a separate listener.
 //!
 //! Source: twemproxy's `nc_conf.c` and its notes on recommended settings. A pool becomes a
 //! [`Route::Pool`], or a [`Route::Random`] with `distribution: random`; keys have no prefixes and
@@ -37,7 +37,7 @@ const KEYS: [&str; 19] = [
     "mbuf_size",
 ];
 
-/// Settings that are taken and change nothing, with what to do instead.
+/// Accepted settings without an effect, with alternatives.
 const UNUSED: [(&str, &str); 7] = [
     ("backlog", "the length of the queue is the kernel's limit or 1024"),
     ("client_connections", "--max-conns limits them over all pools"),
@@ -48,7 +48,7 @@ const UNUSED: [(&str, &str); 7] = [
     ("tcpkeepalive", "connections to servers have it always"),
 ];
 
-/// Reads a configuration; with an error among the findings it is not whole.
+/// Reads a configuration; if the findings contain an error, it is incomplete.
 pub(crate) fn read(text: &str, file: u16, default_route: &str) -> (Config, Vec<Diagnostic>) {
     let mut config = Config {
         files: Files::default(),
@@ -145,7 +145,7 @@ fn add(config: &mut Config, route: Route, at: At) -> RouteId {
     id
 }
 
-/// twemproxy has neither spool nor shadows nor rates.
+/// A route without spool, shadows and rates, which twemproxy lacks.
 fn plain(pool: PoolId, hash: Hash) -> PoolRoute {
     PoolRoute {
         pool,
@@ -161,18 +161,18 @@ fn plain(pool: PoolId, hash: Hash) -> PoolRoute {
     }
 }
 
-/// What a pool's settings say.
+/// The values of a pool's settings.
 struct Read {
     servers: Vec<Server>,
     /// `None` for a random server each time.
     hash: Option<Hash>,
-    /// Failures after which a server is left out, and for how many milliseconds.
+    /// Failures after which a server is ejected, and for how many milliseconds.
     eject: Option<(u32, u64)>,
     timeout: Option<u64>,
     listen: String,
 }
 
-/// The value, if it is right; what is wrong with it goes to the findings.
+/// The value, if it is valid; errors go to the findings.
 fn noted<T>(value: Fallible<T>, findings: &mut Vec<Diagnostic>) -> Option<T> {
     value.map_err(|error| findings.push(*error)).ok()
 }
@@ -185,7 +185,7 @@ struct Settings<'n> {
 }
 
 impl Settings<'_> {
-    /// Reads all settings, so that one look finds all that is wrong; `None` if something is.
+    /// Reads all settings, so that one pass finds all errors; `None` if there are any.
     fn read(&self, findings: &mut Vec<Diagnostic>) -> Option<Read> {
         let servers = self.servers(findings);
         let servers = noted(servers, findings);
@@ -209,7 +209,7 @@ impl Settings<'_> {
         })
     }
 
-    /// An error for each setting that there is not.
+    /// An error for each unknown setting.
     fn unknown(&self) -> impl Iterator<Item = Diagnostic> {
         let unknown = self.map.members().iter().filter(|(key, _)| !KEYS.contains(&&***key));
         unknown.map(|(key, node)| {
@@ -226,7 +226,7 @@ impl Settings<'_> {
         }
     }
 
-    /// A warning for each setting that changes nothing.
+    /// A warning for each setting without an effect.
     fn unused(&self) -> impl Iterator<Item = Diagnostic> {
         UNUSED.iter().filter_map(|(key, instead)| {
             let node = self.map.get(key)?;
@@ -336,7 +336,7 @@ impl Settings<'_> {
     }
 }
 
-/// What the server is called on the circle.
+/// The server's name on the circle.
 fn server_name(server: &Server) -> String {
     match (&server.name, &server.address) {
         (Some(name), _) => name.clone(),

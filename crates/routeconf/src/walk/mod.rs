@@ -1,4 +1,4 @@
-//! The way of a request through the tree, without a server: what `holdall explain` shows.
+//! The path of a request through the tree, without a server: the output of `holdall explain`.
 
 mod step;
 
@@ -11,7 +11,7 @@ use hashing::key::{KeyParts, before_hash_stop};
 
 use crate::ast::{Command, Config, Hash, Listener, Member, Pool, PoolId, Route, RouteId};
 
-/// Steps of one answer, at most; routes that are used in many places could be walked for ever.
+/// Maximum number of steps in one answer; walks of routes with many uses could take forever.
 const STEPS_MAX: u32 = 20_000;
 
 /// A request, with its client and the router that receives it.
@@ -32,35 +32,35 @@ pub struct Question<'k> {
 /// The condition of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// The reply comes from here.
+    /// The reply comes from this route.
     Reply,
-    /// It is asked at the same time, and waited for.
+    /// It gets the request at the same time, and is waited for.
     Also,
-    /// It is asked, and nobody waits.
+    /// It gets the request, but is not waited for.
     Background,
-    /// If what stands before it failed.
+    /// If the previous route failed.
     IfFailed,
-    /// If what stands before it missed.
+    /// If the previous route missed.
     IfMissed,
-    /// For some requests, by chance or by state.
+    /// For some requests, at random or by state.
     Sometimes,
 }
 
-/// One route on the way.
+/// One route on the path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The route.
     pub route: RouteId,
-    /// The condition on which it is taken.
+    /// The condition for this step.
     pub when: When,
-    /// The key as it is asked here.
+    /// The key at this route.
     pub key: Vec<u8>,
-    /// Bytes of the key that are hashed from here on, where a route has said so. Otherwise what
-    /// stands before the hash stop.
+    /// Bytes of the key that are hashed from here on, if a route has set them. Otherwise, the part
+    /// before the hash stop.
     pub hashed: Option<usize>,
-    /// The reason for this way, in words; may be empty.
+    /// The reason for this path, in words; may be empty.
     pub note: String,
-    /// The server, if the way ends here.
+    /// The server, if the path ends here.
     pub server: Option<(PoolId, u32)>,
     /// The steps that follow.
     pub next: Vec<Self>,
@@ -76,7 +76,7 @@ impl Step {
     }
 }
 
-/// Walks over one configuration, whose placements it makes as it needs them.
+/// Walks over one configuration, and makes its placements on demand.
 #[derive(Debug)]
 pub struct Walker<'c> {
     config: &'c Config,
@@ -85,14 +85,14 @@ pub struct Walker<'c> {
 }
 
 impl<'c> Walker<'c> {
-    /// For this configuration.
+    /// A walker of this configuration.
     #[must_use]
     pub fn new(config: &'c Config) -> Self {
         let placements = config.handles.iter().map(|_| OnceLock::new()).collect();
         Self { config, placements, steps: Cell::new(0) }
     }
 
-    /// All that the request would do behind this listener. Empty if the key's prefix has no route.
+    /// All effects of the request behind this listener. Empty if the key's prefix has no route.
     #[must_use]
     pub fn walk(&self, listener: &Listener, question: &Question<'_>) -> Vec<Step> {
         self.steps.set(0);
@@ -114,7 +114,7 @@ impl<'c> Walker<'c> {
         self.steps.get() >= STEPS_MAX
     }
 
-    /// The server whose reply the client gets if nothing fails, if the request alone decides that.
+    /// The server whose reply the client gets without failures, if only the request decides that.
     #[must_use]
     pub fn server(&self, listener: &Listener, question: &Question<'_>) -> Option<(PoolId, u32)> {
         let mut steps = self.walk(listener, question);
@@ -139,7 +139,7 @@ impl<'c> Walker<'c> {
         })
     }
 
-    /// The name of a server, or of the route in its place.
+    /// The name of a server, or of the route that replaces it.
     #[must_use]
     pub fn member_name(&self, (pool, index): (PoolId, u32)) -> String {
         match self.config.pool(pool).members.get(index as usize) {

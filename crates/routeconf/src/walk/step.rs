@@ -9,7 +9,7 @@ use crate::ast::{
 };
 use crate::select::{self, Replicas};
 
-/// The key under the name of its shard that a host has at this moment.
+/// The key under a host's current name of its shard.
 fn own_shard_name(split: &ShardSplit, key: &[u8], question: &Question<'_>) -> Vec<u8> {
     let size = select::split_size(split, question.host_id, question.now_secs);
     select::shard_name(key, question.host_id.checked_rem(size).unwrap_or(0))
@@ -22,7 +22,7 @@ impl Walker<'_> {
         self.go_as(step, route, when, &key, question);
     }
 
-    /// Adds a child to the step, which is asked for another key.
+    /// Adds a child with another key to the step.
     fn go_as(
         &self,
         step: &mut Step,
@@ -35,14 +35,14 @@ impl Walker<'_> {
         step.next.push(child);
     }
 
-    /// The first replies, the others go `when`.
+    /// The first replies, the others follow `when`.
     fn first_then(&self, step: &mut Step, routes: &[RouteId], when: When, question: &Question<'_>) {
         for (place, route) in routes.iter().enumerate() {
             self.go(step, *route, if place == 0 { When::Reply } else { when }, question);
         }
     }
 
-    /// One of several.
+    /// One child of several.
     fn one(
         &self,
         step: &mut Step,
@@ -56,7 +56,7 @@ impl Walker<'_> {
         self.go(step, *route, When::Reply, question);
     }
 
-    /// Where the request goes on from this route.
+    /// Adds the next steps after this route.
     pub(super) fn fill(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
         match route {
             Route::AllAsync(all) => {
@@ -109,7 +109,7 @@ impl Walker<'_> {
         }
     }
 
-    /// The routes whose choice is by the command, the key's form, or the time.
+    /// The routes that choose by the command, the key's form, or the time.
     fn fill_by_request(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
         match route {
             Route::KeySplit { destination, replicas, all_sync, first_hit } => {
@@ -281,7 +281,7 @@ impl Walker<'_> {
         step.next.push(self.step(destination, When::Reply, &key, None, question));
     }
 
-    /// A delete goes behind the reply's back to all names of its shard but the plain one.
+    /// A delete goes in the background to all names of its shard except the plain one.
     fn other_names(
         &self,
         destination: RouteId,
@@ -333,7 +333,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A server, or the route in its place.
+    /// A server, or the route that replaces it.
     fn member(&self, pool: PoolId, index: u32, step: &mut Step, question: &Question<'_>) {
         match self.config.pool(pool).members.get(index as usize) {
             Some(Member::Route(route)) => self.go(step, *route, When::Reply, question),
@@ -363,7 +363,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A cache before, behind or beside another.
+    /// Caches in front of, behind or parallel to another.
     fn tiers(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
         let class = question.operation.class();
         let reads = class == CommandClass::Get;
